@@ -1,0 +1,241 @@
+"""The types of the loop-level IR: loop bodies, kernels and the schedule.
+
+A :class:`Schedule` is what a code generator receives.  It is plain data: every loop body is a recorded
+straight-line program over the operations of :mod:`weft_loop_ir.ops`, every index is a SymPy expression over
+loop symbols and size symbols, and every buffer has a fixed layout.  A code generator, an analysis and the
+reference evaluator are all handlers of ``ops`` that replay bodies (:meth:`LoopBody.replay`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import sympy
+import torch
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the elements of a buffer lie.  ``size``, ``stride`` and ``offset`` count elements."""
+
+    device: torch.device
+    dtype: torch.dtype
+    size: tuple[sympy.Expr, ...]
+    stride: tuple[sympy.Expr, ...]
+    offset: sympy.Expr = sympy.S.Zero
+
+
+class BufferKind(enum.Enum):
+    INPUT = "input"  # handed over by the caller at each call
+    CONSTANT = "constant"  # a graph input bound once when the program is made (parameter, buffer)
+    INTERMEDIATE = "intermediate"  # lives in the arena, or is allocated by the extern call that makes it
+    OUTPUT = "output"  # allocated fresh each call and returned
+
+
+@dataclass(frozen=True)
+class Buffer:
+    name: str
+    kind: BufferKind
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Value:
+    """The result of the instruction at position ``index`` of the enclosing body."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One call of an operation of :mod:`weft_loop_ir.ops`.
+
+    ``arguments`` holds :class:`Value`, SymPy expressions, buffer names, numbers, dtypes, or for
+    ``masked`` a nested :class:`LoopBody`.  ``dtype`` is the result's, None where there is none.
+    """
+
+    operation: str
+    arguments: tuple[Any, ...]
+    dtype: torch.dtype | None
+
+
+@dataclass(frozen=True)
+class LoopBody:
+    """A straight-line program executed at each point of an iteration space.
+
+    ``result`` is set only for the nested body of ``masked``: the value that it yields.
+    """
+
+    instructions: tuple[Instruction, ...]
+    result: Value | None = None
+
+    def replay(self, handler: Any) -> Any:
+        """Call ``handler.<operation>(*arguments)`` for each instruction, in order.
+
+        Values are replaced by what the handler returned for them; a nested body of ``masked`` is handed
+        over as a function without arguments that replays it.  Returns the value of ``result``.
+        """
+        results: list[Any] = []
+
+        def resolve(argument: Any) -> Any:
+            if isinstance(argument, Value):
+                return results[argument.index]
+            if isinstance(argument, LoopBody):
+                return lambda: argument.replay(handler)
+            return argument
+
+        for instruction in self.instructions:
+            method = getattr(handler, instruction.operation)
+            results.append(method(*(resolve(a) for a in instruction.arguments)))
+        return None if self.result is None else results[self.result.index]
+
+
+@dataclass(frozen=True)
+class LoopVariable:
+    """A loop ``for symbol in range(size)``; the symbol is an integer, not negative."""
+
+    symbol: sympy.Symbol
+    size: sympy.Expr
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One inner loop nest of a kernel, run to its end before the next stage of the same outer iteration.
+
+    In a reduction stage, ``reduction`` instructions accumulate over ``inner``; a ``store`` of a value
+    computed from a reduction's result runs once, after the inner loops.  A reduction's result may be used
+    only by ``store`` in its own stage.  With ``inner`` empty the body runs once per outer iteration.
+    """
+
+    inner: tuple[LoopVariable, ...]
+    body: LoopBody
+    is_reduction: bool = False
+
+
+@dataclass(frozen=True)
+class LocalBuffer:
+    """A buffer that lives for one iteration of a kernel's outer loops only.
+
+    ``size`` is the element count (1 for a scalar, the inner extent for a row).  It is indexed by an
+    expression over the inner symbols alone.
+    """
+
+    name: str
+    dtype: torch.dtype
+    size: sympy.Expr
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A fused loop nest: ``for outer...: for stage in stages: for stage.inner...: stage.body``.
+
+    Iterations of ``outer`` are independent of each other unless a store has mode ``"atomic_add"``.
+    ``origins`` names the FX nodes that the kernel computes.
+    """
+
+    name: str
+    outer: tuple[LoopVariable, ...]
+    stages: tuple[Stage, ...]
+    local_buffers: tuple[LocalBuffer, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    origins: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BufferView:
+    """A strided window on a buffer, as an extern call takes it or a graph output returns it."""
+
+    buffer: str
+    size: tuple[sympy.Expr, ...]
+    stride: tuple[sympy.Expr, ...]
+    offset: sympy.Expr
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class ExternCall:
+    """A call of an ATen or custom operator that weft does not generate code for.
+
+    ``arguments`` and ``keywords`` are in the operator schema's order and form, nested lists included,
+    with :class:`BufferView` in place of tensors and SymPy expressions in place of symbolic ints.
+    ``outputs`` names the buffers that the results become (None for a result that is not a tensor or not
+    used).  ``reason`` says why the operator is extern ("library" for a contraction, else the missing rule).
+    """
+
+    name: str
+    operator: torch._ops.OpOverload
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    outputs: tuple[str | None, ...]
+    reason: str
+    origin: str
+
+
+Step = Kernel | ExternCall  # branch and loop regions will join this union
+
+
+@dataclass(frozen=True)
+class SymbolInput:
+    """A graph input that is a symbolic integer, or a tensor size that defines a symbol."""
+
+    symbol: sympy.Symbol
+    input: str | None  # the buffer whose size defines it; None: the input at ``position`` is an int
+    dimension: int
+    position: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Byte offsets of intermediate buffers in one arena.  Buffers not named here own their memory."""
+
+    arena_bytes: sympy.Expr
+    offsets: Mapping[str, sympy.Expr]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A program: steps in order of execution over named buffers.
+
+    ``inputs`` lists the graph's placeholders in order: a buffer name, or a :class:`SymbolInput` for an
+    integer.  ``outputs`` lists the graph's results in order: a :class:`BufferView` (a view of an input
+    included), an integer expression, or a constant (None included).
+    """
+
+    name: str
+    inputs: tuple[str | SymbolInput, ...]
+    symbols: tuple[SymbolInput, ...]
+    buffers: Mapping[str, Buffer]
+    steps: tuple[Step, ...]
+    outputs: tuple[BufferView | sympy.Expr | int | float | bool | None, ...]
+    memory: MemoryPlan
+    fallbacks: Mapping[str, int] = field(default_factory=dict)  # extern operator -> count
+
+
+class CompiledProgram(Protocol):
+    """What a code generator returns: call it with the inputs that are not constants, in order."""
+
+    source: str  # the generated code, readable
+    kernel_count: int
+    extern_count: int
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]: ...
+
+
+class Codegen(Protocol):
+    """A code generator for one device type, found by entry point (group ``weft.codegen``)."""
+
+    device_type: str
+
+    def compile(
+        self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
+    ) -> CompiledProgram:
+        """Compile ``schedule``; ``constants`` binds each buffer of kind CONSTANT by name.
+
+        A constant's memory is read anew at each call (its owner may change it in place or swap its
+        storage), so a program keeps the tensor and not its address.
+        """
+        ...

@@ -1,0 +1,87 @@
+"""The operations that loop bodies are made of, and the rules about their dtypes.
+
+Every operation is a method of :class:`OpsHandler`.  All operands of an elementwise operation have the same
+dtype, which is the result's, except that comparisons and ``logical_*``, ``isnan``, ``isinf``, ``signbit``
+give bool and the condition of ``where`` is bool: lowering inserts ``to_dtype`` wherever eager promotes.
+float16 and bfloat16 appear only as the operand or result of ``load``, ``store`` and ``to_dtype`` (and
+``to_dtype_bitcast``): arithmetic on them is done in float32, as eager's kernels do.  Complex never appears.
+Integer arithmetic wraps.  Floating-point semantics are eager's: NaN propagates through ``maximum`` and
+``minimum`` and through the reductions ``max`` and ``min``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import sympy
+import torch
+
+V = TypeVar("V")
+
+UNARY = (
+    "abs neg reciprocal relu sigmoid sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
+    "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma floor ceil trunc round sign "
+    "bitwise_not"
+).split()
+"""``round`` is half-to-even; ``sign`` is ``torch.sign``."""
+
+UNARY_TO_BOOL = "logical_not isnan isinf signbit".split()
+
+BINARY = (
+    "add sub mul truediv floordiv truncdiv fmod remainder pow maximum minimum atan2 hypot copysign "
+    "nextafter bitwise_and bitwise_or bitwise_xor left_shift right_shift"
+).split()
+"""``truediv`` is on floats only; ``floordiv``, ``remainder`` round toward minus infinity as Python's,
+``truncdiv``, ``fmod`` toward zero as C's.  Integer division by zero follows eager's error where it has
+one: lowering leaves such operators extern."""
+
+BINARY_TO_BOOL = "eq ne lt le gt ge logical_and logical_or logical_xor".split()
+
+REDUCTIONS = (
+    "sum prod max min any all argmax argmin welford_mean welford_m2"
+).split()
+"""``argmax`` and ``argmin`` give the int64 position in the row-major order of the stage's inner loops, the
+first of equals, NaN first of all.  ``welford_mean`` and ``welford_m2`` of the same value share one pass."""
+
+
+class OpsHandler(Protocol[V]):
+    """The methods besides the elementwise ones in the tables above, which take and return ``V``."""
+
+    def load(self, buffer: str, index: sympy.Expr) -> V: ...
+
+    def store(self, buffer: str, index: sympy.Expr, value: V, mode: str | None = None) -> None:
+        """Write one element; ``mode="atomic_add"`` accumulates, safe across outer iterations."""
+
+    def reduction(self, kind: str, dtype: torch.dtype, value: V) -> V:
+        """Reduce ``value`` over the stage's inner loops, accumulating in ``dtype``."""
+        ...
+
+    def constant(self, value: bool | int | float, dtype: torch.dtype) -> V: ...
+
+    def index_expr(self, expression: sympy.Expr, dtype: torch.dtype) -> V: ...
+
+    def to_dtype(self, value: V, dtype: torch.dtype) -> V:
+        """Convert as ``Tensor.to`` does."""
+        ...
+
+    def to_dtype_bitcast(self, value: V, dtype: torch.dtype) -> V: ...
+
+    def where(self, condition: V, value: V, other: V) -> V: ...
+
+    def indirect(self, value: V, symbol: sympy.Symbol, size: sympy.Expr, check: bool) -> None:
+        """Bind ``symbol``, used in later index expressions, to an integer value.
+
+        A negative value counts from the end (``size`` is added).  With ``check`` a value out of range is
+        an IndexError at run time.
+        """
+
+    def masked(self, mask: V, body: Callable[[], V], other: bool | int | float) -> V:
+        """``body()`` where ``mask``, else ``other``; loads in the body happen only where the mask holds."""
+        ...
+
+    def rand(self, seed: V, offset: V) -> V:
+        """Uniform float32 in [0, 1) from a counter-based generator (Philox), by seed and offset."""
+        ...
+
+    def randn(self, seed: V, offset: V) -> V: ...
