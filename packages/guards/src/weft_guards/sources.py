@@ -1,0 +1,196 @@
+"""Sources: where a Python value was read from, as a path that can be walked again at the next call.
+
+A source is a frozen value; equal paths are equal sources, so that checks share them.  ``name()`` is the
+path as a user would write it (``L['x'].weight``), used in explanations.  :meth:`Source.evaluate` walks it
+in a :class:`Scope`; the native check walks the same path in C.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a frame sees on entry: arguments by name, its globals, builtins and the closure's cells."""
+
+    arguments: Mapping[str, Any]
+    globals: Mapping[str, Any]
+    builtins: Mapping[str, Any]
+    closure: Mapping[str, types.CellType]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Base class of all sources."""
+
+    def name(self) -> str:
+        raise NotImplementedError(type(self).__name__)
+
+    def evaluate(self, scope: Scope) -> Any:
+        """The value now; raises what the walk raises (AttributeError, KeyError, ...)."""
+        raise NotImplementedError(type(self).__name__)
+
+
+@dataclass(frozen=True)
+class ArgumentSource(Source):
+    """An argument of the frame, by the name of its local variable."""
+
+    argument: str
+
+    def name(self) -> str:
+        return f"L[{self.argument!r}]"
+
+    def evaluate(self, scope: Scope) -> Any:
+        return scope.arguments[self.argument]
+
+
+@dataclass(frozen=True)
+class ClosureSource(Source):
+    """The contents of a free variable's cell."""
+
+    variable: str
+
+    def name(self) -> str:
+        return f"C[{self.variable!r}]"
+
+    def evaluate(self, scope: Scope) -> Any:
+        return scope.closure[self.variable].cell_contents
+
+
+@dataclass(frozen=True)
+class GlobalSource(Source):
+    """A global of the frame's module; a name missing there is looked up in the builtins."""
+
+    variable: str
+
+    def name(self) -> str:
+        return f"G[{self.variable!r}]"
+
+    def evaluate(self, scope: Scope) -> Any:
+        if self.variable in scope.globals:
+            return scope.globals[self.variable]
+        return scope.builtins[self.variable]
+
+
+@dataclass(frozen=True)
+class ConstantSource(Source):
+    """An object held by the guard set itself: the root of paths that no frame variable reaches.
+
+    Used for the globals dictionary of an inlined function's module, for a class, for a function found
+    through a descriptor.  Compared by identity.
+    """
+
+    label: str
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstantSource) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return hash((ConstantSource, id(self.value)))
+
+    def name(self) -> str:
+        return self.label
+
+    def evaluate(self, scope: Scope) -> Any:
+        return self.value
+
+
+@dataclass(frozen=True)
+class AttributeSource(Source):
+    """``base.attribute`` through the ordinary protocol (``getattr``)."""
+
+    base: Source
+    attribute: str
+
+    def name(self) -> str:
+        return f"{self.base.name()}.{self.attribute}"
+
+    def evaluate(self, scope: Scope) -> Any:
+        return getattr(self.base.evaluate(scope), self.attribute)
+
+
+@dataclass(frozen=True)
+class InstanceDictSource(Source):
+    """``base.__dict__[key]``: the attribute in the instance itself, no descriptor run."""
+
+    base: Source
+    key: str
+
+    def name(self) -> str:
+        return f"{self.base.name()}.__dict__[{self.key!r}]"
+
+    def evaluate(self, scope: Scope) -> Any:
+        return self.base.evaluate(scope).__dict__[self.key]
+
+
+@dataclass(frozen=True)
+class ItemSource(Source):
+    """``base[key]``; on exact dict, list and tuple read directly, else through ``__getitem__``.
+
+    ``key`` is a hashable constant.
+    """
+
+    base: Source
+    key: Any
+
+    def name(self) -> str:
+        return f"{self.base.name()}[{self.key!r}]"
+
+    def evaluate(self, scope: Scope) -> Any:
+        return self.base.evaluate(scope)[self.key]
+
+
+@dataclass(frozen=True)
+class DictKeySource(Source):
+    """The key at position ``index`` of ``base``, a dict, in order of insertion."""
+
+    base: Source
+    index: int
+
+    def name(self) -> str:
+        return f"list({self.base.name()})[{self.index}]"
+
+    def evaluate(self, scope: Scope) -> Any:
+        return list(self.base.evaluate(scope))[self.index]
+
+
+@dataclass(frozen=True)
+class TypeSource(Source):
+    """``type(base)``."""
+
+    base: Source
+
+    def name(self) -> str:
+        return f"type({self.base.name()})"
+
+    def evaluate(self, scope: Scope) -> Any:
+        return type(self.base.evaluate(scope))
+
+
+@dataclass(frozen=True)
+class CellContentsSource(Source):
+    """``base.cell_contents`` of a cell object, such as one in a function's ``__closure__``."""
+
+    base: Source
+
+    def name(self) -> str:
+        return f"{self.base.name()}.cell_contents"
+
+    def evaluate(self, scope: Scope) -> Any:
+        return self.base.evaluate(scope).cell_contents
+
+
+@dataclass(frozen=True)
+class GlobalStateSource(Source):
+    """Interpreter-wide state: the source of the one ``GlobalStateIs`` guard."""
+
+    def name(self) -> str:
+        return "torch's global state"
+
+    def evaluate(self, scope: Scope) -> Any:
+        return None
