@@ -1,0 +1,55 @@
+"""What capture gives: graphs, guards and breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch.fx
+from weft_guards import Guard, Source
+
+
+@dataclass(frozen=True)
+class UserLocation:
+    """A place in the user's code; ``function`` is the qualified name."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True)
+class GraphBreak:
+    """Why a graph ended before its function did: an entry of the catalogue, and where."""
+
+    kind: str
+    context: str
+    explanation: str
+    hints: tuple[str, ...]
+    location: UserLocation
+    stack: tuple[UserLocation, ...]  # inlined calls, outermost first
+
+
+@dataclass(frozen=True)
+class CapturedGraph:
+    """A graph of torch-level calls that ``torch.fx.Interpreter`` runs.
+
+    Placeholders are the tensors (and numbers) that differ from call to call, ``input_sources`` says where
+    each was read.  Parameters, buffers and other tensors known by identity are attributes of
+    ``graph_module`` (``get_attr`` nodes).  Each placeholder's and node's ``meta["example_value"]`` is the
+    FakeTensor seen during capture, ``meta["stack_trace"]`` the user's lines.  The output is a flat tuple.
+    """
+
+    graph_module: torch.fx.GraphModule
+    example_inputs: tuple[Any, ...]
+    input_sources: tuple[Source, ...]
+    guards: tuple[Guard, ...]
+
+
+class Backend(Protocol):
+    """torch's backend protocol."""
+
+    def __call__(
+        self, graph_module: torch.fx.GraphModule, example_inputs: list[Any]
+    ) -> Callable[..., Any]: ...

@@ -1,0 +1,105 @@
+"""The base class of what the symbolic evaluator keeps on its stack and in its locals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import Reason, Source
+
+from ...unsupported import Unsupported
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+
+class Variable:
+    """One Python object as the evaluator knows it.
+
+    A variable stands for an object *by identity*: two references to one object are one variable, and a
+    mutable object's variable is mutated in place as the program mutates the object.  There is no rollback:
+    when the evaluator meets something unsupported inside an instruction of the root frame, it starts the
+    frame again from its beginning and stops just before that instruction (the graph break).
+
+    ``source`` says where an object that existed before the frame was found (None for objects made during
+    evaluation).  A variable with a source is read lazily and every fact used about it is guarded at the
+    moment of use through ``evaluator.guard(source, predicate)``.
+
+    Every method that evaluates user-visible behaviour takes the evaluator first.  The defaults raise
+    :class:`Unsupported` (never guess); a Python-level exception of the captured program is raised by
+    ``evaluator.raise_exception(exception_variable)``.
+    """
+
+    source: Source | None = None
+
+    def python_type(self) -> type:
+        """The exact type of the object."""
+        raise Unsupported("type of value unknown", repr(self))
+
+    def is_constant(self) -> bool:
+        """Whether :meth:`as_constant` gives the Python object itself, an immutable constant."""
+        return False
+
+    def as_constant(self) -> Any:
+        raise Unsupported("value is not a constant", repr(self))
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        """``getattr(self, name)``; raises AttributeError in the captured program as Python does."""
+        raise Unsupported("attribute read", f"{self!r}.{name}")
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        raise Unsupported("attribute write", f"{self!r}.{name}")
+
+    def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
+        raise Unsupported("attribute deletion", f"{self!r}.{name}")
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        raise Unsupported("call", f"{self!r}(...)")
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        """``self.name(*arguments, **keywords)``; special methods included (``__getitem__``, ``__add__``)."""
+        return self.get_attribute(evaluator, name).call(evaluator, arguments, keywords)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        """``self <operator> other``, or ``other <operator> self`` if ``reflected``.
+
+        ``operator`` is a name of the ``operator`` module without underscores ("add", "matmul", "lt",
+        "iadd" ...).  None means NotImplemented: the evaluator then tries the other operand.
+        """
+        return None
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        """All elements of an iterable of known length, in order (unpacking, ``list(x)``, ``for``)."""
+        raise Unsupported("iteration", repr(self))
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        """``bool(self)``, guarded as needed."""
+        raise Unsupported("truth value", repr(self))
+
+    def length(self, evaluator: Evaluator) -> int:
+        raise Unsupported("len()", repr(self))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        """Emit code that pushes this object.
+
+        Called at most once per variable and frame for an object without a usable source: the emitter keeps
+        identity by storing the object in a temporary (use ``emitter.load_variable`` for parts).  An object
+        with a source that needs no rebuilding is loaded from the source by the emitter itself.
+        """
+        raise Unsupported("value cannot be rebuilt after a graph", repr(self))
+
+    def reason(self, evaluator: Evaluator) -> Reason:
+        return evaluator.current_reason()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.source.name() if self.source else ''})"

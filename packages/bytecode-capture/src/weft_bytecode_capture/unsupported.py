@@ -1,0 +1,29 @@
+"""The one exception by which the symbolic evaluator says that it does not handle something."""
+
+from __future__ import annotations
+
+
+class Unsupported(Exception):
+    """The evaluator cannot go on soundly; becomes a graph break, or an error under ``fullgraph=True``.
+
+    ``kind`` names the entry in the catalogue of breaks (a short constant phrase), ``context`` the values
+    at hand, ``explanation`` why it is not captured, ``hints`` what a user can do.
+    """
+
+    def __init__(
+        self, kind: str, context: str = "", explanation: str = "", hints: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.context = context
+        self.explanation = explanation
+        self.hints = hints
+
+    def __str__(self) -> str:
+        lines = [self.kind]
+        if self.context:
+            lines.append(f"  context: {self.context}")
+        if self.explanation:
+            lines.append(f"  explanation: {self.explanation}")
+        lines.extend(f"  hint: {hint}" for hint in self.hints)
+        return "\n".join(lines)
