@@ -1,0 +1,254 @@
+"""Checks of the workspace. `nox` runs the default sessions; `nox -s "tests(guards)"` runs one.
+
+Isolation without a copy of torch each: all third-party packages live in one environment, which
+the environment of every package sees through a `.pth` file, while weft's own packages are
+installed into the environment of a package only when it declares them. Everything is kept under
+`.nox/` and reinstalled only when its inputs change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["lint", "types", "tests", "integration"]
+nox.options.default_venv_backend = "none"
+
+ROOT = Path(__file__).resolve().parent
+PACKAGES = [
+    "guards",
+    "bytecode-capture",
+    "functionalize",
+    "aot-autograd",
+    "loop-ir",
+    "codegen-cpp",
+    "codegen-triton",
+    "weft",
+]
+ENVIRONMENTS = ROOT / ".nox" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+# Each worker imports torch, so more of them than this cost more than they save.
+PARALLEL = ["--numprocesses=auto", "--maxprocesses=4"]
+
+each_package = nox.parametrize("package", [nox.param(name, id=name) for name in PACKAGES])
+
+
+# --- environments -----------------------------------------------------------------------------
+
+
+def python_of(environment: Path) -> str:
+    return str(environment / "bin" / "python")
+
+
+def digest(*parts: str | Path) -> str:
+    """A hash of texts and of files' contents, with the interpreter's version."""
+    state = hashlib.sha256(sys.version.encode())
+    for part in parts:
+        state.update(part.read_bytes() if isinstance(part, Path) else part.encode())
+        state.update(b"\0")
+    return state.hexdigest()
+
+
+def site_packages(environment: Path) -> Path:
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return environment / "lib" / version / "site-packages"
+
+
+def is_stamped(environment: Path, stamp: str) -> bool:
+    file = environment / "stamp"
+    return file.is_file() and file.read_text() == stamp
+
+
+def create(session: nox.Session, environment: Path, *options: str) -> None:
+    shutil.rmtree(environment, ignore_errors=True)
+    environment.parent.mkdir(parents=True, exist_ok=True)
+    session.run_install(sys.executable, "-m", "venv", *options, str(environment), silent=True)
+
+
+def third_party(session: nox.Session) -> Path:
+    """The environment that holds every third-party package, and nothing of weft."""
+    environment = ENVIRONMENTS / "third-party"
+    requirements = nox.project.dependency_groups(
+        nox.project.load_toml(ROOT / "pyproject.toml"), "dev"
+    )
+    stamp = digest(*requirements)
+    if not is_stamped(environment, stamp):
+        create(session, environment)
+        session.log("installing the third-party packages, torch among them")
+        session.run_install(
+            python_of(environment), "-m", "pip", "install", "--quiet", *requirements, silent=False
+        )
+        (environment / "stamp").write_text(stamp)
+    return environment
+
+
+def create_isolated(session: nox.Session, environment: Path) -> None:
+    """An empty environment that sees the third-party packages and can't be seen by them."""
+    create(session, environment, "--without-pip")
+    link = site_packages(environment) / "third-party.pth"
+    link.write_text(f"{site_packages(third_party(session))}\n")
+
+
+def pip_install(session: nox.Session, environment: Path, *arguments: str) -> None:
+    session.run_install(
+        python_of(environment),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        *arguments,
+        silent=False,
+    )
+
+
+def folder(package: str) -> Path:
+    return ROOT / "packages" / package
+
+
+def module_of(package: str) -> str:
+    return "weft" if package == "weft" else f"weft_{package.replace('-', '_')}"
+
+
+def with_siblings(package: str) -> list[str]:
+    """The package and the siblings that it declares, directly or through one another."""
+    found: list[str] = []
+
+    def visit(name: str) -> None:
+        if name in found:
+            return
+        metadata = tomllib.loads((folder(name) / "pyproject.toml").read_text())
+        for requirement in metadata["project"]["dependencies"]:
+            for sibling in PACKAGES:
+                if requirement.startswith(f"weft-{sibling}>"):
+                    visit(sibling)
+        found.append(name)
+
+    visit(package)
+    return found
+
+
+def build_extensions(session: nox.Session, packages: list[str]) -> None:
+    """Bring C extensions up to date: an editable install doesn't notice a changed source."""
+    for name in packages:
+        if (folder(name) / "hatch_build.py").exists():
+            session.run(sys.executable, str(folder(name) / "hatch_build.py"), silent=True)
+
+
+def development_environment(session: nox.Session, package: str) -> Path:
+    """The package and the siblings it declares, editable, and nothing else of weft."""
+    environment = ENVIRONMENTS / package
+    members = with_siblings(package)
+    metadata = [folder(name) / "pyproject.toml" for name in members]
+    shared = third_party(session)
+    stamp = digest((shared / "stamp").read_text(), *members, *metadata)
+    if not is_stamped(environment, stamp):
+        create_isolated(session, environment)
+        editable = [f"--editable={folder(name)}" for name in members]
+        pip_install(session, environment, *editable)
+        (environment / "stamp").write_text(stamp)
+    build_extensions(session, members)
+    return environment
+
+
+# --- sessions ---------------------------------------------------------------------------------
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """ruff, and the table of what a package may import."""
+    environment = development_environment(session, "weft")
+    scripts = third_party(session) / "bin"
+    session.run(str(scripts / "ruff"), "check", ".")
+    session.run(str(scripts / "ruff"), "format", "--check", ".")
+    session.run(
+        python_of(environment),
+        "-c",
+        "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())",
+    )
+
+
+@nox.session
+@each_package
+def types(session: nox.Session, package: str) -> None:
+    """mypy --strict on the package's sources."""
+    environment = development_environment(session, package)
+    session.run(
+        python_of(environment),
+        "-m",
+        "mypy",
+        "--strict",
+        f"--cache-dir={ENVIRONMENTS / 'mypy-cache'}",
+        str(folder(package) / "src" / module_of(package)),
+    )
+
+
+@nox.session
+@each_package
+def tests(session: nox.Session, package: str) -> None:
+    """The package's own tests, where only it and the siblings it declares are installed."""
+    environment = development_environment(session, package)
+    run_pytest(session, environment, str(folder(package) / "tests"))
+
+
+@nox.session
+@each_package
+def wheel(session: nox.Session, package: str) -> None:
+    """sdist, from it a wheel, from that a clean install, and there the sdist's tests."""
+    work = ENVIRONMENTS / "wheels" / package
+    shutil.rmtree(work, ignore_errors=True)
+    distributions = work / "dist"
+    for member in with_siblings(package):
+        session.run(
+            python_of(third_party(session)),
+            "-m",
+            "build",
+            "--no-isolation",
+            f"--outdir={distributions}",
+            str(folder(member)),
+            silent=True,
+        )
+    environment = work / "environment"
+    create_isolated(session, environment)
+    pip_install(session, environment, *map(str, sorted(distributions.glob("*.whl"))))
+
+    name = module_of(package)
+    (sdist,) = distributions.glob(f"{name}-[0-9]*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(work / "sdist", filter="data")
+    (unpacked,) = (work / "sdist").iterdir()
+    run_pytest(session, environment, f"--rootdir={unpacked}", str(unpacked / "tests"))
+
+
+@nox.session
+def integration(session: nox.Session) -> None:
+    """The tests that cross packages, with all of them installed."""
+    environment = development_environment(session, "weft")
+    run_pytest(session, environment, str(ROOT / "tests"))
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """Every test that needs a CUDA device, in the current interpreter."""
+    session.run(sys.executable, "-m", "pytest", "-m", "gpu", *session.posargs)
+
+
+def run_pytest(session: nox.Session, environment: Path, *arguments: str) -> None:
+    session.run(
+        python_of(environment),
+        "-m",
+        "pytest",
+        f"--config-file={ROOT / 'pyproject.toml'}",
+        *PARALLEL,
+        *arguments,
+        *session.posargs,
+        # Test processes share the cores: threads that spin while they wait would stall each other.
+        env={"OMP_WAIT_POLICY": "passive"},
+    )
