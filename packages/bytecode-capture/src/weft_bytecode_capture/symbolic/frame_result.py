@@ -1,0 +1,99 @@
+"""What goes into the symbolic evaluation of one frame, and what comes out of it."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from weft_guards import Guard
+
+from ..captured_graph import CapturedGraph, GraphBreak
+
+if TYPE_CHECKING:
+    from ..frame.emitter import Emitter
+    from .variables.base import Variable
+
+
+@dataclass(frozen=True)
+class FrameInput:
+    """A frame as the hook finds it: arguments bound, nothing run.
+
+    ``arguments`` maps names of argument slots (positional, keyword-only, ``*args``, ``**kwargs``) to
+    values, in slot order.  ``code`` may be a resume function's: its arguments then include the values of
+    the interrupted frame's stack and locals, and its first instructions push them and jump.
+    """
+
+    code: types.CodeType
+    arguments: Mapping[str, Any]
+    globals: dict[str, Any]
+    builtins: Mapping[str, Any]
+    closure: Mapping[str, types.CellType]
+
+
+@dataclass(frozen=True)
+class CaptureOptions:
+    """``fullgraph``: a graph break is an error.  ``inline_depth``: calls nested deeper are not inlined."""
+
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    inline_depth: int = 200
+
+
+class Replayable(Protocol):
+    """Side effects on objects that existed before the frame, and on globals and cells."""
+
+    def emit(self, emitter: Emitter) -> None:
+        """Emit code that replays every effect, in the order of the program."""
+
+
+@dataclass(frozen=True)
+class Return:
+    """The frame ran to a return of ``value``."""
+
+    value: Variable
+
+
+@dataclass(frozen=True)
+class Raise:
+    """The frame ended by an exception that its caller must see; ``exception`` is the exception object."""
+
+    exception: Variable
+
+
+@dataclass(frozen=True)
+class Break:
+    """The frame stopped just before the instruction at ``instruction`` (index in ``dis`` order).
+
+    ``stack`` is the value stack, bottom first, None for a NULL that CPython's calling convention pushed;
+    ``locals`` every bound local, cell contents excluded; ``cells`` maps the names of the frame's own cell
+    variables to the contents' variables (None: an empty cell).
+    """
+
+    instruction: int
+    stack: tuple[Variable | None, ...]
+    locals: Mapping[str, Variable]
+    cells: Mapping[str, Variable | None]
+    reason: GraphBreak
+
+
+@dataclass(frozen=True)
+class FrameResult:
+    """``graph`` is None when the frame has no tensor operation; ``graph_outputs`` are the variables that
+    the graph's outputs become, in order.  ``graph.input_sources`` says what to call the graph with."""
+
+    graph: CapturedGraph | None
+    graph_outputs: tuple[Variable, ...]
+    guards: tuple[Guard, ...]
+    side_effects: Replayable
+    ending: Return | Raise | Break
+
+
+@dataclass(frozen=True)
+class Skip:
+    """The frame is left to CPython; ``forever`` if no other arguments could change that."""
+
+    reason: str
+    forever: bool = True
+    graph_break: GraphBreak | None = field(default=None)
