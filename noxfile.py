@@ -250,5 +250,5 @@ def run_pytest(session: nox.Session, environment: Path, *arguments: str) -> None
         *arguments,
         *session.posargs,
         # Test processes share the cores: threads that spin while they wait would stall each other.
-        env={"OMP_WAIT_POLICY": "passive"},
+        env={"OMP_WAIT_POLICY": "passive", "WEFT_STRICT": "1"},
     )

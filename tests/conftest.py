@@ -1,0 +1,18 @@
+"""What every cross-package test stands on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise where weft would fall back to eager: a fallback makes any comparison with eager pass."""
+    monkeypatch.setenv("WEFT_STRICT", "1")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """The same random weights and inputs in every run, whichever worker runs the test."""
+    torch.manual_seed(0)
