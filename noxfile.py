@@ -249,6 +249,7 @@ def run_pytest(session: nox.Session, environment: Path, *arguments: str) -> None
         *PARALLEL,
         *arguments,
         *session.posargs,
-        # Test processes share the cores: threads that spin while they wait would stall each other.
+        # Passive: test processes share the cores, and threads that spin while they wait would stall
+        # each other. Strict: a fallback to eager fails a test that doesn't ask for it.
         env={"OMP_WAIT_POLICY": "passive", "WEFT_STRICT": "1"},
     )

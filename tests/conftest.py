@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise where weft would fall back to eager: a fallback makes any comparison with eager pass."""
+    """Raise where weft would fall back to eager, since eager always equals eager."""
     monkeypatch.setenv("WEFT_STRICT", "1")
 
 
