@@ -171,7 +171,7 @@ def lint(session: nox.Session) -> None:
     session.run(
         python_of(environment),
         "-c",
-        "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())",
+        "from importlinter.cli import lint_imports_command; lint_imports_command()",
     )
 
 
