@@ -4,6 +4,17 @@ A :class:`Schedule` is what a code generator receives.  It is plain data: every 
 straight-line program over the operations of :mod:`weft_loop_ir.ops`, every index is a SymPy expression over
 loop symbols and size symbols, and every buffer has a fixed layout.  A code generator, an analysis and the
 reference evaluator are all handlers of ``ops`` that replay bodies (:meth:`LoopBody.replay`).
+
+Index expressions are made of ``Integer``, ``Symbol``, ``Add``, ``Mul``, ``Pow``, ``Min``, ``Max`` and the two
+functions of :mod:`weft_loop_ir.expressions`, ``FloorDiv`` and ``Mod`` (floor semantics, positive divisor).
+
+A pointwise kernel has all its loops in ``outer`` and one stage with ``inner=()``.  A kernel with reductions
+has the kept dimensions in ``outer`` (none for a full reduction) and the reduced ones in ``Stage.inner``.  The
+result of a ``reduction`` is the operand of ``store`` only, at an index over the outer symbols (or in a local
+buffer of size 1): arithmetic on it is in a later stage with ``inner=()``.  A buffer may have several writers
+(the parts of a concatenation, a copy followed by a scatter).
+
+Added since the first version: ``ExternCall.out_variant``, ``Schedule.constants``.
 """
 
 from __future__ import annotations
@@ -173,6 +184,9 @@ class ExternCall:
     outputs: tuple[str | None, ...]
     reason: str
     origin: str
+    out_variant: torch._ops.OpOverload | None = None
+    """The ``out=`` overload that writes the single output into given memory (an arena or OUTPUT buffer);
+    None: the call allocates its results, and their buffers are not in ``MemoryPlan.offsets``."""
 
 
 Step = Kernel | ExternCall  # branch and loop regions will join this union
@@ -213,6 +227,8 @@ class Schedule:
     outputs: tuple[BufferView | sympy.Expr | int | float | bool | None, ...]
     memory: MemoryPlan
     fallbacks: Mapping[str, int] = field(default_factory=dict)  # extern operator -> count
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Tensors that the graph module itself holds (``get_attr``): CONSTANT buffers that are not inputs."""
 
 
 class CompiledProgram(Protocol):

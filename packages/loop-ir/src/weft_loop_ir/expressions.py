@@ -1,0 +1,145 @@
+"""Integer index expressions: what they are made of, and conversion from torch's.
+
+Index and size expressions contain only: ``Integer``, ``Symbol``, ``Add``, ``Mul``, ``Pow`` with a positive
+integer exponent, ``Min``, ``Max``, and :class:`FloorDiv` and :class:`Mod` of this module.  All of them are
+integers; a printer needs nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import sympy
+
+
+class FloorDiv(sympy.Function):  # type: ignore[misc]
+    """``FloorDiv(a, b)`` is ``a // b`` rounded toward minus infinity, ``b`` positive."""
+
+    nargs = (2,)
+    is_integer = True
+
+    @classmethod
+    def eval(cls, dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr | None:
+        if divisor == 1:
+            return dividend
+        if dividend == 0:
+            return sympy.S.Zero
+        if dividend.is_Integer and divisor.is_Integer:
+            return sympy.Integer(int(dividend) // int(divisor))
+        if dividend == divisor:
+            return sympy.S.One
+        return None
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        if self.args[0].is_nonnegative and self.args[1].is_positive:
+            return True
+        return None
+
+    def _sympystr(self, printer: Any) -> str:
+        dividend, divisor = (printer.parenthesize(a, 55) for a in self.args)
+        return f"({dividend} // {divisor})"
+
+
+class Mod(sympy.Function):  # type: ignore[misc]
+    """``Mod(a, b)`` is ``a % b`` with the sign of ``b``, which is positive."""
+
+    nargs = (2,)
+    is_integer = True
+    is_nonnegative = True
+
+    @classmethod
+    def eval(cls, dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr | None:
+        if divisor == 1 or dividend == 0 or dividend == divisor:
+            return sympy.S.Zero
+        if dividend.is_Integer and divisor.is_Integer:
+            return sympy.Integer(int(dividend) % int(divisor))
+        return None
+
+    def _sympystr(self, printer: Any) -> str:
+        dividend, divisor = (printer.parenthesize(a, 55) for a in self.args)
+        return f"({dividend} % {divisor})"
+
+
+@functools.lru_cache(maxsize=4096)
+def integer(value: int) -> sympy.Integer:
+    """``value`` as a SymPy integer."""
+    return sympy.Integer(value)
+
+
+@functools.lru_cache(maxsize=1024)
+def loop_symbol(prefix: str, position: int) -> sympy.Symbol:
+    """The loop symbol ``<prefix><position>``: an integer that is not negative."""
+    return sympy.Symbol(f"{prefix}{position}", integer=True, nonnegative=True)
+
+
+@functools.lru_cache(maxsize=65536)
+def dot(
+    index: tuple[sympy.Expr, ...], stride: tuple[sympy.Expr, ...], offset: sympy.Expr
+) -> sympy.Expr:
+    """``offset + sum(index * stride)``."""
+    return sympy.Add(offset, *(i * s for i, s in zip(index, stride, strict=True)))
+
+
+def product(factors: tuple[sympy.Expr, ...]) -> sympy.Expr:
+    """The product of ``factors``, 1 when there is none."""
+    result: sympy.Expr = sympy.S.One
+    for factor in factors:
+        result = result * factor
+    return result
+
+
+@functools.lru_cache(maxsize=8192)
+def contiguous_stride(size: tuple[sympy.Expr, ...]) -> tuple[sympy.Expr, ...]:
+    """Row-major strides for ``size``, as torch computes them (an extent of 0 counts as 1)."""
+    strides: list[sympy.Expr] = []
+    running: sympy.Expr = sympy.S.One
+    for extent in reversed(size):
+        strides.append(running)
+        running = running * (sympy.S.One if extent == 0 else extent)
+    return tuple(reversed(strides))
+
+
+def from_torch(expression: sympy.Expr) -> sympy.Expr:
+    """Rewrite torch's symbolic integer functions to this module's.
+
+    Raises ``ValueError`` for a function that index expressions can't contain.
+    """
+    if not expression.args:
+        if expression.is_Integer or expression.is_Symbol:
+            return expression
+        raise ValueError(f"not an integer expression: {expression}")
+    arguments = [from_torch(a) for a in expression.args]
+    name = type(expression).__name__
+    if name in ("FloorDiv", "CleanDiv"):
+        return FloorDiv(*arguments)
+    if name == "ModularIndexing":
+        return Mod(FloorDiv(arguments[0], arguments[1]), arguments[2])
+    if name in ("Mod", "PythonMod"):
+        return Mod(*arguments)
+    if name == "Max":
+        return sympy.Max(*arguments)
+    if name == "Min":
+        return sympy.Min(*arguments)
+    if name in ("PowByNatural", "Pow"):
+        return sympy.Pow(*arguments)
+    if name in ("Add", "Mul"):
+        return expression.func(*arguments)
+    raise ValueError(f"no integer index function for {name} in {expression}")
+
+
+def to_expression(value: Any) -> sympy.Expr:
+    """An int, ``torch.SymInt`` or SymPy expression as an index expression."""
+    if isinstance(value, int):
+        return integer(value)
+    if isinstance(value, sympy.Expr):
+        return value
+    expression = value.node.expr
+    return from_torch(expression)
+
+
+def to_int(value: sympy.Expr | int) -> Any:
+    """A Python int when ``value`` is static, else ``value``: int arithmetic is fifty times faster."""
+    if isinstance(value, sympy.Integer):
+        return int(value)
+    return value
