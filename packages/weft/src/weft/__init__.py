@@ -1,0 +1,32 @@
+"""weft: a compiler for PyTorch programs.  ``weft.compile(model)`` is used as ``torch.compile`` is."""
+
+from weft_bytecode_capture import disable as disable
+from weft_bytecode_capture import is_compiling as is_compiling
+
+from .api import compile as compile
+from .errors import StageError as StageError
+from .errors import WeftError as WeftError
+from .errors import WeftWarning as WeftWarning
+from .options import CompileOptions as CompileOptions
+from .pipeline import GraphReport as GraphReport
+from .registry import list_backends as list_backends
+from .registry import register_backend as register_backend
+from .report import CompileLog as CompileLog
+from .report import observe as observe
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CompileLog",
+    "CompileOptions",
+    "GraphReport",
+    "StageError",
+    "WeftError",
+    "WeftWarning",
+    "compile",
+    "disable",
+    "is_compiling",
+    "list_backends",
+    "observe",
+    "register_backend",
+]

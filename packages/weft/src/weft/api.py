@@ -1,0 +1,143 @@
+"""``weft.compile``: torch.compile's signature over weft's line of stages."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
+
+import torch
+import weft_bytecode_capture as capture
+
+from .compiled_module import CompiledModule
+from .errors import StageError, WeftWarning
+from .options import CompileOptions, resolve_options
+from .pipeline import Pipeline
+from .registry import BackendFunction, find_backend
+from .report import active_graph_observers, notify_conversion
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def compile(
+    model: torch.nn.Module,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | BackendFunction = ...,
+    mode: str | None = ...,
+    options: Mapping[str, object] | None = ...,
+    disable: bool = ...,
+) -> Any: ...
+@overload
+def compile(
+    model: F,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | BackendFunction = ...,
+    mode: str | None = ...,
+    options: Mapping[str, object] | None = ...,
+    disable: bool = ...,
+) -> F: ...
+@overload
+def compile(
+    model: None = ...,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | BackendFunction = ...,
+    mode: str | None = ...,
+    options: Mapping[str, object] | None = ...,
+    disable: bool = ...,
+) -> Callable[[F], F]: ...
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | BackendFunction = "weft",
+    mode: str | None = None,
+    options: Mapping[str, object] | None = None,
+    disable: bool = False,
+) -> Any:
+    """Compile a function or an ``nn.Module``; it is used as ``torch.compile`` is, also as a decorator.
+
+    Compilation happens at the first call, and again when a later call breaks what the compiled code
+    assumes (a new shape, dtype, flag ...).
+
+    Args:
+        model: what to compile; None makes a decorator.
+        fullgraph: raise on a graph break instead of splitting into several graphs.
+        dynamic: accepted for torch.compile's sake; sizes are specialised for now whatever its value.
+        backend: "weft", a name of ``weft.list_backends()``, or a callable
+            ``(GraphModule, example_inputs) -> callable``.
+        mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs"; on a CPU they
+            mean the same.
+        options: fields of :class:`weft.CompileOptions`, by name; not together with ``mode``.
+        disable: return ``model`` unchanged.
+
+    Raises:
+        RuntimeError: an unknown backend, mode or option.
+        TypeError: ``model`` is not callable.
+    """
+    resolved = resolve_options(mode, options)
+    if dynamic not in (None, True, False):
+        raise TypeError(f"dynamic must be True, False or None, got {dynamic!r}")
+    if model is None:
+        return functools.partial(
+            compile,
+            fullgraph=fullgraph,
+            dynamic=dynamic,
+            backend=backend,
+            mode=mode,
+            options=options,
+            disable=disable,
+        )
+    if not callable(model):
+        raise TypeError(f"weft.compile takes a callable or an nn.Module, got {type(model).__name__}")
+    if disable:
+        return model
+    if isinstance(model, CompiledModule):
+        return model
+    function = _backend(backend, resolved, fullgraph)
+    frames = functools.partial(
+        capture.compile_frames,
+        backend=function,
+        options=capture.CaptureOptions(
+            fullgraph=fullgraph, dynamic=dynamic, recompile_limit=resolved.recompile_limit
+        ),
+        on_error=functools.partial(_on_error, raise_errors=fullgraph or resolved.strict),
+        observer=notify_conversion,
+    )
+    if isinstance(model, torch.nn.Module):
+        return CompiledModule(model, frames)
+    return frames(model)
+
+
+def _backend(
+    backend: str | BackendFunction, options: CompileOptions, fullgraph: bool
+) -> BackendFunction:
+    if callable(backend):
+        return backend
+    if backend == "weft":
+        return Pipeline(
+            options,
+            raise_errors=fullgraph or options.strict,
+            observers=active_graph_observers,
+        )
+    return find_backend(backend)
+
+
+def _on_error(error: Exception, location: str, *, raise_errors: bool) -> None:
+    """An error of capture or of the backend: raise it, or warn and let the frame run eagerly."""
+    wrapped = (
+        error if isinstance(error, StageError) else StageError("bytecode-capture", location, error)
+    )
+    if raise_errors:
+        raise wrapped
+    warnings.warn(f"{wrapped}. The function runs eagerly.", WeftWarning, stacklevel=2)

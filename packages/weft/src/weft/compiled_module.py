@@ -1,0 +1,88 @@
+"""The module that ``weft.compile(module)`` gives: the original's state, a compiled forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+
+class CompiledModule(torch.nn.Module):
+    """Runs ``module`` compiled and is it in all else: parameters, buffers, ``train``, ``state_dict``.
+
+    ``_orig_mod`` is the original module.  Attributes are read from and written to it.  The class is not
+    the original's, as with torch.compile; ``isinstance`` tests go to ``compiled._orig_mod``.
+    """
+
+    _orig_mod: torch.nn.Module
+    _OWN = frozenset({"_orig_mod", "_compiled_forward", "_compiled_call"})
+
+    def __init__(
+        self, module: torch.nn.Module, compile_frames: Callable[[Callable[..., Any]], Any]
+    ) -> None:
+        super().__init__()
+        self._modules["_orig_mod"] = module
+        self.__dict__["_compiled_forward"] = compile_frames(module.forward)
+        self.__dict__["_compiled_call"] = compile_frames(module.__call__)
+        self.__dict__["training"] = module.training
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module = self._modules["_orig_mod"]
+        if (
+            module._forward_hooks  # type: ignore[union-attr]
+            or module._forward_pre_hooks  # type: ignore[union-attr]
+            or module._backward_hooks  # type: ignore[union-attr]
+            or module._backward_pre_hooks  # type: ignore[union-attr]
+            or self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+        ):
+            return super().__call__(*args, **kwargs)
+        return self.__dict__["_compiled_forward"](*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__dict__["_compiled_call"](*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        modules = self.__dict__.get("_modules", {})
+        if name in CompiledModule._OWN:
+            if name in modules:
+                return modules[name]
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(modules["_orig_mod"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in CompiledModule._OWN or "_orig_mod" not in self.__dict__.get("_modules", {}):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._orig_mod, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._orig_mod, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._orig_mod)})
+
+    def train(self, mode: bool = True) -> CompiledModule:
+        self._orig_mod.train(mode)
+        self.__dict__["training"] = mode
+        return self
+
+    def __len__(self) -> int:
+        return len(self._orig_mod)  # type: ignore[arg-type]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._orig_mod[key]  # type: ignore[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._orig_mod)  # type: ignore[call-overload, no-any-return]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a compiled module cannot be pickled: save the original's state_dict(), or pickle _orig_mod"
+        )

@@ -1,0 +1,108 @@
+"""Writing each stage's result to a directory, the FX graphs as Python files that run by themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.fx
+
+
+class GraphDump:
+    """The folder of one graph; without a folder nothing is written and nothing is formatted."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def text(self, name: str, content: str | Callable[[], str]) -> None:
+        if self._folder is not None:
+            text = content if isinstance(content, str) else content()
+            (self._folder / name).write_text(text)
+
+    def graph(self, name: str, graph_module: torch.fx.GraphModule) -> None:
+        self.text(f"{name}.py", lambda: runnable_python(graph_module))
+
+
+def open_dump(directory: Path | None, location: str) -> GraphDump:
+    """A new numbered folder under ``directory`` for the graph of ``location``."""
+    if directory is None:
+        return GraphDump(None)
+    directory.mkdir(parents=True, exist_ok=True)
+    label = re.sub(r"[^A-Za-z0-9_.-]+", "_", location.rsplit("/", 1)[-1])
+    number = sum(1 for _ in directory.iterdir())
+    while True:
+        folder = directory / f"{number:03d}_{label}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+            continue
+        return GraphDump(folder)
+
+
+def runnable_python(graph_module: torch.fx.GraphModule) -> str:
+    """A module that defines the graph as a class and, run as a program, calls it on random inputs."""
+    python = graph_module.graph.python_code("self", verbose=False)
+    lines = ["import torch", *_imports(python.globals), "", "", "class Graph(torch.nn.Module):"]
+    lines += ["    def __init__(self) -> None:", "        super().__init__()"]
+    lines += [f"        {line}" for line in _attributes(graph_module)]
+    lines += [""]
+    lines += ["    " + line if line else "" for line in python.src.strip().splitlines()]
+    inputs = [_example(node) for node in graph_module.graph.nodes if node.op == "placeholder"]
+    lines += ["", "", 'if __name__ == "__main__":']
+    lines += ["    inputs = ["] + [f"        {item}," for item in inputs] + ["    ]"]
+    lines += ["    with torch.no_grad():", "        print(Graph()(*inputs))", ""]
+    return "\n".join(lines)
+
+
+def _imports(names: dict[str, Any]) -> list[str]:
+    lines = []
+    for name, value in sorted(names.items()):
+        if name == "torch":
+            continue
+        if type(value).__name__ == "module":
+            lines.append(f"import {value.__name__} as {name}")
+        elif hasattr(value, "__module__") and hasattr(value, "__qualname__"):
+            lines.append(f"from {value.__module__} import {value.__qualname__} as {name}")
+        elif isinstance(value, float):
+            lines.append(f"{name} = float('{value}')")
+        else:
+            lines.append(f"{name} = {value!r}")
+    return lines
+
+
+def _attributes(graph_module: torch.fx.GraphModule) -> list[str]:
+    lines = []
+    seen: set[str] = set()
+    for node in graph_module.graph.nodes:
+        if node.op != "get_attr" or node.target in seen:
+            continue
+        seen.add(node.target)
+        value: Any = graph_module
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        if isinstance(value, torch.Tensor):
+            *parents, name = node.target.split(".")
+            owner = "self" + "".join(f".{parent}" for parent in parents)
+            for depth in range(len(parents)):
+                path = "self" + "".join(f".{parent}" for parent in parents[: depth + 1])
+                if path not in seen:
+                    seen.add(path)
+                    lines.append(f"{path} = torch.nn.Module()")
+            lines.append(f'{owner}.register_buffer("{name}", {_tensor(value)})')
+    return lines
+
+
+def _example(node: torch.fx.Node) -> str:
+    value = node.meta.get("val", node.meta.get("example_value"))
+    return _tensor(value) if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _tensor(value: torch.Tensor) -> str:
+    size, dtype, device = list(value.shape), value.dtype, str(value.device)
+    if dtype.is_floating_point or dtype.is_complex:
+        return f"torch.randn({size}, dtype={dtype}, device={device!r})"
+    return f"torch.zeros({size}, dtype={dtype}, device={device!r})"

@@ -1,0 +1,64 @@
+"""Options of ``weft.compile``, checked as torch.compile checks its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What ``options=`` of :func:`weft.compile` may set.
+
+    ``recompile_limit``: entries a code object may have before it runs eagerly.
+    ``dump_directory``: where every stage's result is written, None for nowhere; default from WEFT_DUMP.
+    ``strict``: a stage's error is raised instead of falling back to eager; default from WEFT_STRICT.
+    ``verify``: check the IR between stages; default: as ``strict``.
+    """
+
+    recompile_limit: int = 8
+    dump_directory: Path | None = None
+    strict: bool = False
+    verify: bool = False
+
+
+def resolve_options(
+    mode: str | None, options: Mapping[str, object] | None, environment: Mapping[str, str] = os.environ
+) -> CompileOptions:
+    """The options that ``mode``, ``options`` and the environment ask for.
+
+    Raises RuntimeError on an unknown mode or option, or when both are given, as torch.compile does.
+    """
+    if mode is not None and options is not None:
+        raise RuntimeError(
+            "Either mode or options can be specified, but both can't be specified at the same time."
+        )
+    if mode is not None and mode not in MODES:
+        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
+    strict = environment.get("WEFT_STRICT", "0") not in ("", "0")
+    dump = environment.get("WEFT_DUMP")
+    defaults = CompileOptions(
+        dump_directory=Path(dump) if dump else None, strict=strict, verify=strict
+    )
+    known = {field.name: field for field in dataclasses.fields(CompileOptions)}
+    changes: dict[str, object] = {}
+    for key, value in (options or {}).items():
+        if key not in known:
+            raise RuntimeError(
+                f"Unexpected optimization option {key}, known options are {sorted(known)}"
+            )
+        expected = type(getattr(defaults, key))
+        if key == "dump_directory":
+            value = None if value is None else Path(str(value))
+        elif type(value) is not expected:
+            raise RuntimeError(
+                f"Unexpected type of attr {key}, got {type(value).__name__} "
+                f"should be {expected.__name__}"
+            )
+        changes[key] = value
+    return dataclasses.replace(defaults, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,64 @@
+"""What can be chosen by name: backends, and code generators by device type."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable
+from typing import Any
+
+import torch.fx
+from weft_loop_ir import Codegen
+
+from .errors import WeftError
+
+CODEGEN_GROUP = "weft.codegen"
+BACKEND_GROUP = "weft.backend"
+
+BackendFunction = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
+
+_backends: dict[str, BackendFunction] = {}
+
+
+def register_backend(name: str) -> Callable[[BackendFunction], BackendFunction]:
+    """Decorator: make a backend available as ``weft.compile(backend=name)``."""
+
+    def register(function: BackendFunction) -> BackendFunction:
+        _backends[name] = function
+        return function
+
+    return register
+
+
+def list_backends() -> list[str]:
+    """Names that ``backend=`` takes, beside any callable with torch's backend protocol."""
+    installed = {entry.name for entry in importlib.metadata.entry_points(group=BACKEND_GROUP)}
+    return sorted({"weft", *_backends, *installed})
+
+
+def find_backend(name: str) -> BackendFunction:
+    """The backend registered or installed under ``name``; raises RuntimeError naming those there are."""
+    if name in _backends:
+        return _backends[name]
+    for entry in importlib.metadata.entry_points(group=BACKEND_GROUP, name=name):
+        function: BackendFunction = entry.load()
+        return function
+    raise RuntimeError(f"Invalid backend: {name!r}, known backends are {list_backends()}")
+
+
+def find_codegen(device_type: str) -> Codegen:
+    """A code generator for ``device_type``.
+
+    An installed package that is not weft's own wins over weft's, so that a third party can take a
+    device's place by being installed.
+    """
+    entries = importlib.metadata.entry_points(group=CODEGEN_GROUP, name=device_type)
+    foreign_first = sorted(
+        entries, key=lambda entry: (entry.value.startswith("weft_codegen_"), entry.value)
+    )
+    for entry in foreign_first:
+        codegen: Codegen = entry.load()()
+        return codegen
+    raise WeftError(
+        f"no code generator is installed for device type {device_type!r}: "
+        f"install a package that provides the entry point group {CODEGEN_GROUP!r} for it"
+    )

@@ -1,0 +1,65 @@
+"""Watching compilation: observers of captured frames and compiled graphs, per thread of control."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .pipeline import GraphObserver, GraphReport
+
+_observers: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar(
+    "weft_observers", default=()
+)
+
+
+@dataclass
+class CompileLog:
+    """What happened while :func:`observe` was active: one entry a captured frame, one a graph.
+
+    Subclass and override ``stage_started`` to show progress.
+    """
+
+    conversions: list[Any] = field(default_factory=list)
+    graphs: list[GraphReport] = field(default_factory=list)
+
+    def stage_started(self, location: str, stage_name: str) -> None:
+        """A graph enters a stage."""
+
+    def graph_finished(self, report: GraphReport) -> None:
+        self.graphs.append(report)
+
+    def frame_converted(self, report: Any) -> None:
+        self.conversions.append(report)
+
+    @property
+    def kernel_count(self) -> int:
+        return sum(report.kernel_count for report in self.graphs)
+
+    @property
+    def graph_breaks(self) -> list[Any]:
+        """The breaks, in order (:class:`weft_bytecode_capture.GraphBreak`)."""
+        found = (report.graph_break for report in self.conversions)
+        return [graph_break for graph_break in found if graph_break is not None]
+
+
+@contextlib.contextmanager
+def observe(log: CompileLog) -> Iterator[CompileLog]:
+    """Report every compilation inside the block to ``log``."""
+    token = _observers.set((*_observers.get(), log))
+    try:
+        yield log
+    finally:
+        _observers.reset(token)
+
+
+def active_graph_observers() -> tuple[GraphObserver, ...]:
+    return _observers.get()
+
+
+def notify_conversion(report: Any) -> None:
+    """Hand a captured frame's report to the observers."""
+    for observer in _observers.get():
+        observer.frame_converted(report)
