@@ -1,0 +1,1 @@
+"""Measurements of weft beside eager PyTorch and torch.compile."""

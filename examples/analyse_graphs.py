@@ -1,0 +1,23 @@
+"""Graph analysis with the capture stage alone: only weft_bytecode_capture is imported.
+
+Prints the graphs of a function, the guards under which they hold, and where and why it breaks.
+"""
+
+import torch
+import weft_bytecode_capture
+
+
+def normalise(x: torch.Tensor, scale: float) -> torch.Tensor:
+    y = (x - x.mean()) * scale
+    print("mean taken")  # a side effect that a graph cannot hold: the graph breaks here
+    return y / y.std()
+
+
+def main() -> None:
+    result = weft_bytecode_capture.capture(normalise)(torch.randn(8), 2.0)
+    print(result)
+    print(f"{len(result.graphs)} graphs, {len(result.guards)} guards, {len(result.breaks)} breaks")
+
+
+if __name__ == "__main__":
+    main()
