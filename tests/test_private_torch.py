@@ -21,23 +21,27 @@ def dotted(node: ast.expr) -> str | None:
     return None
 
 
-def torch_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def torch_names(node: ast.AST) -> Iterator[tuple[int, str]]:
     """The line and full name of everything of torch that is imported or reached by attribute."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Attribute):
-            names = [dotted(node) or ""]
-        else:
-            continue
-        yield from ((node.lineno, name) for name in names if name.split(".")[0] == "torch")
+    names: list[str] = []
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and node.level == 0:
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+    elif isinstance(node, ast.Attribute) and (name := dotted(node)):
+        yield node.lineno, name
+        return  # the owner is part of this name
+    yield from ((node.lineno, name) for name in names)
+    for child in ast.iter_child_nodes(node):
+        yield from torch_names(child)
 
 
 def is_private(name: str) -> bool:
+    package, *parts = name.split(".")
     # A dunder is part of a public protocol, such as torch.__version__.
-    return any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
+    return package == "torch" and any(
+        part.startswith("_") and not part.startswith("__") for part in parts
+    )
 
 
 @pytest.mark.parametrize("package", [path.name for path in sorted(PACKAGES.iterdir())])
