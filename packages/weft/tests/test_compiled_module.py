@@ -1,0 +1,106 @@
+"""A compiled module is the original in all but its forward."""
+
+import pytest
+import torch
+import weft
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.scale = 2.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            return self.linear(x)
+        return self.linear(x) * self.scale
+
+    def other(self) -> str:
+        return "other"
+
+
+@pytest.fixture
+def net() -> Net:
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+@torch.no_grad()
+def test_result_and_attributes(net: Net) -> None:
+    compiled = weft.compile(net)
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(compiled(x), net(x))
+    assert compiled.scale == 2.0
+    assert compiled.other() == "other"
+    assert compiled.linear is net.linear
+    assert compiled._orig_mod is net
+    assert len(list(compiled.parameters())) == 2
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = compiled.nothing
+
+
+@torch.no_grad()
+def test_train_and_attribute_changes_recompile(net: Net) -> None:
+    compiled = weft.compile(net)
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(compiled(x), net(x))
+    compiled.scale = 3.0
+    assert net.scale == 3.0
+    torch.testing.assert_close(compiled(x), net(x))
+    compiled.train()
+    assert net.training
+    torch.testing.assert_close(compiled(x), net(x))
+    net.eval()
+    torch.testing.assert_close(compiled(x), net(x))
+
+
+@torch.no_grad()
+def test_parameters_changed_in_place_and_replaced(net: Net) -> None:
+    compiled = weft.compile(net)
+    x = torch.randn(2, 4)
+    compiled(x)
+    net.linear.weight.add_(1.0)
+    torch.testing.assert_close(compiled(x), net(x))
+    net.linear.weight.data = torch.randn(4, 4)
+    torch.testing.assert_close(compiled(x), net(x))
+    net.linear.weight = nn.Parameter(torch.randn(4, 4))
+    torch.testing.assert_close(compiled(x), net(x))
+    net.load_state_dict(Net().state_dict())
+    torch.testing.assert_close(compiled(x), net(x))
+
+
+@torch.no_grad()
+def test_hooks_run(net: Net) -> None:
+    compiled = weft.compile(net)
+    x = torch.randn(2, 4)
+    plain = compiled(x)
+    calls = []
+    handle = net.register_forward_hook(lambda module, args, out: calls.append(1) or out + 1)
+    torch.testing.assert_close(compiled(x), plain + 1)
+    assert calls == [1]
+    handle.remove()
+    torch.testing.assert_close(compiled(x), plain)
+
+
+def test_state_dict_round_trip(net: Net) -> None:
+    compiled = weft.compile(net)
+    state = {name: value * 2 for name, value in compiled.state_dict().items()}
+    assert set(state) == {"_orig_mod.linear.weight", "_orig_mod.linear.bias"}  # as torch.compile's
+    compiled.load_state_dict(state)
+    assert torch.equal(net.linear.bias, state["_orig_mod.linear.bias"])
+
+
+@torch.no_grad()
+def test_dropping_it_frees_the_model() -> None:
+    import gc
+    import weakref
+
+    net = Net().eval()
+    compiled = weft.compile(net)
+    compiled(torch.randn(2, 4))
+    alive = weakref.ref(net)
+    del net, compiled
+    gc.collect()
+    assert alive() is None

@@ -1,0 +1,124 @@
+"""What goes wrong: eager's own exceptions for the user's errors, named stages for weft's."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import weft
+
+
+def bad_shapes(x: torch.Tensor) -> torch.Tensor:
+    return x @ torch.ones(5, 5)
+
+
+def eager_error(function, *arguments) -> Exception:
+    with pytest.raises(Exception) as caught:
+        function(*arguments)
+    return caught.value
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_bad_input_gives_eagers_exception(fullgraph: bool) -> None:
+    compiled = weft.compile(bad_shapes, fullgraph=fullgraph)
+    expected = eager_error(bad_shapes, torch.randn(3, 3))
+    for _ in range(2):
+        found = eager_error(compiled, torch.randn(3, 3))
+        assert type(found) is type(expected)
+        assert str(found) == str(expected)
+    x = torch.randn(2, 5)
+    torch.testing.assert_close(compiled(x), bad_shapes(x))  # nothing is left half-installed
+
+
+def index_out_of_range(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.embedding(index, x) * 2
+
+
+def test_index_out_of_range_at_run_time() -> None:
+    x, index = torch.randn(3, 2), torch.tensor([0, 7])
+    compiled = weft.compile(index_out_of_range)
+    found = eager_error(compiled, x, index)
+    assert type(found) is type(eager_error(index_out_of_range, x, index))
+    good = torch.tensor([0, 2])
+    torch.testing.assert_close(compiled(x, good), index_out_of_range(x, good))
+
+
+def broken_backend(graph_module, example_inputs):
+    raise ValueError("no luck")
+
+
+def test_an_error_of_a_backend_warns_once_and_runs_eagerly(monkeypatch) -> None:
+    monkeypatch.setenv("WEFT_STRICT", "0")
+    compiled = weft.compile(lambda x: x * 3, backend=broken_backend)
+    x = torch.randn(2)
+    with pytest.warns(weft.WeftWarning, match="no luck") as caught:
+        assert torch.equal(compiled(x), x * 3)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(compiled(x), x * 3)
+
+
+def test_an_error_of_a_backend_is_raised_under_strict(monkeypatch) -> None:
+    monkeypatch.setenv("WEFT_STRICT", "1")
+    compiled = weft.compile(lambda x: x * 3, backend=broken_backend)
+    with pytest.raises(weft.StageError, match="no luck"):
+        compiled(torch.randn(2))
+
+
+def test_a_failing_stage_is_named_with_the_users_line(monkeypatch) -> None:
+    import weft_functionalize
+
+    def fail(*arguments, **keywords):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(weft_functionalize, "functionalize", fail)
+    with pytest.raises(weft.StageError, match=r"functionalize failed .*test_errors.py:\d+.*planted"):
+        weft.compile(lambda x: x * 3, fullgraph=True)(torch.randn(2))
+    monkeypatch.setenv("WEFT_STRICT", "0")
+    x = torch.randn(2)
+    with pytest.warns(weft.WeftWarning, match="functionalize failed"):
+        assert torch.equal(weft.compile(lambda x: x * 3)(x), x * 3)
+
+
+def test_a_graph_that_needs_gradients_runs_eagerly_with_one_warning() -> None:
+    weight = torch.randn(3, requires_grad=True)
+    compiled = weft.compile(lambda x: (x * weight).sum())
+    x = torch.randn(3)
+    with pytest.warns(weft.WeftWarning, match="training"):
+        compiled(x).backward()
+    assert torch.equal(weight.grad, x)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), (x * weight).sum())
+
+
+def test_a_graph_break_is_an_error_under_fullgraph() -> None:
+    def breaks(x):
+        y = x + 1
+        print("here")
+        return y * 2
+
+    with pytest.raises(Exception, match=r"(?s)print.*test_errors.py"):
+        weft.compile(breaks, fullgraph=True)(torch.randn(2))
+
+
+def test_dump(tmp_path: Path) -> None:
+    compiled = weft.compile(
+        lambda x: torch.softmax(x * 2, -1), options={"dump_directory": tmp_path}
+    )
+    compiled(torch.randn(4, 8))
+    (folder,) = tmp_path.iterdir()
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == [
+        "1_captured.py",
+        "2_functional.py",
+        "3_forward.py",
+        "4_loop_ir.txt",
+        "5_schedule.txt",
+        "6_generated.cpp",
+    ]
+    import runpy
+
+    for name in names[:3]:
+        runpy.run_path(str(folder / name), run_name="__main__")
+    assert "softmax" in (folder / "1_captured.py").read_text()

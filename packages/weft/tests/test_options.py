@@ -1,0 +1,89 @@
+"""Bad arguments of ``weft.compile`` give torch.compile's errors."""
+
+import pytest
+import torch
+import weft
+
+
+def add_one(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def test_unknown_mode() -> None:
+    with pytest.raises(RuntimeError, match="Unrecognized mode=fast"):
+        weft.compile(add_one, mode="fast")
+
+
+def test_mode_and_options() -> None:
+    with pytest.raises(RuntimeError, match="both can't be specified at the same time"):
+        weft.compile(add_one, mode="default", options={"recompile_limit": 2})
+
+
+def test_unknown_option() -> None:
+    with pytest.raises(RuntimeError, match="Unexpected optimization option bogus, known options"):
+        weft.compile(add_one, options={"bogus": 1})
+
+
+def test_option_of_the_wrong_type() -> None:
+    with pytest.raises(RuntimeError, match="Unexpected type of attr recompile_limit, got str"):
+        weft.compile(add_one, options={"recompile_limit": "8"})
+
+
+def test_unknown_backend() -> None:
+    with pytest.raises(RuntimeError, match="Invalid backend: 'bogus', known backends are"):
+        weft.compile(add_one, backend="bogus")
+
+
+def test_not_callable() -> None:
+    with pytest.raises(TypeError, match="takes a callable"):
+        weft.compile(3)
+
+
+def test_disable_gives_the_function_itself() -> None:
+    assert weft.compile(add_one, disable=True) is add_one
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
+def test_modes(mode: str) -> None:
+    x = torch.randn(3)
+    assert torch.equal(weft.compile(add_one, mode=mode)(x), x + 1)
+
+
+def test_decorator_forms() -> None:
+    @weft.compile
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @weft.compile(fullgraph=True)
+    def called(x: torch.Tensor) -> torch.Tensor:
+        """Doc."""
+        return x * 2
+
+    x = torch.randn(3)
+    assert torch.equal(plain(x), x * 2)
+    assert torch.equal(called(x), x * 2)
+    assert called.__name__ == "called"
+    assert called.__doc__ == "Doc."
+
+
+def test_registered_backend() -> None:
+    seen = []
+
+    @weft.register_backend("recording")
+    def recording(graph_module, example_inputs):
+        seen.append([node.op for node in graph_module.graph.nodes])
+        return graph_module.forward
+
+    assert "recording" in weft.list_backends()
+    x = torch.randn(3)
+    assert torch.equal(weft.compile(add_one, backend="recording")(x), x + 1)
+    assert seen == [["placeholder", "call_function", "output"]]
+
+
+def test_callable_backend() -> None:
+    def backend(graph_module, example_inputs):
+        assert all(isinstance(value, torch.Tensor) for value in example_inputs)
+        return lambda *inputs: tuple(result * 2 for result in graph_module(*inputs))
+
+    x = torch.randn(3)
+    assert torch.equal(weft.compile(add_one, backend=backend)(x), (x + 1) * 2)
