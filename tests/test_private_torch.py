@@ -23,15 +23,13 @@ def dotted(node: ast.expr) -> str | None:
 
 def torch_names(node: ast.AST) -> Iterator[tuple[int, str]]:
     """The line and full name of everything of torch that is imported or reached by attribute."""
-    names: list[str] = []
     if isinstance(node, ast.Import):
-        names = [alias.name for alias in node.names]
+        yield from ((node.lineno, alias.name) for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and node.level == 0:
-        names = [f"{node.module}.{alias.name}" for alias in node.names]
+        yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
     elif isinstance(node, ast.Attribute) and (name := dotted(node)):
         yield node.lineno, name
         return  # the owner is part of this name
-    yield from ((node.lineno, name) for name in names)
     for child in ast.iter_child_nodes(node):
         yield from torch_names(child)
 

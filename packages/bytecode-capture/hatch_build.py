@@ -120,7 +120,7 @@ def build_extension() -> Path | None:
     return extension
 
 
-class ExtensionBuildHook(BuildHookInterface):  # type: ignore[misc]
+class ExtensionBuildHook(BuildHookInterface):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
