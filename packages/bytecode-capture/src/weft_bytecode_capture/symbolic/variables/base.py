@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch.fx
 from weft_guards import Reason, Source
 
 from ...unsupported import Unsupported
@@ -31,6 +32,9 @@ class Variable:
     """
 
     source: Source | None = None
+    # The graph node whose value this object is, for tensors and numbers that the graph computes.  Such a
+    # variable without a source becomes an output of the graph when it is alive at the end.
+    node: torch.fx.Node | None = None
 
     def python_type(self) -> type:
         """The exact type of the object."""
@@ -81,6 +85,39 @@ class Variable:
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         """All elements of an iterable of known length, in order (unpacking, ``list(x)``, ``for``)."""
         raise Unsupported("iteration", repr(self))
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        """``iter(self)``."""
+        from .iterators import SequenceIteratorVariable
+
+        return SequenceIteratorVariable(self, self.iterate(evaluator))
+
+    def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        """``self is other`` for a kind of which several variables may stand for one object; None: by variable."""
+        return None
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        """The iterator's next element; None when it is exhausted."""
+        raise Unsupported("next()", repr(self))
+
+    def has_attribute(self, evaluator: Evaluator, name: str) -> bool:
+        """``hasattr(self, name)``."""
+        from ..captured_exception import CapturedException
+
+        try:
+            self.get_attribute(evaluator, name)
+        except CapturedException as error:
+            if issubclass(error.exception.python_type(), AttributeError):
+                return False
+            raise
+        return True
+
+    def snapshot(self) -> Any:
+        """A Python value equal to this one, of constants all the way down, for pure functions.
+
+        Unlike :meth:`as_constant` also of mutable containers: the copy must not escape.
+        """
+        return self.as_constant()
 
     def truth(self, evaluator: Evaluator) -> bool:
         """``bool(self)``, guarded as needed."""

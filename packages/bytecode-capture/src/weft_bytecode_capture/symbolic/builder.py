@@ -1,0 +1,170 @@
+"""From Python objects to variables: the dispatch tables that every family of variables registers in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import ConstantSource, EqualsConstant, IsObject, SameObject, Source
+
+from ..unsupported import Unsupported
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+    from .variables.base import Variable
+
+Wrapper = Callable[["Evaluator", Any, Source], "Variable"]
+
+_BY_IDENTITY: dict[int, tuple[Any, Wrapper]] = {}
+_BY_TYPE: dict[type, Wrapper] = {}
+_BY_PREDICATE: list[tuple[int, Callable[[Any], bool], Wrapper]] = []
+_CONSTANT_TYPES: set[type] = set()
+_CONSTANT_PREDICATES: list[Callable[[Any], bool]] = []
+
+
+def register_object(*objects: Any) -> Callable[[Wrapper], Wrapper]:
+    """Register the wrapper of these very objects (functions, singletons); wins over all others."""
+
+    def register(wrapper: Wrapper) -> Wrapper:
+        for value in objects:
+            _BY_IDENTITY[id(value)] = (value, wrapper)
+        return wrapper
+
+    return register
+
+
+def register_wrapper(*types: type) -> Callable[[Wrapper], Wrapper]:
+    """Register the wrapper of objects whose exact type is one of ``types``."""
+
+    def register(wrapper: Wrapper) -> Wrapper:
+        for kind in types:
+            _BY_TYPE[kind] = wrapper
+        return wrapper
+
+    return register
+
+
+def register_predicate(
+    predicate: Callable[[Any], bool], priority: int = 0
+) -> Callable[[Wrapper], Wrapper]:
+    """Register a wrapper for objects that ``predicate`` accepts; higher priorities are asked first.
+
+    Asked after identity and exact type.
+    """
+
+    def register(wrapper: Wrapper) -> Wrapper:
+        _BY_PREDICATE.append((priority, predicate, wrapper))
+        _BY_PREDICATE.sort(key=lambda row: -row[0])
+        return wrapper
+
+    return register
+
+
+def register_constant_types(*types: type) -> None:
+    """Objects of exactly these types are constants: immutable, compared by ``EqualsConstant``."""
+    _CONSTANT_TYPES.update(types)
+
+
+def register_constant_predicate(predicate: Callable[[Any], bool]) -> None:
+    """Objects that ``predicate`` accepts are constants (enum members, for example)."""
+    _CONSTANT_PREDICATES.append(predicate)
+
+
+def is_constant_value(value: Any) -> bool:
+    """Whether an object is a constant by itself (tuples of constants are sequences, not constants)."""
+    if type(value) in _CONSTANT_TYPES:
+        return True
+    return any(predicate(value) for predicate in _CONSTANT_PREDICATES)
+
+
+def registered_wrapper(value: Any) -> Wrapper | None:
+    """The registered wrapper of an object that is not a constant."""
+    row = _BY_IDENTITY.get(id(value))
+    if row is not None:
+        return row[1]
+    wrapper = _BY_TYPE.get(type(value))
+    if wrapper is not None:
+        return wrapper
+    for _, predicate, candidate in _BY_PREDICATE:
+        if predicate(value):
+            return candidate
+    return None
+
+
+class VariableBuilder:
+    """Wraps objects that existed before the frame; one object always gives one variable.
+
+    An object met again by another path gives the same variable, and a guard that both paths still lead to
+    one object.
+    """
+
+    def __init__(self, current_evaluator: Callable[[], Evaluator]) -> None:
+        self._current_evaluator = current_evaluator
+        self._memo: dict[int, tuple[Any, Variable, Source]] = {}
+        self._equal_paths: set[tuple[int, Source]] = set()
+
+    def wrap(self, value: Any, source: Source) -> Variable:
+        """The variable of ``value``, found at ``source``; adds the guards that its kind needs."""
+        evaluator = self._current_evaluator()
+        if is_constant_value(value):
+            from .variables.constant import wrap_sourced_constant
+
+            return wrap_sourced_constant(evaluator, value, source)
+        row = self._memo.get(id(value))
+        if row is not None:
+            self._guard_same(evaluator, value, row, source)
+            return row[1]
+        wrapper = registered_wrapper(value)
+        if wrapper is None:
+            raise Unsupported("value of unknown type", f"{type(value).__qualname__} at {source.name()}")
+        variable = wrapper(evaluator, value, source)
+        self._memo[id(value)] = (value, variable, source)
+        return variable
+
+    def known(self, value: Any) -> Variable | None:
+        """The variable of an object wrapped before, without any guard."""
+        row = self._memo.get(id(value))
+        return row[1] if row is not None else None
+
+    def remember(self, value: Any, variable: Variable, source: Source) -> None:
+        """Let ``variable`` stand for ``value`` from now on (before wrapping what may refer back to it)."""
+        self._memo[id(value)] = (value, variable, source)
+
+    def wrapped(self) -> Iterator[tuple[Any, Variable, Source]]:
+        """All objects wrapped so far with their variables and first sources."""
+        return iter(list(self._memo.values()))
+
+    def _guard_same(
+        self, evaluator: Evaluator, value: Any, row: tuple[Any, Variable, Source], source: Source
+    ) -> None:
+        first = row[2]
+        if source == first or isinstance(source, ConstantSource):
+            return
+        key = (id(value), source)
+        if key in self._equal_paths:
+            return
+        self._equal_paths.add(key)
+        if isinstance(first, ConstantSource):
+            evaluator.guard(source, IsObject(value))
+        else:
+            evaluator.guard(source, SameObject(first))
+
+
+def guard_constant(evaluator: Evaluator, value: Any, source: Source) -> None:
+    """Guard that an immutable constant, or a tuple of such, is still equal."""
+    if isinstance(value, (bool, type(None), type(Ellipsis))):
+        evaluator.guard(source, IsObject(value))
+    else:
+        evaluator.guard(source, EqualsConstant(value))
+
+
+def same_constant(left: Any, right: Any) -> bool:
+    """Equality as ``EqualsConstant`` means it."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, float):
+        if math.isnan(left):
+            return math.isnan(right)
+        return left == right and math.copysign(1.0, left) == math.copysign(1.0, right)
+    return bool(left == right)

@@ -1,0 +1,211 @@
+"""What all evaluators of one frame's capture share."""
+
+from __future__ import annotations
+
+import linecache
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import (
+    AttributeSource,
+    ConstantSource,
+    DictContains,
+    GlobalSource,
+    Guard,
+    IsObject,
+    ItemSource,
+    NotAliased,
+    Predicate,
+    Reason,
+    Source,
+    TypeIs,
+)
+
+from ..captured_graph import UserLocation
+from .builder import VariableBuilder, is_constant_value
+from .decode import DecodedCode
+from .frame_result import CaptureOptions, FrameInput
+from .policy import is_library_module
+from .side_effects import SideEffects
+from .variables.base import Variable
+
+if TYPE_CHECKING:
+    from ..frame.emitter import Emitter
+    from .evaluator import Evaluator
+    from .graph import GraphBuilder
+
+
+class DecodeCache:
+    """Decoded code objects, shared by the restarts of one capture."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, DecodedCode] = {}
+
+    def decode(self, code: types.CodeType) -> DecodedCode:
+        decoded = self._by_id.get(id(code))
+        if decoded is None:
+            decoded = self._by_id[id(code)] = DecodedCode(code)
+        return decoded
+
+
+class ModuleGlobals:
+    """A module's globals as functions defined there see them, with the writes still to be replayed."""
+
+    def __init__(self, dictionary: dict[str, Any], builtins: Any, is_root: bool) -> None:
+        self.dictionary = dictionary
+        self.builtins = builtins
+        self.is_root = is_root
+        name = dictionary.get("__name__")
+        self.label = f"{name}.__dict__"
+        self.trusted = is_library_module(name)
+        self.written: dict[str, Variable | None] = {}
+        self._cached: dict[str, Variable] = {}
+        self._dictionary_source = ConstantSource(self.label, dictionary)
+
+    def source(self, name: str) -> Source:
+        if self.is_root:
+            return GlobalSource(name)
+        return ItemSource(self._dictionary_source, name)
+
+    def load(self, evaluator: Evaluator, name: str) -> Variable:
+        """``LOAD_GLOBAL``; raises NameError in the captured program."""
+        if name in self.written:
+            value = self.written[name]
+            if value is not None:
+                return value
+        else:
+            cached = self._cached.get(name)
+            if cached is not None:
+                return cached
+            if name in self.dictionary:
+                variable = self._wrap(evaluator, name, self.dictionary[name])
+                self._cached[name] = variable
+                return variable
+        if name in self.builtins:
+            if not self.trusted and name not in self.written:
+                evaluator.guard(self._dictionary_source, DictContains(name, False))
+            variable = evaluator.wrap_known(self.builtins[name], f"builtins.{name}")
+            if name not in self.written:
+                self._cached[name] = variable
+            return variable
+        evaluator.raise_error(NameError, f"name {name!r} is not defined")
+
+    def _wrap(self, evaluator: Evaluator, name: str, value: Any) -> Variable:
+        if self.trusted and not is_constant_value(value):
+            return evaluator.builder.wrap(value, ConstantSource(f"{self.label}[{name!r}]", value))
+        return evaluator.builder.wrap(value, self.source(name))
+
+    def store(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        self.written[name] = value
+        evaluator.side_effects.mutated(self)
+
+    def delete(self, evaluator: Evaluator, name: str) -> None:
+        present = self.written.get(name) if name in self.written else name in self.dictionary
+        if not present:
+            evaluator.raise_error(NameError, f"name {name!r} is not defined")
+        self.written[name] = None
+        evaluator.side_effects.mutated(self)
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        for name, value in self.written.items():
+            if value is None:
+                emitter.load_callable(self.dictionary.pop)
+                emitter.load_constant(name)
+                emitter.load_constant(None)
+                emitter.call(2)
+                emitter.pop()
+            else:
+                emitter.load_variable(value)
+                emitter.load_object(self.dictionary)
+                emitter.load_constant(name)
+                emitter.store_subscript()
+
+
+class CaptureState:
+    """Guards, graph, side effects and wrapped objects of one evaluation of one root frame."""
+
+    def __init__(
+        self,
+        frame: FrameInput,
+        options: CaptureOptions,
+        graph: Callable[[], GraphBuilder],
+        cache: DecodeCache,
+    ) -> None:
+        self.frame = frame
+        self.options = options
+        self.cache = cache
+        self.current: Evaluator | None = None
+        self.builder = VariableBuilder(self.current_evaluator)
+        self.side_effects = SideEffects()
+        self.graph = graph()
+        self.guards: dict[tuple[Any, ...], Guard] = {}
+        self._globals: dict[int, ModuleGlobals] = {}
+        self._cells: dict[int, Variable] = {}
+        self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}
+
+    def current_evaluator(self) -> Evaluator:
+        if self.current is None:
+            raise RuntimeError("no evaluator is running")
+        return self.current
+
+    def module_globals(self, dictionary: dict[str, Any]) -> ModuleGlobals:
+        known = self._globals.get(id(dictionary))
+        if known is None:
+            is_root = dictionary is self.frame.globals
+            builtins = dictionary.get("__builtins__", self.frame.builtins)
+            if isinstance(builtins, types.ModuleType):
+                builtins = builtins.__dict__
+            known = ModuleGlobals(dictionary, builtins, is_root)
+            self._globals[id(dictionary)] = known
+        return known
+
+    def find_in_type(self, kind: type, name: str) -> tuple[type, Any] | None:
+        """The class of ``kind``'s resolution order that defines ``name``, and the raw attribute there."""
+        key = (kind, name)
+        if key in self._type_lookups:
+            return self._type_lookups[key]
+        found = None
+        for base in kind.__mro__:
+            dictionary = base.__dict__
+            if name in dictionary:
+                found = (base, dictionary[name])
+                break
+        self._type_lookups[key] = found
+        return found
+
+    def add_guard(self, source: Source, predicate: Predicate, reason: Callable[[], Reason]) -> None:
+        """Add a guard once; identity and type of an object that the guard set holds need none."""
+        if isinstance(source, ConstantSource) and isinstance(predicate, (IsObject, TypeIs)):
+            return
+        key = _guard_key(source, predicate)
+        if key not in self.guards:
+            self.guards[key] = Guard(source, predicate, reason())
+
+    def has_guard(self, source: Source, predicate: Predicate) -> bool:
+        return _guard_key(source, predicate) in self.guards
+
+
+def _guard_key(source: Source, predicate: Predicate) -> tuple[Any, ...]:
+    kind = type(predicate)
+    if kind.__eq__ is object.__eq__:
+        expected = getattr(predicate, "expected", None)
+        return (source, kind, id(expected) if kind is IsObject else repr(expected))
+    if isinstance(predicate, NotAliased):
+        return (source, kind, predicate.other)
+    return (source, kind, predicate)
+
+
+def source_line(file: str, line: int) -> str:
+    return linecache.getline(file, line).strip()
+
+
+def location(evaluator: Evaluator) -> UserLocation:
+    """Where an evaluator is now."""
+    code = evaluator.code
+    line = evaluator.decoded.line(evaluator.index)
+    return UserLocation(code.co_filename, line, code.co_qualname)
+
+
+def attribute_source(source: Source | None, name: str) -> Source | None:
+    return AttributeSource(source, name) if source is not None else None

@@ -1,0 +1,267 @@
+"""The symbolic evaluator of one frame: CPython's interpreter loop over variables instead of objects."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from weft_guards import ConstantSource, Predicate, Reason, Source
+
+from ..unsupported import Unsupported
+from .builder import VariableBuilder, is_constant_value
+from .capture_state import CaptureState, location, source_line
+from .captured_exception import CapturedException
+from .decode import Instruction
+from .side_effects import SideEffects
+from .variables.base import Variable
+from .variables.constant import ConstantVariable
+
+if TYPE_CHECKING:
+    from .graph import GraphBuilder
+    from .variables.cells import CellVariable
+    from .variables.exceptions import ExceptionVariable
+    from .variables.functions import FunctionVariable
+
+_SMALL: dict[Any, Any] = {None: None, True: True, False: False}
+
+
+class Evaluator:
+    """Evaluates one frame: the root frame of a capture, or a function inlined into it.
+
+    ``stack`` holds variables, and None for the NULL that CPython's calling convention pushes.  ``locals``
+    holds the bound locals that are not cells, ``cells`` the cell and free variables' cells.
+    """
+
+    def __init__(
+        self,
+        state: CaptureState,
+        code: types.CodeType,
+        globals_dictionary: dict[str, Any],
+        function: FunctionVariable | None = None,
+        parent: Evaluator | None = None,
+    ) -> None:
+        self.state = state
+        self.code = code
+        self.decoded = state.cache.decode(code)
+        self.globals = state.module_globals(globals_dictionary)
+        self.function = function
+        self.parent = parent
+        self.depth = 0 if parent is None else parent.depth + 1
+        self.index = 0
+        self.next_index = 0
+        self.stack: list[Variable | None] = []
+        self.locals: dict[str, Variable] = {}
+        self.cells: dict[str, CellVariable] = {}
+        self.keyword_names: tuple[str, ...] = ()
+        self.handled: ExceptionVariable | None = None
+        self.finished = False
+        self.suspended = False
+        self.result: Variable | None = None
+
+    # What the capture shares.
+
+    @property
+    def builder(self) -> VariableBuilder:
+        return self.state.builder
+
+    @property
+    def graph(self) -> GraphBuilder:
+        return self.state.graph
+
+    @property
+    def side_effects(self) -> SideEffects:
+        return self.state.side_effects
+
+    def guard(self, source: Source, predicate: Predicate) -> None:
+        """Compiled code may be used again only if ``predicate`` holds of the value at ``source``."""
+        self.state.add_guard(source, predicate, self.current_reason)
+
+    def current_reason(self) -> Reason:
+        """The line being evaluated now, in the innermost evaluator."""
+        evaluator = self.state.current or self
+        place = location(evaluator)
+        return Reason(place.file, place.line, source_line(place.file, place.line))
+
+    # Running.
+
+    def run(self) -> Variable:
+        """Evaluate until the frame returns; gives the returned value.
+
+        An exception that leaves the frame is raised as :class:`CapturedException`.
+        """
+        state = self.state
+        previous = state.current
+        state.current = self
+        try:
+            self._loop()
+        finally:
+            state.current = previous
+        if self.result is None:
+            raise RuntimeError("the frame ended without a value")
+        return self.result
+
+    def _loop(self) -> None:
+        instructions = self.decoded.instructions
+        while True:
+            instruction = instructions[self.next_index]
+            self.index = instruction.index
+            self.next_index = instruction.index + 1
+            try:
+                instruction.handler(self, instruction)
+            except CapturedException as error:
+                self.unwind(error, instruction)
+            if self.finished or self.suspended:
+                return
+
+    def unwind(self, error: CapturedException, instruction: Instruction) -> None:
+        """Go to the handler of an exception raised by ``instruction``, or let it leave the frame."""
+        region = self.decoded.region(instruction.offset)
+        if region is None:
+            self.finished = True
+            raise error
+        del self.stack[region.depth :]
+        if region.push_last_instruction:
+            self.stack.append(ConstantVariable(instruction.offset // 2))
+        self.stack.append(error.exception)
+        self.next_index = self.decoded.index_of_offset[region.target]
+
+    def jump(self, instruction: Instruction) -> None:
+        self.next_index = instruction.target
+
+    def push(self, variable: Variable | None) -> None:
+        self.stack.append(variable)
+
+    def pop(self) -> Variable:
+        """Pop a value; a NULL there would be a fault of the evaluator."""
+        variable = self.stack.pop()
+        if variable is None:
+            raise RuntimeError("NULL where a value was expected")
+        return variable
+
+    def pop_many(self, count: int) -> list[Variable]:
+        if count == 0:
+            return []
+        variables = self.stack[-count:]
+        del self.stack[-count:]
+        return variables  # type: ignore[return-value]  # no NULL among operands
+
+    # Exceptions of the captured program.
+
+    def raise_exception(self, exception: Variable) -> NoReturn:
+        """Raise an exception object in the captured program; sets its ``__context__``."""
+        from .variables.exceptions import ExceptionVariable
+
+        if isinstance(exception, ExceptionVariable):
+            handled = self.handled_exception()
+            if handled is not None and handled is not exception:
+                exception.set_context(self, handled)
+        raise CapturedException(exception)
+
+    def raise_error(self, kind: type[BaseException], *arguments: Any, **attributes: Any) -> NoReturn:
+        """Raise a new exception with constant arguments in the captured program."""
+        from .variables.exceptions import ExceptionVariable
+
+        exception = ExceptionVariable(kind, [ConstantVariable(value) for value in arguments])
+        for name, value in attributes.items():
+            exception.attributes[name] = ConstantVariable(value)
+        self.raise_exception(exception)
+
+    def raise_python_error(self, error: BaseException) -> NoReturn:
+        """Raise in the captured program what a Python call on the same operands raised."""
+        from .variables.exceptions import ExceptionVariable
+
+        try:
+            arguments = [self.wrap_result(argument) for argument in error.args]
+        except Unsupported:
+            raise Unsupported("exception with unusual arguments", repr(error)) from error
+        self.raise_exception(ExceptionVariable(type(error), arguments))
+
+    def handled_exception(self) -> ExceptionVariable | None:
+        """The exception being handled, in this frame or a caller's."""
+        evaluator: Evaluator | None = self.state.current or self
+        while evaluator is not None:
+            if evaluator.handled is not None:
+                return evaluator.handled
+            evaluator = evaluator.parent
+        return None
+
+    # Values.
+
+    def wrap_constant(self, value: Any) -> ConstantVariable:
+        """A variable of an immutable constant made during evaluation."""
+        return ConstantVariable(value)
+
+    def wrap_result(self, value: Any) -> Variable:
+        """A variable of a new Python value: constants, and tuples, lists, dicts and sets of them."""
+        from .variables.new_values import wrap_new_value
+
+        return wrap_new_value(self, value)
+
+    def wrap_known(self, value: Any, label: str | None = None) -> Variable:
+        """A variable of an object that the guard set may hold itself: a library's or a class's own."""
+        if is_constant_value(value):
+            return ConstantVariable(value)
+        known = self.builder.known(value)
+        if known is not None:
+            return known
+        if label is None:
+            label = getattr(value, "__qualname__", None) or type(value).__name__
+        return self.builder.wrap(value, ConstantSource(str(label), value))
+
+    def builder_accepts_constant(self, value: Any) -> bool:
+        return is_constant_value(value)
+
+    def pure(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Call a side-effect-free Python function on constants; its exceptions are the program's."""
+        try:
+            return function(*arguments, **keywords)
+        except Unsupported:
+            raise
+        except Exception as error:
+            self.raise_python_error(error)
+
+    def snapshots(
+        self, arguments: Sequence[Variable], keywords: dict[str, Variable], what: str
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """The Python values of arguments of a pure function; Unsupported if one is not constant."""
+        try:
+            return (
+                [argument.snapshot() for argument in arguments],
+                {name: value.snapshot() for name, value in keywords.items()},
+            )
+        except Unsupported as error:
+            raise Unsupported(
+                "call with values that are not constant",
+                f"{what}({', '.join(map(repr, arguments))})",
+                str(error),
+            ) from error
+
+    # Operations.
+
+    def call_function(
+        self,
+        function: Variable,
+        arguments: list[Variable],
+        keywords: dict[str, Variable] | None = None,
+    ) -> Variable:
+        """``function(*arguments, **keywords)``."""
+        return function.call(self.state.current or self, arguments, keywords or {})
+
+    def call_method(self, variable: Variable, name: str, *arguments: Variable) -> Variable:
+        """``variable.name(*arguments)``."""
+        return variable.call_method(self.state.current or self, name, list(arguments), {})
+
+    def binary_operation(self, operator: str, left: Variable, right: Variable) -> Variable:
+        """``left <operator> right`` by Python's protocol, in-place operators and comparisons included."""
+        from .operations import binary_operation
+
+        return binary_operation(self, operator, left, right)
+
+    def inline_call(
+        self, function: FunctionVariable, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        """Evaluate a call of a Python function inside this evaluation."""
+        from .inlining import inline_call
+
+        return inline_call(self.state.current or self, function, arguments, keywords)

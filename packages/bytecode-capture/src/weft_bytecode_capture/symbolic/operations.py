@@ -1,0 +1,125 @@
+"""Python's protocols for operators, on variables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..unsupported import Unsupported
+from .variables.base import Variable
+from .variables.constant import OPERATORS, ConstantVariable
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+SYMBOLS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
+    "pow": "** or pow()", "matmul": "@", "and": "&", "or": "|", "xor": "^", "lshift": "<<",
+    "rshift": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+}  # fmt: skip
+
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+
+SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def binary_operation(
+    evaluator: Evaluator, operator: str, left: Variable, right: Variable
+) -> Variable:
+    """``left <operator> right``; TypeError as Python words it when neither side knows how."""
+    if type(left) is ConstantVariable and type(right) is ConstantVariable:
+        folded = left.binary_operation(evaluator, operator, right, False)
+        if folded is not None:
+            return folded
+    in_place = operator not in SYMBOLS and operator[0] == "i" and operator[1:] in SYMBOLS
+    if in_place:
+        result = left.binary_operation(evaluator, operator, right, False)
+        if result is not None:
+            return result
+    plain = operator[1:] if in_place else operator
+    result = _plain_operation(evaluator, plain, left, right)
+    if result is not None:
+        return result
+    if operator == "eq":
+        return ConstantVariable(is_same_object(evaluator, left, right))
+    if operator == "ne":
+        return ConstantVariable(not is_same_object(evaluator, left, right))
+    symbol = SYMBOLS[plain] + ("=" if in_place else "")
+    left_name, right_name = left.python_type().__name__, right.python_type().__name__
+    if operator in COMPARISONS:
+        message = f"{symbol!r} not supported between instances of {left_name!r} and {right_name!r}"
+    else:
+        if in_place and plain == "pow":
+            symbol = "**="
+        message = f"unsupported operand type(s) for {symbol}: {left_name!r} and {right_name!r}"
+    evaluator.raise_error(TypeError, message)
+
+
+def _plain_operation(
+    evaluator: Evaluator, operator: str, left: Variable, right: Variable
+) -> Variable | None:
+    left_type, right_type = left.python_type(), right.python_type()
+    reflected_first = right_type is not left_type and issubclass(right_type, left_type)
+    if reflected_first:
+        result = right.binary_operation(evaluator, operator, left, True)
+        if result is not None:
+            return result
+    result = left.binary_operation(evaluator, operator, right, False)
+    if result is not None:
+        return result
+    if reflected_first or (left_type is right_type and operator not in COMPARISONS):
+        return None
+    return right.binary_operation(evaluator, operator, left, True)
+
+
+def is_same_object(evaluator: Evaluator, left: Variable, right: Variable) -> bool:
+    """``left is right``, guarded where two objects from outside the frame are told apart."""
+    if left is right:
+        return True
+    if left.is_constant() and right.is_constant():
+        left_value, right_value = left.as_constant(), right.as_constant()
+        if left_value is right_value:
+            return True
+        if type(left_value) is not type(right_value) or left_value != right_value:
+            return False
+        raise Unsupported(
+            "identity of equal constants", f"{left!r} is {right!r}", "CPython may or may not share them"
+        )
+    identity = left.same_object(evaluator, right)
+    if identity is None:
+        identity = right.same_object(evaluator, left)
+    if identity is not None:
+        return identity
+    # One variable stands for one object; guards that two paths differ are added when it matters.
+    if left.source is not None and right.source is not None:
+        from .aliasing import guard_distinct
+
+        guard_distinct(evaluator, left, right)
+    return False
+
+
+def contains(evaluator: Evaluator, container: Variable, item: Variable) -> bool:
+    """``item in container``."""
+    return container.call_method(evaluator, "__contains__", [item], {}).truth(evaluator)
+
+
+def values_equal(evaluator: Evaluator, left: Variable, right: Variable) -> bool:
+    """``left is right or left == right``, as containers compare their elements."""
+    if left is right:
+        return True
+    if type(left) is ConstantVariable and type(right) is ConstantVariable:
+        return left.value is right.value or bool(left.value == right.value)
+    return binary_operation(evaluator, "eq", left, right).truth(evaluator)
+
+
+def unary_operation(evaluator: Evaluator, operator: str, operand: Variable) -> Variable:
+    """``-x``, ``+x``, ``~x``; ``operator`` is "neg", "pos" or "invert"."""
+    if operand.is_constant() and not hasattr(type(operand.as_constant()), "_member_map_"):
+        import operator as operators
+
+        return evaluator.wrap_constant(
+            evaluator.pure(getattr(operators, operator), operand.as_constant())
+        )
+    return operand.call_method(evaluator, f"__{operator}__", [], {})
+
+
+assert set(SYMBOLS) <= set(OPERATORS)

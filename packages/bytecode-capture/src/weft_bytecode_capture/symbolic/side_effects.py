@@ -1,0 +1,80 @@
+"""The journal of what the captured program did to objects that existed before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .variables.base import Variable
+
+if TYPE_CHECKING:
+    from ..frame.emitter import Emitter
+
+
+class Mutated(Protocol):
+    """A pre-existing object's variable that can bring the object to the state it stands for."""
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        """Emit code that brings the real object to this variable's state."""
+
+
+class JournaledCall:
+    """A call whose only effect is outside the program (a print, a warning), with constant arguments."""
+
+    def __init__(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.keywords = keywords
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        emitter.load_callable(self.function)
+        for value in (*self.arguments, *self.keywords.values()):
+            emitter.load_object(value)
+        emitter.call(len(self.arguments) + len(self.keywords), tuple(self.keywords))
+        emitter.pop()
+
+
+class EmittedEffect:
+    """An effect given by the function that emits it."""
+
+    def __init__(self, emit: Callable[[Emitter], None]) -> None:
+        self.emit_mutation = emit
+
+
+class SideEffects:
+    """Effects in the order in which each was first recorded.
+
+    An object mutated more than once is brought to its last state at its first place in the order: no code
+    of the program runs in between, so nobody can tell.  Calls are replayed each in its place.
+    """
+
+    def __init__(self) -> None:
+        self._effects: list[Mutated] = []
+        self._seen: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._effects)
+
+    def __len__(self) -> int:
+        return len(self._effects)
+
+    def mutated(self, variable: Mutated) -> None:
+        """Record that a pre-existing object's variable no longer equals the object."""
+        if id(variable) not in self._seen:
+            self._seen.add(id(variable))
+            self._effects.append(variable)
+
+    def call(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Record a call to make after the graph."""
+        self._effects.append(JournaledCall(function, arguments, keywords))
+
+    def record(self, emit: Callable[[Emitter], None]) -> None:
+        """Record an effect of another kind."""
+        self._effects.append(EmittedEffect(emit))
+
+    def mutated_variables(self) -> list[Variable]:
+        return [effect for effect in self._effects if isinstance(effect, Variable)]
+
+    def emit(self, emitter: Emitter) -> None:
+        for effect in self._effects:
+            effect.emit_mutation(emitter)

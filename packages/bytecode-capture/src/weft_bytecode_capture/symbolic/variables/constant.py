@@ -1,0 +1,228 @@
+"""Immutable constants: numbers, strings, None, enum members, dtypes and the like."""
+
+from __future__ import annotations
+
+import enum
+import operator as operator_module
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from weft_guards import AttributeSource, EqualsConstant, Source, TypeIs
+
+from ...unsupported import Unsupported
+from ..builder import guard_constant, register_constant_predicate, register_constant_types
+from .base import Variable
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+register_constant_types(
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(Ellipsis),
+    type(NotImplemented),
+    range,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    types.CodeType,
+)
+register_constant_predicate(lambda value: isinstance(value, enum.Enum))
+
+_MARSHALLABLE = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
+
+
+class ConstantVariable(Variable):
+    """An immutable value known exactly.  Operations on constants alone are done at once."""
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        self.value = value
+        self.source = source
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def is_constant(self) -> bool:
+        return True
+
+    def as_constant(self) -> Any:
+        return self.value
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return bool(self.value)
+
+    def length(self, evaluator: Evaluator) -> int:
+        return int(evaluator.pure(len, self.value))
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        if isinstance(self.value, range) and len(self.value) > 1_000_000:
+            raise Unsupported("iteration", f"a range of {len(self.value)} elements")
+        elements = evaluator.pure(list, self.value)
+        return [evaluator.wrap_constant(element) for element in elements]
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        from .iterators import RangeIteratorVariable
+
+        if isinstance(self.value, range):
+            return RangeIteratorVariable(self.value)
+        return super().iterator(evaluator)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        value = self.value
+        if isinstance(value, enum.Enum):
+            from .class_attributes import get_enum_attribute
+
+            return get_enum_attribute(evaluator, self, name)
+        attribute = evaluator.pure(getattr, value, name)
+        if evaluator.builder_accepts_constant(attribute):
+            return evaluator.wrap_constant(attribute)
+        if isinstance(attribute, type):
+            return evaluator.wrap_known(attribute)
+        if callable(attribute):
+            return ConstantMethodVariable(value, name)
+        raise Unsupported("attribute read", f"{value!r}.{name}")
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        if isinstance(self.value, enum.Enum):
+            raise Unsupported("attribute write", f"{self.value!r}.{name}")
+        evaluator.pure(setattr, self.value, name, None)
+        raise Unsupported("attribute write", f"{self.value!r}.{name}")
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        if isinstance(self.value, enum.Enum):
+            from .class_attributes import get_enum_attribute
+
+            method = get_enum_attribute(evaluator, self, "__call__")
+            return method.call(evaluator, arguments, keywords)
+        evaluator.raise_error(TypeError, f"{type(self.value).__name__!r} object is not callable")
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        if isinstance(self.value, enum.Enum):
+            return self.get_attribute(evaluator, name).call(evaluator, arguments, keywords)
+        if name == "__getitem__" and len(arguments) == 1 and not arguments[0].is_constant():
+            custom = arguments[0].binary_operation(evaluator, "getitem", self, True)
+            if custom is not None:
+                return custom
+        positional, named = evaluator.snapshots(arguments, keywords, f"{type(self.value).__name__}.{name}")
+        if name == "__getitem__":
+            return evaluator.wrap_result(evaluator.pure(operator_module.getitem, self.value, *positional))
+        if name == "__contains__":
+            return evaluator.wrap_constant(
+                evaluator.pure(operator_module.contains, self.value, *positional)
+            )
+        method = evaluator.pure(getattr, self.value, name)
+        return evaluator.wrap_result(evaluator.pure(method, *positional, **named))
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if not other.is_constant():
+            if operator == "mod" and not reflected and isinstance(self.value, (str, bytes)):
+                return evaluator.wrap_result(
+                    evaluator.pure(operator_module.mod, self.value, other.snapshot())
+                )
+            return None
+        if isinstance(self.value, enum.Enum) and not isinstance(self.value, (int, str)):
+            return _enum_operation(self.value, operator, other, reflected)
+        function = OPERATORS[operator]
+        left, right = self.value, other.as_constant()
+        if reflected:
+            left, right = right, left
+        return evaluator.wrap_result(evaluator.pure(function, left, right))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if type(self.value) in _MARSHALLABLE:
+            emitter.load_constant(self.value)
+        else:
+            emitter.load_object(self.value)
+
+    def __repr__(self) -> str:
+        return f"Constant({self.value!r})"
+
+
+def _enum_operation(
+    value: enum.Enum, operator: str, other: Variable, reflected: bool
+) -> Variable | None:
+    kind = type(value)
+    special = {"eq": "__eq__", "ne": "__ne__", "or": "__or__", "and": "__and__", "xor": "__xor__"}.get(
+        operator
+    )
+    if special is not None:
+        owner = next(base for base in kind.__mro__ if special in base.__dict__) if hasattr(kind, special) else None
+        if owner is not None and (owner is object or owner.__module__ == "enum"):
+            left, right = value, other.as_constant()
+            if reflected:
+                left, right = right, left
+            return ConstantVariable(OPERATORS[operator](left, right))
+    return None
+
+
+class ConstantMethodVariable(Variable):
+    """A bound method of a constant: ``"...".format``."""
+
+    def __init__(self, value: Any, name: str) -> None:
+        self.value = value
+        self.name = name
+
+    def python_type(self) -> type:
+        return type(getattr(self.value, self.name))
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        return ConstantVariable(self.value).call_method(evaluator, self.name, arguments, keywords)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_object(self.value)
+        emitter.load_attribute(self.name)
+
+    def __repr__(self) -> str:
+        return f"ConstantMethod({self.value!r}.{self.name})"
+
+
+def wrap_sourced_constant(evaluator: Evaluator, value: Any, source: Source) -> ConstantVariable:
+    """A constant found at a source, guarded."""
+    if isinstance(value, range):
+        evaluator.guard(source, TypeIs(range))
+        for part in ("start", "stop", "step"):
+            evaluator.guard(AttributeSource(source, part), EqualsConstant(getattr(value, part)))
+    else:
+        guard_constant(evaluator, value, source)
+    return ConstantVariable(value, source)
+
+
+def _not_in(left: Any, right: Any) -> bool:
+    return left not in right
+
+
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    name: getattr(operator_module, special)
+    for name, special in {
+        "add": "add", "sub": "sub", "mul": "mul", "truediv": "truediv", "floordiv": "floordiv",
+        "mod": "mod", "pow": "pow", "matmul": "matmul", "and": "and_", "or": "or_", "xor": "xor",
+        "lshift": "lshift", "rshift": "rshift", "lt": "lt", "le": "le", "eq": "eq", "ne": "ne",
+        "gt": "gt", "ge": "ge", "iadd": "iadd", "isub": "isub", "imul": "imul", "itruediv": "itruediv",
+        "ifloordiv": "ifloordiv", "imod": "imod", "ipow": "ipow", "imatmul": "imatmul", "iand": "iand",
+        "ior": "ior", "ixor": "ixor", "ilshift": "ilshift", "irshift": "irshift",
+    }.items()
+}  # fmt: skip
+"""Binary operators by the names that ``Variable.binary_operation`` uses."""
+
+OPERATORS["getitem"] = operator_module.getitem
