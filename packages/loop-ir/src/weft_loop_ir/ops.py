@@ -45,6 +45,10 @@ REDUCTIONS = (
 first of equals, NaN first of all.  ``welford_mean`` and ``welford_m2`` of the same value share one pass."""
 
 
+STORAGE_ONLY = (torch.float16, torch.bfloat16)
+"""Dtypes that values may have only between a memory access and a conversion."""
+
+
 class OpsHandler(Protocol[V]):
     """The methods besides the elementwise ones in the tables above, which take and return ``V``."""
 

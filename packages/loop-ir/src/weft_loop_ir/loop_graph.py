@@ -1,0 +1,78 @@
+"""The result of lowering: loop nodes and extern calls over named buffers, before any fusion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import sympy
+import torch
+
+from weft_loop_ir.ir import Buffer, BufferView, ExternCall, LoopBody, LoopVariable, SymbolInput
+
+
+@dataclass(frozen=True)
+class LoopNode:
+    """One unfused loop nest: ``for loops: for reduction_loops: body``.
+
+    A pointwise node has no ``reduction_loops``.  In a reduction node every store is of a reduction's
+    result, at an index over ``loops``.  ``reads`` and ``writes`` name buffers in order of first access.
+    """
+
+    name: str
+    loops: tuple[LoopVariable, ...]
+    reduction_loops: tuple[LoopVariable, ...]
+    body: LoopBody
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    origins: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LoopGraph:
+    """A lowered graph: nodes in a valid order of execution.  Fields as in :class:`~weft_loop_ir.Schedule`."""
+
+    name: str
+    inputs: tuple[str | SymbolInput, ...]
+    symbols: tuple[SymbolInput, ...]
+    buffers: Mapping[str, Buffer]
+    nodes: tuple[LoopNode | ExternCall, ...]
+    outputs: tuple[BufferView | sympy.Expr | int | float | bool | None, ...]
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+def views_in(argument: object) -> list[BufferView]:
+    """The buffer views in an extern call's argument, nested sequences included, in order."""
+    if isinstance(argument, BufferView):
+        return [argument]
+    if isinstance(argument, list | tuple):
+        return [view for item in argument for view in views_in(item)]
+    return []
+
+
+def extern_reads(call: ExternCall) -> tuple[str, ...]:
+    """The names of the buffers that ``call`` reads, in order, once each."""
+    views = views_in(call.arguments) + views_in(tuple(call.keywords.values()))
+    return tuple(dict.fromkeys(view.buffer for view in views))
+
+
+def extern_writes(call: ExternCall) -> tuple[str, ...]:
+    """The names of the buffers that ``call`` makes."""
+    return tuple(name for name in call.outputs if name is not None)
+
+
+def body_accesses(body: LoopBody) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The buffers that ``body`` loads from and stores to, nested bodies included."""
+    reads: dict[str, None] = {}
+    writes: dict[str, None] = {}
+    for instruction in body.instructions:
+        if instruction.operation == "load":
+            reads[instruction.arguments[0]] = None
+        elif instruction.operation == "store":
+            writes[instruction.arguments[0]] = None
+        elif instruction.operation == "masked":
+            nested_reads, nested_writes = body_accesses(instruction.arguments[1])
+            reads.update(dict.fromkeys(nested_reads))
+            writes.update(dict.fromkeys(nested_writes))
+    return tuple(reads), tuple(writes)

@@ -1,0 +1,12 @@
+"""Lowering of ATen graphs to loop graphs.  The rules are in one file for each family of operators."""
+
+from weft_loop_ir.lowering import contractions as contractions
+from weft_loop_ir.lowering import normalization as normalization
+from weft_loop_ir.lowering import pointwise as pointwise
+from weft_loop_ir.lowering import reductions as reductions
+from weft_loop_ir.lowering import views as views
+from weft_loop_ir.lowering.context import LoweringOptions
+from weft_loop_ir.lowering.lower import lower
+from weft_loop_ir.lowering.registry import NoLowering, register_lowering
+
+__all__ = ["LoweringOptions", "NoLowering", "lower", "register_lowering"]

@@ -1,0 +1,61 @@
+"""Broadcasting of operands, and reading them with conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sympy
+import torch
+
+from weft_loop_ir.ir import Value
+from weft_loop_ir.lowering.context import scalar
+from weft_loop_ir.lowering.promotion import Operand
+from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.recording import BodyRecorder
+
+
+def broadcast_size(sizes: Sequence[tuple[sympy.Expr, ...]]) -> tuple[sympy.Expr, ...]:
+    """The common size.  A symbolic extent counts as not 1 (torch's ShapeEnv specialises 0 and 1)."""
+    rank = max((len(s) for s in sizes), default=0)
+    result: list[sympy.Expr] = []
+    for k in range(rank):
+        extent: sympy.Expr = sympy.S.One
+        for size in sizes:
+            position = k - (rank - len(size))
+            if position >= 0 and size[position] != 1:
+                if extent == 1 or isinstance(size[position], sympy.Integer):
+                    extent = size[position]
+        result.append(extent)
+    return tuple(result)
+
+
+def broadcast_index(
+    index: Index, size: tuple[sympy.Expr, ...], target: tuple[sympy.Expr, ...]
+) -> Index:
+    """The index into a tensor of ``size`` that ``index`` into the broadcast ``target`` reads."""
+    if size == target:
+        return index
+    skip = len(target) - len(size)
+    return tuple(
+        sympy.S.Zero if n == 1 and m != 1 else i
+        for i, n, m in zip(index[skip:], size, target[skip:], strict=True)
+    )
+
+
+def read(
+    ops: BodyRecorder,
+    operand: Operand,
+    index: Index,
+    target: tuple[sympy.Expr, ...],
+    dtype: torch.dtype,
+) -> Value:
+    """The operand's element at ``index`` of the broadcast ``target``, converted to ``dtype``."""
+    if isinstance(operand, TensorValue):
+        value = operand.load(ops, broadcast_index(index, operand.size, target))
+        return ops.to_dtype(value, dtype)
+    return scalar(ops, operand, dtype)
+
+
+def tensors_of(operands: Sequence[object]) -> list[TensorValue]:
+    """The tensors among ``operands``."""
+    return [o for o in operands if isinstance(o, TensorValue)]

@@ -1,0 +1,395 @@
+"""The state of one lowering: buffers, nodes, and when a lazy tensor becomes a buffer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from weft_loop_ir.expressions import (
+    contiguous_stride,
+    dot,
+    integer,
+    loop_symbol,
+    to_expression,
+)
+from weft_loop_ir.index_simplify import ranges_for
+from weft_loop_ir.ir import (
+    Buffer,
+    BufferKind,
+    BufferView,
+    ExternCall,
+    Layout,
+    LoopVariable,
+    Value,
+)
+from weft_loop_ir.loop_graph import LoopNode, body_accesses
+from weft_loop_ir.lowering.tensors import (
+    NO_COST,
+    Cost,
+    Index,
+    InnerFunction,
+    Storage,
+    TensorValue,
+    whole,
+)
+from weft_loop_ir.recording import BodyRecorder
+
+ReductionFunction = Callable[[BodyRecorder, Index, Index], Value]
+
+
+@dataclass(frozen=True)
+class LoweringOptions:
+    """When lowering materialises a lazy tensor.
+
+    A tensor is realised when its body would exceed ``max_instructions`` or read more than ``max_reads``
+    buffers, and when it has several users and costs more than ``shared_instructions`` instructions or more
+    than ``shared_reads`` reads, or contains a heavy operation.  ``round_low_precision`` keeps eager's
+    rounding to float16 and bfloat16 after every operator; without it a chain of operators rounds once.
+    ``max_lazy_concatenation`` is the number of inputs up to which a concatenation that only pointwise
+    operators use is computed in place by selection.
+    """
+
+    max_instructions: int = 96
+    max_reads: int = 12
+    shared_instructions: int = 6
+    shared_reads: int = 1
+    round_low_precision: bool = True
+    max_lazy_concatenation: int = 3
+
+
+class LoweringContext:
+    """What lowering rules work with.  ``node`` is the FX node that is being lowered."""
+
+    def __init__(self, options: LoweringOptions) -> None:
+        self.options = options
+        self.buffers: dict[str, Buffer] = {}
+        self.nodes: list[LoopNode | ExternCall] = []
+        self.node: torch.fx.Node | None = None
+        self._buffer_numbers = itertools.count()
+        self._extern_numbers = itertools.count()
+
+    # -- facts about the current node ------------------------------------------------------------------
+
+    @property
+    def meta(self) -> Any:
+        assert self.node is not None
+        return self.node.meta["val"]
+
+    def meta_size(self, position: int | None = None) -> tuple[sympy.Expr, ...]:
+        """The size of the current node's result (of result ``position`` where there are several)."""
+        fake = self.meta if position is None else self.meta[position]
+        return tuple(to_expression(s) for s in fake.shape)
+
+    def meta_dtype(self, position: int | None = None) -> torch.dtype:
+        fake = self.meta if position is None else self.meta[position]
+        dtype = fake.dtype
+        assert isinstance(dtype, torch.dtype)
+        return dtype
+
+    def meta_device(self, position: int | None = None) -> torch.device:
+        fake = self.meta if position is None else self.meta[position]
+        return torch.device(fake.device)
+
+    def origin(self) -> frozenset[str]:
+        return frozenset() if self.node is None else frozenset((self.node.name,))
+
+    def buffer_dtype(self, name: str) -> torch.dtype:
+        return self.buffers[name].layout.dtype
+
+    # -- lazy tensors ----------------------------------------------------------------------------------
+
+    def pointwise(
+        self,
+        size: tuple[sympy.Expr, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        function: InnerFunction,
+        inputs: Sequence[TensorValue] = (),
+        instructions: int = 1,
+        heavy: bool = False,
+    ) -> TensorValue:
+        """A lazy tensor whose element at an index is ``function(ops, index)``, of dtype ``dtype``.
+
+        ``inputs`` are the tensors that the function loads from.
+        """
+        cost = Cost(instructions, frozenset(), heavy)
+        origins = self.origin()
+        for tensor in inputs:
+            cost = cost.plus(tensor.cost)
+            if not tensor.storage.is_realized:
+                origins |= tensor.storage.origins
+        if cost.instructions > self.options.max_instructions or len(cost.reads) > self.options.max_reads:
+            cost = Cost(instructions, frozenset(), heavy)
+            for tensor in inputs:
+                if tensor.cost.instructions > 1:
+                    self.realize(tensor)
+                cost = cost.plus(tensor.cost)
+        return whole(Storage(size, dtype, device, function=function, cost=cost, origins=origins))
+
+    def copy_of(
+        self, tensor: TensorValue, stride: tuple[sympy.Expr, ...] | None = None
+    ) -> TensorValue:
+        """A lazy copy of ``tensor``: a storage of its own."""
+        storage = Storage(
+            tensor.size,
+            tensor.dtype,
+            tensor.device,
+            function=tensor.load,
+            cost=tensor.cost,
+            origins=self.origin() | tensor.storage.origins,
+            stride=stride,
+        )
+        return whole(storage)
+
+    # -- buffers ---------------------------------------------------------------------------------------
+
+    def new_buffer(
+        self,
+        size: tuple[sympy.Expr, ...],
+        stride: tuple[sympy.Expr, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> str:
+        name = f"buf{next(self._buffer_numbers)}"
+        while name in self.buffers:
+            name = f"buf{next(self._buffer_numbers)}"
+        layout = Layout(device, dtype, size, stride)
+        self.buffers[name] = Buffer(name, BufferKind.INTERMEDIATE, layout)
+        return name
+
+    def buffer_tensor(
+        self,
+        name: str,
+        size: tuple[sympy.Expr, ...],
+        stride: tuple[sympy.Expr, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> TensorValue:
+        """The tensor that is the whole of a buffer."""
+        cost = Cost(1, frozenset((name,)), False)
+        storage = Storage(size, dtype, device, buffer=name, stride=stride, cost=cost)
+        return whole(storage)
+
+    def realize(self, tensor: TensorValue) -> TensorValue:
+        """Materialise the tensor's storage, if it isn't; returns ``tensor``, which now reads the buffer."""
+        storage = tensor.storage
+        if storage.buffer is None:
+            name = self.new_buffer(storage.size, storage.stride, storage.dtype, storage.device)
+            self.write_node(name, storage.size, storage.stride, storage.load, storage.origins)
+            self._bind(storage, name)
+        return tensor
+
+    def realize_computed(self, tensor: TensorValue) -> TensorValue:
+        """Materialise ``tensor`` unless an element costs no more than a load and a conversion."""
+        cost = tensor.cost
+        if cost.instructions > 2 or len(cost.reads) > 1 or cost.heavy:
+            self.realize(tensor)
+        return tensor
+
+    def _bind(self, storage: Storage, name: str) -> None:
+        storage.buffer = name
+        storage.function = None
+        storage.cost = Cost(1, frozenset((name,)), False)
+
+    def write_node(
+        self,
+        name: str,
+        size: tuple[sympy.Expr, ...],
+        stride: tuple[sympy.Expr, ...],
+        function: InnerFunction,
+        origins: frozenset[str],
+        offset: sympy.Expr = sympy.S.Zero,
+    ) -> None:
+        """Append the pointwise node that writes ``function`` to a strided window of buffer ``name``."""
+
+        def program(ops: BodyRecorder, index: Index) -> None:
+            ops.store(name, dot(index, stride, offset), function(ops, index))
+
+        self.program_node(size, program, origins)
+
+    def program_node(
+        self,
+        size: tuple[sympy.Expr, ...],
+        program: Callable[[BodyRecorder, Index], None],
+        origins: frozenset[str],
+    ) -> None:
+        """Append the pointwise node over ``size`` whose body is what ``program`` records."""
+        loops = tuple(LoopVariable(loop_symbol("i", k), extent) for k, extent in enumerate(size))
+        ops = BodyRecorder(ranges_for(tuple((v.symbol, v.size) for v in loops)), self.buffer_dtype)
+        program(ops, tuple(v.symbol for v in loops))
+        self._append(loops, (), ops, origins)
+
+    def _append(
+        self,
+        loops: tuple[LoopVariable, ...],
+        reduction_loops: tuple[LoopVariable, ...],
+        ops: BodyRecorder,
+        origins: frozenset[str],
+    ) -> None:
+        body = ops.body()
+        reads, writes = body_accesses(body)
+        self.nodes.append(
+            LoopNode(writes[0], loops, reduction_loops, body, reads, writes, tuple(sorted(origins)))
+        )
+
+    def reduce(
+        self,
+        kinds: Sequence[str],
+        size: tuple[sympy.Expr, ...],
+        reduced: tuple[sympy.Expr, ...],
+        function: ReductionFunction,
+        inputs: Sequence[TensorValue],
+        accumulate: torch.dtype,
+        device: torch.device,
+        finish: Callable[[BodyRecorder, Value], Value] | None = None,
+    ) -> tuple[TensorValue, ...]:
+        """Append one reduction node: each of ``kinds`` of the same value, one buffer each, contiguous.
+
+        ``function(ops, kept_index, reduced_index)`` gives the value, of dtype ``accumulate``.  The results
+        have that dtype, or int64 for a position.
+        """
+        loops = tuple(LoopVariable(loop_symbol("i", k), extent) for k, extent in enumerate(size))
+        inner = tuple(LoopVariable(loop_symbol("r", k), extent) for k, extent in enumerate(reduced))
+        extents = tuple((v.symbol, v.size) for v in loops + inner)
+        ops = BodyRecorder(ranges_for(extents), self.buffer_dtype)
+        index = tuple(v.symbol for v in loops)
+        value = function(ops, index, tuple(v.symbol for v in inner))
+        stride = contiguous_stride(size)
+        origins = self.origin()
+        for tensor in inputs:
+            if not tensor.storage.is_realized:
+                origins |= tensor.storage.origins
+        results = []
+        for kind in kinds:
+            dtype = torch.int64 if kind in ("argmax", "argmin") else accumulate
+            name = self.new_buffer(size, stride, dtype, device)
+            ops.store(name, dot(index, stride, sympy.S.Zero), ops.reduction(kind, accumulate, value))
+            results.append(self.buffer_tensor(name, size, stride, dtype, device))
+        self._append(loops, inner, ops, origins)
+        return tuple(results)
+
+    # -- extern calls ----------------------------------------------------------------------------------
+
+    def as_buffer_view(self, tensor: TensorValue) -> BufferView:
+        """``tensor`` as a strided window on a buffer; realises its storage."""
+        self.realize(tensor)
+        assert tensor.stride is not None and tensor.storage.buffer is not None
+        return BufferView(
+            tensor.storage.buffer, tensor.size, tensor.stride, tensor.offset, tensor.dtype
+        )
+
+    def extern_argument(self, argument: Any) -> Any:
+        """An operator's argument as an :class:`ExternCall` holds it."""
+        if isinstance(argument, TensorValue):
+            return self.as_buffer_view(argument)
+        if isinstance(argument, list | tuple):
+            return type(argument)(self.extern_argument(a) for a in argument)
+        return argument
+
+    def extern(
+        self,
+        operator: torch._ops.OpOverload,
+        arguments: Sequence[Any],
+        keywords: dict[str, Any],
+        fakes: Any,
+        reason: str,
+        out_variant: torch._ops.OpOverload | None = None,
+    ) -> Any:
+        """Append a call of ``operator``; ``fakes`` (a FakeTensor, or a sequence) says what it returns."""
+        assert self.node is not None
+        call_arguments = tuple(self.extern_argument(a) for a in arguments)
+        call_keywords = {key: self.extern_argument(a) for key, a in keywords.items()}
+        several = isinstance(fakes, list | tuple)
+        results: list[TensorValue | None] = []
+        for fake in fakes if several else (fakes,):
+            results.append(self._extern_result(fake) if isinstance(fake, torch.Tensor) else None)
+        names = tuple(None if r is None else r.storage.buffer for r in results)
+        self.nodes.append(
+            ExternCall(
+                f"extern{next(self._extern_numbers)}",
+                operator,
+                call_arguments,
+                call_keywords,
+                names,
+                reason,
+                self.node.name,
+                out_variant,
+            )
+        )
+        return tuple(results) if several else results[0]
+
+    def _extern_result(self, fake: torch.Tensor) -> TensorValue:
+        size = tuple(to_expression(s) for s in fake.shape)
+        stride = tuple(to_expression(s) for s in fake.stride())
+        device = torch.device(fake.device)
+        name = self.new_buffer(size, stride, fake.dtype, device)
+        return self.buffer_tensor(name, size, stride, fake.dtype, device)
+
+
+def storage_stride(fake: torch.Tensor) -> tuple[sympy.Expr, ...]:
+    """The strides of a FakeTensor if a buffer can have them (no two elements share memory).
+
+    Contiguous strides else.
+    """
+    size = tuple(to_expression(s) for s in fake.shape)
+    stride = tuple(to_expression(s) for s in fake.stride())
+    if any(s == 0 and n != 1 and n != 0 for n, s in zip(size, stride, strict=True)):
+        return contiguous_stride(size)
+    return stride
+
+
+def constant_tensor(
+    context: LoweringContext,
+    size: tuple[sympy.Expr, ...],
+    value: bool | int | float | sympy.Expr,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> TensorValue:
+    """A lazy tensor with ``value`` everywhere."""
+    compute = compute_dtype(dtype)
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        return ops.to_dtype(scalar(ops, value, compute), dtype)
+
+    return context.pointwise(size, dtype, device, function)
+
+
+def scalar(
+    ops: BodyRecorder, value: bool | int | float | sympy.Expr, dtype: torch.dtype
+) -> Value:
+    """A Python number or a symbolic integer as a value of ``dtype``."""
+    if isinstance(value, sympy.Expr):
+        if isinstance(value, sympy.Integer):
+            return ops.constant(_number(int(value), dtype), dtype)
+        return ops.to_dtype(ops.index_expr(value, torch.int64), dtype)
+    return ops.constant(_number(value, dtype), dtype)
+
+
+def _number(value: bool | int | float, dtype: torch.dtype) -> bool | int | float:
+    if dtype == torch.bool:
+        return bool(value)
+    if dtype.is_floating_point:
+        return float(value)
+    return int(value)
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that arithmetic on ``dtype`` is done in."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+__all__ = [
+    "NO_COST",
+    "LoweringContext",
+    "LoweringOptions",
+    "compute_dtype",
+    "constant_tensor",
+    "integer",
+    "scalar",
+    "storage_stride",
+]

@@ -1,0 +1,284 @@
+"""The driver: interprets an ATen graph symbolically, node by node, through the table of rules."""
+
+from __future__ import annotations
+
+import operator as python_operator
+from collections import Counter
+from typing import Any
+
+import sympy
+import torch
+
+from weft_loop_ir._torch import is_symbolic_int, is_view_operator, must_keep, writes_argument
+from weft_loop_ir.expressions import to_expression
+from weft_loop_ir.ir import Buffer, BufferKind, BufferView, ExternCall, Layout, SymbolInput
+from weft_loop_ir.loop_graph import (
+    LoopGraph,
+    LoopNode,
+    extern_reads,
+    extern_writes,
+)
+from weft_loop_ir.lowering.context import LoweringContext, LoweringOptions, storage_stride
+from weft_loop_ir.lowering.registry import RULES, NoLowering
+from weft_loop_ir.lowering.tensors import Cost, Storage, TensorValue, whole
+from weft_loop_ir.lowering.views import strided_window
+
+
+def lower(
+    graph_module: torch.fx.GraphModule,
+    *,
+    name: str = "graph",
+    constant_inputs: frozenset[int] = frozenset(),
+    options: LoweringOptions | None = None,
+) -> LoopGraph:
+    """Lower a functional ATen graph to loops.
+
+    ``node.meta["val"]`` of every node holds FakeTensors, ints or SymInts.  Placeholders at the positions in
+    ``constant_inputs`` become buffers of kind CONSTANT.  An operator without a rule becomes an extern call,
+    counted in ``fallbacks``.
+
+    Raises ``ValueError`` for a graph that is not functional ATen, naming the node.
+    """
+    driver = _Driver(name, graph_module, constant_inputs, options or LoweringOptions())
+    return driver.run()
+
+
+class _Driver:
+    def __init__(
+        self,
+        name: str,
+        graph_module: torch.fx.GraphModule,
+        constant_inputs: frozenset[int],
+        options: LoweringOptions,
+    ) -> None:
+        self.name = name
+        self.graph_module = graph_module
+        self.constant_inputs = constant_inputs
+        self.context = LoweringContext(options)
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.inputs: list[str | SymbolInput] = []
+        self.symbols: dict[sympy.Symbol, SymbolInput] = {}
+        self.constants: dict[str, torch.Tensor] = {}
+        self.fallbacks: Counter[str] = Counter()
+        self.outputs: tuple[Any, ...] = ()
+
+    def run(self) -> LoopGraph:
+        for node in self.graph_module.graph.nodes:
+            self.context.node = node
+            if node.op == "placeholder":
+                self.values[node] = self._placeholder(node)
+            elif node.op == "get_attr":
+                self.values[node] = self._attribute(node)
+            elif node.op == "call_function":
+                self.values[node] = self._call(node)
+            elif node.op == "output":
+                self.context.node = None
+                self.outputs = self._outputs(node)
+            else:
+                raise ValueError(f"node {node.name} of kind {node.op} is not functional ATen")
+        return self._finish()
+
+    # -- inputs ----------------------------------------------------------------------------------------
+
+    def _placeholder(self, node: torch.fx.Node) -> Any:
+        position = len(self.inputs)
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            kind = BufferKind.CONSTANT if position in self.constant_inputs else BufferKind.INPUT
+            self.inputs.append(node.name)
+            self._define_symbols(value, node.name, position)
+            return self._input_buffer(node.name, kind, value)
+        if is_symbolic_int(value):
+            expression = to_expression(value)
+            symbol = expression if expression.is_Symbol else sympy.Symbol(
+                f"input{position}", integer=True
+            )
+            defined = SymbolInput(symbol, None, 0, position)
+            self.symbols.setdefault(symbol, defined)
+            self.inputs.append(defined)
+            return expression
+        # a plain number (specialised) or None: the graph doesn't read it from the input
+        symbol = sympy.Symbol(f"input{position}", integer=True)
+        self.inputs.append(SymbolInput(symbol, None, 0, position))
+        return value
+
+    def _define_symbols(self, fake: torch.Tensor, buffer: str, position: int) -> None:
+        for dimension, extent in enumerate(fake.shape):
+            if isinstance(extent, int):
+                continue
+            expression = to_expression(extent)
+            if expression.is_Symbol and expression not in self.symbols:
+                self.symbols[expression] = SymbolInput(expression, buffer, dimension, position)
+
+    def _input_buffer(self, name: str, kind: BufferKind, fake: torch.Tensor) -> TensorValue:
+        size = tuple(to_expression(s) for s in fake.shape)
+        stride = tuple(to_expression(s) for s in fake.stride())
+        device = torch.device(fake.device)
+        self.context.buffers[name] = Buffer(name, kind, Layout(device, fake.dtype, size, stride))
+        cost = Cost(1, frozenset((name,)), False)
+        storage = Storage(size, fake.dtype, device, buffer=name, stride=stride, cost=cost)
+        storage.storage_offset = to_expression(fake.storage_offset())
+        return whole(storage)
+
+    def _attribute(self, node: torch.fx.Node) -> Any:
+        value: Any = self.graph_module
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            return value  # a subgraph of a higher-order operator
+        self.constants[node.name] = value
+        return self._input_buffer(node.name, BufferKind.CONSTANT, value)
+
+    # -- calls -----------------------------------------------------------------------------------------
+
+    def _call(self, node: torch.fx.Node) -> Any:
+        value = node.meta.get("val")
+        if is_symbolic_int(value):
+            return to_expression(value)
+        if isinstance(value, int | float | bool):
+            return value
+        arguments = torch.fx.map_arg(node.args, self._value_of)
+        keywords = torch.fx.map_arg(node.kwargs, self._value_of)
+        if node.target is python_operator.getitem:
+            return arguments[0][arguments[1]]
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise ValueError(f"node {node.name} calls {node.target}, which is not an operator overload")
+        if writes_argument(node.target):
+            raise ValueError(f"node {node.name}: {node.target} writes to its argument")
+        result = self._apply(node, node.target, arguments, keywords)
+        if isinstance(result, tuple):
+            return tuple(self._settle(node, r, k) for k, r in enumerate(result))
+        return self._settle(node, result, None)
+
+    def _value_of(self, node: torch.fx.Node) -> Any:
+        return self.values[node]
+
+    def _apply(
+        self,
+        node: torch.fx.Node,
+        target: torch._ops.OpOverload,
+        arguments: Any,
+        keywords: dict[str, Any],
+    ) -> Any:
+        context = self.context
+        rule = RULES.get(target)
+        reason = "no lowering rule"
+        if rule is not None:
+            try:
+                return rule(context, *arguments, **keywords)
+            except NoLowering as refusal:
+                reason = str(refusal)
+        fake = node.meta["val"]
+        if is_view_operator(target) and isinstance(fake, torch.Tensor):
+            base = arguments[0]
+            if isinstance(base, TensorValue) and base.dtype == fake.dtype and not fake.is_conj():
+                context.realize(base)
+                return strided_window(context, base, fake, fake.storage_offset())
+            raise ValueError(f"node {node.name}: no lowering for the view {target}")
+        self.fallbacks[str(target)] += 1
+        return context.extern(target, arguments, keywords, fake, reason)
+
+    def _settle(self, node: torch.fx.Node, result: Any, position: int | None) -> Any:
+        """Give a result the FakeTensor's strides, and realise it where that pays."""
+        if not isinstance(result, TensorValue):
+            return result
+        fake = node.meta["val"] if position is None else node.meta["val"][position]
+        if fake is None:
+            return result
+        storage = result.storage
+        if result.stride is None:
+            result = self.context.copy_of(result, storage_stride(fake))
+        elif result.index_map is None and not storage.is_realized and storage.size == result.size:
+            stride = storage_stride(fake)
+            if storage.stride != stride:
+                storage.stride = stride
+                result = whole(storage)
+        elif storage.is_realized and not _same_layout(result, fake):
+            result = self.context.copy_of(result, storage_stride(fake))
+        self._realize_if_shared(node, result)
+        return result
+
+    def _realize_if_shared(self, node: torch.fx.Node, result: TensorValue) -> None:
+        options = self.context.options
+        cost = result.cost
+        if result.storage.is_realized or len(node.users) < 2:
+            return
+        if (
+            cost.heavy
+            or cost.instructions > options.shared_instructions
+            or len(cost.reads) > options.shared_reads
+        ):
+            self.context.realize(result)
+
+    # -- outputs ---------------------------------------------------------------------------------------
+
+    def _outputs(self, node: torch.fx.Node) -> tuple[Any, ...]:
+        results = node.args[0]
+        if not isinstance(results, list | tuple):
+            results = (results,)
+        return tuple(self._output(r) for r in results)
+
+    def _output(self, result: Any) -> Any:
+        if not isinstance(result, torch.fx.Node):
+            return result
+        value = self.values[result]
+        if not isinstance(value, TensorValue):
+            return value
+        return self.context.as_buffer_view(value)
+
+    def _finish(self) -> LoopGraph:
+        context = self.context
+        returned = [o.buffer for o in self.outputs if isinstance(o, BufferView)]
+        nodes = _live_nodes(context.nodes, returned)
+        buffers = dict(context.buffers)
+        used = set(returned)
+        for node in nodes:
+            names = extern_reads(node) + extern_writes(node) if isinstance(node, ExternCall) else (
+                node.reads + node.writes
+            )
+            used.update(names)
+        for buffer_name, buffer in context.buffers.items():
+            if buffer.kind is not BufferKind.INTERMEDIATE:
+                continue
+            if buffer_name not in used:
+                del buffers[buffer_name]
+            elif buffer_name in returned:
+                buffers[buffer_name] = Buffer(buffer_name, BufferKind.OUTPUT, buffer.layout)
+        return LoopGraph(
+            self.name,
+            tuple(self.inputs),
+            tuple(self.symbols.values()),
+            buffers,
+            nodes,
+            self.outputs,
+            dict(self.fallbacks),
+            self.constants,
+        )
+
+
+def _same_layout(tensor: TensorValue, fake: torch.Tensor) -> bool:
+    """Whether the strides agree with the FakeTensor's where they matter."""
+    assert tensor.stride is not None
+    for extent, stride, fake_stride in zip(tensor.size, tensor.stride, fake.stride(), strict=True):
+        if extent == 0:
+            return True
+        if extent != 1 and stride != to_expression(fake_stride):
+            return False
+    return True
+
+
+def _live_nodes(
+    nodes: list[LoopNode | ExternCall], returned: list[str]
+) -> tuple[LoopNode | ExternCall, ...]:
+    """The nodes that the outputs need, or that have an effect of their own, in order."""
+    wanted = set(returned)
+    kept: list[LoopNode | ExternCall] = []
+    for node in reversed(nodes):
+        if isinstance(node, ExternCall):
+            if must_keep(node.operator) or any(n in wanted for n in extern_writes(node)):
+                kept.append(node)
+                wanted.update(extern_reads(node))
+        elif any(n in wanted for n in node.writes):
+            kept.append(node)
+            wanted.update(node.reads)
+    return tuple(reversed(kept))

@@ -1,0 +1,304 @@
+"""Softmax and the normalisations: reductions with a broadcast of their results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from weft_loop_ir.ir import Value
+from weft_loop_ir.lowering.broadcasting import broadcast_size, read
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
+from weft_loop_ir.lowering.promotion import check_supported
+from weft_loop_ir.lowering.reductions import (
+    cast,
+    count_of,
+    is_empty,
+    map_values,
+    moments,
+    over_dims,
+)
+from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
+from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.lowering.views import normalize_dim, remove_dims, reshape
+
+aten = torch.ops.aten
+
+
+def broadcast_map(
+    context: LoweringContext,
+    tensors: Sequence[TensorValue],
+    compute: torch.dtype,
+    target: torch.dtype,
+    formula: Any,
+    *,
+    instructions: int = 1,
+    heavy: bool = False,
+) -> TensorValue:
+    """``formula(ops, *values)`` over broadcast tensors read in ``compute``, converted to ``target``."""
+    size = broadcast_size([t.size for t in tensors])
+
+    def function(ops: Any, index: Index) -> Value:
+        values = [read(ops, t, index, size, compute) for t in tensors]
+        return ops.to_dtype(formula(ops, *values), target)  # type: ignore[no-any-return]
+
+    return context.pointwise(
+        size, target, tensors[0].device, function, tensors, instructions, heavy
+    )
+
+
+@register_lowering(aten._softmax.default, aten._safe_softmax.default)
+def softmax(
+    context: LoweringContext, tensor: TensorValue, dim: int, half_to_float: Any = False
+) -> TensorValue:
+    assert context.node is not None
+    safe = context.node.target == aten._safe_softmax.default
+    target = context.meta_dtype()
+    check_supported(tensor.dtype)
+    compute = compute_dtype(target)
+    dims = [normalize_dim(dim, len(tensor.size))] if tensor.size else []
+    if is_empty(tensor.size):
+        raise NoLowering("softmax of no elements")
+    context.realize_computed(tensor)
+    (largest,) = over_dims(context, tensor, ["max"], dims, True, compute)
+    exponentials = broadcast_map(
+        context,
+        [tensor, largest],
+        compute,
+        compute,
+        lambda ops, x, m: ops.exp(ops.sub(x, m)),
+        instructions=2,
+        heavy=True,
+    )
+    context.realize(exponentials)
+    (total,) = over_dims(context, exponentials, ["sum"], dims, True, compute)
+    if not safe:
+        return broadcast_map(
+            context, [exponentials, total], compute, target, lambda ops, e, s: ops.truediv(e, s)
+        )
+
+    def guarded(ops: Any, e: Value, s: Value, m: Value) -> Value:
+        empty = ops.eq(m, ops.constant(float("-inf"), compute))
+        return ops.where(empty, ops.constant(0.0, compute), ops.truediv(e, s))
+
+    return broadcast_map(context, [exponentials, total, largest], compute, target, guarded)
+
+
+@register_lowering(aten._log_softmax.default)
+def log_softmax(
+    context: LoweringContext, tensor: TensorValue, dim: int, half_to_float: bool
+) -> TensorValue:
+    target = context.meta_dtype()
+    check_supported(tensor.dtype)
+    compute = compute_dtype(target)
+    dims = [normalize_dim(dim, len(tensor.size))] if tensor.size else []
+    if is_empty(tensor.size):
+        raise NoLowering("log_softmax of no elements")
+    context.realize_computed(tensor)
+    (largest,) = over_dims(context, tensor, ["max"], dims, True, compute)
+    from weft_loop_ir.lowering.reductions import sum_of_exponentials
+
+    total = sum_of_exponentials(context, tensor, largest, dims, True, compute)
+    logarithm = map_values(context, [total], compute, lambda ops, s: ops.log(s), heavy=True)
+    context.realize(logarithm)
+    return broadcast_map(
+        context,
+        [tensor, largest, logarithm],
+        compute,
+        target,
+        lambda ops, x, m, s: ops.sub(ops.sub(x, m), s),
+        instructions=2,
+    )
+
+
+def _rsqrt_of_mean(
+    context: LoweringContext, total: TensorValue, count: sympy.Expr, epsilon: float
+) -> TensorValue:
+    """``1 / sqrt(total / count + epsilon)``."""
+    dtype = total.dtype
+
+    def formula(ops: Any, value: Value) -> Value:
+        average = ops.truediv(value, scalar(ops, count, dtype))
+        return ops.rsqrt(ops.add(average, ops.constant(float(epsilon), dtype)))  # type: ignore[no-any-return]
+
+    return context.realize(map_values(context, [total], dtype, formula, heavy=True, instructions=3))
+
+
+@register_lowering(aten.native_layer_norm.default)
+def layer_norm(
+    context: LoweringContext,
+    tensor: TensorValue,
+    normalized_shape: Sequence[Any],
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    eps: float,
+) -> tuple[TensorValue, TensorValue, TensorValue]:
+    check_supported(tensor.dtype)
+    if is_empty(tensor.size):
+        raise NoLowering("layer norm of no elements")
+    compute = compute_dtype(tensor.dtype)
+    rank = len(tensor.size)
+    dims = list(range(rank - len(normalized_shape), rank))
+    mean, m2 = moments(context, tensor, dims, True)
+    rstd = _rsqrt_of_mean(context, m2, count_of(tensor, dims), eps)
+    result = _normalized(context, [tensor, mean, rstd], weight, bias, compute, tensor.dtype)
+    return result, cast(context, mean, context.meta_dtype(1)), cast(
+        context, rstd, context.meta_dtype(2)
+    )
+
+
+def _normalized(
+    context: LoweringContext,
+    statistics: Sequence[TensorValue],
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    compute: torch.dtype,
+    target: torch.dtype,
+) -> TensorValue:
+    """``(x - mean) * rstd * weight + bias`` of ``statistics = (x, mean, rstd)``."""
+    operands = list(statistics) + [t for t in (weight, bias) if t is not None]
+
+    def formula(ops: Any, x: Value, mean: Value, rstd: Value, *rest: Value) -> Value:
+        value = ops.mul(ops.sub(x, mean), rstd)
+        if weight is not None:
+            value = ops.mul(value, rest[0])
+        if bias is not None:
+            value = ops.add(value, rest[-1])
+        return value  # type: ignore[no-any-return]
+
+    return broadcast_map(context, operands, compute, target, formula, instructions=4)
+
+
+@register_lowering(aten.native_group_norm.default)
+def group_norm(
+    context: LoweringContext,
+    tensor: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    N: Any,
+    C: Any,
+    HxW: Any,
+    group: int,
+    eps: float,
+) -> tuple[TensorValue, TensorValue, TensorValue]:
+    check_supported(tensor.dtype)
+    if is_empty(tensor.size):
+        raise NoLowering("group norm of no elements")
+    compute = compute_dtype(tensor.dtype)
+    batch, channels = tensor.size[0], tensor.size[1]
+    groups = sympy.Integer(group)
+    grouped_size = (batch, groups, sympy.Integer(int(channels) // group), *tensor.size[2:])
+    context.realize_computed(tensor)
+    grouped = reshape(context, tensor, grouped_size)
+    dims = list(range(2, len(grouped_size)))
+    mean, m2 = moments(context, grouped, dims, True)
+    rstd = _rsqrt_of_mean(context, m2, count_of(grouped, dims), eps)
+    affine = [_per_channel(t, grouped_size) for t in (weight, bias)]
+    result = _normalized(
+        context, [grouped, mean, rstd], affine[0], affine[1], compute, tensor.dtype
+    )
+    flat_mean, flat_rstd = (
+        cast(context, remove_dims(t, dims), context.meta_dtype(k + 1))
+        for k, t in enumerate((mean, rstd))
+    )
+    return reshape(context, result, tensor.size), flat_mean, flat_rstd
+
+
+def _per_channel(
+    tensor: TensorValue | None, grouped: tuple[sympy.Expr, ...]
+) -> TensorValue | None:
+    """A vector over channels as ``[groups, channels in a group, 1, ...]``."""
+    if tensor is None:
+        return None
+    from weft_loop_ir.lowering.views import reshape_index, view_stride
+
+    size = (grouped[1], grouped[2]) + (sympy.S.One,) * (len(grouped) - 3)
+    assert tensor.stride is not None
+    stride = view_stride(tensor.size, tensor.stride, size)
+    return tensor.view(size, stride, tensor.offset, reshape_index(tensor.size, size))
+
+
+def batch_norm_inference(
+    context: LoweringContext,
+    tensor: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    running_mean: TensorValue,
+    running_var: TensorValue,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorValue, ...]:
+    check_supported(tensor.dtype)
+    target = context.meta_dtype(0)
+    compute = compute_dtype(target)
+    size = (tensor.size[1],) + (sympy.S.One,) * (len(tensor.size) - 2)
+
+    def column(vector: TensorValue) -> TensorValue:
+        from weft_loop_ir.lowering.views import reshape_index
+
+        stride = None if vector.stride is None else (vector.stride[0],) + (sympy.S.One,) * (
+            len(size) - 1
+        )
+        return vector.view(size, stride, vector.offset, reshape_index(vector.size, size))
+
+    def formula(ops: Any, x: Value, mean: Value, var: Value, *rest: Value) -> Value:
+        rstd = ops.rsqrt(ops.add(var, ops.constant(float(eps), compute)))
+        if weight is not None:
+            rstd = ops.mul(rstd, rest[0])
+        value = ops.mul(ops.sub(x, mean), rstd)
+        return value if bias is None else ops.add(value, rest[-1])  # type: ignore[no-any-return]
+
+    columns = [column(t) for t in (running_mean, running_var, weight, bias) if t is not None]
+    result = broadcast_map(
+        context, [tensor, *columns], compute, target, formula, instructions=6, heavy=True
+    )
+    empties = []
+    for position in range(1, len(context.meta)):
+        from weft_loop_ir.lowering.context import constant_tensor
+
+        dtype = context.meta_dtype(position)
+        empties.append(
+            constant_tensor(context, context.meta_size(position), 0, dtype, tensor.device)
+        )
+    return (result, *empties)
+
+
+register_lowering(aten._native_batch_norm_legit_no_training.default)(batch_norm_inference)
+
+
+def rms_norm(
+    context: LoweringContext,
+    tensor: TensorValue,
+    normalized_shape: Sequence[Any],
+    weight: TensorValue | None,
+    eps: float | None,
+) -> tuple[TensorValue, TensorValue]:
+    check_supported(tensor.dtype)
+    if is_empty(tensor.size):
+        raise NoLowering("RMS norm of no elements")
+    compute = compute_dtype(tensor.dtype)
+    epsilon = torch.finfo(compute).eps if eps is None else eps
+    rank = len(tensor.size)
+    dims = list(range(rank - len(normalized_shape), rank))
+    context.realize_computed(tensor)
+    (total,) = over_dims(
+        context, tensor, ["sum"], dims, True, compute, lambda ops, v: ops.mul(v, v)
+    )
+    rstd = _rsqrt_of_mean(context, total, count_of(tensor, dims), epsilon)
+    operands = [tensor, rstd] + ([] if weight is None else [weight])
+
+    def formula(ops: Any, x: Value, r: Value, *rest: Value) -> Value:
+        value = ops.mul(x, r)
+        return ops.mul(value, rest[0]) if rest else value  # type: ignore[no-any-return]
+
+    result = broadcast_map(
+        context, operands, compute, context.meta_dtype(0), formula, instructions=2
+    )
+    return result, cast(context, rstd, context.meta_dtype(1))
+
+
+_fused_rms_norm = overload("_fused_rms_norm")
+if _fused_rms_norm is not None:
+    register_lowering(_fused_rms_norm)(rms_norm)

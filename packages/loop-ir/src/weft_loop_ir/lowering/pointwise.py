@@ -1,0 +1,358 @@
+"""Pointwise operators: one table of those that are one operation, and rules for the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from weft_loop_ir.ir import Value
+from weft_loop_ir.lowering.broadcasting import broadcast_size, read, tensors_of
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
+from weft_loop_ir.lowering.promotion import Operand, Promotion, check_supported, promote
+from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
+from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.recording import BodyRecorder
+
+aten = torch.ops.aten
+Formula = Callable[..., Value]
+"""``formula(ops, *values)`` on values of the compute dtype."""
+
+D = Promotion.DEFAULT
+F = Promotion.INT_TO_FLOAT
+B = Promotion.TO_BOOL
+
+LIGHT = frozenset(
+    "abs neg relu sign floor ceil trunc round bitwise_not logical_not isnan isinf signbit add sub mul "
+    "maximum minimum bitwise_and bitwise_or bitwise_xor left_shift right_shift eq ne lt le gt ge "
+    "logical_and logical_or logical_xor copysign".split()
+)
+"""Operations that cost a cycle or two; the others are heavy."""
+
+
+def elementwise(
+    context: LoweringContext,
+    operands: Sequence[Operand],
+    kind: Promotion,
+    formula: Formula,
+    *,
+    instructions: int = 1,
+    heavy: bool = False,
+    result: torch.dtype | None = None,
+) -> TensorValue:
+    """The lazy tensor of ``formula`` over broadcast operands, with eager's promotion.
+
+    ``result`` overrides the result's dtype.
+    """
+    tensors = tensors_of(operands)
+    for tensor in tensors:
+        check_supported(tensor.dtype)
+    compute, promoted = promote(operands, kind)
+    target = promoted if result is None else result
+    size = broadcast_size([t.size for t in tensors])
+    rounds = context.options.round_low_precision
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        values = [read(ops, operand, index, size, compute) for operand in operands]
+        return ops.to_dtype(formula(ops, *values), target)
+
+    del rounds
+    device = context.meta_device()
+    return context.pointwise(size, target, device, function, tensors, instructions, heavy)
+
+
+def _operation(name: str) -> Formula:
+    def formula(ops: BodyRecorder, *values: Value) -> Value:
+        return getattr(ops, name)(*values)  # type: ignore[no-any-return]
+
+    return formula
+
+
+TABLE: tuple[tuple[str, str, Promotion], ...] = (
+    # ATen overload, operation, promotion
+    ("abs", "abs", D),
+    ("neg", "neg", D),
+    ("relu", "relu", D),
+    ("sign", "sign", D),
+    ("sgn", "sign", D),
+    ("reciprocal", "reciprocal", F),
+    ("sigmoid", "sigmoid", F),
+    ("sqrt", "sqrt", F),
+    ("rsqrt", "rsqrt", F),
+    ("exp", "exp", F),
+    ("exp2", "exp2", F),
+    ("expm1", "expm1", F),
+    ("log", "log", F),
+    ("log2", "log2", F),
+    ("log10", "log10", F),
+    ("log1p", "log1p", F),
+    ("sin", "sin", F),
+    ("cos", "cos", F),
+    ("tan", "tan", F),
+    ("asin", "asin", F),
+    ("acos", "acos", F),
+    ("atan", "atan", F),
+    ("sinh", "sinh", F),
+    ("cosh", "cosh", F),
+    ("tanh", "tanh", F),
+    ("asinh", "asinh", F),
+    ("acosh", "acosh", F),
+    ("atanh", "atanh", F),
+    ("erf", "erf", F),
+    ("erfc", "erfc", F),
+    ("erfinv", "erfinv", F),
+    ("lgamma", "lgamma", F),
+    ("digamma", "digamma", F),
+    ("bitwise_not", "bitwise_not", D),
+    ("logical_not", "logical_not", B),
+    ("isinf", "isinf", B),
+    ("isnan", "isnan", B),
+    ("signbit", "signbit", B),
+    ("eq.Tensor", "eq", B),
+    ("eq.Scalar", "eq", B),
+    ("ne.Tensor", "ne", B),
+    ("ne.Scalar", "ne", B),
+    ("lt.Tensor", "lt", B),
+    ("lt.Scalar", "lt", B),
+    ("le.Tensor", "le", B),
+    ("le.Scalar", "le", B),
+    ("gt.Tensor", "gt", B),
+    ("gt.Scalar", "gt", B),
+    ("ge.Tensor", "ge", B),
+    ("ge.Scalar", "ge", B),
+    ("logical_and", "logical_and", B),
+    ("logical_or", "logical_or", B),
+    ("logical_xor", "logical_xor", B),
+    ("mul.Tensor", "mul", D),
+    ("mul.Scalar", "mul", D),
+    ("div.Tensor", "truediv", F),
+    ("div.Scalar", "truediv", F),
+    ("true_divide.Tensor", "truediv", F),
+    ("atan2", "atan2", F),
+    ("copysign.Tensor", "copysign", F),
+    ("copysign.Scalar", "copysign", F),
+    ("hypot", "hypot", D),
+    ("nextafter", "nextafter", D),
+    ("maximum", "maximum", D),
+    ("minimum", "minimum", D),
+    ("bitwise_and.Tensor", "bitwise_and", D),
+    ("bitwise_and.Scalar", "bitwise_and", D),
+    ("bitwise_and.Scalar_Tensor", "bitwise_and", D),
+    ("bitwise_or.Tensor", "bitwise_or", D),
+    ("bitwise_or.Scalar", "bitwise_or", D),
+    ("bitwise_or.Scalar_Tensor", "bitwise_or", D),
+    ("bitwise_xor.Tensor", "bitwise_xor", D),
+    ("bitwise_xor.Scalar", "bitwise_xor", D),
+    ("bitwise_xor.Scalar_Tensor", "bitwise_xor", D),
+    ("bitwise_left_shift.Tensor", "left_shift", D),
+    ("bitwise_left_shift.Tensor_Scalar", "left_shift", D),
+    ("bitwise_right_shift.Tensor", "right_shift", D),
+    ("bitwise_right_shift.Tensor_Scalar", "right_shift", D),
+)
+
+FLOAT_ONLY = frozenset("copysign hypot nextafter atan2".split())
+
+
+def _register_table() -> None:
+    for name, operation, kind in TABLE:
+        operator = overload(name)
+        if operator is not None:
+            register_lowering(operator)(_table_rule(operation, kind))
+
+
+def _table_rule(operation: str, kind: Promotion) -> Callable[..., TensorValue]:
+    formula = _operation(operation)
+    heavy = operation not in LIGHT
+
+    def rule(context: LoweringContext, *operands: Operand) -> TensorValue:
+        if operation in ("mul", "maximum", "minimum", "sign", "abs") or kind is B:
+            return _bool_aware(context, operation, operands, kind, formula)
+        return elementwise(context, operands, kind, formula, heavy=heavy)
+
+    return rule
+
+
+def _bool_aware(
+    context: LoweringContext,
+    operation: str,
+    operands: Sequence[Operand],
+    kind: Promotion,
+    formula: Formula,
+) -> TensorValue:
+    """The arithmetic that eager also defines on bool: the product is "and", the maximum "or"."""
+    compute, _ = promote(operands, kind)
+    if compute == torch.bool:
+        as_bool = {"mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
+        if operation in as_bool:
+            formula = _operation(as_bool[operation])
+        elif operation == "sign":
+            formula = _identity
+        elif operation == "abs":
+            raise NoLowering("abs of bool")
+    if not compute.is_floating_point and operation in ("isnan", "isinf"):
+        formula = _constant_false
+    return elementwise(context, operands, kind, formula)
+
+
+def _identity(ops: BodyRecorder, value: Value) -> Value:
+    return value
+
+
+def _constant_false(ops: BodyRecorder, value: Value) -> Value:
+    return ops.constant(False, torch.bool)
+
+
+_register_table()
+
+
+def _scale(ops: BodyRecorder, value: Value, alpha: Any, dtype: torch.dtype) -> Value:
+    if alpha == 1:
+        return value
+    factor = ops.constant(float(alpha) if dtype.is_floating_point else int(alpha), dtype)
+    return ops.mul(value, factor)  # type: ignore[attr-defined,no-any-return]
+
+
+@register_lowering(aten.add.Tensor, aten.add.Scalar)
+def add(context: LoweringContext, left: Operand, right: Operand, alpha: Any = 1) -> TensorValue:
+    compute, _ = promote([left, right], D)
+    if compute == torch.bool:
+        if alpha != 1:
+            raise NoLowering("add of bool with alpha")
+        return elementwise(context, [left, right], D, _operation("logical_or"))
+    return elementwise(
+        context, [left, right], D, lambda ops, a, b: ops.add(a, _scale(ops, b, alpha, compute))
+    )
+
+
+@register_lowering(aten.sub.Tensor, aten.sub.Scalar)
+def sub(context: LoweringContext, left: Operand, right: Operand, alpha: Any = 1) -> TensorValue:
+    compute, _ = promote([left, right], D)
+    return elementwise(
+        context, [left, right], D, lambda ops, a, b: ops.sub(a, _scale(ops, b, alpha, compute))
+    )
+
+
+@register_lowering(aten.rsub.Tensor, aten.rsub.Scalar)
+def rsub(context: LoweringContext, left: Operand, right: Operand, alpha: Any = 1) -> TensorValue:
+    return sub(context, right, left, alpha)
+
+
+@register_lowering(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
+def where(
+    context: LoweringContext, condition: TensorValue, value: Operand, other: Operand
+) -> TensorValue:
+    compute, target = promote([value, other], D)
+    tensors = tensors_of([condition, value, other])
+    size = broadcast_size([t.size for t in tensors])
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        mask = read(ops, condition, index, size, torch.bool)
+        picked = ops.where(
+            mask, read(ops, value, index, size, compute), read(ops, other, index, size, compute)
+        )
+        return ops.to_dtype(picked, target)
+
+    return context.pointwise(size, target, context.meta_device(), function, tensors)
+
+
+@register_lowering(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+def masked_fill(
+    context: LoweringContext, tensor: TensorValue, mask: TensorValue, fill: Operand
+) -> TensorValue:
+    target = tensor.dtype
+    check_supported(target)
+    compute = compute_dtype(target)
+    if isinstance(fill, TensorValue):
+        check_supported(fill.dtype)
+    tensors = tensors_of([tensor, mask, fill])
+    size = context.meta_size()
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        picked = ops.where(
+            read(ops, mask, index, size, torch.bool),
+            read(ops, fill, index, size, compute),
+            read(ops, tensor, index, size, compute),
+        )
+        return ops.to_dtype(picked, target)
+
+    return context.pointwise(size, target, context.meta_device(), function, tensors)
+
+
+def convert(context: LoweringContext, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
+    """A lazy copy converted to ``dtype``."""
+    check_supported(tensor.dtype)
+    check_supported(dtype)
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        return ops.to_dtype(tensor.load(ops, index), dtype)
+
+    return context.pointwise(tensor.size, dtype, context.meta_device(), function, [tensor])
+
+
+@register_lowering(aten._to_copy.default)
+def to_copy(
+    context: LoweringContext,
+    tensor: TensorValue,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> TensorValue:
+    if device is not None and torch.device(device) != tensor.device:
+        raise NoLowering("copy between devices")
+    return convert(context, tensor, tensor.dtype if dtype is None else dtype)
+
+
+@register_lowering(aten.clone.default, aten.lift_fresh_copy.default)
+def clone(
+    context: LoweringContext,
+    tensor: TensorValue,
+    *,
+    memory_format: torch.memory_format | None = None,
+) -> TensorValue:
+    return convert(context, tensor, tensor.dtype)
+
+
+@register_lowering(aten.copy.default)
+def copy(
+    context: LoweringContext, target: TensorValue, source: TensorValue, non_blocking: bool = False
+) -> TensorValue:
+    if target.device != source.device:
+        raise NoLowering("copy between devices")
+    check_supported(source.dtype)
+    check_supported(target.dtype)
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        return read(ops, source, index, target.size, target.dtype)
+
+    return context.pointwise(target.size, target.dtype, target.device, function, [source])
+
+
+@register_lowering(aten.gelu.default)
+def gelu(context: LoweringContext, tensor: TensorValue, *, approximate: str = "none") -> TensorValue:
+    def exact(ops: Any, x: Value) -> Value:
+        dtype = ops.dtype_of(x)
+        half = ops.constant(0.5, dtype)
+        one = ops.constant(1.0, dtype)
+        inner = ops.erf(ops.mul(x, ops.constant(math.sqrt(0.5), dtype)))
+        return ops.mul(ops.mul(x, half), ops.add(one, inner))
+
+    def by_tanh(ops: Any, x: Value) -> Value:
+        dtype = ops.dtype_of(x)
+        cube = ops.mul(ops.mul(x, x), x)
+        inner = ops.mul(
+            ops.constant(math.sqrt(2 / math.pi), dtype),
+            ops.add(x, ops.mul(ops.constant(0.044715, dtype), cube)),
+        )
+        one = ops.constant(1.0, dtype)
+        return ops.mul(
+            ops.mul(ops.constant(0.5, dtype), x), ops.add(one, ops.tanh(inner))
+        )
+
+    formula = by_tanh if approximate == "tanh" else exact
+    return elementwise(context, [tensor], D, formula, instructions=8, heavy=True)

@@ -1,0 +1,112 @@
+"""Type promotion, as torch's ``result_type`` and TensorIterator do it.
+
+Source: "Type promotion" in the notes of torch's documentation (tensor_attributes): operands rank as
+tensors with dimensions, tensors without, numbers; a lower rank changes the dtype only by a higher category.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import sympy
+import torch
+
+from weft_loop_ir.lowering.context import compute_dtype
+from weft_loop_ir.lowering.registry import NoLowering
+from weft_loop_ir.lowering.tensors import TensorValue
+
+Operand = TensorValue | bool | int | float | sympy.Expr
+
+
+class Promotion(enum.Enum):
+    """How an operator's result dtype follows from its operands'."""
+
+    DEFAULT = "default"
+    INT_TO_FLOAT = "integers become the default float dtype"
+    TO_BOOL = "computes in the promoted dtype, gives bool"
+    KEEP = "as DEFAULT, but values pass unchanged: no float32 for half precision"
+
+
+def result_type(operands: Sequence[Operand]) -> torch.dtype:
+    """The dtype that ``torch.result_type`` gives for these operands."""
+    with_dimensions: torch.dtype | None = None
+    without: torch.dtype | None = None
+    numbers: torch.dtype | None = None
+    for operand in operands:
+        if isinstance(operand, TensorValue):
+            if operand.size:
+                with_dimensions = _join(with_dimensions, operand.dtype)
+            else:
+                without = _join(without, operand.dtype)
+        else:
+            numbers = _join(numbers, number_dtype(operand))
+    result = _override(with_dimensions, _override(without, numbers))
+    if result is None:
+        raise ValueError("result_type of no operands")
+    return result
+
+
+def number_dtype(number: bool | int | float | complex | sympy.Expr) -> torch.dtype:
+    """The dtype that a Python number stands for in promotion."""
+    if isinstance(number, bool):
+        return torch.bool
+    if isinstance(number, int | sympy.Expr):
+        return torch.int64
+    if isinstance(number, float):
+        return torch.get_default_dtype()
+    raise NoLowering("a complex number")
+
+
+def _join(left: torch.dtype | None, right: torch.dtype) -> torch.dtype:
+    return right if left is None else torch.promote_types(left, right)
+
+
+def _category(dtype: torch.dtype) -> int:
+    if dtype.is_complex:
+        return 3
+    if dtype.is_floating_point:
+        return 2
+    return 0 if dtype == torch.bool else 1
+
+
+def _override(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:
+    """The higher rank's dtype unless the lower rank's is of a higher category."""
+    if higher is None or lower is None:
+        return lower if higher is None else higher
+    return lower if _category(lower) > _category(higher) else higher
+
+
+def promote(operands: Sequence[Operand], kind: Promotion) -> tuple[torch.dtype, torch.dtype]:
+    """``(dtype to compute in, dtype of the result)`` of an elementwise operator.
+
+    Raises :class:`NoLowering` for complex and other dtypes that loops don't hold.
+    """
+    common = result_type(operands)
+    if kind is Promotion.INT_TO_FLOAT and not (common.is_floating_point or common.is_complex):
+        common = torch.get_default_dtype()
+    check_supported(common)
+    result = torch.bool if kind is Promotion.TO_BOOL else common
+    return compute_dtype(common), result
+
+
+SUPPORTED_DTYPES = frozenset(
+    (
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+    )
+)
+
+
+def check_supported(dtype: torch.dtype) -> None:
+    """Raise :class:`NoLowering` for a dtype that loop bodies don't hold."""
+    if dtype not in SUPPORTED_DTYPES:
+        raise NoLowering(f"dtype {dtype}")

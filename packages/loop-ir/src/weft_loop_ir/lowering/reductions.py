@@ -1,0 +1,450 @@
+"""Reductions over dims, with eager's accumulation dtypes, NaN propagation and ties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from weft_loop_ir.expressions import product
+from weft_loop_ir.ir import Value
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
+from weft_loop_ir.lowering.promotion import check_supported
+from weft_loop_ir.lowering.registry import NoLowering, register_lowering
+from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.lowering.views import normalize_dim
+from weft_loop_ir.recording import BodyRecorder
+
+aten = torch.ops.aten
+Size = tuple[sympy.Expr, ...]
+Transform = Callable[[Any, Value], Value]
+
+
+def reduced_dims(dim: Any, rank: int) -> list[int]:
+    """The dims to reduce, sorted; None and the empty list stand for all."""
+    if dim is None or (isinstance(dim, list | tuple) and not dim):
+        return list(range(rank))
+    given = [dim] if isinstance(dim, int) else list(dim)
+    return sorted({normalize_dim(d, rank) for d in given if rank})
+
+
+def over_dims(
+    context: LoweringContext,
+    tensor: TensorValue,
+    kinds: Sequence[str],
+    dims: Sequence[int],
+    keepdim: bool,
+    accumulate: torch.dtype,
+    transform: Transform | None = None,
+) -> tuple[TensorValue, ...]:
+    """Reduce ``tensor`` (converted to ``accumulate``, then ``transform``-ed) over ``dims``.
+
+    Results have dtype ``accumulate`` (int64 for positions); reduced dims are kept as 1 with ``keepdim``.
+    """
+    check_supported(tensor.dtype)
+    rank = len(tensor.size)
+    kept = [d for d in range(rank) if d not in dims]
+    size = tuple(
+        sympy.S.One if d in dims else tensor.size[d] for d in range(rank) if keepdim or d not in dims
+    )
+
+    def function(ops: BodyRecorder, index: Index, reduced: Index) -> Value:
+        full: list[sympy.Expr] = [sympy.S.Zero] * rank
+        for position, d in enumerate(kept):
+            full[d] = index[d] if keepdim else index[position]
+        for position, d in enumerate(dims):
+            full[d] = reduced[position]
+        value = ops.to_dtype(tensor.load(ops, tuple(full)), accumulate)
+        return value if transform is None else transform(ops, value)
+
+    return context.reduce(
+        kinds,
+        size,
+        tuple(tensor.size[d] for d in dims),
+        function,
+        [tensor],
+        accumulate,
+        tensor.device,
+    )
+
+
+def map_values(
+    context: LoweringContext,
+    tensors: Sequence[TensorValue],
+    dtype: torch.dtype,
+    formula: Callable[..., Value],
+    *,
+    heavy: bool = False,
+    instructions: int = 1,
+) -> TensorValue:
+    """``formula(ops, *values)`` over tensors of one size, converted to ``dtype`` at the end."""
+    size = tensors[0].size
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        return ops.to_dtype(formula(ops, *(t.load(ops, index) for t in tensors)), dtype)
+
+    return context.pointwise(
+        size, dtype, tensors[0].device, function, tensors, instructions, heavy
+    )
+
+
+def cast(context: LoweringContext, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
+    """``tensor`` in ``dtype``: itself when it is already."""
+    if tensor.dtype == dtype:
+        return tensor
+    return map_values(context, [tensor], dtype, lambda ops, v: v)
+
+
+def count_of(tensor: TensorValue, dims: Sequence[int]) -> sympy.Expr:
+    """How many elements one reduction over ``dims`` takes."""
+    return product(tuple(tensor.size[d] for d in dims))
+
+
+def is_empty(size: Sequence[sympy.Expr]) -> bool:
+    """Whether a tensor of this size has provably no elements."""
+    return any(n == 0 for n in size)
+
+
+@register_lowering(aten.sum.default, aten.sum.dim_IntList)
+def sum_(
+    context: LoweringContext,
+    tensor: TensorValue,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> TensorValue:
+    return _accumulated(context, tensor, "sum", dim, keepdim)
+
+
+@register_lowering(aten.prod.default, aten.prod.dim_int)
+def prod(
+    context: LoweringContext,
+    tensor: TensorValue,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> TensorValue:
+    return _accumulated(context, tensor, "prod", dim, keepdim)
+
+
+def _accumulated(
+    context: LoweringContext, tensor: TensorValue, kind: str, dim: Any, keepdim: bool
+) -> TensorValue:
+    target = context.meta_dtype()
+    check_supported(target)
+    check_supported(tensor.dtype)
+    if target == torch.bool:
+        raise NoLowering(f"{kind} in bool")
+    accumulate = compute_dtype(target)
+    dims = reduced_dims(dim, len(tensor.size))
+    rounded = None
+    if target != tensor.dtype and target != accumulate:
+        rounded = _round_to(target)
+    (result,) = over_dims(context, tensor, [kind], dims, keepdim, accumulate, rounded)
+    return cast(context, result, target)
+
+
+def _round_to(dtype: torch.dtype) -> Transform:
+    """Round to ``dtype`` and back, as eager's conversion before the reduction does."""
+
+    def transform(ops: Any, value: Value) -> Value:
+        return ops.to_dtype(ops.to_dtype(value, dtype), ops.dtype_of(value))  # type: ignore[no-any-return]
+
+    return transform
+
+
+@register_lowering(aten.mean.default, aten.mean.dim)
+def mean(
+    context: LoweringContext,
+    tensor: TensorValue,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> TensorValue:
+    target = context.meta_dtype()
+    check_supported(target)
+    accumulate = compute_dtype(target)
+    dims = reduced_dims(dim, len(tensor.size))
+    rounded = _round_to(target) if target not in (tensor.dtype, accumulate) else None
+    (total,) = over_dims(context, tensor, ["sum"], dims, keepdim, accumulate, rounded)
+    count = count_of(tensor, dims)
+    return map_values(
+        context,
+        [total],
+        target,
+        lambda ops, v: ops.truediv(v, scalar(ops, count, accumulate)),
+    )
+
+
+def moments(
+    context: LoweringContext, tensor: TensorValue, dims: Sequence[int], keepdim: bool
+) -> tuple[TensorValue, TensorValue]:
+    """The mean and the sum of squared deviations over ``dims``, by Welford, in the compute dtype."""
+    context.realize_computed(tensor)
+    mean_, m2 = over_dims(
+        context,
+        tensor,
+        ["welford_mean", "welford_m2"],
+        dims,
+        keepdim,
+        compute_dtype(tensor.dtype),
+    )
+    return mean_, m2
+
+
+def variance_of(
+    context: LoweringContext,
+    m2: TensorValue,
+    count: sympy.Expr,
+    correction: float,
+    target: torch.dtype,
+    root: bool = False,
+) -> TensorValue:
+    """``m2 / max(count - correction, 0)``, or its square root."""
+
+    def formula(ops: Any, value: Value) -> Value:
+        dtype = ops.dtype_of(value)
+        if isinstance(count, sympy.Integer):
+            divisor = ops.constant(float(max(int(count) - correction, 0)), dtype)
+        else:
+            divisor = ops.maximum(
+                ops.sub(scalar(ops, count, dtype), ops.constant(float(correction), dtype)),
+                ops.constant(0.0, dtype),
+            )
+        variance = ops.truediv(value, divisor)
+        return ops.sqrt(variance) if root else variance
+
+    return map_values(context, [m2], target, formula, instructions=2 + root)
+
+
+@register_lowering(
+    aten.var.default, aten.var.dim, aten.var.correction,
+    aten.std.default, aten.std.dim, aten.std.correction,
+)  # fmt: skip
+def var_or_std(
+    context: LoweringContext, tensor: TensorValue, *args: Any, **kwargs: Any
+) -> TensorValue:
+    assert context.node is not None
+    root = context.node.target in (aten.std.default, aten.std.dim, aten.std.correction)
+    dims, correction, keepdim = _var_arguments(tensor, args, kwargs)
+    _, m2 = moments(context, tensor, dims, keepdim)
+    count = count_of(tensor, dims)
+    return variance_of(context, m2, count, correction, context.meta_dtype(), root)
+
+
+def _var_arguments(
+    tensor: TensorValue, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[int], float, bool]:
+    """``(dims, correction, keepdim)`` of any overload of var and std."""
+    dim = kwargs.get("dim")
+    rest = list(args)
+    correction: Any = kwargs.get("correction", 1)
+    if "unbiased" in kwargs:
+        correction = 1 if kwargs["unbiased"] else 0
+    if rest and isinstance(rest[0], bool):
+        correction = 1 if rest.pop(0) else 0
+    elif rest:
+        dim = rest.pop(0)
+        if rest:
+            correction = 1 if rest.pop(0) else 0
+    keepdim = bool(rest.pop(0)) if rest else bool(kwargs.get("keepdim", False))
+    check_supported(tensor.dtype)
+    if not tensor.dtype.is_floating_point:
+        raise NoLowering("variance of integers")
+    return reduced_dims(dim, len(tensor.size)), 1 if correction is None else correction, keepdim
+
+
+@register_lowering(
+    aten.var_mean.default, aten.var_mean.dim, aten.var_mean.correction,
+    aten.std_mean.default, aten.std_mean.dim, aten.std_mean.correction,
+)  # fmt: skip
+def var_mean(
+    context: LoweringContext, tensor: TensorValue, *args: Any, **kwargs: Any
+) -> tuple[TensorValue, TensorValue]:
+    assert context.node is not None
+    root = str(context.node.target).startswith("aten.std_mean")
+    dims, correction, keepdim = _var_arguments(tensor, args, kwargs)
+    mean_, m2 = moments(context, tensor, dims, keepdim)
+    count = count_of(tensor, dims)
+    spread = variance_of(context, m2, count, correction, context.meta_dtype(0), root)
+    return spread, cast(context, mean_, context.meta_dtype(1))
+
+
+@register_lowering(aten.amax.default, aten.amin.default)
+def extremum(
+    context: LoweringContext, tensor: TensorValue, dim: Any = None, keepdim: bool = False
+) -> TensorValue:
+    assert context.node is not None
+    kind = "max" if context.node.target == aten.amax.default else "min"
+    return _extremum(context, tensor, kind, reduced_dims(dim, len(tensor.size)), keepdim)
+
+
+def _extremum(
+    context: LoweringContext, tensor: TensorValue, kind: str, dims: Sequence[int], keepdim: bool
+) -> TensorValue:
+    if tensor.dtype == torch.bool:
+        kind = "any" if kind == "max" else "all"
+    compute = compute_dtype(tensor.dtype)
+    (result,) = over_dims(context, tensor, [kind], dims, keepdim, compute)
+    return cast(context, result, tensor.dtype)
+
+
+@register_lowering(aten.max.default, aten.min.default)
+def extremum_of_all(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    assert context.node is not None
+    kind = "max" if context.node.target == aten.max.default else "min"
+    return _extremum(context, tensor, kind, range(len(tensor.size)), False)
+
+
+@register_lowering(aten.max.dim, aten.min.dim)
+def extremum_with_index(
+    context: LoweringContext, tensor: TensorValue, dim: int, keepdim: bool = False
+) -> tuple[TensorValue, TensorValue]:
+    assert context.node is not None
+    kind = "max" if context.node.target == aten.max.dim else "min"
+    check_supported(tensor.dtype)
+    context.realize_computed(tensor)
+    dims = reduced_dims(dim, len(tensor.size))
+    position = _positions(context, tensor, "arg" + kind, dims, keepdim)
+    return _extremum(context, tensor, kind, dims, keepdim), position
+
+
+@register_lowering(aten.argmax.default, aten.argmin.default)
+def arg_extremum(
+    context: LoweringContext, tensor: TensorValue, dim: int | None = None, keepdim: bool = False
+) -> TensorValue:
+    assert context.node is not None
+    kind = "argmax" if context.node.target == aten.argmax.default else "argmin"
+    return _positions(context, tensor, kind, reduced_dims(dim, len(tensor.size)), keepdim)
+
+
+def _positions(
+    context: LoweringContext, tensor: TensorValue, kind: str, dims: Sequence[int], keepdim: bool
+) -> TensorValue:
+    check_supported(tensor.dtype)
+    compute = compute_dtype(tensor.dtype)
+    if compute == torch.bool:
+        compute = torch.uint8
+    (result,) = over_dims(context, tensor, [kind], dims, keepdim, compute)
+    return result
+
+
+@register_lowering(
+    aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims
+)
+def any_or_all(
+    context: LoweringContext, tensor: TensorValue, dim: Any = None, keepdim: bool = False
+) -> TensorValue:
+    assert context.node is not None
+    kind = "any" if str(context.node.target).startswith("aten.any") else "all"
+    if isinstance(dim, list | tuple) and not dim:
+        raise NoLowering(f"{kind} over an empty list of dims")
+    dims = reduced_dims(dim, len(tensor.size))
+    (result,) = over_dims(context, tensor, [kind], dims, keepdim, torch.bool)
+    return cast(context, result, context.meta_dtype())  # uint8 stays uint8
+
+
+@register_lowering(aten.logsumexp.default)
+def logsumexp(
+    context: LoweringContext, tensor: TensorValue, dim: Any, keepdim: bool = False
+) -> TensorValue:
+    target = context.meta_dtype()
+    check_supported(target)
+    compute = compute_dtype(target)
+    dims = reduced_dims(dim, len(tensor.size))
+    if is_empty([tensor.size[d] for d in dims]):
+        raise NoLowering("logsumexp over no elements")
+    context.realize_computed(tensor)
+    (largest,) = over_dims(context, tensor, ["max"], dims, True, compute)
+
+    def finite(ops: Any, value: Value) -> Value:
+        zero = ops.constant(0.0, compute)
+        return ops.where(ops.isinf(value), zero, value)
+
+    shift = map_values(context, [largest], compute, finite)
+    total = sum_of_exponentials(context, tensor, shift, dims, keepdim, compute)
+    from weft_loop_ir.lowering.views import remove_dims
+
+    base = shift if keepdim else remove_dims(shift, dims)
+    return map_values(
+        context, [total, base], target, lambda ops, s, m: ops.add(ops.log(s), m), heavy=True
+    )
+
+
+def sum_of_exponentials(
+    context: LoweringContext,
+    tensor: TensorValue,
+    shift: TensorValue,
+    dims: Sequence[int],
+    keepdim: bool,
+    compute: torch.dtype,
+) -> TensorValue:
+    """``sum(exp(tensor - shift))`` over ``dims``; ``shift`` has those dims as 1."""
+    from weft_loop_ir.lowering.broadcasting import read
+
+    def function(ops: Any, index: Index) -> Value:
+        value = read(ops, tensor, index, tensor.size, compute)
+        return ops.exp(ops.sub(value, read(ops, shift, index, tensor.size, compute)))
+
+    exponentials = context.pointwise(
+        tensor.size, compute, tensor.device, function, [tensor, shift], 3, True
+    )
+    (total,) = over_dims(context, exponentials, ["sum"], dims, keepdim, compute)
+    return total
+
+
+@register_lowering(aten.linalg_vector_norm.default)
+def vector_norm(
+    context: LoweringContext,
+    tensor: TensorValue,
+    ord: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> TensorValue:
+    target = context.meta_dtype()
+    check_supported(target)
+    compute = compute_dtype(target)
+    dims = reduced_dims(dim, len(tensor.size))
+    order = float(ord)
+    if is_empty([tensor.size[d] for d in dims]):
+        raise NoLowering("norm over no elements")
+    kind, transform, root = _norm_formula(order, compute)
+    (total,) = over_dims(context, tensor, [kind], dims, keepdim, compute, transform)
+    return map_values(context, [total], target, root, heavy=True)
+
+
+def _norm_formula(order: float, dtype: torch.dtype) -> tuple[str, Transform, Transform]:
+    """The reduction of the norm of this order: kind, what is reduced, what is done with the result."""
+
+    def same(ops: Any, value: Value) -> Value:
+        return value
+
+    def absolute(ops: Any, value: Value) -> Value:
+        return ops.abs(value)  # type: ignore[no-any-return]
+
+    if order == float("inf"):
+        return "max", absolute, same
+    if order == float("-inf"):
+        return "min", absolute, same
+    if order == 1:
+        return "sum", absolute, same
+    if order == 2:
+        return "sum", lambda ops, v: ops.mul(v, v), lambda ops, v: ops.sqrt(v)
+    if order == 0:
+
+        def counted(ops: Any, value: Value) -> Value:
+            return ops.to_dtype(ops.ne(value, ops.constant(0.0, dtype)), dtype)  # type: ignore[no-any-return]
+
+        return "sum", counted, same
+    return (
+        "sum",
+        lambda ops, v: ops.pow(ops.abs(v), ops.constant(order, dtype)),
+        lambda ops, v: ops.pow(v, ops.constant(1.0 / order, dtype)),
+    )

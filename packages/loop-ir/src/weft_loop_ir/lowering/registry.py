@@ -1,0 +1,43 @@
+"""The table of lowering rules, one entry for each ATen overload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Rule = Callable[..., Any]
+"""``rule(context, *args, **kwargs)``: the operator's arguments with tensors as ``TensorValue`` and symbolic
+integers as SymPy expressions.  Returns a tensor, or a tuple of them for several results."""
+
+RULES: dict[torch._ops.OpOverload, Rule] = {}
+
+
+class NoLowering(Exception):
+    """Raised by a rule for arguments that it doesn't cover: the operator is called as an extern.
+
+    A rule raises it before it creates any buffer.
+    """
+
+
+def register_lowering(*overloads: torch._ops.OpOverload) -> Callable[[Rule], Rule]:
+    """Make the decorated function the rule of ``overloads``."""
+
+    def register(rule: Rule) -> Rule:
+        for overload in overloads:
+            if overload in RULES:
+                raise ValueError(f"two lowering rules for {overload}")
+            RULES[overload] = rule
+        return rule
+
+    return register
+
+
+def overload(name: str) -> torch._ops.OpOverload | None:
+    """The ATen overload ``"packet.overload"``, or None where this torch doesn't have it."""
+    packet_name, _, overload_name = name.partition(".")
+    packet = getattr(torch.ops.aten, packet_name, None)
+    if packet is None:
+        return None
+    return getattr(packet, overload_name or "default", None)

@@ -1,0 +1,453 @@
+"""Views: they become strides on a storage's layout and a map of indices."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from weft_loop_ir.expressions import product, to_expression
+from weft_loop_ir.lowering.context import LoweringContext
+from weft_loop_ir.lowering.registry import register_lowering
+from weft_loop_ir.lowering.tensors import Index, Storage, TensorValue, whole
+from weft_loop_ir.recording import BodyRecorder
+
+aten = torch.ops.aten
+Size = tuple[sympy.Expr, ...]
+
+
+def normalize_dim(dim: int, rank: int) -> int:
+    """``dim`` counted from the front."""
+    return dim + max(rank, 1) if dim < 0 else dim
+
+
+# -- reshape -------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=8192)
+def view_stride(size: Size, stride: Size, target: Size) -> Size | None:
+    """The strides with which a tensor of ``size`` and ``stride`` views as ``target``; None if none do."""
+    if any(n == 0 for n in size):
+        return None
+    result: list[sympy.Expr] = []
+    groups = reshape_groups(size, target)
+    if groups is None:
+        return None
+    for source_dims, target_dims in groups:
+        step = _group_stride(
+            [(size[d], stride[d]) for d in source_dims if size[d] != 1]
+        )
+        if step is None:
+            return None
+        strides: list[sympy.Expr] = []
+        for d in reversed(target_dims):
+            strides.append(step)
+            step = step * target[d]
+        result.extend(reversed(strides))
+    return tuple(result)
+
+
+def _group_stride(dims: list[tuple[sympy.Expr, sympy.Expr]]) -> sympy.Expr | None:
+    """The innermost stride of dims that lie contiguously one within the other, None if they don't."""
+    if not dims:
+        return sympy.S.One
+    for (_, outer), (inner_size, inner) in zip(dims, dims[1:], strict=False):
+        if sympy.expand(outer - inner * inner_size) != 0:
+            return None
+    return dims[-1][1]
+
+
+@functools.lru_cache(maxsize=8192)
+def reshape_groups(
+    size: Size, target: Size
+) -> list[tuple[list[int], list[int]]] | None:
+    """Split a reshape in the smallest runs of dims of equal element count, in order.
+
+    Each entry is (dims of ``size``, dims of ``target``).  None where no split can be proved.
+    """
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(size) or j < len(target):
+        left: list[int] = []
+        right: list[int] = []
+        left_count: sympy.Expr = sympy.S.One
+        right_count: sympy.Expr = sympy.S.One
+        if i < len(size):
+            left.append(i)
+            left_count = size[i]
+            i += 1
+        if j < len(target):
+            right.append(j)
+            right_count = target[j]
+            j += 1
+        while left_count != right_count:
+            grow_left = _grows_left(left_count, right_count, i < len(size), j < len(target))
+            if grow_left is None:
+                return None
+            if grow_left:
+                left.append(i)
+                left_count = sympy.expand(left_count * size[i])
+                i += 1
+            else:
+                right.append(j)
+                right_count = sympy.expand(right_count * target[j])
+                j += 1
+        groups.append((left, right))
+    return groups
+
+
+def _grows_left(
+    left: sympy.Expr, right: sympy.Expr, left_open: bool, right_open: bool
+) -> bool | None:
+    """Which side of a group to extend: the one with fewer elements; None when neither can be."""
+    if left.is_Integer and right.is_Integer:
+        wanted = bool(left < right)
+    else:
+        quotient = (right / left).as_numer_denom()
+        wanted = quotient[1] == 1  # the left count divides the right one
+    if wanted:
+        return True if left_open else None
+    return False if right_open else (True if left_open and not left.is_Integer else None)
+
+
+def reshape_index(size: Size, target: Size) -> Any:
+    """The map from an index into ``target`` to one into ``size`` of the same row-major position."""
+    groups = reshape_groups(size, target)
+    if groups is None:
+        groups = [(list(range(len(size))), list(range(len(target))))]
+
+    def index_map(ops: BodyRecorder, index: Index) -> Index:
+        result: list[sympy.Expr] = [sympy.S.Zero] * len(size)
+        ranges = ops.ranges
+        for source_dims, target_dims in groups:
+            real_source = [d for d in source_dims if size[d] != 1]
+            real_target = [d for d in target_dims if target[d] != 1]
+            if len(real_source) == 1 and len(real_target) == 1:
+                result[real_source[0]] = index[real_target[0]]
+                continue
+            linear: sympy.Expr = sympy.S.Zero
+            for d in real_target:
+                linear = linear * target[d] + index[d]
+            linear = sympy.expand_mul(linear)
+            for position, d in enumerate(reversed(real_source)):
+                if position == len(real_source) - 1:
+                    result[d] = linear
+                else:
+                    result[d] = ranges.modulo(linear, size[d])
+                    linear = ranges.floor_div(linear, size[d])
+        return tuple(result)
+
+    return index_map
+
+
+def reshape(context: LoweringContext, tensor: TensorValue, size: Size) -> TensorValue:
+    """``tensor`` with its row-major sequence of elements in a new ``size``; a copy where eager copies."""
+    if size == tensor.size:
+        return tensor
+    stride = None if tensor.stride is None else view_stride(tensor.size, tensor.stride, size)
+    return tensor.view(size, stride, tensor.offset, reshape_index(tensor.size, size))
+
+
+@register_lowering(
+    aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten._reshape_alias.default
+)
+def view(context: LoweringContext, tensor: TensorValue, size: Any, stride: Any = None) -> TensorValue:
+    return reshape(context, tensor, context.meta_size())
+
+
+# -- dims permuted, added, removed ---------------------------------------------------------------------
+
+
+def permute_dims(tensor: TensorValue, order: Sequence[int]) -> TensorValue:
+    """Dim ``k`` of the result is dim ``order[k]`` of ``tensor``."""
+    inverse = [0] * len(order)
+    for position, dim in enumerate(order):
+        inverse[dim] = position
+    stride = None if tensor.stride is None else tuple(tensor.stride[d] for d in order)
+
+    def index_map(ops: BodyRecorder, index: Index) -> Index:
+        return tuple(index[position] for position in inverse)
+
+    return tensor.view(tuple(tensor.size[d] for d in order), stride, tensor.offset, index_map)
+
+
+@register_lowering(aten.permute.default)
+def permute(context: LoweringContext, tensor: TensorValue, dims: Sequence[int]) -> TensorValue:
+    return permute_dims(tensor, [normalize_dim(d, len(tensor.size)) for d in dims])
+
+
+@register_lowering(aten.transpose.int)
+def transpose(context: LoweringContext, tensor: TensorValue, dim0: int, dim1: int) -> TensorValue:
+    order = list(range(len(tensor.size)))
+    if not order:
+        return tensor
+    first, second = normalize_dim(dim0, len(order)), normalize_dim(dim1, len(order))
+    order[first], order[second] = order[second], order[first]
+    return permute_dims(tensor, order)
+
+
+@register_lowering(aten.t.default)
+def t(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    return permute_dims(tensor, list(reversed(range(len(tensor.size)))))
+
+
+@register_lowering(aten.expand.default)
+def expand(
+    context: LoweringContext, tensor: TensorValue, size: Any, *, implicit: bool = False
+) -> TensorValue:
+    return expand_to(tensor, context.meta_size())
+
+
+def expand_to(tensor: TensorValue, size: Size) -> TensorValue:
+    """``tensor`` repeated along dims of extent 1, and along new leading dims."""
+    skip = len(size) - len(tensor.size)
+    repeated = [n == 1 and m != 1 for n, m in zip(tensor.size, size[skip:], strict=True)]
+    stride = None
+    if tensor.stride is not None:
+        inner = tuple(
+            sympy.S.Zero if r else s for r, s in zip(repeated, tensor.stride, strict=True)
+        )
+        stride = (sympy.S.Zero,) * skip + inner
+
+    def index_map(ops: BodyRecorder, index: Index) -> Index:
+        return tuple(
+            sympy.S.Zero if r else i for r, i in zip(repeated, index[skip:], strict=True)
+        )
+
+    return tensor.view(size, stride, tensor.offset, index_map)
+
+
+def remove_dims(tensor: TensorValue, dims: Sequence[int]) -> TensorValue:
+    """Drop dims of extent 1."""
+    kept = [d for d in range(len(tensor.size)) if d not in dims]
+    stride = None if tensor.stride is None else tuple(tensor.stride[d] for d in kept)
+    rank = len(tensor.size)
+
+    def index_map(ops: BodyRecorder, index: Index) -> Index:
+        full = [sympy.S.Zero] * rank
+        for position, d in enumerate(kept):
+            full[d] = index[position]
+        return tuple(full)
+
+    return tensor.view(tuple(tensor.size[d] for d in kept), stride, tensor.offset, index_map)
+
+
+@register_lowering(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
+def squeeze(context: LoweringContext, tensor: TensorValue, dims: Any = None) -> TensorValue:
+    rank = len(tensor.size)
+    if dims is None:
+        chosen = list(range(rank))
+    else:
+        given = [dims] if isinstance(dims, int) else dims
+        chosen = [normalize_dim(d, rank) for d in given]
+    return remove_dims(tensor, [d for d in chosen if d < rank and tensor.size[d] == 1])
+
+
+@register_lowering(aten.unsqueeze.default)
+def unsqueeze(context: LoweringContext, tensor: TensorValue, dim: int) -> TensorValue:
+    return insert_dim(tensor, normalize_dim(dim, len(tensor.size) + 1))
+
+
+def insert_dim(tensor: TensorValue, dim: int) -> TensorValue:
+    """A new dim of extent 1 before ``dim``."""
+    size = tensor.size[:dim] + (sympy.S.One,) + tensor.size[dim:]
+    stride = None
+    if tensor.stride is not None:
+        step = tensor.size[dim] * tensor.stride[dim] if dim < len(tensor.size) else sympy.S.One
+        stride = tensor.stride[:dim] + (step,) + tensor.stride[dim:]
+
+    def index_map(ops: BodyRecorder, index: Index) -> Index:
+        return index[:dim] + index[dim + 1 :]
+
+    return tensor.view(size, stride, tensor.offset, index_map)
+
+
+# -- parts ---------------------------------------------------------------------------------------------
+
+
+def slice_dim(
+    tensor: TensorValue, dim: int, start: sympy.Expr, step: sympy.Expr, extent: sympy.Expr
+) -> TensorValue:
+    """``extent`` elements of ``dim`` from ``start`` on, each ``step``-th."""
+    size = tensor.size[:dim] + (extent,) + tensor.size[dim + 1 :]
+    stride = None
+    offset = tensor.offset
+    if tensor.stride is not None:
+        stride = tensor.stride[:dim] + (tensor.stride[dim] * step,) + tensor.stride[dim + 1 :]
+        offset = offset + start * tensor.stride[dim]
+
+    def index_map(ops: BodyRecorder, index: Index) -> Index:
+        return index[:dim] + (index[dim] * step + start,) + index[dim + 1 :]
+
+    return tensor.view(size, stride, offset, index_map)
+
+
+def clamp_start(start: Any, extent: sympy.Expr) -> sympy.Expr:
+    """The first index of a slice, as Python and eager clamp it."""
+    if start is None:
+        return sympy.S.Zero
+    position = sympy.sympify(start)
+    if position.is_negative:
+        position = position + extent
+        return position if position.is_nonnegative else sympy.Max(position, 0)
+    if position == 0 or (isinstance(extent, sympy.Integer) and isinstance(position, sympy.Integer)):
+        return sympy.Min(position, extent)
+    return position if (extent - position).is_nonnegative else sympy.Min(position, extent)
+
+
+@register_lowering(aten.slice.Tensor)
+def slice_(
+    context: LoweringContext,
+    tensor: TensorValue,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: Any = 1,
+) -> TensorValue:
+    d = normalize_dim(dim, len(tensor.size))
+    extent = context.meta_size()[d]
+    first = clamp_start(start, tensor.size[d])
+    return slice_dim(tensor, d, first, sympy.sympify(step), extent)
+
+
+def select_index(tensor: TensorValue, dim: int, position: sympy.Expr) -> TensorValue:
+    """``tensor`` at one ``position`` of ``dim``, the dim dropped."""
+    size = tensor.size[:dim] + tensor.size[dim + 1 :]
+    stride = None
+    offset = tensor.offset
+    if tensor.stride is not None:
+        stride = tensor.stride[:dim] + tensor.stride[dim + 1 :]
+        offset = offset + position * tensor.stride[dim]
+
+    def index_map(ops: BodyRecorder, index: Index) -> Index:
+        return index[:dim] + (position,) + index[dim:]
+
+    return tensor.view(size, stride, offset, index_map)
+
+
+@register_lowering(aten.select.int)
+def select(context: LoweringContext, tensor: TensorValue, dim: int, index: Any) -> TensorValue:
+    d = normalize_dim(dim, len(tensor.size))
+    position = sympy.sympify(index)
+    if position.is_negative:
+        position = position + tensor.size[d]
+    return select_index(tensor, d, position)
+
+
+@register_lowering(aten.split.Tensor, aten.split_with_sizes.default, aten.split.sizes)
+def split(
+    context: LoweringContext, tensor: TensorValue, sections: Any, dim: int = 0
+) -> tuple[TensorValue, ...]:
+    d = normalize_dim(dim, len(tensor.size))
+    parts = []
+    start: sympy.Expr = sympy.S.Zero
+    for position in range(len(context.meta)):
+        extent = context.meta_size(position)[d]
+        parts.append(slice_dim(tensor, d, start, sympy.S.One, extent))
+        start = start + extent
+    return tuple(parts)
+
+
+@register_lowering(aten.unbind.int)
+def unbind(context: LoweringContext, tensor: TensorValue, dim: int = 0) -> tuple[TensorValue, ...]:
+    d = normalize_dim(dim, len(tensor.size))
+    return tuple(
+        select_index(tensor, d, sympy.Integer(k)) for k in range(len(context.meta))
+    )
+
+
+@register_lowering(aten.diagonal.default)
+def diagonal(
+    context: LoweringContext, tensor: TensorValue, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> TensorValue:
+    first = normalize_dim(dim1, len(tensor.size))
+    second = normalize_dim(dim2, len(tensor.size))
+    rows, columns = (-offset, 0) if offset < 0 else (0, offset)
+    kept = [d for d in range(len(tensor.size)) if d not in (first, second)]
+    size = context.meta_size()
+    stride = None
+    start = tensor.offset
+    if tensor.stride is not None:
+        step = tensor.stride[first] + tensor.stride[second]
+        stride = tuple(tensor.stride[d] for d in kept) + (step,)
+        if size[-1] != 0:
+            start = start + rows * tensor.stride[first] + columns * tensor.stride[second]
+
+    def index_map(ops: BodyRecorder, index: Index) -> Index:
+        full: list[sympy.Expr] = [sympy.S.Zero] * len(tensor.size)
+        for position, d in enumerate(kept):
+            full[d] = index[position]
+        full[first] = index[-1] + rows
+        full[second] = index[-1] + columns
+        return tuple(full)
+
+    return tensor.view(size, stride, start, index_map)
+
+
+@register_lowering(aten.unfold.default)
+def unfold(
+    context: LoweringContext, tensor: TensorValue, dimension: int, size: int, step: int
+) -> TensorValue:
+    if not tensor.size:
+        return insert_dim(tensor, 0)
+    d = normalize_dim(dimension, len(tensor.size))
+    stride = None
+    if tensor.stride is not None:
+        stride = (
+            tensor.stride[:d] + (tensor.stride[d] * step,) + tensor.stride[d + 1 :]
+        ) + (tensor.stride[d],)
+
+    def index_map(ops: BodyRecorder, index: Index) -> Index:
+        return index[:d] + (index[d] * step + index[-1],) + index[d + 1 : -1]
+
+    return tensor.view(context.meta_size(), stride, tensor.offset, index_map)
+
+
+@register_lowering(aten.as_strided.default)
+def as_strided(
+    context: LoweringContext, tensor: TensorValue, size: Any, stride: Any, storage_offset: Any = None
+) -> TensorValue:
+    context.realize(tensor)
+    fake = context.meta
+    return strided_window(context, tensor, fake, storage_offset)
+
+
+def strided_window(
+    context: LoweringContext, tensor: TensorValue, fake: torch.Tensor, storage_offset: Any
+) -> TensorValue:
+    """The window on ``tensor``'s buffer that has the size and strides of ``fake``.
+
+    ``storage_offset`` counts from the start of torch's storage; None keeps the tensor's own.
+    """
+    storage = tensor.storage
+    assert storage.buffer is not None
+    if storage_offset is None:
+        offset = tensor.offset
+    else:
+        offset = sympy.sympify(storage_offset) - storage.storage_offset
+    window = Storage(
+        tuple(to_expression(s) for s in fake.shape),
+        tensor.dtype,
+        tensor.device,
+        buffer=storage.buffer,
+        stride=tuple(to_expression(s) for s in fake.stride()),
+        offset=offset,
+        cost=storage.cost,
+    )
+    window.storage_offset = storage.storage_offset
+    return whole(window)
+
+
+@register_lowering(
+    aten.alias.default, aten.detach.default, aten.lift_fresh.default, aten.lift.default
+)
+def alias(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    return tensor
+
+
+def element_count(size: Size) -> sympy.Expr:
+    """The number of elements of a tensor of ``size``."""
+    return product(size)

@@ -1,0 +1,197 @@
+"""Recording a loop body: the handler of ``ops`` under which lowering's inner functions run.
+
+The recorder numbers values, so that an equal subcomputation is recorded once, folds conversions that do
+nothing, and infers the dtype of every instruction by the rules of :mod:`weft_loop_ir.ops`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import sympy
+import torch
+
+from weft_loop_ir import ops
+from weft_loop_ir.index_simplify import IndexRanges
+from weft_loop_ir.ir import Instruction, LoopBody, Value
+
+
+class BodyRecorder:
+    """Records calls of ``ops`` as the instructions of a :class:`LoopBody`.
+
+    ``buffer_dtype`` gives the element type of a buffer by name.  ``memo`` is a place for lowering to keep
+    values by (tensor, index), so that a shared producer's function runs once for each body.
+    """
+
+    def __init__(
+        self,
+        ranges: IndexRanges,
+        buffer_dtype: Callable[[str], torch.dtype],
+        symbol_numbers: Iterator[int] | None = None,
+    ) -> None:
+        self.ranges = ranges
+        self.buffer_dtype = buffer_dtype
+        self.instructions: list[Instruction] = []
+        self.memo: dict[Any, Value] = {}
+        self._numbers: dict[Any, Value] = {}
+        self._symbol_numbers = symbol_numbers if symbol_numbers is not None else itertools.count()
+        self._bound: dict[Any, sympy.Symbol] = {}
+
+    def body(self, result: Value | None = None) -> LoopBody:
+        return LoopBody(tuple(self.instructions), result)
+
+    def dtype_of(self, value: Value) -> torch.dtype:
+        dtype = self.instructions[value.index].dtype
+        assert dtype is not None
+        return dtype
+
+    def _append(self, operation: str, arguments: tuple[Any, ...], dtype: torch.dtype | None) -> Value:
+        value = Value(len(self.instructions))
+        self.instructions.append(Instruction(operation, arguments, dtype))
+        return value
+
+    def record(self, operation: str, arguments: tuple[Any, ...], dtype: torch.dtype) -> Value:
+        """Append an instruction without side effects, or find the equal one recorded before."""
+        key = (operation, tuple((type(a), _exact_key(a)) for a in arguments), dtype)
+        known = self._numbers.get(key)
+        if known is None:
+            known = self._numbers[key] = self._append(operation, arguments, dtype)
+        return known
+
+    # -- memory ----------------------------------------------------------------------------------------
+
+    def load(self, buffer: str, index: sympy.Expr) -> Value:
+        return self.record("load", (buffer, self.ranges.simplify(index)), self.buffer_dtype(buffer))
+
+    def store(
+        self, buffer: str, index: sympy.Expr, value: Value, mode: str | None = None
+    ) -> None:
+        index = self.ranges.simplify(index)
+        arguments: tuple[Any, ...] = (buffer, index, value)
+        self._append("store", arguments if mode is None else (*arguments, mode), None)
+
+    # -- values ----------------------------------------------------------------------------------------
+
+    def constant(self, value: bool | int | float, dtype: torch.dtype) -> Value:
+        return self.record("constant", (value, dtype), dtype)
+
+    def index_expr(self, expression: sympy.Expr, dtype: torch.dtype) -> Value:
+        expression = self.ranges.simplify(expression)
+        if isinstance(expression, sympy.Integer):
+            return self.constant(int(expression), dtype)
+        return self.record("index_expr", (expression, dtype), dtype)
+
+    def to_dtype(self, value: Value, dtype: torch.dtype) -> Value:
+        if self.dtype_of(value) == dtype:
+            return value
+        source = self.instructions[value.index]
+        if source.operation == "constant" and dtype not in ops.STORAGE_ONLY:
+            folded = _convert_constant(source.arguments[0], source.arguments[1], dtype)
+            if folded is not None:
+                return self.constant(folded, dtype)
+        return self.record("to_dtype", (value, dtype), dtype)
+
+    def to_dtype_bitcast(self, value: Value, dtype: torch.dtype) -> Value:
+        if self.dtype_of(value) == dtype:
+            return value
+        return self.record("to_dtype_bitcast", (value, dtype), dtype)
+
+    def where(self, condition: Value, value: Value, other: Value) -> Value:
+        return self.record("where", (condition, value, other), self.dtype_of(value))
+
+    def reduction(self, kind: str, dtype: torch.dtype, value: Value) -> Value:
+        result = torch.int64 if kind in ("argmax", "argmin") else dtype
+        return self.record("reduction", (kind, dtype, value), result)
+
+    def masked(
+        self, mask: Value, body: Callable[..., Value] | LoopBody, other: bool | int | float
+    ) -> Value:
+        """``body`` is a function of the nested recorder, or a body recorded already."""
+        if isinstance(body, LoopBody):
+            nested_body = body
+        else:
+            nested = BodyRecorder(self.ranges, self.buffer_dtype, self._symbol_numbers)
+            result = body(nested)
+            nested_body = nested.body(result)
+        assert nested_body.result is not None
+        dtype = nested_body.instructions[nested_body.result.index].dtype
+        assert dtype is not None
+        return self.record("masked", (mask, nested_body, other), dtype)
+
+    # -- indirect indices --------------------------------------------------------------------------------
+
+    def indirect_symbol(self, value: Value, size: sympy.Expr, check: bool) -> sympy.Symbol:
+        """A symbol bound to ``value`` by an ``indirect`` instruction; the same one for equal arguments."""
+        key = (value, size, check)
+        symbol = self._bound.get(key)
+        if symbol is None:
+            number = next(self._symbol_numbers)
+            symbol = sympy.Symbol(f"indirect{number}", integer=True, nonnegative=True)
+            self._bound[key] = symbol
+            self._append("indirect", (value, symbol, size, check), None)
+        return symbol
+
+    def rand(self, seed: Value, offset: Value) -> Value:
+        return self.record("rand", (seed, offset), torch.float32)
+
+    def randn(self, seed: Value, offset: Value) -> Value:
+        return self.record("randn", (seed, offset), torch.float32)
+
+    def unary(self, operation: str, value: Value) -> Value:
+        return self.record(operation, (value,), self.dtype_of(value))
+
+    def binary(self, operation: str, left: Value, right: Value) -> Value:
+        return self.record(operation, (left, right), self.dtype_of(left))
+
+
+def _exact_key(argument: Any) -> Any:
+    """A key that keeps apart constants which compare equal: 0.0 and -0.0, and NaN from itself."""
+    return repr(argument) if isinstance(argument, float) else argument
+
+
+def _convert_constant(
+    value: bool | int | float, source: torch.dtype, target: torch.dtype
+) -> bool | int | float | None:
+    """``value`` converted as a tensor would be, where that is exact and simple; else None."""
+    if target == torch.bool:
+        return bool(value)
+    if source == torch.bool:
+        return float(value) if target.is_floating_point else int(value)
+    if target.is_floating_point:
+        if source.is_floating_point and target == torch.float64 and source != torch.float64:
+            return None
+        converted = float(value)
+        if isinstance(value, int) and int(converted) != value:
+            return None
+        return converted
+    if isinstance(value, int) and torch.iinfo(target).min <= value <= torch.iinfo(target).max:
+        return value
+    return None
+
+
+def _make_unary(operation: str, to_bool: bool) -> Callable[[BodyRecorder, Value], Value]:
+    def method(self: BodyRecorder, value: Value) -> Value:
+        dtype = torch.bool if to_bool else self.dtype_of(value)
+        return self.record(operation, (value,), dtype)
+
+    return method
+
+
+def _make_binary(operation: str, to_bool: bool) -> Callable[[BodyRecorder, Value, Value], Value]:
+    def method(self: BodyRecorder, left: Value, right: Value) -> Value:
+        dtype = torch.bool if to_bool else self.dtype_of(left)
+        return self.record(operation, (left, right), dtype)
+
+    return method
+
+
+for _name in ops.UNARY:
+    setattr(BodyRecorder, _name, _make_unary(_name, False))
+for _name in ops.UNARY_TO_BOOL:
+    setattr(BodyRecorder, _name, _make_unary(_name, True))
+for _name in ops.BINARY:
+    setattr(BodyRecorder, _name, _make_binary(_name, False))
+for _name in ops.BINARY_TO_BOOL:
+    setattr(BodyRecorder, _name, _make_binary(_name, True))
