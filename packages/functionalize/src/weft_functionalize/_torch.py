@@ -1,0 +1,52 @@
+"""The private torch API that this package uses, in one place.  Checked on torch 2.13."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = [
+    "DATA_DEPENDENT_ERRORS",
+    "FakeTensor",
+    "FakeTensorMode",
+    "HigherOrderOperator",
+    "OpOverload",
+    "OpOverloadPacket",
+    "TorchDispatchMode",
+    "enter_autocast",
+    "exit_autocast",
+    "schema_arguments",
+    "set_grad_enabled",
+    "storage_identity",
+]
+
+# What FakeTensorMode raises where a result's value or shape depends on the data.
+DATA_DEPENDENT_ERRORS: tuple[type[Exception], ...] = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+)
+
+enter_autocast = torch.amp.autocast_mode._enter_autocast
+exit_autocast = torch.amp.autocast_mode._exit_autocast
+set_grad_enabled = torch._C._set_grad_enabled
+
+
+def storage_identity(tensor: torch.Tensor) -> int:
+    """A number that two tensors have in common exactly if they share storage."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def schema_arguments(operator: OpOverload) -> list[Any]:
+    """The arguments of an operator's schema, in order (``torch._C.Argument``)."""
+    return list(operator._schema.arguments)

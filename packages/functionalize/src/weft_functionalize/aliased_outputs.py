@@ -1,0 +1,153 @@
+"""Which outputs are views of inputs or of one another, and what the graph has to return for that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.fx
+
+from ._torch import storage_identity
+from .aten_recorder import AtenRecorder
+from .functional_graph import (
+    Alias,
+    Constant,
+    OutputDescriptor,
+    OutputKind,
+    SameAsInput,
+    SameAsOutput,
+    ViewOfInput,
+    ViewOfOutput,
+)
+from .tensor_ssa.alias_graph import AliasGraph
+from .unsupported import Unsupported
+
+
+@dataclass
+class OutputPlan:
+    """What the functional graph returns, as values of the program before conversion.
+
+    ``values`` are the graph's outputs in order: variables whose last version is returned, each with the
+    fake tensor whose layout it must have.
+    """
+
+    values: list[tuple[torch.fx.Node, torch.Tensor | None]] = field(default_factory=list)
+    descriptors: list[OutputDescriptor] = field(default_factory=list)
+
+    def add(
+        self, node: torch.fx.Node, layout: torch.Tensor | None, descriptor: OutputDescriptor
+    ) -> int:
+        index = len(self.values)
+        self.values.append((node, layout))
+        self.descriptors.append(replace(descriptor, graph_index=index))
+        return index
+
+
+def plan_outputs(
+    outputs: Sequence[Any],
+    recorder: AtenRecorder,
+    aliases: AliasGraph,
+    mutated: Sequence[int],
+) -> OutputPlan:
+    """Decide what is returned; ``mutated`` are indices into ``recorder.inputs``."""
+    plan = OutputPlan()
+    for index in mutated:
+        recorded = recorder.inputs[index]
+        plan.add(
+            recorded.node,
+            None,
+            OutputDescriptor(OutputKind.MUTATED_INPUT, None, input_index=index),
+        )
+    _UserOutputs(plan, recorder, aliases, outputs).add_all()
+    return plan
+
+
+class _UserOutputs:
+    def __init__(
+        self,
+        plan: OutputPlan,
+        recorder: AtenRecorder,
+        aliases: AliasGraph,
+        outputs: Sequence[Any],
+    ) -> None:
+        self._plan = plan
+        self._recorder = recorder
+        self._aliases = aliases
+        self._outputs = outputs
+        self._input_of = {recorded.node: i for i, recorded in enumerate(recorder.inputs)}
+        self._origins: dict[int, torch.fx.Node] = {}
+        self._groups: dict[torch.fx.Node, dict[int, torch.Tensor]] = {}
+        for value in outputs:
+            if isinstance(value, torch.Tensor):
+                node = recorder.node_of(value)
+                origin = aliases.origin(node)
+                self._origins[id(value)] = origin
+                self._groups.setdefault(origin, {})[id(value)] = value
+
+    def add_all(self) -> None:
+        first: dict[int, int] = {}  # by id of the tensor: position of its first return
+        described = [
+            self._describe(position, value, first) for position, value in enumerate(self._outputs)
+        ]
+        bases = {
+            origin: self._add_base(origin)
+            for origin, group in self._groups.items()
+            if origin not in self._input_of and len(group) > 1
+        }
+        for descriptor, value in zip(described, self._outputs, strict=True):
+            if descriptor.graph_index is None and descriptor.alias is None:
+                origin = self._origins[id(value)]
+                view = ViewOfOutput(bases[origin], *_view_of(value, origin.meta["val"]))
+                descriptor = replace(descriptor, alias=view)
+            self._plan.descriptors.append(descriptor)
+        for index in bases.values():
+            self._plan.descriptors.append(OutputDescriptor(OutputKind.ALIAS_BASE, index))
+
+    def _describe(self, position: int, value: Any, first: dict[int, int]) -> OutputDescriptor:
+        described = OutputDescriptor(OutputKind.USER_OUTPUT, None, position=position)
+        if not isinstance(value, torch.Tensor):
+            return replace(described, alias=Constant(value))
+        node, origin = self._recorder.node_of(value), self._origins[id(value)]
+        if origin in self._input_of:
+            return replace(described, alias=self._from_input(node, origin, value))
+        if first.setdefault(id(value), position) != position:
+            return replace(described, alias=SameAsOutput(first[id(value)]))
+        if len(self._groups[origin]) == 1:
+            index = len(self._plan.values)
+            self._plan.values.append((node, value))
+            return replace(described, graph_index=index)
+        return described  # shares storage with another output: regenerated from their base
+
+    def _add_base(self, origin: torch.fx.Node) -> int:
+        index = len(self._plan.values)
+        self._plan.values.append((origin, origin.meta["val"]))
+        return index
+
+    def _from_input(
+        self, node: torch.fx.Node, origin: torch.fx.Node, value: torch.Tensor
+    ) -> Alias:
+        index = self._input_of[origin]
+        base = self._recorder.inputs[index].value
+        if node is origin:
+            return SameAsInput(index)
+        return ViewOfInput(index, *_view_of(value, base))
+
+
+def _view_of(
+    value: torch.Tensor, base: torch.Tensor
+) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    if value.dtype != base.dtype or value.is_conj() != base.is_conj():
+        raise Unsupported("returned view with another dtype than its base", str(value.dtype))
+    offset = value.storage_offset() - base.storage_offset()
+    return tuple(value.shape), tuple(value.stride()), offset
+
+
+def shared_storage(values: Sequence[Any]) -> list[set[int]]:
+    """Groups of positions of tensors that share storage."""
+    groups: dict[int, set[int]] = {}
+    for position, value in enumerate(values):
+        if isinstance(value, torch.Tensor):
+            groups.setdefault(storage_identity(value), set()).add(position)
+    return [group for group in groups.values() if len(group) > 1]

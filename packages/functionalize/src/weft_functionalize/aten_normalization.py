@@ -1,0 +1,142 @@
+"""Step 1: a torch-level graph as a flat graph of ATen operators, writes and views included.
+
+The captured graph is interpreted node by node on fake tensors, and every operator that reaches the
+dispatcher is recorded.  Parameters and buffers become placeholders.  No decomposition takes place but that
+of composite operators, which the dispatcher does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from ._torch import (
+    DATA_DEPENDENT_ERRORS,
+    FakeTensor,
+    FakeTensorMode,
+    HigherOrderOperator,
+    enter_autocast,
+    exit_autocast,
+    set_grad_enabled,
+)
+from .aten_recorder import AtenRecorder
+from .unsupported import Unsupported
+
+
+@dataclass(frozen=True)
+class NormalizedGraph:
+    """A flat ATen graph that may write: ``recorder.graph``, whose output node is still to come.
+
+    ``outputs`` are what the captured graph returned: fake tensors, numbers or None.
+    """
+
+    recorder: AtenRecorder
+    fake_mode: FakeTensorMode
+    outputs: tuple[Any, ...]
+
+
+def normalize(
+    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]
+) -> NormalizedGraph:
+    """Record ``graph_module`` on ``example_inputs`` with gradients disabled."""
+    fake_mode = _find_fake_mode(graph_module, example_inputs)
+    recorder = AtenRecorder(graph_module, fake_mode)
+    interpreter = _Interpreter(graph_module, recorder)
+    with torch.no_grad(), fake_mode:
+        outputs = interpreter.run(example_inputs)
+    return NormalizedGraph(recorder, fake_mode, outputs)
+
+
+def _find_fake_mode(
+    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]
+) -> FakeTensorMode:
+    seen = [value for value in example_inputs if isinstance(value, FakeTensor)]
+    for node in graph_module.graph.nodes:
+        if seen:
+            break
+        value = node.meta.get("example_value", node.meta.get("val"))
+        if isinstance(value, FakeTensor):
+            seen.append(value)
+    modes = {id(value.fake_mode): value.fake_mode for value in seen}
+    if len(modes) > 1:
+        raise Unsupported("example inputs of several fake modes")
+    return next(iter(modes.values())) if modes else FakeTensorMode()
+
+
+class _Interpreter:
+    """Runs the captured graph's nodes under the recorder; leaves autocast as it was, on errors too."""
+
+    def __init__(self, graph_module: torch.fx.GraphModule, recorder: AtenRecorder) -> None:
+        self._module = graph_module
+        self._recorder = recorder
+        self._environment: dict[torch.fx.Node, Any] = {}
+        self._autocasts: list[Any] = []
+
+    def run(self, example_inputs: Sequence[Any]) -> tuple[Any, ...]:
+        placeholders = self._module.graph.find_nodes(op="placeholder")
+        if len(placeholders) != len(example_inputs):
+            raise ValueError(
+                f"the graph has {len(placeholders)} inputs, {len(example_inputs)} examples were given"
+            )
+        for position, (node, value) in enumerate(zip(placeholders, example_inputs, strict=True)):
+            self._environment[node] = self._recorder.add_user_input(position, node, value)
+        try:
+            with self._recorder:
+                for node in self._module.graph.nodes:
+                    if node.op == "output":
+                        return self._outputs(node)
+                    if node.op != "placeholder":
+                        self._environment[node] = self._run_node(node)
+        finally:
+            while self._autocasts:
+                exit_autocast(self._autocasts.pop())
+        raise ValueError("the graph has no output")
+
+    def _outputs(self, node: torch.fx.Node) -> tuple[Any, ...]:
+        result = self._load(node.args[0])
+        if not isinstance(result, (tuple, list)):
+            result = (result,)
+        return tuple(result)
+
+    def _load(self, argument: Any) -> Any:
+        return torch.fx.node.map_arg(argument, self._environment.__getitem__)
+
+    def _run_node(self, node: torch.fx.Node) -> Any:
+        self._recorder.source_node = node
+        if node.op == "get_attr":
+            return self._recorder.lift_attribute(str(node.target))
+        args, kwargs = self._load(node.args), self._load(node.kwargs)
+        try:
+            if node.op == "call_function":
+                return self._call_function(node, args, kwargs)
+            if node.op == "call_method":
+                return self._call_method(str(node.target), args, kwargs)
+            return self._module.get_submodule(str(node.target))(*args, **kwargs)
+        except DATA_DEPENDENT_ERRORS as error:
+            raise Unsupported(
+                "result that depends on data", f"{node.format_node()}: {error}"
+            ) from error
+
+    def _call_function(
+        self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        target: Callable[..., Any] = node.target  # type: ignore[assignment]
+        if isinstance(target, HigherOrderOperator):
+            raise Unsupported("control-flow operator", str(target))
+        if target is set_grad_enabled:
+            return None  # traced for inference: gradients stay disabled
+        result = target(*args, **kwargs)
+        if target is enter_autocast:
+            self._autocasts.append(result)
+        elif target is exit_autocast:
+            self._autocasts.remove(args[0])
+        return result
+
+    def _call_method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if name == "requires_grad_":
+            raise Unsupported("change of requires_grad", "Tensor.requires_grad_")
+        return getattr(args[0], name)(*args[1:], **kwargs)

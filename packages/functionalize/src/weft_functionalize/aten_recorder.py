@@ -1,0 +1,326 @@
+"""Records the ATen operators that run on fake tensors into an FX graph."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from ._torch import (
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    TorchDispatchMode,
+    schema_arguments,
+    storage_identity,
+)
+from .functional_graph import InputKind
+from .tensor_ssa.alias_graph import aliased_argument
+from .tensor_ssa.functional_counterparts import functional_counterpart, written_arguments
+from .unsupported import Unsupported
+
+aten = torch.ops.aten
+
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
+
+# Operators that replace or resize a tensor's storage: no functional form.
+_STORAGE_MUTATIONS = frozenset(
+    {"aten::set_", "aten::set_data", "aten::resize_", "aten::resize_as_", "aten::swap_", "aten::set"}
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedInput:
+    """A placeholder: its node, where it comes from, its fake value and, if lifted, its tensor."""
+
+    node: torch.fx.Node
+    kind: InputKind
+    target: str
+    position: int | None
+    value: Any
+    tensor: torch.Tensor | None
+    requires_grad: bool
+
+
+class AtenRecorder(TorchDispatchMode):
+    """A dispatch mode that sits on top of a fake mode and appends each operator to ``graph``.
+
+    Tensors are known by identity: the fake tensors that it has seen stay alive as long as it does.
+    ``source_node`` is the captured node being interpreted, whose provenance recorded nodes get.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, fake_mode: FakeTensorMode) -> None:
+        super().__init__()
+        self.graph = torch.fx.Graph()
+        self.inputs: list[RecordedInput] = []
+        self.source_node: torch.fx.Node | None = None
+        self._module = module
+        self._fake_mode = fake_mode
+        self._nodes: dict[int, torch.fx.Node] = {}  # by id of a tensor in _alive
+        self._alive: dict[int, Any] = {}
+        self._fakes: dict[int, torch.Tensor] = {}  # of real tensors, by their id
+        self._paths: dict[int, str] | None = None
+        self._storages: set[int] = set()
+        self._paused = False
+
+    # Inputs
+
+    def add_user_input(self, position: int, source: torch.fx.Node, value: Any) -> Any:
+        """Add the placeholder of a user input; returns what the captured graph's placeholder stands for."""
+        fake: Any = value
+        requires_grad = False
+        if isinstance(value, torch.Tensor):
+            requires_grad = value.requires_grad
+            fake = self._own_fake(value)
+        node = self.graph.placeholder(str(source.target))
+        node.meta["val"] = fake
+        self._keep(node, source)
+        self.inputs.append(
+            RecordedInput(node, InputKind.USER_INPUT, "", position, fake, None, requires_grad)
+        )
+        if isinstance(fake, torch.Tensor):
+            self._register(fake, node)
+        return fake
+
+    def lift_attribute(self, path: str) -> Any:
+        """The fake tensor of a tensor attribute of the captured module, added as a placeholder once."""
+        value = operator.attrgetter(path)(self._module)
+        if not isinstance(value, torch.Tensor):
+            return value
+        return self._lift(value, path)
+
+    def _lift(self, tensor: torch.Tensor, path: str) -> torch.Tensor:
+        known = self._fakes.get(id(tensor))
+        if known is not None:
+            return known
+        fake = self._own_fake(tensor)
+        name = path.replace(".", "_") if path else f"constant_{len(self.inputs)}"
+        with self.graph.inserting_before(self._insertion_point()):
+            node = self.graph.placeholder(name)
+        node.meta["val"] = fake
+        kind = _kind_of(self._module, path, tensor)
+        self.inputs.append(
+            RecordedInput(node, kind, path, None, fake, tensor, tensor.requires_grad)
+        )
+        self._fakes[id(tensor)] = fake
+        self._alive[id(tensor)] = tensor
+        self._register(fake, node)
+        return fake
+
+    def _insertion_point(self) -> torch.fx.Node:
+        """Lifted placeholders come before the first user input, or else before everything."""
+        for recorded in self.inputs:
+            if recorded.kind is InputKind.USER_INPUT:
+                return recorded.node
+        for node in self.graph.nodes:
+            if node.op != "placeholder":
+                return node  # type: ignore[no-any-return]
+        return self.graph._root
+
+    def _own_fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A fake tensor with metadata of its own: tracing may change it."""
+        if type(tensor) not in _PLAIN_TYPES:
+            raise Unsupported("tensor subclass", type(tensor).__name__)
+        if tensor.layout is not torch.strided:
+            raise Unsupported("tensor layout", str(tensor.layout))
+        if not isinstance(tensor, FakeTensor):
+            tensor = self._fake_mode.from_tensor(tensor, static_shapes=True)
+        self._paused = True
+        try:
+            return tensor.detach()
+        finally:
+            self._paused = False
+
+    # Recording
+
+    def node_of(self, tensor: torch.Tensor) -> torch.fx.Node:
+        """The node that computes ``tensor``, which is lifted if it has not been seen."""
+        node = self._nodes.get(id(tensor))
+        if node is None:
+            fake = self._fake_of(tensor)
+            node = self._nodes[id(fake)]
+        return node
+
+    def _fake_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) in self._nodes:
+            return tensor
+        known = self._fakes.get(id(tensor))
+        if known is not None:
+            return known
+        if isinstance(tensor, FakeTensor):
+            raise Unsupported("fake tensor that the graph did not compute", str(tensor))
+        return self._lift(tensor, self._path_of(tensor))
+
+    def _path_of(self, tensor: torch.Tensor) -> str:
+        if self._paths is None:
+            named = [*self._module.named_parameters(), *self._module.named_buffers()]
+            self._paths = {id(value): name for name, value in named}
+        return self._paths.get(id(tensor), "")
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._paused or func.namespace == "prim":
+            return func(*args, **kwargs)
+        if func is aten.lift_fresh.default:
+            # The tensor is a literal of the program: each call of the graph starts from a new copy.
+            return aten.clone.default(args[0])
+        fake_args = _map_tensors(args, self._fake_of)
+        fake_kwargs = _map_tensors(kwargs, self._fake_of)
+        if torch.Tag.inplace_view in func.tags:
+            return self._record_metadata_mutation(func, args, fake_args, fake_kwargs)
+        node_args = _map_tensors(fake_args, self._node_of_fake)
+        node_kwargs = _map_tensors(fake_kwargs, self._node_of_fake)
+        written = written_arguments(func)
+        before = _written_layouts(func, written, fake_args, fake_kwargs) if written else ()
+        result = func(*fake_args, **fake_kwargs)
+        if written and before != _written_layouts(func, written, fake_args, fake_kwargs):
+            raise Unsupported("write that resizes a tensor", str(func))
+        node = self._append(func, node_args, node_kwargs, result)
+        return self._register_result(func, node, result, args, kwargs)
+
+    def _append(self, func: OpOverload, args: Any, kwargs: Any, value: Any) -> torch.fx.Node:
+        node = self.graph.call_function(func, args, kwargs)
+        node.meta["val"] = value
+        if self.source_node is not None:
+            self._keep(node, self.source_node)
+        return node
+
+    @staticmethod
+    def _keep(node: torch.fx.Node, source: torch.fx.Node) -> None:
+        for key in ("stack_trace", "nn_module_stack"):
+            if key in source.meta:
+                node.meta[key] = source.meta[key]
+
+    def _node_of_fake(self, tensor: torch.Tensor) -> torch.fx.Node:
+        return self._nodes[id(tensor)]
+
+    def _register(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
+        self._nodes[id(tensor)] = node
+        self._alive[id(tensor)] = tensor
+        self._storages.add(storage_identity(tensor))
+
+    def _register_result(
+        self, func: OpOverload, node: torch.fx.Node, result: Any, args: Any, kwargs: Any
+    ) -> Any:
+        """Note which node each result is; an operator that returns what it wrote returns that object."""
+        returns = func._schema.returns
+        if isinstance(result, torch.Tensor):
+            if _is_write(returns[0]):
+                return _written_argument(func, returns[0], args, kwargs)
+            self._register_new(func, result, node)
+            return result
+        if isinstance(result, (tuple, list)):
+            items = [
+                self._register_item(func, node, index, item, returns, args, kwargs)
+                for index, item in enumerate(result)
+            ]
+            return type(result)(items) if type(result) in (tuple, list) else tuple(items)
+        if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise Unsupported("symbolic number computed from data", str(func))
+        return result
+
+    def _register_item(
+        self,
+        func: OpOverload,
+        node: torch.fx.Node,
+        index: int,
+        item: Any,
+        returns: Any,
+        args: Any,
+        kwargs: Any,
+    ) -> Any:
+        if not isinstance(item, torch.Tensor):
+            return item
+        if len(returns) > 1 and _is_write(returns[index]):
+            return _written_argument(func, returns[index], args, kwargs)
+        value = self._append(operator.getitem, (node, index), {}, item)  # type: ignore[arg-type]
+        self._register_new(func, item, value)
+        return item
+
+    def _register_new(self, func: OpOverload, tensor: torch.Tensor, node: torch.fx.Node) -> None:
+        if aliased_argument(func) is None and storage_identity(tensor) in self._storages:
+            raise Unsupported("result that shares storage with an undeclared tensor", str(func))
+        if tensor.layout is not torch.strided:
+            raise Unsupported("tensor layout", f"{tensor.layout} from {func}")
+        self._register(tensor, node)
+
+    def _record_metadata_mutation(
+        self, func: OpOverload, args: Any, fake_args: Any, fake_kwargs: Any
+    ) -> Any:
+        """``x.t_()`` makes the object ``x`` another view: record the view, and what ``x`` now is."""
+        if func._schema.name in _STORAGE_MUTATIONS:
+            raise Unsupported("change of a tensor's storage", str(func))
+        view = functional_counterpart(func)
+        if view is None or not isinstance(args[0], FakeTensor):
+            raise Unsupported("change of a tensor's metadata", str(func))
+        fake = fake_args[0]
+        node = self._nodes[id(fake)]
+        node.meta["val"] = fake.detach()  # what the node computed, before the change
+        if any(recorded.node is node for recorded in self.inputs):
+            raise Unsupported("change of an input's metadata", str(func))
+        node_args = _map_tensors(fake_args, self._node_of_fake)
+        func(*fake_args, **fake_kwargs)
+        self._nodes[id(fake)] = self._append(view, node_args, fake_kwargs, fake)
+        return args[0]
+
+
+def _kind_of(module: torch.nn.Module, path: str, tensor: torch.Tensor) -> InputKind:
+    if not path:
+        return InputKind.CONSTANT
+    if isinstance(tensor, torch.nn.Parameter):
+        return InputKind.PARAMETER
+    owner_path, _, name = path.rpartition(".")
+    owner = operator.attrgetter(owner_path)(module) if owner_path else module
+    is_buffer = isinstance(owner, torch.nn.Module) and name in owner._buffers
+    return InputKind.BUFFER if is_buffer else InputKind.CONSTANT
+
+
+def _map_tensors(value: Any, function: Any) -> Any:
+    """``value`` with ``function`` applied to the tensors in it; operators nest lists one deep."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_map_tensors(item, function) for item in value)
+    if isinstance(value, dict):
+        return {key: _map_tensors(item, function) for key, item in value.items()}
+    return value
+
+
+def _is_write(result: Any) -> bool:
+    return result.alias_info is not None and bool(result.alias_info.is_write)
+
+
+def _argument(func: OpOverload, name: str, args: Any, kwargs: Any) -> Any:
+    for position, argument in enumerate(schema_arguments(func)):
+        if argument.name == name:
+            return args[position] if position < len(args) else kwargs.get(name)
+    raise KeyError(name)
+
+
+def _written_argument(func: OpOverload, result: Any, args: Any, kwargs: Any) -> Any:
+    for argument in schema_arguments(func):
+        info = argument.alias_info
+        if info is not None and set(info.before_set) & set(result.alias_info.before_set):
+            return _argument(func, argument.name, args, kwargs)
+    raise Unsupported("result of a write", str(func))
+
+
+def _written_layouts(
+    func: OpOverload, written: tuple[str, ...], args: Any, kwargs: Any
+) -> tuple[Any, ...]:
+    layouts: list[Any] = []
+    for name in written:
+        value = _argument(func, name, args, kwargs)
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, torch.Tensor):
+                layouts.append((tuple(tensor.shape), tensor.stride(), tensor.storage_offset()))
+    return tuple(layouts)

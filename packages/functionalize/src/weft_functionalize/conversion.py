@@ -1,0 +1,168 @@
+"""The pipeline of functionalization, as a table of contents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.fx
+
+from ._torch import OpOverload
+from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
+from .aten_normalization import NormalizedGraph, normalize
+from .aten_recorder import AtenRecorder
+from .functional_graph import FunctionalGraph, InputDescriptor, InputKind
+from .options import FunctionalizeOptions
+from .tensor_ssa.alias_graph import AliasGraph, build_alias_graph
+from .tensor_ssa.block import build_block_tree
+from .tensor_ssa.block_propagation import block_propagation
+from .tensor_ssa.dead_code import eliminate_dead_code
+from .tensor_ssa.emitter import Emitter
+from .tensor_ssa.functional_counterparts import written_arguments
+from .tensor_ssa.layout import dense_order, with_layout_of
+from .tensor_ssa.renaming import rename
+from .tensor_ssa.rewrite_mutation import rewrite_mutation, written_variables
+from .tensor_ssa.verifier import verify_functional
+from .unsupported import Unsupported
+
+aten = torch.ops.aten
+
+
+def functionalize(
+    graph_module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: FunctionalizeOptions | None = None,
+) -> FunctionalGraph:
+    """Convert ``graph_module`` into a graph of pure ATen operators.
+
+    ``graph_module`` is at torch level: calls of torch functions and tensor methods, attributes of the
+    module, and an output that is a flat tuple of tensors, numbers or None.  ``example_inputs``
+    correspond to its placeholders: tensors, real or of one ``FakeTensorMode``, whose metadata is taken to
+    hold in every call, and numbers.  Nothing of either is changed.
+
+    Raises :class:`Unsupported` for what has no functional form here, and whatever eager PyTorch raises
+    on bad arguments.  The form is TensorSSA: Ma et al., DAC '24, algorithm 1.
+    """
+    options = options or FunctionalizeOptions()
+    normalized = normalize(graph_module, example_inputs)
+    recorder, graph = normalized.recorder, normalized.recorder.graph
+    with torch.no_grad(), normalized.fake_mode:
+        aliases = build_alias_graph(graph)
+        mutated = _mutated_inputs(recorder, aliases)
+        _check_shared_inputs(recorder, mutated, options)
+        plan = plan_outputs(normalized.outputs, recorder, aliases, mutated)
+        kept = tuple(node for node, _ in plan.values)
+        graph.output(kept)
+        rewrite_mutation(graph, aliases, kept)
+        block_propagation(build_block_tree(graph))
+        versions = rename(graph)
+        _set_outputs(graph, plan, versions, aliases)
+        eliminate_dead_code(graph)
+    if options.verify:
+        verify_functional(graph)
+    return _result(graph_module, normalized, plan, mutated)
+
+
+def _mutated_inputs(recorder: AtenRecorder, aliases: AliasGraph) -> list[int]:
+    """Indices of the inputs whose storage the graph writes."""
+    index_of = {recorded.node: index for index, recorded in enumerate(recorder.inputs)}
+    found: set[int] = set()
+    for node in recorder.graph.nodes:
+        if isinstance(node.target, OpOverload):
+            for variable in written_variables(node, written_arguments(node.target)):
+                index = index_of.get(aliases.origin(variable))
+                if index is not None:
+                    found.add(index)
+    return sorted(found)
+
+
+def _check_shared_inputs(
+    recorder: AtenRecorder, mutated: Sequence[int], options: FunctionalizeOptions
+) -> None:
+    groups = shared_storage([recorded.value for recorded in recorder.inputs])
+    for positions in options.aliased_inputs:
+        groups.append({i for i, r in enumerate(recorder.inputs) if r.position in positions})
+    for group in groups:
+        if len(group) > 1 and group & set(mutated):
+            names = ", ".join(recorder.inputs[i].node.name for i in sorted(group))
+            raise Unsupported("write to an input that shares storage with another", names)
+
+
+def _set_outputs(
+    graph: torch.fx.Graph,
+    plan: OutputPlan,
+    versions: dict[torch.fx.Node, torch.fx.Node],
+    aliases: AliasGraph,
+) -> None:
+    """Return the last versions, in the layouts that eager gives and in storage of their own."""
+    (output,) = graph.find_nodes(op="output")
+    emit = Emitter(graph).before(output)
+    taken: set[torch.fx.Node] = set()
+    results: list[torch.fx.Node] = []
+    origins = build_alias_graph(graph)
+    for variable, layout in plan.values:
+        node = versions.get(variable, variable)
+        if layout is not None and dense_order(layout) is not None:
+            node = with_layout_of(emit, node, layout)
+        origin = _storage_origin(node, origins)
+        if origin.op == "placeholder" or origin in taken:
+            node = emit.call(aten.clone.default, node)
+            origin = node
+        taken.add(origin)
+        results.append(node)
+    output.args = (tuple(results),)
+    output.meta["val"] = tuple(node.meta["val"] for node in results)
+
+
+def _storage_origin(node: torch.fx.Node, aliases: AliasGraph) -> torch.fx.Node:
+    origin = aliases.origin(node)
+    while origin.target is aten.permute.default:  # one that was added for the layout
+        base = origin.args[0]
+        assert isinstance(base, torch.fx.Node)
+        origin = aliases.origin(base)
+    return origin
+
+
+def _result(
+    source: torch.fx.GraphModule,
+    normalized: NormalizedGraph,
+    plan: OutputPlan,
+    mutated: Sequence[int],
+) -> FunctionalGraph:
+    """Number the inputs as the graph orders them: lifted tensors first."""
+    recorder = normalized.recorder
+    order = {node: i for i, node in enumerate(recorder.graph.find_nodes(op="placeholder"))}
+    new_index = [order[recorded.node] for recorded in recorder.inputs]
+    inputs: list[InputDescriptor | None] = [None] * len(order)
+    lifted: dict[int, torch.Tensor] = {}
+    for old, recorded in enumerate(recorder.inputs):
+        number = recorded.value if isinstance(recorded.value, (bool, int, float)) else None
+        inputs[new_index[old]] = InputDescriptor(
+            recorded.kind,
+            recorded.node.name,
+            recorded.target,
+            recorded.position,
+            old in mutated,
+            recorded.requires_grad,
+            number if recorded.kind is InputKind.USER_INPUT else None,
+        )
+        if recorded.tensor is not None:
+            lifted[new_index[old]] = recorded.tensor
+    outputs = tuple(_renumbered(descriptor, new_index) for descriptor in plan.descriptors)
+    recorder.graph.lint()
+    module = torch.fx.GraphModule(torch.nn.Module(), recorder.graph, "FunctionalGraph")
+    described = tuple(descriptor for descriptor in inputs if descriptor is not None)
+    return FunctionalGraph(module, described, outputs, lifted, source)
+
+
+def _renumbered(descriptor: Any, new_index: Sequence[int]) -> Any:
+    if descriptor.input_index is not None:
+        descriptor = replace(descriptor, input_index=new_index[descriptor.input_index])
+    alias = descriptor.alias
+    if alias is not None and hasattr(alias, "input_index"):
+        alias = replace(alias, input_index=new_index[alias.input_index])
+        descriptor = replace(descriptor, alias=alias)
+    return descriptor

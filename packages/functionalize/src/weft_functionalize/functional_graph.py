@@ -1,0 +1,140 @@
+"""What functionalization gives: a pure graph, and what each of its inputs and outputs stands for."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+import torch.fx
+
+
+class InputKind(enum.Enum):
+    """Where an input of the functional graph comes from."""
+
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    CONSTANT = "constant"
+    USER_INPUT = "user input"
+
+
+class OutputKind(enum.Enum):
+    """What an output of the functional graph is for."""
+
+    MUTATED_INPUT = "mutated input"
+    USER_OUTPUT = "user output"
+    ALIAS_BASE = "alias base"
+
+
+@dataclass(frozen=True)
+class InputDescriptor:
+    """One placeholder of the functional graph.
+
+    ``target`` is the attribute path in the captured module (empty for a user input and for a tensor that
+    tracing created), ``position`` the index among the captured graph's placeholders (None for a lifted
+    tensor).  ``specialized_value`` is the number that a numeric user input was traced with, None
+    for tensors and symbolic integers: the graph is valid for this value only.
+    """
+
+    kind: InputKind
+    name: str
+    target: str = ""
+    position: int | None = None
+    mutated: bool = False
+    requires_grad: bool = False
+    specialized_value: int | float | bool | None = None
+
+
+@dataclass(frozen=True)
+class ViewOfInput:
+    """A view of the functional graph's input ``input_index``, after write-back.
+
+    ``size`` and ``stride`` are in elements, ``offset`` is in elements from the input's own storage offset.
+    """
+
+    input_index: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class SameAsInput:
+    """The very object passed as the functional graph's input ``input_index``."""
+
+    input_index: int
+
+
+@dataclass(frozen=True)
+class ViewOfOutput:
+    """A view of output ``output_index`` of the graph; ``offset`` is relative to that output's own."""
+
+    output_index: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class SameAsOutput:
+    """The very object that the user output ``position`` is, an earlier one."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number, None or other value that is not a tensor, known when the graph was traced."""
+
+    value: object
+
+
+Alias = ViewOfInput | SameAsInput | ViewOfOutput | SameAsOutput | Constant
+
+
+@dataclass(frozen=True)
+class OutputDescriptor:
+    """One output of the functional graph, or a user output that is regenerated from others.
+
+    ``graph_index`` is the position in the graph's output tuple, None where ``alias`` says how the value is
+    regenerated instead.  ``input_index`` is set for a mutated input, ``position`` (index in the captured
+    graph's output tuple) for a user output.
+    """
+
+    kind: OutputKind
+    graph_index: int | None
+    input_index: int | None = None
+    position: int | None = None
+    alias: Alias | None = None
+
+
+@dataclass(frozen=True)
+class FunctionalGraph:
+    """A graph in which no operator writes.
+
+    ``graph_module``'s placeholders correspond to ``inputs``: lifted tensors first, then user inputs.  Its
+    outputs, a flat tuple of tensors (and symbolic integers), are the new values of mutated inputs, then the
+    user outputs that are computed, then hidden bases that returned views share.  ``outputs`` describes these
+    and the user outputs that are regenerated.  ``lifted`` holds the tensors of the inputs that are no user
+    inputs, by input index.  ``source`` is the captured module.
+    """
+
+    graph_module: torch.fx.GraphModule
+    inputs: tuple[InputDescriptor, ...]
+    outputs: tuple[OutputDescriptor, ...]
+    lifted: Mapping[int, torch.Tensor] = field(repr=False)
+    source: torch.fx.GraphModule = field(repr=False)
+
+    @property
+    def user_input_indices(self) -> tuple[int, ...]:
+        """Indices in ``inputs`` of the user inputs, in the order in which the caller passes them."""
+        found = [i for i, d in enumerate(self.inputs) if d.kind is InputKind.USER_INPUT]
+        return tuple(sorted(found, key=lambda i: self.inputs[i].position or 0))
+
+    def print_readable(self) -> str:
+        """The graph as runnable Python, with what each input and output stands for as comments."""
+        lines = [f"# input {index}: {d}" for index, d in enumerate(self.inputs)]
+        lines += [f"# output {index}: {d}" for index, d in enumerate(self.outputs)]
+        body = self.graph_module.print_readable(print_output=False, include_stride=True)
+        return "\n".join([*lines, body])

@@ -1,0 +1,155 @@
+"""Runs a compiled functional graph with eager's effects: write-back, views, identity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .functional_graph import (
+    Constant,
+    FunctionalGraph,
+    InputKind,
+    OutputKind,
+    SameAsInput,
+    SameAsOutput,
+    ViewOfInput,
+    ViewOfOutput,
+)
+
+Compiled = Callable[..., Sequence[Any]]
+
+
+def wrap(
+    functional: FunctionalGraph,
+    compiled: Compiled,
+    constants: Mapping[int, torch.Tensor] | None = None,
+) -> Compiled:
+    """A callable with the signature and the effects of the captured graph.
+
+    ``compiled`` takes the user inputs in order (lifted tensors are bound into it) and returns the functional
+    graph's outputs.  ``constants`` are the lifted tensors by input index, ``functional.lifted`` if
+    None: those that the graph mutates are written to.  Where nothing is to be done, ``compiled`` itself is
+    returned.
+
+    A call in which a mutated input overlaps another input runs the captured graph instead.  Raises
+    ValueError if a number is not the one that the graph was traced with.
+    """
+    if _is_trivial(functional):
+        return compiled
+    return _Runtime(functional, compiled, constants or functional.lifted)
+
+
+def bind(functional: FunctionalGraph, run: Compiled) -> Compiled:
+    """``run``, which takes all inputs of the functional graph, with the lifted tensors bound."""
+    size = len(functional.inputs)
+    users = functional.user_input_indices
+    lifted = tuple(functional.lifted.items())
+
+    def bound(*inputs: Any) -> Sequence[Any]:
+        every: list[Any] = [None] * size
+        for index, tensor in lifted:
+            every[index] = tensor
+        for index, value in zip(users, inputs, strict=True):
+            every[index] = value
+        return run(*every)
+
+    return bound
+
+
+def _is_trivial(functional: FunctionalGraph) -> bool:
+    specialized = any(d.specialized_value is not None for d in functional.inputs)
+    plain = all(
+        d.kind is OutputKind.USER_OUTPUT and d.graph_index == d.position and d.alias is None
+        for d in functional.outputs
+    )
+    return plain and not specialized
+
+
+class _Runtime:
+    """The call of a compiled graph, prepared."""
+
+    def __init__(
+        self, functional: FunctionalGraph, compiled: Compiled, constants: Mapping[int, torch.Tensor]
+    ) -> None:
+        self._compiled = compiled
+        self._source = functional.source
+        self._constants = tuple((i, constants[i]) for i in sorted(functional.lifted))
+        self._size = len(functional.inputs)
+        self._users = functional.user_input_indices
+        self._specialized = tuple(
+            (d.position or 0, d.specialized_value)
+            for d in functional.inputs
+            if d.kind is InputKind.USER_INPUT and d.specialized_value is not None
+        )
+        self._write_back = tuple(
+            (d.graph_index or 0, d.input_index or 0)
+            for d in functional.outputs
+            if d.kind is OutputKind.MUTATED_INPUT
+        )
+        self._mutated = frozenset(index for _, index in self._write_back)
+        users = [d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT]
+        self._outputs = tuple(sorted(users, key=lambda d: d.position or 0))
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        for position, expected in self._specialized:
+            if inputs[position] != expected:
+                raise ValueError(
+                    f"input {position} is {inputs[position]}, the graph holds for {expected} only"
+                )
+        every = self._all_inputs(inputs)
+        if self._mutated and _overlaps(every, self._mutated):
+            return tuple(self._source(*inputs))
+        computed = self._compiled(*inputs)
+        if self._write_back:
+            with torch.no_grad():
+                for output_index, input_index in self._write_back:
+                    every[input_index].copy_(computed[output_index])
+        return self._user_outputs(every, computed)
+
+    def _all_inputs(self, inputs: tuple[Any, ...]) -> list[Any]:
+        every: list[Any] = [None] * self._size
+        for index, tensor in self._constants:
+            every[index] = tensor
+        for index, value in zip(self._users, inputs, strict=True):
+            every[index] = value
+        return every
+
+    def _user_outputs(self, every: Sequence[Any], computed: Sequence[Any]) -> tuple[Any, ...]:
+        results: list[Any] = []
+        for descriptor in self._outputs:
+            match descriptor.alias:
+                case None:
+                    results.append(computed[descriptor.graph_index or 0])
+                case Constant(value):
+                    results.append(value)
+                case SameAsInput(index):
+                    results.append(every[index])
+                case SameAsOutput(position):
+                    results.append(results[position])
+                case ViewOfInput(index, size, stride, offset):
+                    results.append(_view(every[index], size, stride, offset))
+                case ViewOfOutput(index, size, stride, offset):
+                    results.append(_view(computed[index], size, stride, offset))
+        return tuple(results)
+
+
+def _view(
+    base: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int
+) -> torch.Tensor:
+    return torch.as_strided(base, size, stride, base.storage_offset() + offset)
+
+
+def _overlaps(every: Sequence[Any], mutated: frozenset[int]) -> bool:
+    """Whether a mutated input shares storage with any other input."""
+    written = {every[index].untyped_storage().data_ptr() for index in mutated}
+    written.discard(0)
+    if len(written) < sum(1 for index in mutated if every[index].numel()):
+        return True
+    return any(
+        index not in mutated
+        and isinstance(value, torch.Tensor)
+        and value.untyped_storage().data_ptr() in written
+        for index, value in enumerate(every)
+    )

@@ -1,0 +1,48 @@
+"""Inserts ATen nodes into a graph, computing each one's fake value."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+
+_PROVENANCE = ("stack_trace", "nn_module_stack", "source_node")
+
+
+def fake_value(node: torch.fx.Node) -> Any:
+    """What ``node`` computes, from its arguments' fake values; needs the fake mode to be active."""
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+    assert callable(node.target)
+    return node.target(*args, **kwargs)
+
+
+class Emitter:
+    """Inserts nodes before the node that :meth:`before` names, with that node's provenance."""
+
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self.graph = graph
+        self._anchor: torch.fx.Node | None = None
+
+    def before(self, anchor: torch.fx.Node) -> Emitter:
+        self._anchor = anchor
+        return self
+
+    def call(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.fx.Node:
+        """Insert ``target(*args, **kwargs)``."""
+        assert self._anchor is not None
+        value_args, value_kwargs = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
+        value = target(*value_args, **value_kwargs)  # before the node, so that an error leaves none
+        with self.graph.inserting_before(self._anchor):
+            node = self.graph.call_function(target, args, kwargs)
+        for key in _PROVENANCE:
+            if key in self._anchor.meta:
+                node.meta[key] = self._anchor.meta[key]
+        node.meta["val"] = value
+        return node
+
+    def item(self, node: torch.fx.Node, index: int) -> torch.fx.Node:
+        """Insert ``node[index]``."""
+        return self.call(operator.getitem, node, index)

@@ -1,0 +1,61 @@
+"""Strides of functional values: what a write gave a place in memory has to be kept where it shows."""
+
+from __future__ import annotations
+
+import torch
+import torch.fx
+
+from ..unsupported import Unsupported
+from .emitter import Emitter
+
+aten = torch.ops.aten
+
+
+def same_layout(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether sizes agree, and strides in every dimension in which they matter."""
+    if left.shape != right.shape:
+        return False
+    if left.numel() == 0:
+        return True
+    return all(
+        size == 1 or a == b
+        for size, a, b in zip(left.shape, left.stride(), right.stride(), strict=True)
+    )
+
+
+def dense_order(tensor: torch.Tensor) -> list[int] | None:
+    """The dimensions from outermost to innermost in memory, None if the tensor has gaps or overlaps."""
+    order = sorted(
+        range(tensor.dim()), key=lambda d: (tensor.stride(d), tensor.size(d) != 1), reverse=True
+    )
+    expected = 1
+    for dimension in reversed(order):
+        if tensor.size(dimension) != 1 and tensor.stride(dimension) != expected:
+            return None
+        expected *= tensor.size(dimension)
+    return order
+
+
+def with_layout_of(emit: Emitter, node: torch.fx.Node, wanted: torch.Tensor) -> torch.fx.Node:
+    """``node``, copied if its strides differ from those of ``wanted``, which has to be dense."""
+    value = node.meta["val"]
+    if same_layout(value, wanted):
+        return node
+    order = dense_order(wanted)
+    if order is None:
+        raise Unsupported(
+            "layout with gaps", f"size {tuple(wanted.shape)}, stride {wanted.stride()}"
+        )
+    permuted = emit.call(aten.permute.default, node, order)
+    dense = emit.call(aten.clone.default, permuted, memory_format=torch.contiguous_format)
+    inverse = [order.index(d) for d in range(len(order))]
+    return emit.call(aten.permute.default, dense, inverse)
+
+
+def with_placement_of(emit: Emitter, node: torch.fx.Node, wanted: torch.Tensor) -> torch.fx.Node:
+    """``node`` with the strides of ``wanted`` and starting at its storage's start, copied if need be."""
+    node = with_layout_of(emit, node, wanted)
+    if node.meta["val"].storage_offset() != 0 or dense_order(node.meta["val"]) is None:
+        node = emit.call(aten.clone.default, node, memory_format=torch.contiguous_format)
+        node = with_layout_of(emit, node, wanted)
+    return node

@@ -1,0 +1,121 @@
+"""Renaming of algorithm 1: uses after an Update mean the new version, then Updates are removed.
+
+A new version can have other strides than the value it replaces.  Fake values are recomputed from there on
+where they change, and operators that depend on strides get what they were traced with.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.fx
+
+from .._torch import OpOverload
+from .emitter import Emitter, fake_value
+from .layout import same_layout, with_placement_of
+from .rewrite_mutation import update
+from .view_operators import emit_as_strided, emit_reshape
+
+aten = torch.ops.aten
+
+_RESHAPING_VIEWS = frozenset({aten.view.default, aten._unsafe_view.default})
+
+
+def rename(graph: torch.fx.Graph) -> dict[torch.fx.Node, torch.fx.Node]:
+    """Resolve every Update; returns the last version of each value that has one."""
+    renaming = _Renaming(graph)
+    for node in list(graph.nodes):
+        renaming.visit(node)
+    return renaming.version
+
+
+class _Renaming:
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self.version: dict[torch.fx.Node, torch.fx.Node] = {}
+        self._emit = Emitter(graph)
+        # Nodes whose fake values may differ in strides from what the program was traced with.
+        self._changed: dict[torch.fx.Node, torch.Tensor] = {}
+
+    def visit(self, node: torch.fx.Node) -> None:
+        if node.op == "output":
+            return  # the caller chooses the outputs
+        if node.target is update:
+            new, old = node.args
+            assert isinstance(new, torch.fx.Node)
+            assert isinstance(old, torch.fx.Node)
+            new = self.version.get(new, new)
+            self.version[old] = new
+            if not _same_placement(new.meta["val"], old.meta["val"]):
+                self._changed[new] = old.meta["val"]
+            node.graph.erase_node(node)
+            return
+        used = node.all_input_nodes
+        if any(argument in self.version for argument in used):
+            for argument in used:
+                if argument in self.version:
+                    node.replace_input_with(argument, self.version[argument])
+            used = node.all_input_nodes
+        if node.op == "call_function" and any(argument in self._changed for argument in used):
+            self._recompute(node)
+
+    def _recompute(self, node: torch.fx.Node) -> None:
+        traced = node.meta["val"]
+        if node.target is aten.as_strided.default:
+            self._read_strided(node)
+            return
+        if isinstance(node.target, OpOverload) and _depends_on_strides(node.target):
+            self._restore_argument_layouts(node)
+        try:
+            node.meta["val"] = fake_value(node)
+        except (RuntimeError, ValueError):
+            if node.target not in _RESHAPING_VIEWS:
+                raise
+            self._copy_before_view(node)
+            return
+        if not _same_value(node.meta["val"], traced):
+            self._changed[node] = traced
+
+    def _restore_argument_layouts(self, node: torch.fx.Node) -> None:
+        self._emit.before(node)
+        for argument in node.all_input_nodes:
+            if argument in self._changed:
+                copy = with_placement_of(self._emit, argument, self._changed[argument])
+                node.replace_input_with(argument, copy)
+
+    def _read_strided(self, node: torch.fx.Node) -> None:
+        base = node.args[0]
+        assert isinstance(base, torch.fx.Node)
+        self._emit.before(node)
+        self._replace(
+            node, emit_as_strided(self._emit, base, self._changed[base], node.meta["val"])
+        )
+
+    def _copy_before_view(self, node: torch.fx.Node) -> None:
+        base = node.args[0]
+        assert isinstance(base, torch.fx.Node)
+        shape = list(node.meta["val"].shape)
+        self._replace(node, emit_reshape(self._emit.before(node), base, shape))
+
+    def _replace(self, node: torch.fx.Node, new: torch.fx.Node) -> None:
+        """Put ``new`` in the place of ``node``, of which it is an equal with another placement."""
+        node.replace_all_uses_with(new)
+        node.graph.erase_node(node)
+        self.version[node] = new
+        if not _same_placement(new.meta["val"], node.meta["val"]):
+            self._changed[new] = node.meta["val"]
+
+
+def _depends_on_strides(target: OpOverload) -> bool:
+    """Random operators fill memory in its order, so the layout decides which element gets which."""
+    return torch.Tag.nondeterministic_seeded in target.tags
+
+
+def _same_placement(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return same_layout(left, right) and left.storage_offset() == right.storage_offset()
+
+
+def _same_value(left: object, right: object) -> bool:
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        return _same_placement(left, right)
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        return all(_same_value(a, b) for a, b in zip(left, right, strict=True))
+    return bool(left == right)

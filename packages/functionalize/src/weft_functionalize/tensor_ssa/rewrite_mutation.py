@@ -1,0 +1,253 @@
+"""RewriteMutation of algorithm 1: pass-up Assign, pass-down Access, Update.
+
+Every operator that writes is replaced by its functional counterpart, whose result is the new version of
+the written value.  Passing up, each base on the way to the origin gets a new version by Assign; passing
+down, each view of these that is still used gets one by Access.  ``update(new, old)`` marks each version
+for the steps that follow.
+
+Unlike the paper's, pass-down leaves out views that nothing uses any more: the result after dead code
+elimination is the same, and a chain of n writes through n views takes n steps rather than n squared.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.fx
+
+from .._torch import OpOverload, schema_arguments
+from ..unsupported import Unsupported
+from .alias_graph import AliasGraph, argument_value
+from .emitter import Emitter
+from .functional_counterparts import HIDDEN_WRITES, functional_counterpart, written_arguments
+from .view_operators import emit_access, emit_assign
+
+aten = torch.ops.aten
+
+
+def update(new: torch.Tensor, old: torch.Tensor) -> None:
+    """Marks that uses of ``old`` from here on mean ``new``; carries no computation (definition 3.5)."""
+    raise RuntimeError("an Update is an annotation: renaming removes it")
+
+
+class _Uses:
+    """Positions of nodes, and of the last use of each value by itself or through its views."""
+
+    def __init__(self, graph: torch.fx.Graph, aliases: AliasGraph) -> None:
+        self.position = {node: index for index, node in enumerate(graph.nodes)}
+        self._last: dict[torch.fx.Node, int] = {}
+        for node, index in self.position.items():
+            for used in node.all_input_nodes:
+                for value in (used, *(edge.base for edge in aliases.path_to_origin(used))):
+                    self._last[value] = index
+        self._end = len(self.position)
+
+    def keep_to_end(self, node: torch.fx.Node) -> None:
+        self._last[node] = self._end
+
+    def used_after(self, node: torch.fx.Node, position: int) -> bool:
+        return self._last.get(node, -1) > position
+
+
+def rewrite_mutation(
+    graph: torch.fx.Graph, aliases: AliasGraph, kept: tuple[torch.fx.Node, ...]
+) -> None:
+    """Replace every write in ``graph``; ``kept`` are values whose last version is needed at the end."""
+    uses = _Uses(graph, aliases)
+    for node in kept:
+        uses.keep_to_end(node)
+    emit = Emitter(graph)
+    for node in list(graph.nodes):
+        if node.op == "call_function" and isinstance(node.target, OpOverload):
+            written = written_arguments(node.target)
+            if written:
+                _Rewrite(emit.before(node), aliases, uses, node).run(written)
+
+
+class _Rewrite:
+    """The rewrite of one operator that writes."""
+
+    def __init__(
+        self, emit: Emitter, aliases: AliasGraph, uses: _Uses, node: torch.fx.Node
+    ) -> None:
+        self._emit = emit
+        self._aliases = aliases
+        self._uses = uses
+        self._node = node
+
+    def run(self, written: tuple[str, ...]) -> None:
+        variables = written_variables(self._node, written)
+        if variables:
+            special = _SPECIAL.get(self._node.target)  # type: ignore[arg-type]
+            if special is not None:
+                values = [special(self._emit, self._node)]
+            else:
+                values = self._call_counterpart(len(variables))
+            for variable, value in zip(variables, values, strict=True):
+                self._new_version(variable, value)
+        elif not self._node.users:
+            pass  # wrote nothing and gave nothing
+        else:
+            self._replace_unwritten()
+            return
+        self._remove()
+
+    def _remove(self) -> None:
+        if self._node.users:
+            raise Unsupported("result of a write", str(self._node.target))
+        self._node.graph.erase_node(self._node)
+
+    def _replace_unwritten(self) -> None:
+        """A hidden write whose written arguments are absent writes nothing: keep the node as it is."""
+        if self._node.target not in HIDDEN_WRITES:
+            raise Unsupported("write without a target", str(self._node.target))
+
+    def _call_counterpart(self, count: int) -> list[torch.fx.Node]:
+        """Insert the functional counterpart; returns the new values of the written arguments."""
+        target = self._node.target
+        assert isinstance(target, OpOverload)
+        counterpart = functional_counterpart(target)
+        if counterpart is None:
+            raise Unsupported("in-place operator without a functional form", str(target))
+        outs = {str(a.name) for a in schema_arguments(target) if a.is_out}
+        kwargs = {k: v for k, v in self._node.kwargs.items() if k not in outs}
+        call = self._emit.call(counterpart, *self._node.args, **kwargs)
+        results = call.meta["val"]
+        if isinstance(results, torch.Tensor):
+            return [call]
+        plain = len(results) - count
+        for user in list(self._node.users):
+            index = user.args[1]
+            assert isinstance(index, int)
+            if index >= plain:
+                raise Unsupported("result of a write", str(target))
+            user.replace_input_with(self._node, call)
+        return [self._emit.item(call, plain + index) for index in range(count)]
+
+    def _new_version(self, variable: torch.fx.Node, value: torch.fx.Node) -> None:
+        emit = self._emit
+        value = _as_stored(emit, value, variable)
+        versions = {variable: value}
+        for edge in self._aliases.path_to_origin(variable):  # pass up
+            value = emit_assign(emit, edge.base, value, edge)
+            versions[edge.base] = value
+        self._pass_down(self._aliases.origin(variable), value, versions)
+
+    def _pass_down(
+        self,
+        variable: torch.fx.Node,
+        value: torch.fx.Node,
+        versions: dict[torch.fx.Node, torch.fx.Node],
+    ) -> None:
+        """Traversal of algorithm 1, iterative: views can nest deeper than Python's stack."""
+        now = self._uses.position[self._node]
+        pending = [(variable, value)]
+        while pending:
+            variable, value = pending.pop()
+            marker = self._emit.graph
+            with marker.inserting_before(self._node):
+                marker.call_function(update, (value, variable))
+            for edge in self._aliases.views_of.get(variable, ()):
+                view = edge.view
+                if self._uses.position[view] < now and self._uses.used_after(view, now):
+                    new = versions.get(view)
+                    if new is None:
+                        new = emit_access(self._emit, value, edge)
+                    pending.append((view, new))
+
+
+def written_variables(node: torch.fx.Node, names: tuple[str, ...]) -> list[torch.fx.Node]:
+    if node.target is aten.native_batch_norm.default and not argument_value(node, "training"):
+        return []
+    if node.target is aten.rrelu_with_noise.default and not argument_value(node, "training"):
+        return []
+    variables: list[torch.fx.Node] = []
+    for name in names:
+        value = argument_value(node, name)
+        if isinstance(value, torch.fx.Node):
+            variables.append(value)
+        elif isinstance(value, (list, tuple)):
+            raise Unsupported("write to a list of tensors", str(node.target))
+    return variables
+
+
+def _as_stored(emit: Emitter, value: torch.fx.Node, variable: torch.fx.Node) -> torch.fx.Node:
+    """The value as a write stores it: in the dtype of the written tensor, whose shape stays."""
+    new, old = value.meta["val"], variable.meta["val"]
+    if new.shape != old.shape:
+        raise Unsupported("write that changes a tensor's shape", f"{old.shape} to {new.shape}")
+    if new.dtype != old.dtype:
+        value = emit.call(aten._to_copy.default, value, dtype=old.dtype)
+    if new.device != old.device:
+        value = emit.call(aten._to_copy.default, value, device=old.device)
+    return value
+
+
+def _copied(emit: Emitter, node: torch.fx.Node) -> torch.fx.Node:
+    return _broadcast(emit, node, "src")
+
+
+def _filled_from_tensor(emit: Emitter, node: torch.fx.Node) -> torch.fx.Node:
+    return _broadcast(emit, node, "value")
+
+
+def _broadcast(emit: Emitter, node: torch.fx.Node, source_name: str) -> torch.fx.Node:
+    """The source in the written tensor's shape; its dtype follows in :func:`_as_stored`."""
+    source, variable = argument_value(node, source_name), argument_value(node, "self")
+    assert isinstance(source, torch.fx.Node)
+    assert isinstance(variable, torch.fx.Node)
+    old = variable.meta["val"]
+    source = _as_copy_converts(emit, source, old)
+    if source.meta["val"].shape != old.shape:
+        source = _drop_leading(emit, source, old.dim())
+        source = emit.call(aten.expand.default, source, list(old.shape))
+    return source
+
+
+def _as_copy_converts(
+    emit: Emitter, source: torch.fx.Node, old: torch.Tensor
+) -> torch.fx.Node:
+    value = source.meta["val"]
+    if value.dtype == old.dtype and value.device == old.device:
+        return source
+    return emit.call(aten._to_copy.default, source, dtype=old.dtype, device=old.device)
+
+
+def _drop_leading(emit: Emitter, source: torch.fx.Node, rank: int) -> torch.fx.Node:
+    """Without leading dimensions of size one that the target lacks: ``copy_`` ignores these."""
+    shape = list(source.meta["val"].shape)
+    while len(shape) > rank and shape[0] == 1:
+        source = emit.call(aten.squeeze.dim, source, 0)
+        shape = shape[1:]
+    return source
+
+
+def _filled(emit: Emitter, node: torch.fx.Node) -> torch.fx.Node:
+    return _full(emit, node, argument_value(node, "value"))
+
+
+def _zeroed(emit: Emitter, node: torch.fx.Node) -> torch.fx.Node:
+    return _full(emit, node, 0)
+
+
+def _full(emit: Emitter, node: torch.fx.Node, value: object) -> torch.fx.Node:
+    variable = argument_value(node, "self")
+    assert isinstance(variable, torch.fx.Node)
+    old = variable.meta["val"]
+    return emit.call(
+        aten.full.default,
+        list(old.shape),
+        value,
+        dtype=old.dtype,
+        layout=torch.strided,
+        device=old.device,
+        pin_memory=False,
+    )
+
+
+# Writes that need no value of the written tensor, or that have simpler forms than their counterparts.
+_SPECIAL = {
+    aten.copy_.default: _copied,
+    aten.fill_.Scalar: _filled,
+    aten.fill_.Tensor: _filled_from_tensor,
+    aten.zero_.default: _zeroed,
+}
