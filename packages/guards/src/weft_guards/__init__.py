@@ -1,6 +1,59 @@
-"""Guards: conditions under which compiled code may be used again."""
+"""Guards: conditions under which compiled code may be used again.
 
+A :class:`Guard` is a source (a path to a value), a predicate on the value and a reason (the user's line
+that made it necessary).  A :class:`GuardSet` drops duplicates, orders them and
+
+- ``guard_set.compile(arguments, free_variables)`` makes a :class:`GuardCheck`, whose
+  ``check(arguments, globals, builtins, closure)`` runs in C where the extension is built
+  (:func:`native_available`).  ``arguments`` are the names of the frame's argument slots in their order
+  (positional, keyword-only, ``*args``, ``**kwargs``), ``free_variables`` is ``co_freevars``.  Extensions
+  call it through the capsule ``weft_guards._native._C_API``, declared in ``csrc/weft_guards_api.h``;
+- ``guard_set.evaluate(scope)`` decides the same in Python;
+- ``guard_set.explain(scope)`` names the first guard that fails, with what was expected and found.
+
+A guard that raises does not hold.  Objects named by guards are kept alive, but for
+``IsObject(weak=True)``.  ``GlobalState.current()`` and ``TensorMetadata.of(tensor)`` give what the guards
+on them expect; read the former on entry to the frame, outside any mode of the caller's own.  Further
+sources and predicates are subclasses that define ``evaluate`` or ``holds``; they are checked in Python.
+"""
+
+from .constants import constants_equal as constants_equal
+from .constants import is_constant as is_constant
+from .global_state import GlobalState as GlobalState
 from .guard import Guard as Guard
 from .guard import Reason as Reason
-from .predicates import *  # noqa: F403
-from .sources import *  # noqa: F403
+from .guard_set import GuardFailure as GuardFailure
+from .guard_set import GuardSet as GuardSet
+from .native import GuardCheck as GuardCheck
+from .native import native_available as native_available
+from .native import native_problem as native_problem
+from .predicates import DictContains as DictContains
+from .predicates import DictKeysAre as DictKeysAre
+from .predicates import EqualsConstant as EqualsConstant
+from .predicates import GlobalStateIs as GlobalStateIs
+from .predicates import HasAttribute as HasAttribute
+from .predicates import IsNotObject as IsNotObject
+from .predicates import IsObject as IsObject
+from .predicates import IsOneOf as IsOneOf
+from .predicates import LengthHintIs as LengthHintIs
+from .predicates import LengthIs as LengthIs
+from .predicates import NotAliased as NotAliased
+from .predicates import Predicate as Predicate
+from .predicates import SameObject as SameObject
+from .predicates import SetIs as SetIs
+from .predicates import TensorMatches as TensorMatches
+from .predicates import TypeIs as TypeIs
+from .sources import ArgumentSource as ArgumentSource
+from .sources import AttributeSource as AttributeSource
+from .sources import CellContentsSource as CellContentsSource
+from .sources import ClosureSource as ClosureSource
+from .sources import ConstantSource as ConstantSource
+from .sources import DictKeySource as DictKeySource
+from .sources import GlobalSource as GlobalSource
+from .sources import GlobalStateSource as GlobalStateSource
+from .sources import InstanceDictSource as InstanceDictSource
+from .sources import ItemSource as ItemSource
+from .sources import Scope as Scope
+from .sources import Source as Source
+from .sources import TypeSource as TypeSource
+from .tensor_metadata import TensorMetadata as TensorMetadata

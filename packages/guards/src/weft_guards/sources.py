@@ -116,7 +116,10 @@ class AttributeSource(Source):
 
 @dataclass(frozen=True)
 class InstanceDictSource(Source):
-    """``base.__dict__[key]``: the attribute in the instance itself, no descriptor run."""
+    """``base.__dict__[key]``: the attribute in the instance itself, no descriptor run.
+
+    The dict is the one that ``object.__getattribute__`` gives, whatever the class overrides.
+    """
 
     base: Source
     key: str
@@ -125,7 +128,7 @@ class InstanceDictSource(Source):
         return f"{self.base.name()}.__dict__[{self.key!r}]"
 
     def evaluate(self, scope: Scope) -> Any:
-        return self.base.evaluate(scope).__dict__[self.key]
+        return object.__getattribute__(self.base.evaluate(scope), "__dict__")[self.key]
 
 
 @dataclass(frozen=True)

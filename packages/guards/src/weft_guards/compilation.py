@@ -1,0 +1,235 @@
+"""Compiles a guard set's tree into the steps that the native check runs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from types import CellType
+from typing import Any
+
+import torch
+
+from . import _torch
+from .constants import constants_equal
+from .native import NATIVE, NATIVE_TORCH, GuardCheck
+from .predicates import (
+    DictContains,
+    DictKeysAre,
+    EqualsConstant,
+    GlobalStateIs,
+    HasAttribute,
+    IsNotObject,
+    IsObject,
+    LengthIs,
+    NotAliased,
+    Predicate,
+    SameObject,
+    TensorMatches,
+    TypeIs,
+    keys_equal,
+)
+from .sources import Scope, Source
+from .tree import Access, Node, Tree
+
+# (operation, register read or -1, number, object); what number and object mean is in csrc/program.h.
+Step = tuple[int, int, int, Any]
+
+
+class Operation(enum.IntEnum):
+    """The operations of csrc/program.h, in its order."""
+
+    LOAD_ARGUMENT = 0
+    LOAD_CLOSURE = enum.auto()
+    LOAD_GLOBAL = enum.auto()
+    LOAD_CONSTANT = enum.auto()
+    LOAD_ATTRIBUTE = enum.auto()
+    LOAD_INSTANCE_DICT = enum.auto()
+    LOAD_ITEM = enum.auto()
+    LOAD_DICT_KEY = enum.auto()
+    LOAD_TYPE = enum.auto()
+    LOAD_CELL = enum.auto()
+    LOAD_PYTHON = enum.auto()
+    CHECK_TYPE = enum.auto()
+    CHECK_IDENTITY = enum.auto()
+    CHECK_WEAK = enum.auto()
+    CHECK_NOT_IDENTITY = enum.auto()
+    CHECK_CONSTANT = enum.auto()
+    CHECK_LENGTH = enum.auto()
+    CHECK_KEYS = enum.auto()
+    CHECK_CONTAINS = enum.auto()
+    CHECK_ATTRIBUTE = enum.auto()
+    CHECK_TENSOR = enum.auto()
+    CHECK_GLOBAL_STATE = enum.auto()
+    CHECK_SAME = enum.auto()
+    CHECK_DISTINCT = enum.auto()
+    CHECK_PYTHON = enum.auto()
+
+
+if NATIVE is not None and len(Operation) != NATIVE.OPERATION_COUNT:
+    raise ImportError("the extension of weft_guards is of another version: build it again")
+
+
+def _slot(kind: str, names: Sequence[str], name: str) -> int:
+    try:
+        return names.index(name)
+    except ValueError:
+        raise ValueError(f"the frame has no {kind} {name!r}; it has {list(names)}") from None
+
+
+def scope_maker(
+    free_variables: Sequence[str],
+) -> Callable[[Mapping[str, Any], Any, Any, tuple[CellType, ...] | None], Scope]:
+    """A function from arguments by name, globals, builtins and the closure's tuple to a scope."""
+    names = tuple(free_variables)
+
+    def make_scope(
+        arguments: Mapping[str, Any],
+        global_variables: Mapping[str, Any],
+        builtins: Mapping[str, Any],
+        closure: tuple[CellType, ...] | None,
+    ) -> Scope:
+        cells = dict(zip(names, closure or (), strict=False))
+        return Scope(arguments, global_variables, builtins, cells)
+
+    return make_scope
+
+
+_LOADS: dict[Access, Operation] = {
+    Access.GLOBAL: Operation.LOAD_GLOBAL,
+    Access.CONSTANT: Operation.LOAD_CONSTANT,
+    Access.ATTRIBUTE: Operation.LOAD_ATTRIBUTE,
+    Access.INSTANCE_DICT: Operation.LOAD_INSTANCE_DICT,
+    Access.ITEM: Operation.LOAD_ITEM,
+    Access.TYPE: Operation.LOAD_TYPE,
+    Access.CELL: Operation.LOAD_CELL,
+}
+
+
+def _in_python(predicate: Predicate, register: int) -> Step:
+    return Operation.CHECK_PYTHON, register, 0, predicate.holds
+
+
+def _identity(predicate: IsObject, register: int) -> list[Step]:
+    if predicate.weak:
+        return [(Operation.CHECK_WEAK, register, 0, predicate.reference)]
+    return [(Operation.CHECK_IDENTITY, register, 0, predicate.expected)]
+
+
+def _extents(extents: tuple[int | None, ...]) -> tuple[int, ...]:
+    return tuple(-1 if extent is None else extent for extent in extents)
+
+
+def _tensor(predicate: TensorMatches, register: int) -> list[Step]:
+    """A native step for a plain strided tensor whose dtype and device have known numbers."""
+    expected = predicate.expected
+    tables = NATIVE_TORCH
+    if (
+        tables is None
+        or expected.python_type not in (torch.Tensor, torch.nn.Parameter)
+        or expected.layout not in tables.layouts
+        or expected.dtype not in tables.dtypes
+        or expected.device.type not in tables.device_types
+    ):
+        return [_in_python(predicate, register)]
+    description = (
+        expected.python_type,
+        tables.dtypes[expected.dtype],
+        tables.device_types[expected.device.type],
+        -1 if expected.device.index is None else expected.device.index,
+        tables.layouts[expected.layout],
+        _torch.KEY_MASK,
+        _torch.plain_keys(expected.is_conjugate, expected.is_negative, expected.is_inference),
+        expected.requires_grad,
+        _extents(expected.size),
+        None if expected.stride is None else _extents(expected.stride),
+    )
+    return [(Operation.CHECK_TENSOR, register, 0, description)]
+
+
+def _global_state(predicate: GlobalStateIs, register: int) -> list[Step]:
+    numbers = None
+    if NATIVE_TORCH is not None:
+        numbers = _torch.global_state_numbers(predicate.expected, NATIVE_TORCH)
+    if numbers is None:
+        return [_in_python(predicate, register)]
+    return [(Operation.CHECK_GLOBAL_STATE, register, 0, numbers)]
+
+
+_CHECKS: dict[type[Predicate], Callable[[Any, int], list[Step]]] = {
+    TypeIs: lambda p, register: [(Operation.CHECK_TYPE, register, 0, p.expected)],
+    IsObject: _identity,
+    IsNotObject: lambda p, register: [(Operation.CHECK_NOT_IDENTITY, register, 0, p.excluded)],
+    EqualsConstant: lambda p, register: [(Operation.CHECK_CONSTANT, register, 0, p.expected)],
+    LengthIs: lambda p, register: [(Operation.CHECK_LENGTH, register, p.expected, None)],
+    DictKeysAre: lambda p, register: [(Operation.CHECK_KEYS, register, 0, p.expected)],
+    DictContains: lambda p, register: [(Operation.CHECK_CONTAINS, register, int(p.present), p.key)],
+    HasAttribute: lambda p, register: [
+        (Operation.CHECK_ATTRIBUTE, register, int(p.present), p.attribute)
+    ],
+    TensorMatches: _tensor,
+    GlobalStateIs: _global_state,
+}
+
+
+class _Compiler:
+    def __init__(self, tree: Tree, arguments: Sequence[str], free_variables: Sequence[str]) -> None:
+        self.tree = tree
+        self.arguments = arguments
+        self.free_variables = free_variables
+        self.steps: list[Step] = []
+        self.registers: dict[Node, int] = {}
+
+    def compile(self) -> list[Step]:
+        for node in self.tree.nodes():
+            self.steps.append(self._load(node))
+            self.registers[node] = len(self.registers)
+            for guard in node.guards:
+                self.steps.extend(self._check(guard.predicate, self.registers[node]))
+        for guard in self.tree.relations:
+            self.steps.extend(self._check(guard.predicate, self._register(guard.source)))
+        return self.steps
+
+    def _register(self, source: Source) -> int:
+        return self.registers[self.tree.node(source)]
+
+    def _load(self, node: Node) -> Step:
+        base = -1 if node.parent is None else self.registers[node.parent]
+        operand = node.operand
+        match node.access:
+            case Access.ARGUMENT:
+                slot = _slot("argument", self.arguments, operand)
+                return Operation.LOAD_ARGUMENT, -1, slot, None
+            case Access.CLOSURE:
+                slot = _slot("free variable", self.free_variables, operand)
+                return Operation.LOAD_CLOSURE, -1, slot, None
+            case Access.DICT_KEY:
+                return Operation.LOAD_DICT_KEY, base, operand, None
+            case Access.GLOBAL_STATE:  # no value; its guards get None
+                return Operation.LOAD_CONSTANT, -1, 0, None
+            case Access.PYTHON:
+                return Operation.LOAD_PYTHON, -1, 0, operand.evaluate
+            case _:
+                return _LOADS[node.access], base, 0, operand
+
+    def _check(self, predicate: Predicate, register: int) -> list[Step]:
+        if isinstance(predicate, SameObject | NotAliased):
+            same = isinstance(predicate, SameObject)
+            operation = Operation.CHECK_SAME if same else Operation.CHECK_DISTINCT
+            return [(operation, register, self._register(predicate.other), None)]
+        make = _CHECKS.get(type(predicate))
+        return [_in_python(predicate, register)] if make is None else make(predicate, register)
+
+
+def compile_native(
+    tree: Tree, arguments: Sequence[str], free_variables: Sequence[str]
+) -> GuardCheck:
+    """The tree as a native check.
+
+    :raises ValueError: a source names an argument or free variable that the frame has not.
+    """
+    assert NATIVE is not None
+    steps = _Compiler(tree, arguments, free_variables).compile()
+    check: GuardCheck = NATIVE.GuardCheck(
+        steps, tuple(arguments), scope_maker(free_variables), constants_equal, keys_equal
+    )
+    return check

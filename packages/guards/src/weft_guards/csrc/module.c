@@ -1,0 +1,151 @@
+/* weft_guards._native: the type GuardCheck, and the C interface in a capsule. */
+#include <Python.h>
+#include <structmember.h>
+
+#include "program.h"
+#include "weft_guards_api.h"
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *weak_references;
+    Program program;
+} GuardCheck;
+
+static PyTypeObject GuardCheckType;
+
+static PyObject *guard_check_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"steps", "arguments", "make_scope", "constants_equal", "keys_equal",
+                            NULL};
+    PyObject *steps, *arguments, *make_scope, *constants_equal, *keys_equal;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OOO:GuardCheck", names, &PyList_Type,
+                                     &steps, &PyTuple_Type, &arguments, &make_scope,
+                                     &constants_equal, &keys_equal)) {
+        return NULL;
+    }
+    GuardCheck *self = (GuardCheck *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->program.argument_names = Py_NewRef(arguments);
+    self->program.make_scope = Py_NewRef(make_scope);
+    self->program.constants_equal = Py_NewRef(constants_equal);
+    self->program.keys_equal = Py_NewRef(keys_equal);
+    if (program_parse(&self->program, steps) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static int guard_check_traverse(GuardCheck *self, visitproc visit, void *arg)
+{
+    return program_traverse(&self->program, visit, arg);
+}
+
+static int guard_check_clear(GuardCheck *self)
+{
+    program_clear(&self->program);
+    return 0;
+}
+
+static void guard_check_dealloc(GuardCheck *self)
+{
+    PyObject_GC_UnTrack(self);
+    if (self->weak_references != NULL) {
+        PyObject_ClearWeakRefs((PyObject *)self);
+    }
+    program_clear(&self->program);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyObject *guard_check_check(GuardCheck *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 4) {
+        PyErr_Format(PyExc_TypeError, "check() takes 4 arguments, %zd given", count);
+        return NULL;
+    }
+    if (!PyTuple_Check(args[0]) || !PyDict_Check(args[1])
+        || !(args[3] == Py_None || PyTuple_Check(args[3]))) {
+        PyErr_SetString(PyExc_TypeError,
+                        "check() takes the arguments as a tuple, the globals as a dict, the "
+                        "builtins, and the closure as a tuple or None");
+        return NULL;
+    }
+    Py_ssize_t expected = self->program.argument_names == NULL
+        ? 0
+        : PyTuple_GET_SIZE(self->program.argument_names);
+    if (PyTuple_GET_SIZE(args[0]) != expected) {
+        PyErr_Format(PyExc_ValueError, "check() expects %zd arguments in the tuple, %zd given",
+                     expected, PyTuple_GET_SIZE(args[0]));
+        return NULL;
+    }
+    PyObject *const *items = ((PyTupleObject *)args[0])->ob_item;
+    return PyBool_FromLong(program_run(&self->program, items, args[1], args[2], args[3]));
+}
+
+static PyMethodDef guard_check_methods[] = {
+    {"check", (PyCFunction)(void (*)(void))guard_check_check, METH_FASTCALL,
+     "check(arguments, globals, builtins, closure) -> bool\n\n"
+     "Whether every guard holds; one that raises does not hold."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject GuardCheckType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "weft_guards._native.GuardCheck",
+    .tp_doc = "A compiled guard set; made by GuardSet.compile.",
+    .tp_basicsize = sizeof(GuardCheck),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = guard_check_new,
+    .tp_traverse = (traverseproc)guard_check_traverse,
+    .tp_clear = (inquiry)guard_check_clear,
+    .tp_dealloc = (destructor)guard_check_dealloc,
+    .tp_weaklistoffset = offsetof(GuardCheck, weak_references),
+    .tp_methods = guard_check_methods,
+};
+
+static int api_check(PyObject *guard_check, PyObject *const *localsplus, PyObject *globals,
+                     PyObject *builtins, PyObject *closure)
+{
+    if (!Py_IS_TYPE(guard_check, &GuardCheckType)) {
+        return 0;
+    }
+    /* Python code run by a guard may drop the last other reference. */
+    Py_INCREF(guard_check);
+    int passed = program_run(&((GuardCheck *)guard_check)->program, localsplus, globals, builtins,
+                             closure);
+    Py_DECREF(guard_check);
+    return passed;
+}
+
+static WeftGuardsAPI api = {WEFT_GUARDS_API_VERSION, api_check};
+
+static struct PyModuleDef module_definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "weft_guards._native",
+    .m_doc = "The native check of guard sets.",
+    .m_size = -1,
+    .m_methods = torch_access_methods,
+};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    if (program_module_init() < 0) {
+        return NULL;
+    }
+    PyObject *module = PyModule_Create(&module_definition);
+    if (module == NULL) {
+        return NULL;
+    }
+    PyObject *capsule = PyCapsule_New(&api, WEFT_GUARDS_API_CAPSULE, NULL);
+    if (PyModule_AddType(module, &GuardCheckType) < 0
+        || PyModule_AddObjectRef(module, "_C_API", capsule) < 0
+        || PyModule_AddIntConstant(module, "OPERATION_COUNT", OPERATION_COUNT) < 0) {
+        Py_XDECREF(capsule);
+        Py_DECREF(module);
+        return NULL;
+    }
+    Py_DECREF(capsule);
+    return module;
+}

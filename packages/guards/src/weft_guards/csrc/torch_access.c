@@ -1,0 +1,470 @@
+#include "torch_access.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* torch's stable C interface for ahead-of-time compiled code; a handle is the address of an
+ * at::Tensor, and a nonzero result is an error. */
+typedef int32_t (*ReadInt32)(void *tensor, int32_t *result);
+typedef int32_t (*ReadInt64)(void *tensor, int64_t *result);
+typedef int32_t (*ReadInt64s)(void *tensor, int64_t **result);
+
+/* C++ functions, by their mangled names (Itanium ABI): the argument of a const member function is
+ * the object's address. */
+static struct {
+    ReadInt64 dimensions;
+    ReadInt64s sizes, strides;
+    ReadInt32 dtype, device_type, device_index, layout;
+    bool (*requires_grad)(const void *implementation);
+    bool (*grad_enabled)(void);
+    bool (*inference_enabled)(void);
+    bool (*autocast_enabled)(int8_t device_type);
+    int8_t (*autocast_dtype)(int8_t device_type);
+    bool (*autocast_cache_enabled)(void);
+    int8_t (*default_dtype)(void);
+    void *(*global_context)(void);
+    bool (*deterministic)(const void *context);
+    int64_t (*function_modes)(void);
+    int64_t (*dispatch_modes)(void);
+    bool (*dispatch_key_included)(uint16_t key);
+} torch;
+
+static const struct {
+    const char *name;
+    size_t offset;
+} SYMBOLS[] = {
+#define SYMBOL(member, name) {name, offsetof(__typeof__(torch), member)}
+    SYMBOL(dimensions, "aoti_torch_get_dim"),
+    SYMBOL(sizes, "aoti_torch_get_sizes"),
+    SYMBOL(strides, "aoti_torch_get_strides"),
+    SYMBOL(dtype, "aoti_torch_get_dtype"),
+    SYMBOL(device_type, "aoti_torch_get_device_type"),
+    SYMBOL(device_index, "aoti_torch_get_device_index"),
+    SYMBOL(layout, "aoti_torch_get_layout"),
+    /* c10::TensorImpl::requires_grad() const */
+    SYMBOL(requires_grad, "_ZNK3c1010TensorImpl13requires_gradEv"),
+    /* c10::GradMode::is_enabled() */
+    SYMBOL(grad_enabled, "_ZN3c108GradMode10is_enabledEv"),
+    /* c10::InferenceMode::is_enabled() */
+    SYMBOL(inference_enabled, "_ZN3c1013InferenceMode10is_enabledEv"),
+    /* at::autocast::is_autocast_enabled(c10::DeviceType) */
+    SYMBOL(autocast_enabled, "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE"),
+    /* at::autocast::get_autocast_dtype(c10::DeviceType) */
+    SYMBOL(autocast_dtype, "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE"),
+    /* at::autocast::is_autocast_cache_enabled() */
+    SYMBOL(autocast_cache_enabled, "_ZN2at8autocast25is_autocast_cache_enabledEv"),
+    /* c10::get_default_dtype_as_scalartype() */
+    SYMBOL(default_dtype, "_ZN3c1031get_default_dtype_as_scalartypeEv"),
+    /* at::globalContext() */
+    SYMBOL(global_context, "_ZN2at13globalContextEv"),
+    /* at::Context::deterministicAlgorithms() const */
+    SYMBOL(deterministic, "_ZNK2at7Context23deterministicAlgorithmsEv"),
+    /* at::impl::PythonTorchFunctionTLS::stack_len() */
+    SYMBOL(function_modes, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"),
+    /* c10::impl::TorchDispatchModeTLS::stack_len() */
+    SYMBOL(dispatch_modes, "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv"),
+    /* c10::impl::tls_is_dispatch_key_included(c10::DispatchKey) */
+    SYMBOL(dispatch_key_included, "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE"),
+#undef SYMBOL
+};
+
+static Py_ssize_t tensor_offset;  /* of the at::Tensor in its Python object; 0: not known */
+static Py_ssize_t keys_offset;    /* of the dispatch keys in the TensorImpl; 0: not known */
+static uint16_t functorch_key;    /* the dispatch key that functorch's transforms include */
+
+static void *tensor_handle(PyObject *tensor)
+{
+    return (char *)tensor + tensor_offset;
+}
+
+static char *tensor_implementation(PyObject *tensor)
+{
+    return *(char **)tensor_handle(tensor);
+}
+
+static uint64_t tensor_keys(PyObject *tensor)
+{
+    return *(uint64_t *)(tensor_implementation(tensor) + keys_offset);
+}
+
+/* ---- expectations ---- */
+
+static int parse_extents(PyObject *extents, int64_t *result, Py_ssize_t length)
+{
+    if (!PyTuple_CheckExact(extents) || PyTuple_GET_SIZE(extents) != length) {
+        PyErr_SetString(PyExc_ValueError, "sizes and strides must be tuples of one length");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < length; i++) {
+        result[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(extents, i));
+        if (result[i] == -1 && PyErr_Occurred()) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+TensorExpectation *tensor_expectation_parse(PyObject *description)
+{
+    PyTypeObject *type;
+    int dtype, device_type, device_index, layout, requires_grad;
+    unsigned long long key_mask, keys;
+    PyObject *sizes, *strides;
+    if (!tensor_offset || !keys_offset) {
+        PyErr_SetString(PyExc_RuntimeError, "connect() has not succeeded");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(description, "O!iiiiKKpO!O:tensor expectation", &PyType_Type, &type,
+                          &dtype, &device_type, &device_index, &layout, &key_mask, &keys,
+                          &requires_grad, &PyTuple_Type, &sizes, &strides)) {
+        return NULL;
+    }
+    Py_ssize_t length = PyTuple_GET_SIZE(sizes);
+    TensorExpectation *expected =
+        PyMem_Malloc(sizeof(TensorExpectation) + 2 * length * sizeof(int64_t));
+    if (expected == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    expected->type = type;
+    expected->dtype = dtype;
+    expected->device_type = device_type;
+    expected->device_index = device_index;
+    expected->layout = layout;
+    expected->key_mask = key_mask;
+    expected->keys = keys;
+    expected->requires_grad = requires_grad;
+    expected->dimensions = length;
+    expected->check_strides = strides != Py_None;
+    if (parse_extents(sizes, expected->extents, length) < 0
+        || (strides != Py_None && parse_extents(strides, expected->extents + length, length) < 0)) {
+        PyMem_Free(expected);
+        return NULL;
+    }
+    return expected;
+}
+
+GlobalStateExpectation *global_state_expectation_parse(PyObject *description)
+{
+    PyObject *fields, *devices;
+    if (torch.grad_enabled == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "connect() has not succeeded");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(description, "O!O!:global state", &PyTuple_Type, &fields, &PyTuple_Type,
+                          &devices)) {
+        return NULL;
+    }
+    if (PyTuple_GET_SIZE(devices) > MAX_AUTOCAST_DEVICES) {
+        PyErr_SetString(PyExc_ValueError, "too many autocast devices");
+        return NULL;
+    }
+    GlobalStateExpectation *expected = PyMem_Calloc(1, sizeof(*expected));
+    if (expected == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    expected->autocast_devices = (int)PyTuple_GET_SIZE(devices);
+    if (parse_extents(fields, expected->fields, GLOBAL_STATE_FIELDS) < 0) {
+        PyMem_Free(expected);
+        return NULL;
+    }
+    for (int i = 0; i < expected->autocast_devices; i++) {
+        if (parse_extents(PyTuple_GET_ITEM(devices, i), expected->autocast[i], 3) < 0) {
+            PyMem_Free(expected);
+            return NULL;
+        }
+    }
+    return expected;
+}
+
+/* ---- checks ---- */
+
+static int extents_match(const int64_t *expected, const int64_t *found, int64_t length)
+{
+    for (int64_t i = 0; i < length; i++) {
+        if (expected[i] != found[i] && expected[i] >= 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+int tensor_matches(const TensorExpectation *expected, PyObject *value)
+{
+    if (Py_TYPE(value) != expected->type
+        || (tensor_keys(value) & expected->key_mask) != expected->keys) {
+        return 0;
+    }
+    void *handle = tensor_handle(value);
+    int32_t number;
+    int64_t dimensions;
+    int64_t *extents;
+    /* The layout comes first: sizes and strides exist only for a strided one. */
+    if (torch.layout(handle, &number) || number != expected->layout
+        || torch.dtype(handle, &number) || number != expected->dtype
+        || torch.dimensions(handle, &dimensions) || dimensions != expected->dimensions
+        || torch.sizes(handle, &extents)
+        || !extents_match(expected->extents, extents, dimensions)) {
+        return 0;
+    }
+    if (expected->check_strides
+        && (torch.strides(handle, &extents)
+            || !extents_match(expected->extents + dimensions, extents, dimensions))) {
+        return 0;
+    }
+    if (torch.device_type(handle, &number) || number != expected->device_type
+        || torch.device_index(handle, &number) || number != expected->device_index) {
+        return 0;
+    }
+    return torch.requires_grad(tensor_implementation(value)) == expected->requires_grad;
+}
+
+static void read_fields(int64_t *fields)
+{
+    fields[0] = torch.grad_enabled();
+    fields[1] = torch.inference_enabled();
+    fields[2] = torch.autocast_cache_enabled();
+    fields[3] = torch.default_dtype();
+    fields[4] = torch.deterministic(torch.global_context());
+    fields[5] = torch.function_modes();
+    fields[6] = torch.dispatch_modes();
+    fields[7] = torch.dispatch_key_included(functorch_key);
+}
+
+int global_state_matches(const GlobalStateExpectation *expected)
+{
+    int64_t fields[GLOBAL_STATE_FIELDS];
+    read_fields(fields);
+    for (int i = 0; i < GLOBAL_STATE_FIELDS; i++) {
+        if (fields[i] != expected->fields[i]) {
+            return 0;
+        }
+    }
+    for (int i = 0; i < expected->autocast_devices; i++) {
+        const int64_t *device = expected->autocast[i];
+        if (torch.autocast_enabled((int8_t)device[0]) != device[1]
+            || torch.autocast_dtype((int8_t)device[0]) != device[2]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* ---- connecting to torch, and reading for its self-test ---- */
+
+static void find_device_types(void *handle);
+
+static PyObject *find_symbols(const char *library)
+{
+    /* Only a library that is loaded already: this never brings in a second torch. */
+    void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle == NULL) {
+        return PyUnicode_FromFormat("%s is not loaded", library);
+    }
+    PyObject *missing = NULL;
+    for (size_t i = 0; i < sizeof(SYMBOLS) / sizeof(SYMBOLS[0]); i++) {
+        void *address = dlsym(handle, SYMBOLS[i].name);
+        if (address == NULL) {
+            missing = PyUnicode_FromFormat("%s lacks %s", library, SYMBOLS[i].name);
+            break;
+        }
+        *(void **)((char *)&torch + SYMBOLS[i].offset) = address;
+    }
+    find_device_types(handle);
+    dlclose(handle); /* torch itself keeps the library */
+    if (missing == NULL) {
+        Py_RETURN_NONE;
+    }
+    return missing;
+}
+
+/* The one offset in [start, end) at which `base` holds `value`; 0 when there is none or several. */
+static Py_ssize_t find_word(const char *base, Py_ssize_t start, Py_ssize_t end, uint64_t value)
+{
+    Py_ssize_t found = 0;
+    for (Py_ssize_t offset = start; offset + 8 <= end; offset += 8) {
+        if (*(const uint64_t *)(base + offset) == value) {
+            if (found) {
+                return 0;
+            }
+            found = offset;
+        }
+    }
+    return found;
+}
+
+#define IMPLEMENTATION_SIZE 192 /* a TensorImpl has at least this many bytes */
+
+/* Each sample is (tensor, address of its TensorImpl, its dispatch keys). */
+static const char *find_offsets(PyObject *samples)
+{
+    Py_ssize_t tensor = 0, keys = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(samples); i++) {
+        PyObject *sample;
+        unsigned long long address, raw_keys;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(samples, i), "OKK:sample", &sample, &address,
+                              &raw_keys)) {
+            return NULL;
+        }
+        Py_ssize_t found = find_word((char *)sample, sizeof(PyObject),
+                                     Py_TYPE(sample)->tp_basicsize, address);
+        if (!found || (tensor && found != tensor)) {
+            return "the tensor is not at one place in its Python object";
+        }
+        tensor = found;
+        found = find_word((char *)(uintptr_t)address, sizeof(void *), IMPLEMENTATION_SIZE, raw_keys);
+        if (!found || (keys && found != keys)) {
+            return "the dispatch keys are not at one place in the TensorImpl";
+        }
+        keys = found;
+    }
+    tensor_offset = tensor;
+    keys_offset = keys;
+    return NULL;
+}
+
+/* Device types beside the CPU, by their number in torch; filled where torch exports them. */
+static struct {
+    const char *device, *symbol;
+    int32_t number;
+} device_numbers[] = {
+    {"cuda", "aoti_torch_device_type_cuda", -1},
+    {"xpu", "aoti_torch_device_type_xpu", -1},
+    {"mps", "aoti_torch_device_type_mps", -1},
+};
+
+static void find_device_types(void *handle)
+{
+    for (size_t i = 0; i < sizeof(device_numbers) / sizeof(device_numbers[0]); i++) {
+        int32_t (*number)(void) = (int32_t (*)(void))dlsym(handle, device_numbers[i].symbol);
+        if (number != NULL) {
+            device_numbers[i].number = number();
+        }
+    }
+}
+
+static PyObject *device_types(PyObject *module, PyObject *unused)
+{
+    PyObject *result = PyDict_New();
+    for (size_t i = 0; i < sizeof(device_numbers) / sizeof(device_numbers[0]); i++) {
+        if (result == NULL || device_numbers[i].number < 0) {
+            continue;
+        }
+        PyObject *number = PyLong_FromLong(device_numbers[i].number);
+        if (number == NULL
+            || PyDict_SetItemString(result, device_numbers[i].device, number) < 0) {
+            Py_CLEAR(result);
+        }
+        Py_XDECREF(number);
+    }
+    return result;
+}
+
+static PyObject *connect(PyObject *module, PyObject *args)
+{
+    const char *library;
+    PyObject *samples;
+    int key;
+    if (!PyArg_ParseTuple(args, "sO!i:connect", &library, &PyTuple_Type, &samples, &key)) {
+        return NULL;
+    }
+    functorch_key = (uint16_t)key;
+    PyObject *problem = find_symbols(library);
+    if (problem != Py_None) {
+        return problem;
+    }
+    const char *fault = find_offsets(samples);
+    if (fault != NULL) {
+        Py_DECREF(problem);
+        return PyUnicode_FromString(fault);
+    }
+    if (PyErr_Occurred()) {
+        Py_DECREF(problem);
+        return NULL;
+    }
+    return problem;
+}
+
+static PyObject *extents_tuple(const int64_t *extents, int64_t length)
+{
+    PyObject *result = PyTuple_New(length);
+    for (int64_t i = 0; result != NULL && i < length; i++) {
+        PyObject *number = PyLong_FromLongLong(extents[i]);
+        if (number == NULL) {
+            Py_CLEAR(result);
+            break;
+        }
+        PyTuple_SET_ITEM(result, i, number);
+    }
+    return result;
+}
+
+static PyObject *read_tensor(PyObject *module, PyObject *tensor)
+{
+    int32_t dtype, device_type, device_index, layout;
+    int64_t dimensions, *sizes, *strides;
+    if (!tensor_offset || !keys_offset) {
+        PyErr_SetString(PyExc_RuntimeError, "connect() has not succeeded");
+        return NULL;
+    }
+    void *handle = tensor_handle(tensor);
+    if (torch.dtype(handle, &dtype) || torch.device_type(handle, &device_type)
+        || torch.device_index(handle, &device_index) || torch.layout(handle, &layout)
+        || torch.dimensions(handle, &dimensions) || torch.sizes(handle, &sizes)
+        || torch.strides(handle, &strides)) {
+        PyErr_SetString(PyExc_RuntimeError, "torch cannot read this tensor's metadata");
+        return NULL;
+    }
+    PyObject *size = extents_tuple(sizes, dimensions);
+    PyObject *stride = extents_tuple(strides, dimensions);
+    if (size == NULL || stride == NULL) {
+        Py_XDECREF(size);
+        Py_XDECREF(stride);
+        return NULL;
+    }
+    return Py_BuildValue("iiiiKNNN", dtype, device_type, device_index, layout,
+                         (unsigned long long)tensor_keys(tensor),
+                         PyBool_FromLong(torch.requires_grad(tensor_implementation(tensor))), size,
+                         stride);
+}
+
+static PyObject *read_global_state(PyObject *module, PyObject *device_types)
+{
+    int64_t fields[GLOBAL_STATE_FIELDS];
+    if (torch.grad_enabled == NULL || !PyTuple_CheckExact(device_types)) {
+        PyErr_SetString(PyExc_RuntimeError, "connect() has not succeeded, or not a tuple");
+        return NULL;
+    }
+    read_fields(fields);
+    Py_ssize_t count = PyTuple_GET_SIZE(device_types);
+    PyObject *devices = PyTuple_New(count);
+    for (Py_ssize_t i = 0; devices != NULL && i < count; i++) {
+        long device = PyLong_AsLong(PyTuple_GET_ITEM(device_types, i));
+        PyObject *entry = device == -1 && PyErr_Occurred()
+            ? NULL
+            : Py_BuildValue("lii", device, (int)torch.autocast_enabled((int8_t)device),
+                            (int)torch.autocast_dtype((int8_t)device));
+        if (entry == NULL) {
+            Py_CLEAR(devices);
+            break;
+        }
+        PyTuple_SET_ITEM(devices, i, entry);
+    }
+    if (devices == NULL) {
+        return NULL;
+    }
+    return Py_BuildValue("NN", extents_tuple(fields, GLOBAL_STATE_FIELDS), devices);
+}
+
+PyMethodDef torch_access_methods[] = {
+    {"connect", connect, METH_VARARGS,
+     "connect(library, samples, functorch_key) -> None, or a sentence saying why it failed"},
+    {"device_types", device_types, METH_NOARGS, "torch's numbers of device types, by name"},
+    {"read_tensor", read_tensor, METH_O,
+     "(dtype, device type, device index, layout, dispatch keys, requires_grad, size, stride)"},
+    {"read_global_state", read_global_state, METH_O,
+     "((eight fields), ((device type, autocast enabled, autocast dtype), ...))"},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,46 @@
+/* Reads tensors and torch's interpreter-wide state without torch's headers and without Python.
+ *
+ * The functions are found in the loaded libtorch by name, and two offsets (of the tensor in its
+ * Python object, of the dispatch keys in the TensorImpl) are found by looking for known values.
+ * Nothing here is used before `_torch.py` has compared what it reads with torch's own answers.
+ */
+#ifndef WEFT_GUARDS_TORCH_ACCESS_H
+#define WEFT_GUARDS_TORCH_ACCESS_H
+
+#include <Python.h>
+#include <stdint.h>
+
+/* What a plain Tensor or Parameter must be.  Made from the tuple
+ * (type, dtype, device type, device index, layout, dispatch key mask, dispatch keys,
+ *  requires_grad, sizes, strides or None), numbers as torch's C interface gives them,
+ * -1 for a size or stride that may vary. */
+typedef struct {
+    PyTypeObject *type; /* owned by the step's object */
+    int32_t dtype, device_type, device_index, layout;
+    uint64_t key_mask, keys;
+    int requires_grad;
+    int64_t dimensions;
+    int check_strides;
+    int64_t extents[]; /* the sizes, then the strides */
+} TensorExpectation;
+
+#define GLOBAL_STATE_FIELDS 8
+#define MAX_AUTOCAST_DEVICES 4
+
+/* Made from ((the eight numbers of read_global_state), ((device type, enabled, dtype), ...)). */
+typedef struct {
+    int64_t fields[GLOBAL_STATE_FIELDS];
+    int autocast_devices;
+    int64_t autocast[MAX_AUTOCAST_DEVICES][3];
+} GlobalStateExpectation;
+
+TensorExpectation *tensor_expectation_parse(PyObject *description);
+GlobalStateExpectation *global_state_expectation_parse(PyObject *description);
+
+/* 1 or 0; no exception, no Python code. */
+int tensor_matches(const TensorExpectation *expected, PyObject *value);
+int global_state_matches(const GlobalStateExpectation *expected);
+
+extern PyMethodDef torch_access_methods[];
+
+#endif

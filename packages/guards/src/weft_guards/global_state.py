@@ -1,0 +1,54 @@
+"""Interpreter-wide state of torch that changes what code computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+
+from . import _torch
+
+
+@dataclass(frozen=True)
+class GlobalState:
+    """Interpreter-wide state of torch that changes what code computes; :meth:`current` reads it.
+
+    Read it where the check will run, on entry to the frame: code that runs under modes of its own (a
+    capture under a fake-tensor mode) sees another state.
+    """
+
+    grad_enabled: bool
+    inference_mode: bool
+    autocast: tuple[tuple[str, bool, torch.dtype], ...]  # (device type, enabled, dtype)
+    autocast_cache_enabled: bool
+    default_dtype: torch.dtype
+    default_device: str | None  # None when no mode could set one
+    deterministic_algorithms: bool
+    torch_function_modes: int  # depth of the mode stack
+    torch_dispatch_modes: int = 0  # depth of the mode stack
+    functorch_active: bool = False  # inside vmap, grad, ...
+
+    @classmethod
+    def current(cls) -> GlobalState:
+        """The state of this thread now."""
+        modes = _torch.torch_function_modes()
+        return cls(
+            grad_enabled=torch.is_grad_enabled(),
+            inference_mode=torch.is_inference_mode_enabled(),
+            autocast=tuple(
+                (name, torch.is_autocast_enabled(name), torch.get_autocast_dtype(name))
+                for name in _torch.autocast_devices()
+            ),
+            autocast_cache_enabled=torch.is_autocast_cache_enabled(),
+            default_dtype=torch.get_default_dtype(),
+            default_device=str(torch.get_default_device()) if modes else None,
+            deterministic_algorithms=torch.are_deterministic_algorithms_enabled(),
+            torch_function_modes=modes,
+            torch_dispatch_modes=_torch.torch_dispatch_modes(),
+            functorch_active=_torch.functorch_active(),
+        )
+
+    def differences(self, found: GlobalState) -> list[tuple[str, object, object]]:
+        """The fields that differ: (name, in this state, in ``found``)."""
+        pairs = ((f.name, getattr(self, f.name), getattr(found, f.name)) for f in fields(self))
+        return [(name, mine, other) for name, mine, other in pairs if mine != other]

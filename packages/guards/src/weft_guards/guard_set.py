@@ -1,0 +1,169 @@
+"""A set of guards: ordered, checkable, explainable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import CellType
+from typing import Any
+
+from .compilation import compile_native, scope_maker
+from .guard import Guard
+from .native import GuardCheck, native_available
+from .predicates import short_text
+from .sources import Scope, Source
+from .tree import Access, Node, Tree
+
+
+@dataclass(frozen=True)
+class GuardFailure:
+    """The first guard of a set that does not hold, and what was expected and found."""
+
+    guard: Guard
+    expected: str
+    found: str
+
+    @property
+    def source(self) -> Source:
+        return self.guard.source
+
+    def __str__(self) -> str:
+        reason = self.guard.reason
+        return (
+            f"{self.guard.source.name()}: expected {self.expected}, found {self.found}\n"
+            f"  needed by {reason.file}:{reason.line}: {reason.text}"
+        )
+
+
+class GuardSet:
+    """Guards under which compiled code may be used again.
+
+    Duplicates, and type guards that follow from another guard on the same value, are dropped.
+    :attr:`guards` is in the order of checking: a value's guards before those of what is read from it,
+    cheap ones first, comparisons of two values last.
+    """
+
+    def __init__(self, guards: Iterable[Guard]) -> None:
+        self._tree = Tree(guards)
+        self.guards: tuple[Guard, ...] = tuple(self._tree.guards())
+
+    def __len__(self) -> int:
+        return len(self.guards)
+
+    def __iter__(self) -> Iterator[Guard]:
+        return iter(self.guards)
+
+    def compile(self, arguments: Sequence[str], free_variables: Sequence[str]) -> GuardCheck:
+        """The set as one check, native where the extension is built.
+
+        :param arguments: names of the frame's argument slots, in their order: positional, keyword-only,
+            ``*args``, ``**kwargs``.
+        :param free_variables: the code's ``co_freevars``.
+        :raises ValueError: a source names an argument or free variable that the frame has not.
+        """
+        if native_available():
+            return compile_native(self._tree, tuple(arguments), tuple(free_variables))
+        return PythonGuardCheck(self, arguments, free_variables)
+
+    def evaluate(self, scope: Scope) -> bool:
+        """Whether every guard holds; in Python, the meaning that the native check is tested against."""
+        return all(_holds(guard, scope) for guard in self.guards)
+
+    def explain(self, scope: Scope) -> GuardFailure | None:
+        """The first guard that does not hold, None when all hold.
+
+        Reads every value again, so it may run properties that the check has run already.
+        """
+        for guard in self.guards:
+            if not _holds(guard, scope):
+                return GuardFailure(guard, *_expected_and_found(guard, scope))
+        return None
+
+    def describe(self) -> str:
+        """The tree of sources with the guards on each and the lines that need them."""
+        lines = []
+        for depth, node in _with_depth(self._tree.roots.values(), 0):
+            lines.append("  " * depth + _node_text(node))
+            lines.extend("  " * depth + "  - " + _guard_text(guard) for guard in node.guards)
+        for guard in self._tree.relations:
+            lines.append(f"{guard.source.name()} - {_guard_text(guard)}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.describe()
+
+    def __repr__(self) -> str:
+        return f"<GuardSet of {len(self.guards)} guards>"
+
+
+class PythonGuardCheck:
+    """A compiled guard set where the extension isn't built: the same answers, some hundred times slower."""
+
+    def __init__(
+        self, guard_set: GuardSet, arguments: Sequence[str], free_variables: Sequence[str]
+    ) -> None:
+        self._guard_set = guard_set
+        self._arguments = tuple(arguments)
+        self._make_scope: Callable[..., Scope] = scope_maker(free_variables)
+        for node in guard_set._tree.nodes():
+            names = {Access.ARGUMENT: self._arguments, Access.CLOSURE: tuple(free_variables)}
+            if node.access in names and node.operand not in names[node.access]:
+                raise ValueError(f"the frame has no {node.access.name.lower()} {node.operand!r}")
+
+    def check(
+        self,
+        arguments: tuple[Any, ...],
+        globals: dict[str, Any],  # noqa: A002
+        builtins: Mapping[str, Any],
+        closure: tuple[CellType, ...] | None,
+        /,
+    ) -> bool:
+        if len(arguments) != len(self._arguments):
+            raise ValueError(
+                f"check() expects {len(self._arguments)} arguments in the tuple, "
+                f"{len(arguments)} given"
+            )
+        by_name = dict(zip(self._arguments, arguments, strict=True))
+        return self._guard_set.evaluate(self._make_scope(by_name, globals, builtins, closure))
+
+
+def _holds(guard: Guard, scope: Scope) -> bool:
+    try:
+        return bool(guard.predicate.holds(guard.source.evaluate(scope), scope))
+    except Exception:  # whatever it is, the guard does not hold
+        return False
+
+
+def _expected_and_found(guard: Guard, scope: Scope) -> tuple[str, str]:
+    expected = guard.predicate.expected_text()
+    try:
+        value = guard.source.evaluate(scope)
+    except Exception as error:
+        return expected, f"nothing there ({type(error).__name__}: {short_text(str(error))})"
+    try:
+        if guard.predicate.holds(value, scope):
+            return expected, "that, when asked a second time"
+        return expected, guard.predicate.found_text(value, scope)
+    except Exception as error:
+        return expected, f"a check that raises {type(error).__name__}: {short_text(str(error))}"
+
+
+def _with_depth(nodes: Iterable[Node], depth: int) -> Iterator[tuple[int, Node]]:
+    for node in nodes:
+        yield depth, node
+        yield from _with_depth(node.children.values(), depth + 1)
+
+
+def _node_text(node: Node) -> str:
+    if node.source is not None:
+        return node.source.name()
+    assert node.parent is not None
+    return f"{_node_text(node.parent)}.__dict__"
+
+
+def _guard_text(guard: Guard) -> str:
+    reason = guard.reason
+    kind = type(guard.predicate).__name__
+    return (
+        f"{kind}: {guard.predicate.expected_text()}  # {reason.file}:{reason.line}: {reason.text}"
+    )

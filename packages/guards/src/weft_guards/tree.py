@@ -1,0 +1,219 @@
+"""The tree of a guard set: sources that share a prefix share its nodes; guards hang on the nodes.
+
+The order of the tree is the order of checking.  A node's own guards come before its children, so that a
+value's type is known to be right before anything is read from it; cheap subtrees come before dear ones,
+and of equal ones arguments come first, since they differ most often between calls.  Guards that compare
+two values come last.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .constants import constant_key, is_constant
+from .guard import Guard
+from .predicates import (
+    DictContains,
+    DictKeysAre,
+    EqualsConstant,
+    GlobalStateIs,
+    HasAttribute,
+    IsNotObject,
+    IsObject,
+    LengthIs,
+    NotAliased,
+    Predicate,
+    SameObject,
+    TensorMatches,
+    TypeIs,
+)
+from .sources import (
+    ArgumentSource,
+    AttributeSource,
+    CellContentsSource,
+    ClosureSource,
+    ConstantSource,
+    DictKeySource,
+    GlobalSource,
+    GlobalStateSource,
+    InstanceDictSource,
+    ItemSource,
+    Source,
+    TypeSource,
+)
+
+
+class Access(enum.Enum):
+    """How a node's value is got: from the frame or from the parent's value."""
+
+    ARGUMENT = enum.auto()
+    GLOBAL_STATE = enum.auto()
+    CLOSURE = enum.auto()
+    GLOBAL = enum.auto()
+    CONSTANT = enum.auto()
+    ATTRIBUTE = enum.auto()
+    INSTANCE_DICT = enum.auto()
+    ITEM = enum.auto()
+    DICT_KEY = enum.auto()
+    TYPE = enum.auto()
+    CELL = enum.auto()
+    PYTHON = enum.auto()  # a source of a type not known here, evaluated as a whole
+
+
+Step = tuple[Access, Any]  # how, and the name, key, index or object that it takes
+
+# One entry a source type: the steps from its base (or the frame) to its value.  The second step of
+# InstanceDictSource hangs below the dict, which all attributes of an instance share.
+_STEPS: dict[type[Source], Callable[[Any], tuple[Step, ...]]] = {
+    ArgumentSource: lambda source: ((Access.ARGUMENT, source.argument),),
+    ClosureSource: lambda source: ((Access.CLOSURE, source.variable),),
+    GlobalSource: lambda source: ((Access.GLOBAL, source.variable),),
+    GlobalStateSource: lambda source: ((Access.GLOBAL_STATE, None),),
+    ConstantSource: lambda source: ((Access.CONSTANT, source.value),),
+    AttributeSource: lambda source: ((Access.ATTRIBUTE, source.attribute),),
+    InstanceDictSource: lambda source: ((Access.INSTANCE_DICT, None), (Access.ITEM, source.key)),
+    ItemSource: lambda source: ((Access.ITEM, source.key),),
+    DictKeySource: lambda source: ((Access.DICT_KEY, source.index),),
+    TypeSource: lambda source: ((Access.TYPE, None),),
+    CellContentsSource: lambda source: ((Access.CELL, None),),
+}
+
+# The cost of a check, about in units of 5 ns; a predicate that is not here is checked in Python.
+_COSTS: dict[type[Predicate], int] = {
+    TypeIs: 1,
+    IsObject: 1,
+    IsNotObject: 1,
+    EqualsConstant: 2,
+    LengthIs: 2,
+    TensorMatches: 5,
+    DictContains: 3,
+    HasAttribute: 8,
+    GlobalStateIs: 8,
+    DictKeysAre: 10,
+    SameObject: 1,
+    NotAliased: 1,
+}
+_PYTHON_COST = 60
+
+
+@dataclass(eq=False)
+class Node:
+    """One place on the way to guarded values."""
+
+    access: Access
+    operand: Any
+    parent: Node | None
+    source: Source | None  # None for a place that only lies on the way (an instance's dict)
+    guards: list[Guard] = field(default_factory=list)
+    children: dict[Hashable, Node] = field(default_factory=dict)
+    cost: int = 0
+
+
+def _operand_key(access: Access, operand: Any) -> Hashable:
+    if access in (Access.CONSTANT, Access.PYTHON):
+        return access, id(operand)
+    if access is Access.ITEM:
+        # 1, 1.0 and True are one key for a dict but not for every __getitem__.
+        key = constant_key(operand) if is_constant(operand) else id(operand)
+        return access, key
+    return access, operand
+
+
+def _predicate_key(guard: Guard) -> Hashable:
+    return type(guard.predicate), guard.predicate.identity()
+
+
+def _implied(guard: Guard, guards: Iterable[Guard]) -> bool:
+    """Whether a type guard follows from another guard on the same value."""
+    if not isinstance(guard.predicate, TypeIs):
+        return False
+    expected = guard.predicate.expected
+    for other in guards:
+        predicate = other.predicate
+        if isinstance(predicate, TensorMatches) and predicate.expected.python_type is expected:
+            return True
+        if isinstance(predicate, EqualsConstant) and type(predicate.expected) is expected:
+            return True
+    return False
+
+
+class Tree:
+    """Nodes and guards, without duplicates, in the order of checking."""
+
+    def __init__(self, guards: Iterable[Guard]) -> None:
+        self.roots: dict[Hashable, Node] = {}
+        self.relations: list[Guard] = []
+        # Keys hold addresses of objects that only the guards keep alive.
+        self._given = tuple(guards)
+        seen: set[Hashable] = set()
+        for guard in self._given:
+            node = self.node(guard.source)
+            key = (id(node), _predicate_key(guard))
+            if key in seen:
+                continue
+            seen.add(key)
+            if isinstance(guard.predicate, SameObject | NotAliased):
+                self.node(guard.predicate.other)
+                self.relations.append(guard)
+            else:
+                node.guards.append(guard)
+        self.roots = self._arranged(self.roots)
+
+    def node(self, source: Source) -> Node:
+        """The node of a source, made when it is new."""
+        make_steps = _STEPS.get(type(source))
+        if make_steps is None:
+            return self._child(None, (Access.PYTHON, source), source)
+        base: Source | None = getattr(source, "base", None)
+        node = None if base is None else self.node(base)
+        steps = make_steps(source)
+        for step in steps[:-1]:
+            node = self._child(node, step, None)
+        return self._child(node, steps[-1], source)
+
+    def _child(self, parent: Node | None, step: Step, source: Source | None) -> Node:
+        children = self.roots if parent is None else parent.children
+        key = _operand_key(*step)
+        if key not in children:
+            children[key] = Node(*step, parent, source)
+        return children[key]
+
+    def _arranged(self, nodes: dict[Hashable, Node]) -> dict[Hashable, Node]:
+        for node in nodes.values():
+            kept = [guard for guard in node.guards if not _implied(guard, node.guards)]
+            node.guards = sorted(kept, key=lambda guard: _cost(guard.predicate))
+            node.children = self._arranged(node.children)
+            node.cost = (
+                1
+                + sum(_cost(guard.predicate) for guard in node.guards)
+                + sum(child.cost for child in node.children.values())
+            )
+            if node.access is Access.PYTHON:
+                node.cost += _PYTHON_COST
+
+        def rank(entry: tuple[Hashable, Node]) -> tuple[int, int]:
+            # Costs within a factor of two count as equal.
+            return entry[1].cost.bit_length(), entry[1].access.value
+
+        return dict(sorted(nodes.items(), key=rank))
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes, each after its parent, in the order of checking."""
+        stack = list(reversed(self.roots.values()))
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(node.children.values()))
+
+    def guards(self) -> Iterator[Guard]:
+        """All guards in the order of checking."""
+        for node in self.nodes():
+            yield from node.guards
+        yield from self.relations
+
+
+def _cost(predicate: Predicate) -> int:
+    return _COSTS.get(type(predicate), _PYTHON_COST)
