@@ -1,0 +1,9 @@
+"""Clean-ups of a pure ATen graph, one file a pass; each returns how many nodes it removed."""
+
+from __future__ import annotations
+
+from .common_subexpressions import eliminate_common_subexpressions
+from .dead_code import eliminate_dead_code
+from .identities import remove_identities
+
+__all__ = ["eliminate_common_subexpressions", "eliminate_dead_code", "remove_identities"]

@@ -1,0 +1,47 @@
+"""Computes equal pure expressions once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+
+from .dead_code import is_impure
+
+
+def eliminate_common_subexpressions(graph: torch.fx.Graph) -> int:
+    """Replace each pure node by an earlier one with the same operator and arguments.
+
+    Values that the graph returns are left alone: two outputs are two tensors.  So is memory without values.
+    """
+    (output,) = graph.find_nodes(op="output")
+    returned = set(output.all_input_nodes)
+    seen: dict[Any, torch.fx.Node] = {}
+    removed = 0
+    for node in list(graph.nodes):
+        if node.op != "call_function" or is_impure(node):
+            continue
+        key = (node.target, _key(node.args), _key(node.kwargs))
+        try:
+            first = seen.setdefault(key, node)
+        except TypeError:
+            continue  # an argument that is not hashable
+        if first is not node and node not in returned:
+            node.replace_all_uses_with(first)
+            graph.erase_node(node)
+            removed += 1
+    return removed
+
+
+def _key(value: Any) -> Any:
+    """A hashable form of an argument in which 1, 1.0 and True differ, and 0.0 and -0.0."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_key(item) for item in value)
+    if isinstance(value, dict):
+        return tuple(sorted((name, _key(item)) for name, item in value.items()))
+    if isinstance(value, slice):
+        return ("slice", _key(value.start), _key(value.stop), _key(value.step))
+    if isinstance(value, (bool, int, float, complex)):
+        return (type(value).__name__, repr(value))
+    return value

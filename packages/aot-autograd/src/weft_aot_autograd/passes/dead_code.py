@@ -1,0 +1,31 @@
+"""Removes nodes that nothing uses and that have no effect."""
+
+from __future__ import annotations
+
+import torch
+import torch.fx
+
+from .._torch import HigherOrderOperator, OpOverload
+
+
+def is_impure(node: torch.fx.Node) -> bool:
+    """Whether running ``node`` matters beyond its result: a random generator advances, an assertion fails."""
+    if isinstance(node.target, HigherOrderOperator):
+        return True
+    if not isinstance(node.target, OpOverload):
+        return False
+    return (
+        torch.Tag.nondeterministic_seeded in node.target.tags
+        or not node.target._schema.returns
+        or node.target.namespace == "_c10d_functional"
+    )
+
+
+def eliminate_dead_code(graph: torch.fx.Graph) -> int:
+    """Remove dead nodes; placeholders stay."""
+    removed = 0
+    for node in reversed(list(graph.nodes)):
+        if node.op in ("call_function", "get_attr") and not node.users and not is_impure(node):
+            graph.erase_node(node)
+            removed += 1
+    return removed

@@ -1,0 +1,70 @@
+"""Removes operators that give their argument back."""
+
+from __future__ import annotations
+
+import torch
+import torch.fx
+
+from .._torch import OpOverload
+
+aten = torch.ops.aten
+
+_ALIASES = frozenset({aten.alias.default, aten.detach.default, aten.lift_fresh.default})
+
+
+def remove_identities(graph: torch.fx.Graph) -> int:
+    """Remove aliases, and copies and views that change neither values nor placement.
+
+    What the graph returns stays an own tensor: a copy whose result is returned is kept.
+    """
+    (output,) = graph.find_nodes(op="output")
+    returned = set(output.all_input_nodes)
+    removed = 0
+    for node in list(graph.nodes):
+        if node in returned or not isinstance(node.target, OpOverload) or not node.args:
+            continue
+        source = node.args[0]
+        if isinstance(source, torch.fx.Node) and _is_identity(node, source):
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+            removed += 1
+    return removed
+
+
+def _is_identity(node: torch.fx.Node, source: torch.fx.Node) -> bool:
+    if node.target in _ALIASES:
+        return True
+    check = _CHECKS.get(node.target)  # type: ignore[arg-type]
+    return check is not None and check(node, source)
+
+
+def _same_tensor(node: torch.fx.Node, source: torch.fx.Node) -> bool:
+    new, old = node.meta["val"], source.meta["val"]
+    return bool(
+        new.shape == old.shape
+        and new.stride() == old.stride()
+        and new.dtype == old.dtype
+        and new.device == old.device
+        and new.is_conj() == old.is_conj()
+        and new.is_neg() == old.is_neg()
+    )
+
+
+def _same_order(node: torch.fx.Node, source: torch.fx.Node) -> bool:
+    dims = node.args[1]
+    return isinstance(dims, (list, tuple)) and list(dims) == list(range(len(dims)))
+
+
+# By operator: whether the node gives its first argument, values and placement.
+_CHECKS = {
+    aten.clone.default: _same_tensor,
+    aten._to_copy.default: _same_tensor,
+    aten.view.default: _same_tensor,
+    aten._unsafe_view.default: _same_tensor,
+    aten._reshape_alias.default: _same_tensor,
+    aten.expand.default: _same_tensor,
+    aten.squeeze.default: _same_tensor,
+    aten.squeeze.dim: _same_tensor,
+    aten.squeeze.dims: _same_tensor,
+    aten.permute.default: _same_order,
+}

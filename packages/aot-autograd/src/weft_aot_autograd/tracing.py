@@ -1,0 +1,77 @@
+"""From a functional graph to graphs of the operators that later stages take."""
+
+from __future__ import annotations
+
+import torch
+import torch.fx
+from weft_functionalize import FunctionalGraph
+
+from ._torch import FakeTensor, FakeTensorMode, OpOverload
+from .decomposition_table import DecompositionTable, default_decompositions
+from .joint_graph import ForwardGraph, JointGraph
+from .passes import eliminate_common_subexpressions, eliminate_dead_code, remove_identities
+from .splice import splice
+from .unsupported import Unsupported
+
+
+def trace_inference(
+    functional: FunctionalGraph, *, decompositions: DecompositionTable | None = None
+) -> ForwardGraph:
+    """Decompose and clean up ``functional``, which itself stays as it is.
+
+    Nodes keep fake values (``meta["val"]``) and stack traces.  ``decompositions`` defaults to
+    :func:`default_decompositions`.  An operator without a rule stays.
+    """
+    table = default_decompositions() if decompositions is None else decompositions
+    graph = _copy(functional.graph_module.graph)
+    _decompose(graph, table)
+    remove_identities(graph)
+    eliminate_common_subexpressions(graph)
+    eliminate_dead_code(graph)
+    graph.lint()
+    (output,) = graph.find_nodes(op="output")
+    output.meta["val"] = tuple(node.meta["val"] for node in output.all_input_nodes)
+    module = torch.fx.GraphModule(functional.graph_module, graph, "ForwardGraph")
+    return ForwardGraph(module, functional.inputs, functional.outputs)
+
+
+def trace_joint(
+    functional: FunctionalGraph, *, decompositions: DecompositionTable | None = None
+) -> JointGraph:
+    """Trace forward and backward together.  Raises :class:`Unsupported`: not in this release."""
+    raise Unsupported(
+        "training",
+        "a graph whose results need gradients",
+        "run it eagerly, or without gradients under torch.no_grad()",
+    )
+
+
+def _copy(source: torch.fx.Graph) -> torch.fx.Graph:
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in source.nodes:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    return graph
+
+
+def _decompose(graph: torch.fx.Graph, table: DecompositionTable) -> None:
+    """Replace the nodes that have a rule; only these are traced."""
+    selected = [
+        node
+        for node in graph.nodes
+        if node.op == "call_function" and isinstance(node.target, OpOverload) and node.target in table
+    ]
+    mode = _fake_mode(graph)
+    if not selected or mode is None:
+        return
+    with torch.no_grad(), mode:
+        for node in selected:
+            splice(node, table)
+
+
+def _fake_mode(graph: torch.fx.Graph) -> FakeTensorMode | None:
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, FakeTensor):
+            return value.fake_mode
+    return None
