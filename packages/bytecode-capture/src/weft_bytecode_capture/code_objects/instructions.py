@@ -1,0 +1,369 @@
+"""A code object's instructions as objects that refer to each other, and back to bytes.
+
+Jumps and exception handlers refer to instructions, not to offsets, so that instructions can be inserted,
+left out and moved.  Inline caches and EXTENDED_ARG exist only in the bytes.
+"""
+
+from __future__ import annotations
+
+import dis
+import opcode
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+IS_312 = sys.version_info >= (3, 12)
+
+_EXTENDED_ARGUMENT = dis.EXTENDED_ARG
+_JUMPS = frozenset(dis.hasjrel)
+_CACHES: dict[str, int] = {
+    name: opcode._inline_cache_entries[code]  # type: ignore[attr-defined]
+    for name, code in dis.opmap.items()
+    if code < 256
+}
+
+
+class Position(NamedTuple):
+    """A place in the source; columns None where unknown, all None for no place at all."""
+
+    line: int | None
+    end_line: int | None = None
+    column: int | None = None
+    end_column: int | None = None
+
+
+NOWHERE = Position(None)
+
+
+@dataclass(eq=False)
+class Handler:
+    """Where an exception goes: the stack is cut to ``depth``, the offset of the instruction that raised
+    is pushed if ``push_offset``, then the exception."""
+
+    target: Instruction
+    depth: int
+    push_offset: bool
+
+
+@dataclass(eq=False, repr=False)
+class Instruction:
+    """One instruction.  ``argument`` is the number in the bytes (for jumps: unused, see ``target``)."""
+
+    name: str
+    argument: int = 0
+    target: Instruction | None = None
+    position: Position = NOWHERE
+    handler: Handler | None = field(default=None)
+
+    def __repr__(self) -> str:
+        return f"{self.name} {self.argument}" if self.target is None else f"{self.name} ->"
+
+    @property
+    def is_jump(self) -> bool:
+        return dis.opmap[self.name] in _JUMPS
+
+    def falls_through(self) -> bool:
+        """Whether the next instruction may run after this one."""
+        return self.name not in _NEVER_FALLS_THROUGH
+
+
+_NEVER_FALLS_THROUGH = frozenset(
+    {
+        "JUMP_FORWARD",
+        "JUMP_BACKWARD",
+        "JUMP_BACKWARD_NO_INTERRUPT",
+        "RETURN_VALUE",
+        "RETURN_CONST",
+        "RAISE_VARARGS",
+        "RERAISE",
+    }
+)
+
+
+@dataclass
+class DecodedCode:
+    """``by_index`` has an instruction for each that ``dis`` shows; an EXTENDED_ARG stands for the one
+    that it belongs to."""
+
+    code: types.CodeType
+    instructions: list[Instruction]
+    by_index: list[Instruction]
+
+    def index_of(self, instruction: Instruction) -> int:
+        """The position in ``instructions``."""
+        return self._indices()[id(instruction)]
+
+    def _indices(self) -> dict[int, int]:
+        known: dict[int, int] | None = self.__dict__.get("_index_table")
+        if known is None:
+            known = {id(instruction): i for i, instruction in enumerate(self.instructions)}
+            self.__dict__["_index_table"] = known
+        return known
+
+
+def decode(code: types.CodeType) -> DecodedCode:
+    """Take a code object apart."""
+    raw = code.co_code
+    positions = [Position(line, end, col, end_col) for line, end, col, end_col in code.co_positions()]
+    instructions: list[Instruction] = []
+    by_index: list[Instruction | None] = []
+    at_offset: dict[int, Instruction] = {}
+    jumps: list[tuple[Instruction, int]] = []
+    starts: list[int] = []  # offsets that lead to the instruction being read
+    extended = 0
+    offset = 0
+    while offset < len(raw):
+        operation, argument = raw[offset], raw[offset + 1] | extended
+        name = dis.opname[operation]
+        starts.append(offset)
+        by_index.append(None)
+        if operation == _EXTENDED_ARGUMENT:
+            extended = argument << 8
+            offset += 2
+            continue
+        extended = 0
+        instruction = Instruction(name, argument, position=positions[offset // 2])
+        following = offset + 2 + 2 * _CACHES[name]
+        if operation in _JUMPS:
+            sign = -1 if "BACKWARD" in name else 1
+            jumps.append((instruction, following + 2 * sign * argument))
+        for i, start in enumerate(reversed(starts)):
+            at_offset[start] = instruction
+            by_index[-1 - i] = instruction
+        starts.clear()
+        instructions.append(instruction)
+        offset = following
+    for instruction, target in jumps:
+        instruction.target = at_offset[target]
+    _set_handlers(code, at_offset)
+    return DecodedCode(code, instructions, [i for i in by_index if i is not None])
+
+
+def _set_handlers(code: types.CodeType, at_offset: dict[int, Instruction]) -> None:
+    handlers: dict[tuple[int, int, bool], Handler] = {}
+    for start, end, target, depth, push_offset in parse_exception_table(code.co_exceptiontable):
+        key = (target, depth, push_offset)
+        if key not in handlers:
+            handlers[key] = Handler(at_offset[target], depth, push_offset)
+        for offset in range(start, end, 2):
+            instruction = at_offset.get(offset)
+            if instruction is not None:
+                instruction.handler = handlers[key]
+
+
+def parse_exception_table(table: bytes) -> Iterator[tuple[int, int, int, int, bool]]:
+    """Rows (start, end, target, depth, push offset), offsets in bytes, ``end`` exclusive."""
+    position = 0
+
+    def number() -> int:
+        nonlocal position
+        value = table[position] & 63
+        while table[position] & 64:
+            position += 1
+            value = value << 6 | table[position] & 63
+        position += 1
+        return value
+
+    while position < len(table):
+        start, length, target, flags = number() * 2, number() * 2, number() * 2, number()
+        yield start, start + length, target, flags >> 1, bool(flags & 1)
+
+
+def clone(instructions: list[Instruction]) -> tuple[list[Instruction], dict[int, Instruction]]:
+    """A copy whose jumps and handlers stay inside it, and the copies by id of their originals."""
+    copies = {
+        id(i): Instruction(i.name, i.argument, position=i.position) for i in instructions
+    }
+    handlers: dict[int, Handler] = {}
+    for original in instructions:
+        copy = copies[id(original)]
+        if original.target is not None:
+            copy.target = copies[id(original.target)]
+        if original.handler is not None:
+            known = handlers.get(id(original.handler))
+            if known is None:
+                source = original.handler
+                known = Handler(copies[id(source.target)], source.depth, source.push_offset)
+                handlers[id(source)] = known
+            copy.handler = known
+    return [copies[id(i)] for i in instructions], copies
+
+
+# Back to bytes.
+
+_FORWARD = {
+    "JUMP_BACKWARD": "JUMP_FORWARD",
+    "JUMP_BACKWARD_NO_INTERRUPT": "JUMP_FORWARD",
+    "POP_JUMP_BACKWARD_IF_TRUE": "POP_JUMP_FORWARD_IF_TRUE",
+    "POP_JUMP_BACKWARD_IF_FALSE": "POP_JUMP_FORWARD_IF_FALSE",
+    "POP_JUMP_BACKWARD_IF_NONE": "POP_JUMP_FORWARD_IF_NONE",
+    "POP_JUMP_BACKWARD_IF_NOT_NONE": "POP_JUMP_FORWARD_IF_NOT_NONE",
+}
+_BACKWARD = {
+    "JUMP_FORWARD": "JUMP_BACKWARD",
+    "POP_JUMP_FORWARD_IF_TRUE": "POP_JUMP_BACKWARD_IF_TRUE",
+    "POP_JUMP_FORWARD_IF_FALSE": "POP_JUMP_BACKWARD_IF_FALSE",
+    "POP_JUMP_FORWARD_IF_NONE": "POP_JUMP_BACKWARD_IF_NONE",
+    "POP_JUMP_FORWARD_IF_NOT_NONE": "POP_JUMP_BACKWARD_IF_NOT_NONE",
+}
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """The parts of a code object that depend on its instructions."""
+
+    bytecode: bytes
+    line_table: bytes
+    exception_table: bytes
+
+
+def assemble(instructions: list[Instruction], first_line: int) -> Assembled:
+    """Lay instructions out as bytes.
+
+    :raises ValueError: a jump's target is not among them, or a jump that only goes forward goes back.
+    """
+    index = {id(instruction): i for i, instruction in enumerate(instructions)}
+    names = [_directed_name(i, instruction, index) for i, instruction in enumerate(instructions)]
+    offsets, arguments = _lay_out(instructions, names, index)
+    output = bytearray()
+    for name, argument in zip(names, arguments, strict=True):
+        for shift in range(8 * (_width(argument) - 1), 0, -8):
+            output += bytes((_EXTENDED_ARGUMENT, argument >> shift & 255))
+        output += bytes((dis.opmap[name], argument & 255)) + bytes(2 * _CACHES[name])
+    return Assembled(
+        bytes(output),
+        _line_table(instructions, offsets, first_line),
+        _exception_table(instructions, offsets, index),
+    )
+
+
+def _directed_name(i: int, instruction: Instruction, index: dict[int, int]) -> str:
+    if instruction.target is None:
+        return instruction.name
+    if id(instruction.target) not in index:
+        raise ValueError(f"{instruction!r} jumps out of the code")
+    backward = index[id(instruction.target)] <= i
+    name = instruction.name
+    if backward and "BACKWARD" not in name:
+        if name not in _BACKWARD:
+            raise ValueError(f"{name} cannot jump back")
+        return _BACKWARD[name]
+    if not backward and "BACKWARD" in name:
+        return _FORWARD[name]
+    return name
+
+
+def _width(argument: int) -> int:
+    """How many code units an argument takes."""
+    return max(1, (argument.bit_length() + 7) // 8)
+
+
+def _lay_out(
+    instructions: list[Instruction], names: list[str], index: dict[int, int]
+) -> tuple[list[int], list[int]]:
+    """Offsets in code units (one more than there are instructions) and final arguments."""
+    arguments = [0 if i.target is not None else i.argument for i in instructions]
+    sizes = [_width(a) + _CACHES[n] for a, n in zip(arguments, names, strict=True)]
+    while True:
+        offsets = [0]
+        for size in sizes:
+            offsets.append(offsets[-1] + size)
+        changed = False
+        for i, instruction in enumerate(instructions):
+            if instruction.target is None:
+                continue
+            distance = abs(offsets[index[id(instruction.target)]] - offsets[i + 1])
+            arguments[i] = distance
+            size = _width(distance) + _CACHES[names[i]]
+            if size > sizes[i]:  # sizes only grow, and distances with them
+                sizes[i] = size
+                changed = True
+        if not changed:
+            break
+    return offsets, arguments
+
+
+def _varint(value: int) -> bytes:
+    output = bytearray()
+    while value >= 64:
+        output.append(64 | value & 63)
+        value >>= 6
+    output.append(value)
+    return bytes(output)
+
+
+def _signed_varint(value: int) -> bytes:
+    return _varint(-value << 1 | 1 if value < 0 else value << 1)
+
+
+def _line_table(instructions: list[Instruction], offsets: list[int], first_line: int) -> bytes:
+    """The location table (Objects/locations.md): rows of up to eight code units."""
+    output = bytearray()
+    line = first_line
+    for i, instruction in enumerate(instructions):
+        position = instruction.position
+        units = offsets[i + 1] - offsets[i]
+        while units > 0:
+            length = min(units, 8)
+            units -= length
+            kind = _location_kind(position)
+            output.append(0x80 | kind << 3 | length - 1)
+            if position.line is None:
+                continue
+            output += _signed_varint(position.line - line)
+            line = position.line
+            if kind == 14:
+                assert position.end_line is not None
+                assert position.column is not None
+                assert position.end_column is not None
+                output += _varint(position.end_line - line)
+                output += _varint(position.column + 1) + _varint(position.end_column + 1)
+    return bytes(output)
+
+
+def _location_kind(position: Position) -> int:
+    if position.line is None:
+        return 15
+    if position.end_line is None or position.column is None or position.end_column is None:
+        return 13
+    return 14
+
+
+def _exception_table(
+    instructions: list[Instruction], offsets: list[int], index: dict[int, int]
+) -> bytes:
+    output = bytearray()
+    i = 0
+    while i < len(instructions):
+        handler = instructions[i].handler
+        start = i
+        while i < len(instructions) and instructions[i].handler is handler:
+            i += 1
+        if handler is None:
+            continue
+        if id(handler.target) not in index:
+            raise ValueError("an exception handler is not in the code")
+        row = (
+            _varint_big(offsets[start], first=True)
+            + _varint_big(offsets[i] - offsets[start])
+            + _varint_big(offsets[index[id(handler.target)]])
+            + _varint_big(handler.depth << 1 | handler.push_offset)
+        )
+        output += row
+    return bytes(output)
+
+
+def _varint_big(value: int, first: bool = False) -> bytes:
+    """Big-endian 6-bit groups; bit 64: more follow, bit 128: first byte of a row."""
+    groups = [value & 63]
+    value >>= 6
+    while value:
+        groups.append(64 | value & 63)
+        value >>= 6
+    groups.reverse()
+    if first:
+        groups[0] |= 128
+    return bytes(groups)
+

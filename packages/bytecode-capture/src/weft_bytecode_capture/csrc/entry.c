@@ -1,0 +1,198 @@
+/* Entries (transformed code with its guard) and resumptions. */
+#include "frame_hook.h"
+
+#include <structmember.h>
+
+#include "weft_guards_api.h"
+
+static WeftGuardsAPI *guards_api = NULL;
+
+int weft_argument_slots(PyCodeObject *code) {
+    return code->co_argcount + code->co_kwonlyargcount + !!(code->co_flags & CO_VARARGS) +
+           !!(code->co_flags & CO_VARKEYWORDS);
+}
+
+static int find_guards_api(PyObject *guard_check, char *native) {
+    *native = 0;
+    if (strcmp(Py_TYPE(guard_check)->tp_name, "weft_guards._native.GuardCheck") != 0) {
+        return 0;
+    }
+    if (guards_api == NULL) {
+        WeftGuardsAPI *api = PyCapsule_Import(WEFT_GUARDS_API_CAPSULE, 0);
+        if (api == NULL) {
+            return -1;
+        }
+        if (api->version != WEFT_GUARDS_API_VERSION) {
+            PyErr_Format(PyExc_ImportError,
+                         "weft_guards has version %d of its C interface, version %d is needed",
+                         api->version, WEFT_GUARDS_API_VERSION);
+            return -1;
+        }
+        guards_api = api;
+    }
+    *native = 1;
+    return 0;
+}
+
+static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"guard_check", "code", "objects", "objects_slot", "resumes", NULL};
+    PyObject *guard_check, *code, *objects;
+    int slot = -1, resumes = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO!O!|ip:Entry", names, &guard_check,
+                                     &PyCode_Type, &code, &PyTuple_Type, &objects, &slot,
+                                     &resumes)) {
+        return NULL;
+    }
+    int arguments = weft_argument_slots((PyCodeObject *)code);
+    if (slot != -1 && (slot < arguments || slot >= ((PyCodeObject *)code)->co_nlocals)) {
+        PyErr_Format(PyExc_ValueError, "no local after the arguments has index %d", slot);
+        return NULL;
+    }
+    char native;
+    if (find_guards_api(guard_check, &native) < 0) {
+        return NULL;
+    }
+    Entry *self = (Entry *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->guard_check = Py_NewRef(guard_check);
+    self->code = (PyCodeObject *)Py_NewRef(code);
+    self->objects = Py_NewRef(objects);
+    self->objects_slot = slot;
+    self->argument_slots = arguments;
+    self->native_check = native;
+    self->resumes = (char)resumes;
+    return (PyObject *)self;
+}
+
+static PyObject *call_check(Entry *entry, _PyInterpreterFrame *frame, PyObject *closure) {
+    PyObject *arguments = PyTuple_New(entry->argument_slots);
+    if (arguments == NULL) {
+        return NULL;
+    }
+    for (int i = 0; i < entry->argument_slots; i++) {
+        PyTuple_SET_ITEM(arguments, i, Py_NewRef(frame->localsplus[i]));
+    }
+    PyObject *result =
+        PyObject_CallMethod(entry->guard_check, "check", "OOOO", arguments, frame->f_globals,
+                            frame->f_builtins, closure == NULL ? Py_None : closure);
+    Py_DECREF(arguments);
+    return result;
+}
+
+/* Whether the entry may run for the frame; never leaves an exception set. */
+int weft_entry_holds(Entry *entry, _PyInterpreterFrame *frame) {
+    if (entry->guard_check == Py_None) {
+        return 1;
+    }
+    PyObject *closure = weft_frame_function(frame)->func_closure;
+    if (entry->native_check) {
+        return guards_api->check(entry->guard_check, frame->localsplus, frame->f_globals,
+                                 frame->f_builtins, closure);
+    }
+    PyObject *result = call_check(entry, frame, closure);
+    int holds = result == NULL ? -1 : PyObject_IsTrue(result);
+    Py_XDECREF(result);
+    if (holds < 0) {
+        PyErr_Clear(); /* a guard that raises does not hold */
+        return 0;
+    }
+    return holds;
+}
+
+static int entry_traverse(Entry *self, visitproc visit, void *arg) {
+    Py_VISIT(self->guard_check);
+    Py_VISIT(self->code);
+    Py_VISIT(self->objects);
+    return 0;
+}
+
+static int entry_clear(Entry *self) {
+    /* The guard and the code stay: a hook may be using them.  Cycles go through the objects. */
+    PyObject *empty = PyTuple_New(0);
+    if (empty == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    Py_SETREF(self->objects, empty);
+    return 0;
+}
+
+static void entry_dealloc(Entry *self) {
+    PyObject_GC_UnTrack(self);
+    Py_XDECREF(self->guard_check);
+    Py_XDECREF(self->code);
+    Py_XDECREF(self->objects);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMemberDef entry_members[] = {
+    {"guard_check", T_OBJECT, offsetof(Entry, guard_check), READONLY, NULL},
+    {"code", T_OBJECT, offsetof(Entry, code), READONLY, NULL},
+    {"objects", T_OBJECT, offsetof(Entry, objects), READONLY, NULL},
+    {"objects_slot", T_INT, offsetof(Entry, objects_slot), READONLY, NULL},
+    {"resumes", T_BOOL, offsetof(Entry, resumes), READONLY, NULL},
+    {"hits", T_ULONGLONG, offsetof(Entry, hits), READONLY, NULL},
+    {NULL},
+};
+
+PyTypeObject Entry_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "weft_bytecode_capture._frame_hook.Entry",
+    .tp_doc = PyDoc_STR(
+        "Entry(guard_check, code, objects, objects_slot=-1, resumes=False)\n\n"
+        "Transformed code that runs in place of a frame's own while `guard_check` holds (None:\n"
+        "always).  Its first locals and its free variables are the original's; local number\n"
+        "`objects_slot` holds the tuple `objects` when it starts."),
+    .tp_basicsize = sizeof(Entry),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = entry_new,
+    .tp_dealloc = (destructor)entry_dealloc,
+    .tp_traverse = (traverseproc)entry_traverse,
+    .tp_clear = (inquiry)entry_clear,
+    .tp_members = entry_members,
+};
+
+static PyObject *resumption_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+    Py_ssize_t count = PyTuple_GET_SIZE(args);
+    if (count == 0 || keywords != NULL || !PyFunction_Check(PyTuple_GET_ITEM(args, 0))) {
+        PyErr_SetString(PyExc_TypeError, "Resumption() takes a function and positional arguments");
+        return NULL;
+    }
+    Resumption *self = (Resumption *)type->tp_alloc(type, count);
+    if (self != NULL) {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            self->items[i] = Py_NewRef(PyTuple_GET_ITEM(args, i));
+        }
+    }
+    return (PyObject *)self;
+}
+
+static int resumption_traverse(Resumption *self, visitproc visit, void *arg) {
+    for (Py_ssize_t i = 0; i < Py_SIZE(self); i++) {
+        Py_VISIT(self->items[i]);
+    }
+    return 0;
+}
+
+static void resumption_dealloc(Resumption *self) {
+    PyObject_GC_UnTrack(self);
+    for (Py_ssize_t i = 0; i < Py_SIZE(self); i++) {
+        Py_XDECREF(self->items[i]);
+    }
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+PyTypeObject Resumption_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "weft_bytecode_capture._frame_hook.Resumption",
+    .tp_doc = PyDoc_STR("Resumption(function, *arguments)\n\n"
+                        "Returned by transformed code to go on in another function."),
+    .tp_basicsize = offsetof(Resumption, items),
+    .tp_itemsize = sizeof(PyObject *),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = resumption_new,
+    .tp_dealloc = (destructor)resumption_dealloc,
+    .tp_traverse = (traverseproc)resumption_traverse,
+};

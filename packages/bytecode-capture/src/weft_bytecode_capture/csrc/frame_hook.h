@@ -1,0 +1,94 @@
+/* Types shared by the parts of the extension. */
+#ifndef WEFT_FRAME_HOOK_H
+#define WEFT_FRAME_HOOK_H
+
+#include "frame_compat.h"
+
+/* Transformed code for one code object, and when it may run. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *guard_check; /* None: no condition */
+    PyCodeObject *code;
+    PyObject *objects; /* tuple that the hook puts into slot `objects_slot` */
+    int objects_slot;  /* index into localsplus, -1: the code wants none */
+    int argument_slots;
+    char native_check; /* guard_check is checked through the C interface of weft_guards */
+    char resumes;      /* the code may return a Resumption */
+    unsigned long long hits;
+} Entry;
+
+/* What transformed code returns to go on in another function: the hook calls it in its place, so
+ * that the finished frame is gone from the stack, its references are dropped, and a loop that
+ * breaks in every turn does not nest. */
+typedef struct {
+    PyObject_VAR_HEAD
+    PyObject *items[1]; /* the function, then its positional arguments */
+} Resumption;
+
+enum status {
+    STATUS_UNSEEN = 0,
+    STATUS_ENTRIES = 1, /* convert when no entry fits */
+    STATUS_FROZEN = 2,  /* as it is when no entry fits */
+    STATUS_SKIP = 3,    /* left to CPython */
+    STATUS_DISABLE = 4, /* left to CPython with all that it calls */
+    STATUS_RETRY = 5,   /* answer of the callback only: look again */
+    STATUS_PASS = 6,    /* answer of the callback only: this call runs as it is */
+};
+
+typedef struct {
+    PyCodeObject *code; /* owned */
+    PyObject *entries;  /* tuple of Entry, replaced rather than changed; NULL for none */
+    enum status status;
+    unsigned int conversions;
+} CodeState;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *callback;
+    PyObject *weak_references;
+    CodeState **table; /* open addressing, linear probing; NULL is free */
+    size_t mask;       /* size of the table - 1 */
+    size_t used;
+    unsigned long long hits;
+    unsigned long long conversions;
+} Context;
+
+/* What a thread is doing now. */
+typedef struct {
+    Context *context;    /* borrowed from the wrapper that runs; NULL: not in a compiled call */
+    Resumption *pending; /* owned; being called by the trampoline, not yet seen by the hook */
+} ThreadSlot;
+
+extern PyTypeObject Context_Type;
+extern PyTypeObject Entry_Type;
+extern PyTypeObject Resumption_Type;
+extern PyTypeObject Wrapper_Type;
+
+ThreadSlot *weft_thread_slot(void);
+
+/* context.c */
+CodeState *weft_find_state(Context *context, PyCodeObject *code);
+CodeState *weft_get_state(Context *context, PyCodeObject *code); /* made when missing; NULL: error */
+int weft_add_entry(CodeState *state, Entry *entry);
+void weft_move_to_front(Context *context, PyCodeObject *code, PyObject *entries, Py_ssize_t index);
+
+/* entry.c */
+int weft_entry_holds(Entry *entry, _PyInterpreterFrame *frame);
+int weft_argument_slots(PyCodeObject *code);
+
+/* hook.c */
+typedef struct {
+    _PyFrameEvalFunction evaluator;
+    _PyFrameEvalFunction previous;
+} Installation;
+
+void weft_install(Installation *saved);
+void weft_remove(Installation *saved);
+int weft_suspend(void);        /* take the hook out if only this call wants it */
+void weft_unsuspend(int token);
+int weft_installed_depth(void);
+
+/* wrapper.c */
+PyObject *weft_new_wrapper(Context *context, PyObject *callable);
+
+#endif
