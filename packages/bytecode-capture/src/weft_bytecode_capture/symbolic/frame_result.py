@@ -34,11 +34,13 @@ class FrameInput:
 
 @dataclass(frozen=True)
 class CaptureOptions:
-    """``fullgraph``: a graph break is an error.  ``inline_depth``: calls nested deeper are not inlined."""
+    """``fullgraph``: a graph break is an error.  ``inline_depth``: calls nested deeper are not inlined.
+    ``recompile_limit``: how many entries a code object may have before it runs as it is."""
 
     fullgraph: bool = False
     dynamic: bool | None = None
     inline_depth: int = 200
+    recompile_limit: int = 8
 
 
 class Replayable(Protocol):
@@ -57,9 +59,14 @@ class Return:
 
 @dataclass(frozen=True)
 class Raise:
-    """The frame ended by an exception that its caller must see; ``exception`` is the exception object."""
+    """The frame ended by an exception that its caller must see; ``exception`` is the exception object.
+
+    ``instruction`` is the root frame's instruction that raised (index in ``dis`` order), for the line in
+    the traceback.
+    """
 
     exception: Variable
+    instruction: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,9 @@ class Break:
 
     ``stack`` is the value stack, bottom first, None for a NULL that CPython's calling convention pushed;
     ``locals`` every bound local, cell contents excluded; ``cells`` maps the names of the frame's own cell
-    variables to the contents' variables (None: an empty cell).
+    variables to the contents' variables (None: an empty cell).  ``cell_variables`` maps them to the
+    variables of the cells themselves, so that closures made before the break share the frame's cells.
+    ``handled`` is the exception that the frame's innermost except clause handles, if it stopped in one.
     """
 
     instruction: int
@@ -76,6 +85,8 @@ class Break:
     locals: Mapping[str, Variable]
     cells: Mapping[str, Variable | None]
     reason: GraphBreak
+    cell_variables: Mapping[str, Variable] = field(default_factory=dict)
+    handled: Variable | None = None
 
 
 @dataclass(frozen=True)
