@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._device import DeviceContext
 
 if TYPE_CHECKING:
     from .global_state import GlobalState
@@ -26,8 +27,8 @@ _KeySet: Any = torch._C.DispatchKeySet
 
 def _raw_keys(*names: str) -> int:
     """The bits of dispatch keys by name, without the bits of backends."""
-    backend = _KeySet(_Key.CPU).raw_repr() & ~_KeySet(_Key.Dense).raw_repr()
-    bits = 0
+    backend: int = _KeySet(_Key.CPU).raw_repr() & ~_KeySet(_Key.Dense).raw_repr()
+    bits: int = 0
     for name in names:
         bits |= _KeySet(getattr(_Key, name)).raw_repr()
     return bits & ~backend
@@ -47,6 +48,12 @@ def dispatch_keys(tensor: torch.Tensor) -> int:
     return int(torch._C._dispatch_keys(tensor).raw_repr())
 
 
+def device_index(device: torch.device) -> int:
+    """The device's index as torch's C interface gives it: -1 for none."""
+    index: Any = device.index  # declared as never None
+    return -1 if index is None else int(index)
+
+
 def is_wrapper(tensor: torch.Tensor) -> bool:
     """Whether a transform or autograd stands in front of the tensor's memory."""
     return bool(dispatch_keys(tensor) & _WRAPPERS)
@@ -60,6 +67,26 @@ def without_torch_function() -> AbstractContextManager[None]:
 
 def torch_function_modes() -> int:
     return int(torch._C._len_torch_function_stack())
+
+
+def default_device() -> str | None:
+    """The device that a mode on the stack gives to new tensors; None when there is no such mode.
+
+    Read from the stack, because ``torch.get_default_device`` runs the modes on it.
+    """
+    for position in reversed(range(torch_function_modes())):
+        mode = torch._C._get_function_stack_at(position)
+        if isinstance(mode, DeviceContext):
+            return _with_current_index(mode.device)
+    return None
+
+
+def _with_current_index(device: torch.device) -> str:
+    accelerator = torch.accelerator.current_accelerator()
+    if device_index(device) >= 0 or accelerator is None or device.type != accelerator.type:
+        return str(device)
+    with without_torch_function():
+        return f"{device.type}:{torch.accelerator.current_device_index()}"
 
 
 def torch_dispatch_modes() -> int:
@@ -117,9 +144,9 @@ def _sample_tensors() -> list[torch.Tensor]:
 
 def _known_dtypes() -> Iterator[torch.dtype]:
     """Those of plain tensors, but for half-precision complex, which warns once a process when used."""
-    for name in sorted(vars(torch)):
-        value = getattr(torch, name)
-        if isinstance(value, torch.dtype) and not name.startswith("q") and name != "complex32":
+    values = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    for value in sorted(values - {torch.complex32}, key=str):
+        if not str(value).startswith("torch.q"):  # quantized
             yield value
 
 
@@ -139,11 +166,10 @@ def _tables(native: ModuleType) -> NativeTorch:
 
 
 def _tensor_difference(native: ModuleType, tables: NativeTorch, tensor: torch.Tensor) -> str | None:
-    index = tensor.device.index
     expected = (
         tables.dtypes[tensor.dtype],
         tables.device_types[tensor.device.type],
-        -1 if index is None else index,
+        device_index(tensor.device),
         tables.layouts[tensor.layout],
         dispatch_keys(tensor),
         tensor.requires_grad,

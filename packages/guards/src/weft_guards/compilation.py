@@ -135,7 +135,7 @@ def _tensor(predicate: TensorMatches, register: int) -> list[Step]:
         expected.python_type,
         tables.dtypes[expected.dtype],
         tables.device_types[expected.device.type],
-        -1 if expected.device.index is None else expected.device.index,
+        _torch.device_index(expected.device),
         tables.layouts[expected.layout],
         _torch.KEY_MASK,
         _torch.plain_keys(expected.is_conjugate, expected.is_negative, expected.is_inference),

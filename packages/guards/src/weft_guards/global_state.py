@@ -14,7 +14,8 @@ class GlobalState:
     """Interpreter-wide state of torch that changes what code computes; :meth:`current` reads it.
 
     Read it where the check will run, on entry to the frame: code that runs under modes of its own (a
-    capture under a fake-tensor mode) sees another state.
+    capture under a fake-tensor mode) sees another state.  Modes other than that of the default device are
+    counted, not told apart: code captured under a mode of the user's is to be guarded on that mode itself.
     """
 
     grad_enabled: bool
@@ -22,7 +23,7 @@ class GlobalState:
     autocast: tuple[tuple[str, bool, torch.dtype], ...]  # (device type, enabled, dtype)
     autocast_cache_enabled: bool
     default_dtype: torch.dtype
-    default_device: str | None  # None when no mode could set one
+    default_device: str | None  # None when no mode sets one
     deterministic_algorithms: bool
     torch_function_modes: int  # depth of the mode stack
     torch_dispatch_modes: int = 0  # depth of the mode stack
@@ -31,7 +32,6 @@ class GlobalState:
     @classmethod
     def current(cls) -> GlobalState:
         """The state of this thread now."""
-        modes = _torch.torch_function_modes()
         return cls(
             grad_enabled=torch.is_grad_enabled(),
             inference_mode=torch.is_inference_mode_enabled(),
@@ -41,9 +41,9 @@ class GlobalState:
             ),
             autocast_cache_enabled=torch.is_autocast_cache_enabled(),
             default_dtype=torch.get_default_dtype(),
-            default_device=str(torch.get_default_device()) if modes else None,
+            default_device=_torch.default_device(),
             deterministic_algorithms=torch.are_deterministic_algorithms_enabled(),
-            torch_function_modes=modes,
+            torch_function_modes=_torch.torch_function_modes(),
             torch_dispatch_modes=_torch.torch_dispatch_modes(),
             functorch_active=_torch.functorch_active(),
         )

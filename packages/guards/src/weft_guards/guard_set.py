@@ -113,7 +113,7 @@ class PythonGuardCheck:
     def check(
         self,
         arguments: tuple[Any, ...],
-        globals: dict[str, Any],  # noqa: A002
+        globals: dict[str, Any],
         builtins: Mapping[str, Any],
         closure: tuple[CellType, ...] | None,
         /,

@@ -17,7 +17,7 @@ class GuardCheck(Protocol):
     def check(
         self,
         arguments: tuple[Any, ...],
-        globals: dict[str, Any],  # noqa: A002
+        globals: dict[str, Any],
         builtins: Mapping[str, Any],
         closure: tuple[CellType, ...] | None,
         /,

@@ -150,10 +150,14 @@ class ItemSource(Source):
 
 @dataclass(frozen=True)
 class DictKeySource(Source):
-    """The key at position ``index`` of ``base``, a dict, in order of insertion."""
+    """The key at position ``index`` (from 0) of ``base``, a dict, in order of insertion."""
 
     base: Source
     index: int
+
+    def __post_init__(self) -> None:
+        if self.index < 0:
+            raise ValueError(f"index is a position from 0, not {self.index}")
 
     def name(self) -> str:
         return f"list({self.base.name()})[{self.index}]"
@@ -185,7 +189,10 @@ class CellContentsSource(Source):
         return f"{self.base.name()}.cell_contents"
 
     def evaluate(self, scope: Scope) -> Any:
-        return self.base.evaluate(scope).cell_contents
+        cell = self.base.evaluate(scope)
+        if not isinstance(cell, types.CellType):
+            raise TypeError(f"not a cell but {type(cell).__qualname__}")
+        return cell.cell_contents
 
 
 @dataclass(frozen=True)
