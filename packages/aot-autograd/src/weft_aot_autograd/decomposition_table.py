@@ -116,7 +116,7 @@ _KEPT: dict[str, tuple[str, ...]] = {
 
 
 def _inference_batch_norm(
-    input: torch.Tensor,  # noqa: A002 (the schema's name)
+    input: torch.Tensor,
     weight: torch.Tensor | None,
     bias: torch.Tensor | None,
     running_mean: torch.Tensor | None,
@@ -133,7 +133,7 @@ def _inference_batch_norm(
     )
 
 
-def _inference_dropout(input: torch.Tensor, p: float, train: bool | None) -> Any:  # noqa: A002
+def _inference_dropout(input: torch.Tensor, p: float, train: bool | None) -> Any:
     """``native_dropout`` that drops nothing."""
     if train is not False:
         return NotImplemented

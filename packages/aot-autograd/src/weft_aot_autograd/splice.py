@@ -24,8 +24,10 @@ class _NotSpliceable(Exception):
 class _Splicer(TorchDispatchMode):
     """Appends what runs under it before an anchor node, decomposing further by the same table."""
 
-    def __init__(self, anchor: torch.fx.Node, table: Mapping[OpOverload, Callable[..., Any]]) -> None:
-        super().__init__()
+    def __init__(
+        self, anchor: torch.fx.Node, table: Mapping[OpOverload, Callable[..., Any]]
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
         self._anchor = anchor
         self._table = table
         self._nodes: dict[int, torch.fx.Node] = {}
@@ -129,7 +131,10 @@ def _replace(node: torch.fx.Node, result: Any, splicer: _Splicer) -> None:
         replacements = [(node, splicer.node_of(_with_layout(splicer, result, old)))]
     else:
         replacements = [
-            (user, splicer.node_of(_with_layout(splicer, result[int(user.args[1])], user.meta["val"])))
+            (
+                user,
+                splicer.node_of(_with_layout(splicer, result[_index(user)], user.meta["val"])),
+            )
             for user in list(node.users)
         ]
     for replaced, new in replacements:
@@ -137,6 +142,12 @@ def _replace(node: torch.fx.Node, result: Any, splicer: _Splicer) -> None:
         if replaced is not node:
             node.graph.erase_node(replaced)
     node.graph.erase_node(node)
+
+
+def _index(item: torch.fx.Node) -> int:
+    index = item.args[1]
+    assert isinstance(index, int)
+    return index
 
 
 def _with_layout(splicer: _Splicer, new: Any, old: torch.Tensor) -> torch.Tensor:
@@ -160,7 +171,7 @@ def _strides(tensor: torch.Tensor) -> list[int]:
 
 
 def _convert_element_type(a: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return a if a.dtype == dtype else aten._to_copy.default(a, dtype=dtype)  # type: ignore[no-any-return]
+    return a if a.dtype == dtype else aten._to_copy.default(a, dtype=dtype)
 
 
 def _broadcast_in_dim(

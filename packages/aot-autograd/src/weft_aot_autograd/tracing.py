@@ -59,7 +59,9 @@ def _decompose(graph: torch.fx.Graph, table: DecompositionTable) -> None:
     selected = [
         node
         for node in graph.nodes
-        if node.op == "call_function" and isinstance(node.target, OpOverload) and node.target in table
+        if node.op == "call_function"
+        and isinstance(node.target, OpOverload)
+        and node.target in table
     ]
     mode = _fake_mode(graph)
     if not selected or mode is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,8 +38,8 @@ DATA_DEPENDENT_ERRORS: tuple[type[Exception], ...] = (
     UnsupportedFakeTensorException,
 )
 
-enter_autocast = torch.amp.autocast_mode._enter_autocast
-exit_autocast = torch.amp.autocast_mode._exit_autocast
+enter_autocast: Callable[..., Any] = torch.amp.autocast_mode._enter_autocast
+exit_autocast: Callable[..., Any] = torch.amp.autocast_mode._exit_autocast
 set_grad_enabled = torch._C._set_grad_enabled
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,6 @@ import torch.fx
 from ._torch import storage_identity
 from .aten_recorder import AtenRecorder
 from .functional_graph import (
-    Alias,
     Constant,
     OutputDescriptor,
     OutputKind,
@@ -22,6 +21,7 @@ from .functional_graph import (
     ViewOfOutput,
 )
 from .tensor_ssa.alias_graph import AliasGraph
+from .tensor_ssa.layout import dense_order
 from .unsupported import Unsupported
 
 
@@ -50,8 +50,12 @@ def plan_outputs(
     recorder: AtenRecorder,
     aliases: AliasGraph,
     mutated: Sequence[int],
+    written: Set[torch.fx.Node],
 ) -> OutputPlan:
-    """Decide what is returned; ``mutated`` are indices into ``recorder.inputs``."""
+    """Decide what is returned; ``mutated`` are indices into ``recorder.inputs``.
+
+    ``written`` are the origins that the program writes to.
+    """
     plan = OutputPlan()
     for index in mutated:
         recorded = recorder.inputs[index]
@@ -60,7 +64,7 @@ def plan_outputs(
             None,
             OutputDescriptor(OutputKind.MUTATED_INPUT, None, input_index=index),
         )
-    _UserOutputs(plan, recorder, aliases, outputs).add_all()
+    _UserOutputs(plan, recorder, aliases, outputs, written).add_all()
     return plan
 
 
@@ -71,11 +75,13 @@ class _UserOutputs:
         recorder: AtenRecorder,
         aliases: AliasGraph,
         outputs: Sequence[Any],
+        written: Set[torch.fx.Node],
     ) -> None:
         self._plan = plan
         self._recorder = recorder
         self._aliases = aliases
         self._outputs = outputs
+        self._written = written
         self._input_of = {recorded.node: i for i, recorded in enumerate(recorder.inputs)}
         self._origins: dict[int, torch.fx.Node] = {}
         self._groups: dict[torch.fx.Node, dict[int, torch.Tensor]] = {}
@@ -93,8 +99,8 @@ class _UserOutputs:
         ]
         bases = {
             origin: self._add_base(origin)
-            for origin, group in self._groups.items()
-            if origin not in self._input_of and len(group) > 1
+            for origin in self._groups
+            if origin not in self._input_of and self._needs_base(origin)
         }
         for descriptor, value in zip(described, self._outputs, strict=True):
             if descriptor.graph_index is None and descriptor.alias is None:
@@ -110,29 +116,32 @@ class _UserOutputs:
         if not isinstance(value, torch.Tensor):
             return replace(described, alias=Constant(value))
         node, origin = self._recorder.node_of(value), self._origins[id(value)]
-        if origin in self._input_of:
-            return replace(described, alias=self._from_input(node, origin, value))
+        if node in self._input_of:
+            return replace(described, alias=SameAsInput(self._input_of[node]))
         if first.setdefault(id(value), position) != position:
             return replace(described, alias=SameAsOutput(first[id(value)]))
-        if len(self._groups[origin]) == 1:
+        if origin in self._input_of:
+            index = self._input_of[origin]
+            view = ViewOfInput(index, *_view_of(value, self._recorder.inputs[index].value))
+            return replace(described, alias=view)
+        if not self._needs_base(origin):
             index = len(self._plan.values)
             self._plan.values.append((node, value))
             return replace(described, graph_index=index)
-        return described  # shares storage with another output: regenerated from their base
+        return described  # regenerated from the base
+
+    def _needs_base(self, origin: torch.fx.Node) -> bool:
+        """Whether outputs share the origin's storage, or leave gaps in it that a version would not have."""
+        values = self._groups[origin].values()
+        if len(values) > 1:
+            return True
+        (value,) = values
+        return origin in self._written and dense_order(value) is None
 
     def _add_base(self, origin: torch.fx.Node) -> int:
         index = len(self._plan.values)
         self._plan.values.append((origin, origin.meta["val"]))
         return index
-
-    def _from_input(
-        self, node: torch.fx.Node, origin: torch.fx.Node, value: torch.Tensor
-    ) -> Alias:
-        index = self._input_of[origin]
-        base = self._recorder.inputs[index].value
-        if node is origin:
-            return SameAsInput(index)
-        return ViewOfInput(index, *_view_of(value, base))
 
 
 def _view_of(
@@ -140,7 +149,7 @@ def _view_of(
 ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     if value.dtype != base.dtype or value.is_conj() != base.is_conj():
         raise Unsupported("returned view with another dtype than its base", str(value.dtype))
-    offset = value.storage_offset() - base.storage_offset()
+    offset = int(value.storage_offset()) - int(base.storage_offset())
     return tuple(value.shape), tuple(value.stride()), offset
 
 

@@ -39,9 +39,7 @@ class NormalizedGraph:
     outputs: tuple[Any, ...]
 
 
-def normalize(
-    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]
-) -> NormalizedGraph:
+def normalize(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> NormalizedGraph:
     """Record ``graph_module`` on ``example_inputs`` with gradients disabled."""
     fake_mode = _find_fake_mode(graph_module, example_inputs)
     recorder = AtenRecorder(graph_module, fake_mode)

@@ -28,7 +28,14 @@ _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
 
 # Operators that replace or resize a tensor's storage: no functional form.
 _STORAGE_MUTATIONS = frozenset(
-    {"aten::set_", "aten::set_data", "aten::resize_", "aten::resize_as_", "aten::swap_", "aten::set"}
+    {
+        "aten::set_",
+        "aten::set_data",
+        "aten::resize_",
+        "aten::resize_as_",
+        "aten::swap_",
+        "aten::set",
+    }
 )
 
 
@@ -53,7 +60,7 @@ class AtenRecorder(TorchDispatchMode):
     """
 
     def __init__(self, module: torch.fx.GraphModule, fake_mode: FakeTensorMode) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph = torch.fx.Graph()
         self.inputs: list[RecordedInput] = []
         self.source_node: torch.fx.Node | None = None

@@ -51,32 +51,30 @@ def functionalize(
     recorder, graph = normalized.recorder, normalized.recorder.graph
     with torch.no_grad(), normalized.fake_mode:
         aliases = build_alias_graph(graph)
-        mutated = _mutated_inputs(recorder, aliases)
+        written = _written_origins(graph, aliases)
+        mutated = [i for i, recorded in enumerate(recorder.inputs) if recorded.node in written]
         _check_shared_inputs(recorder, mutated, options)
-        plan = plan_outputs(normalized.outputs, recorder, aliases, mutated)
+        plan = plan_outputs(normalized.outputs, recorder, aliases, mutated, written)
         kept = tuple(node for node, _ in plan.values)
         graph.output(kept)
         rewrite_mutation(graph, aliases, kept)
         block_propagation(build_block_tree(graph))
         versions = rename(graph)
-        _set_outputs(graph, plan, versions, aliases)
+        _set_outputs(graph, plan, versions)
         eliminate_dead_code(graph)
     if options.verify:
         verify_functional(graph)
     return _result(graph_module, normalized, plan, mutated)
 
 
-def _mutated_inputs(recorder: AtenRecorder, aliases: AliasGraph) -> list[int]:
-    """Indices of the inputs whose storage the graph writes."""
-    index_of = {recorded.node: index for index, recorded in enumerate(recorder.inputs)}
-    found: set[int] = set()
-    for node in recorder.graph.nodes:
-        if isinstance(node.target, OpOverload):
-            for variable in written_variables(node, written_arguments(node.target)):
-                index = index_of.get(aliases.origin(variable))
-                if index is not None:
-                    found.add(index)
-    return sorted(found)
+def _written_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> set[torch.fx.Node]:
+    """The values that own storage which the graph writes."""
+    return {
+        aliases.origin(variable)
+        for node in graph.nodes
+        if isinstance(node.target, OpOverload)
+        for variable in written_variables(node, written_arguments(node.target))
+    }
 
 
 def _check_shared_inputs(
@@ -95,26 +93,28 @@ def _set_outputs(
     graph: torch.fx.Graph,
     plan: OutputPlan,
     versions: dict[torch.fx.Node, torch.fx.Node],
-    aliases: AliasGraph,
 ) -> None:
     """Return the last versions, in the layouts that eager gives and in storage of their own."""
     (output,) = graph.find_nodes(op="output")
     emit = Emitter(graph).before(output)
     taken: set[torch.fx.Node] = set()
-    results: list[torch.fx.Node] = []
-    origins = build_alias_graph(graph)
-    for variable, layout in plan.values:
+    results: dict[int, torch.fx.Node] = {}
+    aliases = build_alias_graph(graph)
+    # Those with a layout to keep come first: a copy of one that leaves gaps would not have it.
+    order = sorted(range(len(plan.values)), key=lambda index: plan.values[index][1] is None)
+    for index in order:
+        variable, layout = plan.values[index]
         node = versions.get(variable, variable)
         if layout is not None and dense_order(layout) is not None:
             node = with_layout_of(emit, node, layout)
-        origin = _storage_origin(node, origins)
+        origin = _storage_origin(node, aliases)
         if origin.op == "placeholder" or origin in taken:
-            node = emit.call(aten.clone.default, node)
-            origin = node
+            node = origin = emit.call(aten.clone.default, node)
         taken.add(origin)
-        results.append(node)
-    output.args = (tuple(results),)
-    output.meta["val"] = tuple(node.meta["val"] for node in results)
+        results[index] = node
+    returned = tuple(results[index] for index in range(len(plan.values)))
+    output.args = (returned,)
+    output.meta["val"] = tuple(node.meta["val"] for node in returned)
 
 
 def _storage_origin(node: torch.fx.Node, aliases: AliasGraph) -> torch.fx.Node:

@@ -8,6 +8,7 @@ import torch
 import torch.fx
 
 from .dead_code import is_impure
+from .storage_origins import returned_origins
 
 
 def eliminate_common_subexpressions(graph: torch.fx.Graph) -> int:
@@ -15,8 +16,7 @@ def eliminate_common_subexpressions(graph: torch.fx.Graph) -> int:
 
     Values that the graph returns are left alone: two outputs are two tensors.  So is memory without values.
     """
-    (output,) = graph.find_nodes(op="output")
-    returned = set(output.all_input_nodes)
+    returned = returned_origins(graph)
     seen: dict[Any, torch.fx.Node] = {}
     removed = 0
     for node in list(graph.nodes):

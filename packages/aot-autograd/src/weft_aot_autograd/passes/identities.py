@@ -6,6 +6,7 @@ import torch
 import torch.fx
 
 from .._torch import OpOverload
+from .storage_origins import returned_origins
 
 aten = torch.ops.aten
 
@@ -17,8 +18,7 @@ def remove_identities(graph: torch.fx.Graph) -> int:
 
     What the graph returns stays an own tensor: a copy whose result is returned is kept.
     """
-    (output,) = graph.find_nodes(op="output")
-    returned = set(output.all_input_nodes)
+    returned = returned_origins(graph)
     removed = 0
     for node in list(graph.nodes):
         if node in returned or not isinstance(node.target, OpOverload) or not node.args:
@@ -34,7 +34,8 @@ def remove_identities(graph: torch.fx.Graph) -> int:
 def _is_identity(node: torch.fx.Node, source: torch.fx.Node) -> bool:
     if node.target in _ALIASES:
         return True
-    check = _CHECKS.get(node.target)  # type: ignore[arg-type]
+    assert isinstance(node.target, OpOverload)
+    check = _CHECKS.get(node.target)
     return check is not None and check(node, source)
 
 
@@ -43,6 +44,7 @@ def _same_tensor(node: torch.fx.Node, source: torch.fx.Node) -> bool:
     return bool(
         new.shape == old.shape
         and new.stride() == old.stride()
+        and new.storage_offset() == old.storage_offset()
         and new.dtype == old.dtype
         and new.device == old.device
         and new.is_conj() == old.is_conj()

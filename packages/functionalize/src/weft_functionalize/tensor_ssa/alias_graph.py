@@ -104,7 +104,9 @@ def argument_value(node: torch.fx.Node, name: str) -> object:
         if argument.name == name:
             if position < len(node.args):
                 return node.args[position]
-            return node.kwargs.get(name, argument.default_value if argument.has_default_value() else None)
+            return node.kwargs.get(
+                name, argument.default_value if argument.has_default_value() else None
+            )
     raise KeyError(name)
 
 
@@ -120,7 +122,7 @@ def build_alias_graph(graph: torch.fx.Graph) -> AliasGraph:
         base = argument_value(node, name)
         if not isinstance(base, torch.fx.Node):
             raise Unsupported("view of a list of tensors", str(node.target))
-        if node.target is aten.as_strided.default:
+        if node.target is aten.as_strided.default and base in aliases.edge_of:
             base = _strided_origin(node, aliases.origin(base))
         if isinstance(node.meta["val"], torch.Tensor):
             aliases.add(ViewEdge(node, base, node))

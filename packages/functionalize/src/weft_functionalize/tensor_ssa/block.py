@@ -28,6 +28,7 @@ class Block:
 
     @property
     def returns(self) -> torch.fx.Node:
+        output: torch.fx.Node
         (output,) = self.graph.find_nodes(op="output")
         return output
 

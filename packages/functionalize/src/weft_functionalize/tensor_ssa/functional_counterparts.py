@@ -46,9 +46,7 @@ def functional_counterpart(operator: OpOverload) -> OpOverload | None:
     """
     if operator in _COUNTERPARTS:
         return _COUNTERPARTS[operator]
-    wanted = [
-        (a.name, str(a.type)) for a in schema_arguments(operator) if not a.is_out
-    ]
+    wanted = [(a.name, str(a.type)) for a in schema_arguments(operator) if not a.is_out]
     for packet in _candidate_packets(operator):
         for name in packet.overloads():
             candidate = getattr(packet, name)

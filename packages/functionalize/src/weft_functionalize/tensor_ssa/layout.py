@@ -25,14 +25,13 @@ def same_layout(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 def dense_order(tensor: torch.Tensor) -> list[int] | None:
     """The dimensions from outermost to innermost in memory, None if the tensor has gaps or overlaps."""
-    order = sorted(
-        range(tensor.dim()), key=lambda d: (tensor.stride(d), tensor.size(d) != 1), reverse=True
-    )
+    strides, sizes = tuple(tensor.stride()), tuple(tensor.shape)
+    order = sorted(range(len(sizes)), key=lambda d: (strides[d], sizes[d] != 1), reverse=True)
     expected = 1
     for dimension in reversed(order):
-        if tensor.size(dimension) != 1 and tensor.stride(dimension) != expected:
+        if sizes[dimension] != 1 and strides[dimension] != expected:
             return None
-        expected *= tensor.size(dimension)
+        expected *= sizes[dimension]
     return order
 
 

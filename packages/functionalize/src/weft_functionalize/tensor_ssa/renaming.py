@@ -34,6 +34,8 @@ class _Renaming:
         self._emit = Emitter(graph)
         # Nodes whose fake values may differ in strides from what the program was traced with.
         self._changed: dict[torch.fx.Node, torch.Tensor] = {}
+        # What nodes whose fake values were recomputed gave when the program was traced.
+        self._traced: dict[torch.fx.Node, torch.Tensor] = {}
 
     def visit(self, node: torch.fx.Node) -> None:
         if node.op == "output":
@@ -44,8 +46,9 @@ class _Renaming:
             assert isinstance(old, torch.fx.Node)
             new = self.version.get(new, new)
             self.version[old] = new
-            if not _same_placement(new.meta["val"], old.meta["val"]):
-                self._changed[new] = old.meta["val"]
+            traced = self._traced.get(old, old.meta["val"])
+            if not _same_placement(new.meta["val"], traced):
+                self._changed[new] = traced
             node.graph.erase_node(node)
             return
         used = node.all_input_nodes
@@ -58,7 +61,7 @@ class _Renaming:
             self._recompute(node)
 
     def _recompute(self, node: torch.fx.Node) -> None:
-        traced = node.meta["val"]
+        traced = self._traced[node] = node.meta["val"]
         if node.target is aten.as_strided.default:
             self._read_strided(node)
             return
@@ -106,7 +109,10 @@ class _Renaming:
 
 def _depends_on_strides(target: OpOverload) -> bool:
     """Random operators fill memory in its order, so the layout decides which element gets which."""
-    return torch.Tag.nondeterministic_seeded in target.tags
+    return (
+        target is aten.as_strided_scatter.default
+        or torch.Tag.nondeterministic_seeded in target.tags
+    )
 
 
 def _same_placement(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -77,29 +77,24 @@ class _Rewrite:
     def run(self, written: tuple[str, ...]) -> None:
         variables = written_variables(self._node, written)
         if variables:
-            special = _SPECIAL.get(self._node.target)  # type: ignore[arg-type]
+            assert isinstance(self._node.target, OpOverload)
+            special = _SPECIAL.get(self._node.target)
             if special is not None:
                 values = [special(self._emit, self._node)]
             else:
                 values = self._call_counterpart(len(variables))
             for variable, value in zip(variables, values, strict=True):
                 self._new_version(variable, value)
-        elif not self._node.users:
-            pass  # wrote nothing and gave nothing
-        else:
-            self._replace_unwritten()
-            return
+        elif self._node.target in HIDDEN_WRITES:
+            return  # what it would write is absent: it writes nothing, and stays
+        elif self._node.users:
+            raise Unsupported("write without a target", str(self._node.target))
         self._remove()
 
     def _remove(self) -> None:
         if self._node.users:
             raise Unsupported("result of a write", str(self._node.target))
         self._node.graph.erase_node(self._node)
-
-    def _replace_unwritten(self) -> None:
-        """A hidden write whose written arguments are absent writes nothing: keep the node as it is."""
-        if self._node.target not in HIDDEN_WRITES:
-            raise Unsupported("write without a target", str(self._node.target))
 
     def _call_counterpart(self, count: int) -> list[torch.fx.Node]:
         """Insert the functional counterpart; returns the new values of the written arguments."""
@@ -203,9 +198,7 @@ def _broadcast(emit: Emitter, node: torch.fx.Node, source_name: str) -> torch.fx
     return source
 
 
-def _as_copy_converts(
-    emit: Emitter, source: torch.fx.Node, old: torch.Tensor
-) -> torch.fx.Node:
+def _as_copy_converts(emit: Emitter, source: torch.fx.Node, old: torch.Tensor) -> torch.fx.Node:
     value = source.meta["val"]
     if value.dtype == old.dtype and value.device == old.device:
         return source

@@ -229,7 +229,7 @@ def _assign_view_dtype(
     return emit.call(aten.view.dtype, value, edge.base.meta["val"].dtype)
 
 
-@assign_rule(aten.as_strided.default, aten.unfold.default)
+@assign_rule(aten.as_strided.default)
 def _assign_strided(
     emit: Emitter, base: torch.fx.Node, value: torch.fx.Node, edge: ViewEdge
 ) -> torch.fx.Node:
@@ -241,6 +241,24 @@ def _assign_strided(
     return emit.call(
         aten.as_strided_scatter.default, base, value, list(view.shape), list(view.stride()), offset
     )
+
+
+@assign_rule(aten.unfold.default)
+def _assign_unfolded(
+    emit: Emitter, base: torch.fx.Node, value: torch.fx.Node, edge: ViewEdge
+) -> torch.fx.Node:
+    """Windows that do not overlap are a strided view of a contiguous copy, whatever the base's strides."""
+    size, step = _value(edge, "size"), _value(edge, "step")
+    dense = emit.call(aten.clone.default, base, memory_format=torch.contiguous_format)
+    if step < size and edge.view.meta["val"].numel() > size:
+        raise Unsupported("write through overlapping elements", str(edge.access.target))
+    stride = list(dense.meta["val"].stride())
+    if not stride:
+        return emit_reshape(emit, value, [])
+    window = stride[_value(edge, "dimension")]
+    stride[_value(edge, "dimension")] *= step
+    shape = list(value.meta["val"].shape)
+    return emit.call(aten.as_strided_scatter.default, dense, value, shape, [*stride, window], 0)
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
