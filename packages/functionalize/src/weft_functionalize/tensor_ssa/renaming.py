@@ -10,14 +10,13 @@ import torch
 import torch.fx
 
 from .._torch import OpOverload
+from .alias_graph import aliased_argument
 from .emitter import Emitter, fake_value
 from .layout import same_layout, with_placement_of
 from .rewrite_mutation import update
-from .view_operators import emit_as_strided, emit_reshape
+from .view_operators import emit_as_strided
 
 aten = torch.ops.aten
-
-_RESHAPING_VIEWS = frozenset({aten.view.default, aten._unsafe_view.default})
 
 
 def rename(graph: torch.fx.Graph) -> dict[torch.fx.Node, torch.fx.Node]:
@@ -70,10 +69,9 @@ class _Renaming:
         try:
             node.meta["val"] = fake_value(node)
         except (RuntimeError, ValueError):
-            if node.target not in _RESHAPING_VIEWS:
+            if not isinstance(node.target, OpOverload) or aliased_argument(node.target) is None:
                 raise
             self._copy_before_view(node)
-            return
         if not _same_value(node.meta["val"], traced):
             self._changed[node] = traced
 
@@ -93,10 +91,13 @@ class _Renaming:
         )
 
     def _copy_before_view(self, node: torch.fx.Node) -> None:
+        """The new version's strides do not allow the view that was traced: view a contiguous copy."""
         base = node.args[0]
         assert isinstance(base, torch.fx.Node)
-        shape = list(node.meta["val"].shape)
-        self._replace(node, emit_reshape(self._emit.before(node), base, shape))
+        emit = self._emit.before(node)
+        dense = emit.call(aten.clone.default, base, memory_format=torch.contiguous_format)
+        node.replace_input_with(base, dense)
+        node.meta["val"] = fake_value(node)
 
     def _replace(self, node: torch.fx.Node, new: torch.fx.Node) -> None:
         """Put ``new`` in the place of ``node``, of which it is an equal with another placement."""

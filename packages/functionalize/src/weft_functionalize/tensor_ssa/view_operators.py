@@ -55,7 +55,13 @@ def emit_access(emit: Emitter, base: torch.fx.Node, edge: ViewEdge) -> torch.fx.
     if target is aten.as_strided.default:
         return emit_as_strided(emit, base, edge.base.meta["val"], edge.view.meta["val"])
     if edge.index is None:
-        return emit.call(target, base, *edge.access.args[1:], **edge.access.kwargs)
+        rest, kwargs = edge.access.args[1:], edge.access.kwargs
+        try:
+            return emit.call(target, base, *rest, **kwargs)
+        except (RuntimeError, ValueError):
+            # The version's strides do not allow the view that its predecessor's did.
+            dense = emit.call(aten.clone.default, base, memory_format=torch.contiguous_format)
+            return emit.call(target, dense, *rest, **kwargs)
     if target is aten.unbind.int:
         return emit.call(aten.select.int, base, _dim(edge), edge.index)
     start = _split_start(edge)
