@@ -1,0 +1,104 @@
+"""What is private to torch here: where its C functions are, and how a Python tensor holds its C++ tensor.
+
+Checked on torch 2.13.  Everything is probed at first use; :class:`~weft_codegen_cpp.errors.CodegenError` names
+what a torch release has moved.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from weft_codegen_cpp.errors import CodegenError
+from weft_codegen_cpp.host.api import (
+    OPENMP_FUNCTIONS,
+    OPTIONAL_TORCH_FUNCTIONS,
+    TORCH_FUNCTIONS,
+)
+
+_WRAP_SYMBOL = (
+    "_Z16THPVariable_WrapRKN2at10TensorBaseE"  # PyObject* THPVariable_Wrap(const TensorBase&)
+)
+_DTYPE_NAMES = {
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.int8: "int8",
+    torch.int16: "int16",
+    torch.int32: "int32",
+    torch.int64: "int64",
+    torch.uint8: "uint8",
+    torch.uint16: "uint16",
+    torch.uint32: "uint32",
+    torch.uint64: "uint64",
+    torch.bool: "bool",
+    torch.complex64: "complex64",
+    torch.complex128: "complex128",
+}
+
+
+@functools.cache
+def _library(name: str) -> ctypes.CDLL:
+    suffix = "dylib" if (_folder() / f"lib{name}.dylib").exists() else "so"
+    return ctypes.CDLL(str(_folder() / f"lib{name}.{suffix}"))
+
+
+def _folder() -> Path:
+    return Path(torch.__file__).parent / "lib"
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    try:
+        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+    except AttributeError:
+        return 0
+
+
+@functools.cache
+def tensor_offset() -> int:
+    """Bytes from a Python tensor object to the ``at::Tensor`` inside it, found by its pointer."""
+    tensor = torch.empty(1)
+    for offset in (16, 24, 32):
+        held = ctypes.c_void_p.from_address(id(tensor) + offset).value
+        if held == tensor._cdata:
+            return offset
+    raise CodegenError(f"torch {torch.__version__} lays out Python tensors in an unknown way")
+
+
+@functools.cache
+def torch_functions() -> Mapping[str, int]:
+    """The address of each function of torch's C interface that a host program calls; 0 if optional."""
+    library = _library("torch_cpu")
+    found = {name: _address(library, name) for name in TORCH_FUNCTIONS + OPTIONAL_TORCH_FUNCTIONS}
+    missing = [name for name in TORCH_FUNCTIONS if not found[name]]
+    found["wrap"] = _address(_library("torch_python"), _WRAP_SYMBOL)
+    if not found["wrap"]:
+        missing.append("THPVariable_Wrap")
+    if missing:
+        raise CodegenError(f"torch {torch.__version__} has no {', '.join(missing)}")
+    return found
+
+
+@functools.cache
+def openmp_functions() -> Mapping[str, int]:
+    """The OpenMP functions of the runtime that torch itself uses; all 0 if it isn't GNU's."""
+    try:
+        library = ctypes.CDLL("libgomp.so.1")
+    except OSError:
+        return dict.fromkeys(OPENMP_FUNCTIONS, 0)
+    return {name: _address(library, name) for name in OPENMP_FUNCTIONS}
+
+
+@functools.cache
+def dtype_code(dtype: torch.dtype) -> int:
+    """The number by which torch's C interface knows ``dtype``."""
+    name = _DTYPE_NAMES.get(dtype)
+    if name is None:
+        raise CodegenError(f"no code is generated for tensors of {dtype}")
+    function = getattr(_library("torch_cpu"), f"aoti_torch_dtype_{name}")
+    return int(function())

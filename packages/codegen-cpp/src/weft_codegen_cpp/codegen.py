@@ -1,0 +1,75 @@
+"""The stages of this package in a row: print kernels, print the host program, compile, load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from weft_loop_ir.ir import BufferKind, Kernel, Schedule
+
+from weft_codegen_cpp.cache import cache_directory, cached_library, library_key
+from weft_codegen_cpp.errors import CodegenError
+from weft_codegen_cpp.host.host_printer import PrintedHost, print_host
+from weft_codegen_cpp.kernel.kernel_printer import print_kernel
+from weft_codegen_cpp.loader import load_library, make_entry
+from weft_codegen_cpp.options import CppOptions
+from weft_codegen_cpp.program import CppProgram
+from weft_codegen_cpp.toolchain import find_toolchain, lanes
+
+
+class CppCodegen:
+    """Compiles schedules for the CPU; implements :class:`weft_loop_ir.Codegen`.
+
+    ``compile`` raises :class:`CompilerNotFound` without a compiler, :class:`CompileError` when it fails, and
+    :class:`CodegenError` for a schedule that has no C++ form.
+    """
+
+    device_type = "cpu"
+
+    def __init__(self, options: CppOptions | None = None) -> None:
+        self.options = options if options is not None else CppOptions()
+
+    def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> CppProgram:
+        """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""
+        source, host = self.print(schedule, constants)
+        toolchain = find_toolchain(self.options)
+        folder = cache_directory(self.options.cache_directory)
+        library = cached_library(
+            folder,
+            library_key(source, toolchain),
+            source,
+            toolchain.compile,
+            self.options.keep_sources,
+        )
+        entry = make_entry(load_library(library), host.objects)
+        kernels = sum(isinstance(step, Kernel) for step in schedule.steps)
+        return CppProgram(entry, host.objects, source, kernels, len(schedule.steps) - kernels)
+
+    def print(
+        self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
+    ) -> tuple[str, PrintedHost]:
+        """The translation unit of ``schedule``, and its host program apart."""
+        bound = {**schedule.constants, **constants}
+        for name, buffer in schedule.buffers.items():
+            if buffer.kind is BufferKind.CONSTANT and name not in bound:
+                raise CodegenError(f"the constant {name} is not bound to a tensor")
+            if buffer.layout.device.type != "cpu":
+                raise CodegenError(f"buffer {name} is on {buffer.layout.device}, not on the CPU")
+        kernels = {
+            step.name: print_kernel(step, schedule.buffers, lanes(self.options))
+            for step in schedule.steps
+            if isinstance(step, Kernel)
+        }
+        host = print_host(schedule, kernels, bound, self.options)
+        parts = [
+            f"// {schedule.name}",
+            '#include "weft_host.h"',
+            "",
+            "namespace weft {",
+            "",
+            *(kernel.source for kernel in kernels.values()),
+            host.source,
+            "}  // namespace weft",
+            "",
+        ]
+        return "\n".join(parts), host

@@ -1,0 +1,23 @@
+"""What can go wrong in this package."""
+
+from __future__ import annotations
+
+
+class CodegenError(RuntimeError):
+    """The schedule holds something that has no C++ form; the message says what."""
+
+
+class CompilerNotFound(RuntimeError):
+    """There is no C++ compiler on this machine."""
+
+
+class CompileError(RuntimeError):
+    """The C++ compiler failed.  The message reports the command, the source's path and its stderr."""
+
+    def __init__(self, command: list[str], source_path: str, stderr: str) -> None:
+        super().__init__(
+            f"the C++ compiler failed on {source_path}\ncommand: {' '.join(command)}\n{stderr.strip()}"
+        )
+        self.command = command
+        self.source_path = source_path
+        self.stderr = stderr

@@ -1,0 +1,185 @@
+"""Extern calls: natively through torch's C interface where it has the operator, else by a Python callback."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from weft_loop_ir.ir import Buffer, BufferView, ExternCall
+
+aten = torch.ops.aten
+
+OUT_FUNCTIONS: dict[torch._ops.OpOverload, str] = {
+    aten.mm.default: "mm_out",
+    aten.bmm.default: "bmm_out",
+    aten.addmm.default: "addmm_out",
+    aten.baddbmm.default: "baddbmm_out",
+}
+"""Operators whose ``out`` form takes tensors, then (for the ``add`` ones) ``beta`` and ``alpha``."""
+
+
+def views_of(call: ExternCall) -> list[BufferView]:
+    """The tensor arguments of ``call`` in the order in which a callback gets them."""
+    return [
+        leaf
+        for leaf in _leaves((call.arguments, tuple(call.keywords.values())))
+        if isinstance(leaf, BufferView)
+    ]
+
+
+def _leaves(argument: Any) -> list[Any]:
+    if isinstance(argument, list | tuple):
+        return list(itertools.chain.from_iterable(_leaves(a) for a in argument))
+    return [argument]
+
+
+def symbols_of(call: ExternCall, outputs: Sequence[Buffer | None]) -> tuple[sympy.Symbol, ...]:
+    """The size symbols that a callback needs, sorted by name."""
+    free: set[sympy.Symbol] = set()
+    for leaf in _leaves((call.arguments, tuple(call.keywords.values()))):
+        if isinstance(leaf, sympy.Expr):
+            free |= leaf.free_symbols
+    for buffer in outputs:
+        if buffer is not None:
+            for extent in (*buffer.layout.size, *buffer.layout.stride):
+                free |= extent.free_symbols
+    return tuple(sorted(free, key=lambda s: str(s.name)))
+
+
+def _substitute(argument: Any, tensors: Any, values: dict[sympy.Symbol, sympy.Integer]) -> Any:
+    if isinstance(argument, BufferView):
+        return next(tensors)
+    if isinstance(argument, sympy.Expr):
+        return int(argument.xreplace(values))
+    if isinstance(argument, list | tuple):
+        return type(argument)(_substitute(a, tensors, values) for a in argument)
+    return argument
+
+
+def _concrete(
+    extents: Sequence[sympy.Expr], values: dict[sympy.Symbol, sympy.Integer]
+) -> tuple[int, ...]:
+    return tuple(int(e.xreplace(values)) for e in extents)
+
+
+def make_callback(
+    call: ExternCall, outputs: Sequence[Buffer | None], into_memory: bool
+) -> Callable[..., Any]:
+    """A function of the call's tensors and size symbols that runs the operator.
+
+    With ``into_memory`` the last tensor is the output's memory, and nothing is returned.  Otherwise it
+    returns the tensors of ``outputs`` that are not None, with the layouts that the schedule gives them, and
+    none of them shares memory with an argument.
+    """
+    tensor_count = len(views_of(call)) + into_memory
+    symbols = symbols_of(call, outputs)
+    operator = call.operator
+    out_operator = call.out_variant
+
+    @torch.no_grad()
+    def callback(*inputs: Any) -> Any:
+        tensors = inputs[:tensor_count]
+        values = {s: sympy.Integer(v) for s, v in zip(symbols, inputs[tensor_count:], strict=True)}
+        source = iter(tensors)
+        arguments = [_substitute(a, source, values) for a in call.arguments]
+        keywords = {k: _substitute(a, source, values) for k, a in call.keywords.items()}
+        if into_memory:
+            memory = tensors[-1]
+            if out_operator is None:
+                memory.copy_(operator(*arguments, **keywords))
+            else:
+                name = next(a.name for a in out_operator._schema.arguments if a.is_out)
+                out_operator(*arguments, **keywords, **{name: memory})
+            return ()
+        results = operator(*arguments, **keywords)
+        if not isinstance(results, list | tuple):
+            results = (results,)
+        return tuple(
+            _settle(result, buffer, values, tensors)
+            for result, buffer in zip(results, outputs, strict=True)
+            if buffer is not None
+        )
+
+    return callback
+
+
+def _settle(
+    result: torch.Tensor,
+    buffer: Buffer,
+    values: dict[sympy.Symbol, sympy.Integer],
+    arguments: Sequence[torch.Tensor],
+) -> torch.Tensor:
+    size = _concrete(buffer.layout.size, values)
+    stride = _concrete(buffer.layout.stride, values)
+    if tuple(result.shape) != size or result.dtype != buffer.layout.dtype:
+        raise RuntimeError(
+            f"an operator gave {result.dtype} {tuple(result.shape)} where {buffer.layout.dtype} {size} "
+            "was expected"
+        )
+    same = all(n <= 1 or s == t for n, s, t in zip(size, stride, result.stride(), strict=True))
+    storage = result.untyped_storage().data_ptr()
+    aliases = any(a.untyped_storage().data_ptr() == storage for a in arguments) and result.numel()
+    if same and not aliases and not result.is_conj() and not result.is_neg():
+        return result
+    return torch.empty_strided(size, stride, dtype=result.dtype).copy_(result)
+
+
+@dataclass(frozen=True)
+class NativeCall:
+    """A call that the host program makes by itself: ``function`` of the interface, and its other arguments."""
+
+    function: str
+    scalars: tuple[Any, ...]
+    tensors: tuple[BufferView | None, ...]
+
+
+def native_call(call: ExternCall) -> NativeCall | None:
+    """How the host program can run ``call`` without Python; None if it can't."""
+    if any(isinstance(leaf, sympy.Expr) and not leaf.is_Integer for leaf in _scalar_leaves(call)):
+        return None
+    operator = call.operator
+    views = views_of(call)
+    if any(view.dtype.is_complex for view in views):
+        return None
+    if operator in OUT_FUNCTIONS and all(isinstance(a, BufferView) for a in call.arguments):
+        scalars: tuple[Any, ...] = ()
+        if set(call.keywords) - {"beta", "alpha"}:
+            return None
+        if operator in (aten.addmm.default, aten.baddbmm.default):
+            scalars = tuple(call.keywords.get(k, 1) for k in ("beta", "alpha"))
+            if not all(isinstance(s, int | float) for s in scalars):
+                return None
+        return NativeCall(OUT_FUNCTIONS[operator], scalars, tuple(call.arguments))
+    if operator is aten.convolution.default and not call.keywords and len(call.arguments) == 9:
+        tensors = call.arguments[:3]
+        return NativeCall("convolution", tuple(call.arguments[3:]), tensors)
+    if operator is aten._scaled_dot_product_flash_attention_for_cpu.default:
+        return _attention(call)
+    return None
+
+
+def _scalar_leaves(call: ExternCall) -> list[Any]:
+    return [
+        leaf
+        for leaf in _leaves((call.arguments, tuple(call.keywords.values())))
+        if not isinstance(leaf, BufferView)
+    ]
+
+
+def _attention(call: ExternCall) -> NativeCall | None:
+    named = dict(
+        zip(("query", "key", "value", "dropout_p", "is_causal"), call.arguments, strict=False)
+    )
+    named.update(call.keywords)
+    scalars = (
+        float(named.get("dropout_p", 0.0)),
+        bool(named.get("is_causal", False)),
+        named.get("scale"),
+    )
+    return NativeCall(
+        "attention", scalars, (named["query"], named["key"], named["value"], named.get("attn_mask"))
+    )

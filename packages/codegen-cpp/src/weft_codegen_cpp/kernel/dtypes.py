@@ -1,0 +1,61 @@
+"""How dtypes are spelt in C++."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+COMPUTE_TYPE = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.uint8: "u8",
+    torch.uint16: "u16",
+    torch.uint32: "u32",
+    torch.uint64: "u64",
+    torch.bool: "bool",
+    torch.float16: "u16",
+    torch.bfloat16: "u16",
+}
+"""The element type of a value; float16 and bfloat16 are carried as their bits."""
+
+HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}
+
+
+def memory_type(dtype: torch.dtype) -> str:
+    """The element type of a pointer to memory of ``dtype``; other dtypes are opaque bytes."""
+    return "u8" if dtype == torch.bool else COMPUTE_TYPE.get(dtype, "u8")
+
+
+def literal(value: bool | int | float, dtype: torch.dtype) -> str:
+    """``value`` as a C++ expression of the compute type of ``dtype``."""
+    type_name = COMPUTE_TYPE[dtype]
+    if dtype == torch.bool:
+        return "true" if value else "false"
+    if dtype.is_floating_point and dtype not in HALVES:
+        return _float_literal(float(value), type_name)
+    if dtype in HALVES:
+        bits = torch.tensor(value, dtype=dtype).view(torch.int16).item()
+        return f"u16({int(bits) & 0xFFFF})"
+    number = int(value)
+    if dtype == torch.int64:
+        return "(i64(-9223372036854775807ll) - 1)" if number == -(2**63) else f"i64({number}ll)"
+    if dtype == torch.uint64:
+        return f"u64({number}ull)"
+    return f"{type_name}({number}ll)"
+
+
+def _float_literal(value: float, type_name: str) -> str:
+    suffix = "f" if type_name == "f32" else ""
+    if math.isnan(value):
+        return f'__builtin_nan{suffix}("")'
+    if type_name == "f32":  # round once, to float32, as eager's scalars are
+        value = torch.tensor(value, dtype=torch.float64).to(torch.float32).item()
+    if math.isinf(value):
+        return f"({'-' if value < 0 else ''}__builtin_inf{suffix}())"
+    text = value.hex()
+    return f"({text}{suffix})" if text.startswith("-") else f"{text}{suffix}"

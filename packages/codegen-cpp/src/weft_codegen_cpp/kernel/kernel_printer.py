@@ -1,0 +1,392 @@
+"""Prints a kernel as one C++ function over a range of units of its outer loops."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import sympy
+from weft_loop_ir.ir import Buffer, Kernel, LoopVariable, Stage
+
+from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Memory, Scope
+from weft_codegen_cpp.kernel.dtypes import memory_type
+from weft_codegen_cpp.kernel.expressions import print_index, static_int
+from weft_codegen_cpp.kernel.loop_structure import (
+    HEAVY,
+    VectorPlan,
+    expressions_of,
+    instructions_of,
+    merge_loops,
+    plan_vectors,
+    stage_nanoseconds,
+)
+from weft_codegen_cpp.kernel.reductions import ReductionSet
+
+COLUMN_BLOCKS = 8  # vectors side by side in a column reduction: 128 floats with 16 lanes
+ROW_COPIES = 4  # accumulators of a row reduction
+POINTWISE_BLOCK = 1024  # elements in the unit of work of a one-loop kernel
+ENOUGH_UNITS = 32  # how many units to split a kernel into before the loops inside a unit begin
+STACK_BYTES = 32768  # a larger local buffer comes from malloc
+
+
+@dataclass(frozen=True)
+class PrintedKernel:
+    """A kernel in C++ and what a caller passes: pointers by buffer name, then symbols by name."""
+
+    name: str
+    source: str
+    buffers: tuple[str, ...]
+    symbols: tuple[sympy.Symbol, ...]
+    units: str  # C++ expression over the symbols: the number of units of work
+    nanoseconds: str  # C++ expression: the estimated time of the whole kernel
+    checks_indices: bool
+
+
+def print_kernel(kernel: Kernel, buffers: Mapping[str, Buffer], lanes: int) -> PrintedKernel:
+    """``kernel`` as the function ``kernel.name(const void*, i64 begin, i64 end)``."""
+    return _KernelPrinter(merge_loops(kernel), buffers, lanes).print()
+
+
+class _KernelPrinter:
+    def __init__(self, kernel: Kernel, buffers: Mapping[str, Buffer], lanes: int) -> None:
+        self.kernel = kernel
+        self.buffers = buffers
+        self.lanes = lanes
+        self.plan: VectorPlan = plan_vectors(kernel, lanes)
+        self.numbers = itertools.count()
+        used = dict.fromkeys((*kernel.reads, *kernel.writes))
+        for stage in kernel.stages:
+            for instruction in instructions_of(stage.body):
+                if instruction.operation in ("load", "store"):
+                    used[instruction.arguments[0]] = None
+        local = {b.name for b in kernel.local_buffers}
+        self.used = tuple(name for name in used if name not in local)
+        self.has_reduction = any(
+            i.operation == "reduction" for s in kernel.stages for i in instructions_of(s.body)
+        )
+        self.columns = self._column_blocks()
+        self.loops = self._ordered_loops()
+        self.checks = any(
+            i.operation == "indirect" and i.arguments[3]
+            for s in kernel.stages
+            for i in instructions_of(s.body)
+        )
+
+    def _column_blocks(self) -> int:
+        """How many vectors of the outer vectorised loop a reduction runs side by side."""
+        if self.plan.outer is None or not self.has_reduction:
+            return 1
+        count = COLUMN_BLOCKS
+        if any(i.operation in HEAVY for s in self.kernel.stages for i in instructions_of(s.body)):
+            count = 2
+        size = static_int(next(v.size for v in self.kernel.outer if v.symbol == self.plan.outer))
+        while count > 1 and size is not None and size < count * self.lanes:
+            count //= 2
+        return count
+
+    def _ordered_loops(self) -> tuple[LoopVariable, ...]:
+        """The outer loops, the vectorised one last."""
+        last = [v for v in self.kernel.outer if v.symbol == self.plan.outer]
+        return (*(v for v in self.kernel.outer if v.symbol != self.plan.outer), *last)
+
+    # -- names -------------------------------------------------------------------------------------------
+
+    def _symbols(self) -> tuple[sympy.Symbol, ...]:
+        """Size symbols: free symbols that no loop and no ``indirect`` binds."""
+        bound = {v.symbol for v in self.kernel.outer}
+        free: set[sympy.Symbol] = set()
+        for variable in self.kernel.outer:
+            free |= variable.size.free_symbols
+        for local in self.kernel.local_buffers:
+            free |= local.size.free_symbols
+        for stage in self.kernel.stages:
+            bound |= {v.symbol for v in stage.inner}
+            for variable in stage.inner:
+                free |= variable.size.free_symbols
+            for expression in expressions_of(stage.body):
+                free |= expression.free_symbols
+            for instruction in instructions_of(stage.body):
+                if instruction.operation == "indirect":
+                    bound.add(instruction.arguments[1])
+        return tuple(sorted(free - bound, key=lambda s: str(s.name)))
+
+    def _size(self, variable: LoopVariable) -> str:
+        return print_index(variable.size, {})
+
+    def _memories(self, per_lane: bool) -> dict[str, Memory]:
+        memories = {name: Memory(name, self.buffers[name].layout.dtype) for name in self.used}
+        for local in self.kernel.local_buffers:
+            memories[local.name] = Memory(local.name, local.dtype, per_lane)
+        return memories
+
+    def _scope(self, vector_symbol: sympy.Symbol | None, tag: str) -> Scope:
+        per_lane = self.plan.outer is not None
+        return Scope(self._memories(per_lane), {}, vector_symbol, tag, self.numbers)
+
+    # -- the function ------------------------------------------------------------------------------------
+
+    def print(self) -> PrintedKernel:
+        symbols = self._symbols()
+        fields = [f"{memory_type(self.buffers[n].layout.dtype)}* {n};" for n in self.used]
+        fields += [f"i64 {s.name};" for s in symbols] + ["IndexError* index_error;"]
+        setup = [
+            f"{memory_type(self.buffers[n].layout.dtype)}* __restrict const {n} = call.{n};"
+            for n in self.used
+        ]
+        setup += [f"const i64 {s.name} = call.{s.name};" for s in symbols]
+        setup += self._local_storage()
+        name = self.kernel.name
+        lines = [f"// {name}: {', '.join(self.kernel.origins) or 'no origin'}"]
+        lines += [f"struct {name}_call {{", *("  " + f for f in fields), "};"]
+        lines.append(f"static void {name}(const void* raw, i64 begin, i64 end) {{")
+        body = [f"const auto& call = *(const {name}_call*)raw;", *setup, *self._units_loop()]
+        lines += ["  " + line for line in body]
+        lines.append("}")
+        units, block = self._unit_counts()
+        return PrintedKernel(
+            name, "\n".join(lines) + "\n", self.used, symbols, units, self._cost(), self.checks
+        )
+
+    def _local_storage(self) -> list[str]:
+        copies = self.lanes * self.columns if self.plan.outer is not None else 1
+        lines = []
+        for local in self.kernel.local_buffers:
+            type_name = memory_type(local.dtype)
+            size = static_int(local.size)
+            count = print_index(local.size * copies, {})
+            if size is not None and size * copies * local.dtype.itemsize <= STACK_BYTES:
+                lines.append(f"alignas(64) {type_name} {local.name}_rows[{max(size * copies, 1)}];")
+            else:
+                lines.append(f"Scratch<{type_name}> {local.name}_rows({count});")
+            if self.plan.outer is None:
+                lines.append(f"{type_name}* const {local.name} = {local.name}_rows;")
+        return lines
+
+    # -- units: a prefix of the outer loops, flattened -------------------------------------------------
+
+    def _prefix(self) -> int:
+        """How many outer loops a unit's number is decoded into."""
+        if not self.loops:
+            return 0
+        count, product = 0, 1
+        for variable in self.loops:
+            if count and product >= ENOUGH_UNITS:
+                break
+            size = static_int(variable.size)
+            if variable.symbol == self.plan.outer and count and size is None:
+                break
+            count += 1
+            product = product * size if size is not None else ENOUGH_UNITS
+        return count
+
+    def _block(self) -> int:
+        """Elements of the vectorised outer loop in one unit, when the unit number includes it."""
+        return self.lanes * self.columns if self.has_reduction else POINTWISE_BLOCK
+
+    def _counts(self) -> list[str]:
+        """The number of values of each loop of the prefix, in units."""
+        counts = []
+        for variable in self.loops[: self._prefix()]:
+            size = self._size(variable)
+            if variable.symbol == self.plan.outer:
+                size = f"(({size} + {self._block() - 1}) / {self._block()})"
+            counts.append(size)
+        return counts
+
+    def _unit_counts(self) -> tuple[str, int]:
+        counts = self._counts()
+        return (" * ".join(f"i64({c})" for c in counts) or "i64(1)"), self._block()
+
+    def _cost(self) -> str:
+        terms = []
+        outer = [self._size(v) for v in self.kernel.outer]
+        for stage in self.kernel.stages:
+            lanes = self.lanes if self.plan.outer is not None or stage.inner else 1
+            sizes = outer + [self._size(v) for v in stage.inner]
+            cost = f"{stage_nanoseconds(stage.body, lanes):.3f}"
+            terms.append(" * ".join([cost, *(f"f64({s})" for s in sizes)]))
+        return " + ".join(terms)
+
+    def _units_loop(self) -> list[str]:
+        """Loops over the units, then over the outer loops inside one unit."""
+        prefix = self._prefix()
+        if prefix == 0:
+            return ["(void)begin, (void)end;", *self._iteration()]
+        ahead = self.loops[:prefix]
+        last = ahead[-1]
+        if prefix == 1 and last.symbol != self.plan.outer:
+            head = [
+                f"for (i64 {last.symbol.name} = begin; {last.symbol.name} < end; ++{last.symbol.name}) {{"
+            ]
+            return [*head, *_indent(self._inside(prefix)), "}"]
+        if prefix == 1:
+            size = self._size(last)
+            bounds = [
+                f"const i64 low = begin * {self._block()};",
+                f"const i64 high = min_index(end * {self._block()}, {size});",
+            ]
+            return [*bounds, *self._vector_loop("low", "high")]
+        lines = ["for (i64 unit = begin; unit < end; ++unit) {", "  i64 rest = unit;"]
+        counts = self._counts()
+        for position in range(prefix - 1, -1, -1):
+            variable = ahead[position]
+            is_vector = variable.symbol == self.plan.outer
+            name = "block" if is_vector else variable.symbol.name
+            if position:
+                lines.append(f"  const i64 {name} = rest % {counts[position]};")
+                lines.append(f"  rest /= {counts[position]};")
+            else:
+                lines.append(f"  const i64 {name} = rest;")
+        if last.symbol == self.plan.outer:
+            size = self._size(last)
+            lines.append(f"  const i64 low = block * {self._block()};")
+            lines.append(f"  const i64 high = min_index(low + {self._block()}, {size});")
+            lines += _indent(self._vector_loop("low", "high"))
+        else:
+            lines += _indent(self._inside(prefix))
+        return [*lines, "}"]
+
+    def _inside(self, position: int) -> list[str]:
+        """The outer loops from ``position`` on."""
+        if position == len(self.loops):
+            return self._iteration()
+        variable = self.loops[position]
+        if variable.symbol == self.plan.outer:
+            return self._vector_loop("0", self._size(variable))
+        name = variable.symbol.name
+        head = f"for (i64 {name} = 0; {name} < {self._size(variable)}; ++{name}) {{"
+        return [head, *_indent(self._inside(position + 1)), "}"]
+
+    def _vector_loop(self, low: str, high: str) -> list[str]:
+        """The vectorised outer loop: blocks of several vectors, single vectors, then the tail."""
+        assert self.plan.outer is not None
+        name = self.plan.outer.name
+        lines = [f"auto columns = [&](auto tag, auto count, const i64 {name}_first) WEFT_LAMBDA {{"]
+        lines += _indent(self._iteration())
+        lines += ["};", f"i64 {name} = {low};"]
+        if self.columns > 1:
+            width = self.columns * self.lanes
+            lines.append(
+                f"for (; {name} + {width} <= {high}; {name} += {width}) "
+                f"columns(Full{{}}, Count<{self.columns}>{{}}, {name});"
+            )
+        lines.append(
+            f"for (; {name} + lanes <= {high}; {name} += lanes) columns(Full{{}}, Count<1>{{}}, {name});"
+        )
+        lines.append(f"if ({name} < {high}) columns(Part({high} - {name}), Count<1>{{}}, {name});")
+        return lines
+
+    # -- one outer iteration: the stages ----------------------------------------------------------------
+
+    def _iteration(self) -> list[str]:
+        lines = []
+        for number, stage in enumerate(self.kernel.stages):
+            lines.append("{")
+            if self.plan.outer is not None:
+                lines += _indent(self._column_stage(stage, number))
+            elif self.plan.inner[number] is not None:
+                lines += _indent(self._row_stage(stage, number))
+            else:
+                lines += _indent(self._scalar_stage(stage, number))
+            lines.append("}")
+        return lines
+
+    def _position(self, stage: Stage) -> sympy.Expr:
+        """The row-major position in the stage's inner loops."""
+        position: sympy.Expr = sympy.S.Zero
+        for variable in stage.inner:
+            position = position * variable.size + variable.symbol
+        return position
+
+    def _column_stage(self, stage: Stage, number: int) -> list[str]:
+        """All of the stage with lanes along the outer vectorised loop, ``count`` vectors side by side."""
+        assert self.plan.outer is not None
+        name = self.plan.outer.name
+        reductions = ReductionSet(f"s{number}_", self._position(stage), True)
+        printer = BodyPrinter(self._scope(self.plan.outer, "tag"), reductions.reduce)
+        stage.body.replay(printer)
+        place = [f"const i64 {name} = {name}_first + which * lanes;", f"(void){name};"]
+        for local in self.kernel.local_buffers:
+            size = print_index(local.size, {})
+            place.append(
+                f"{memory_type(local.dtype)}* const {local.name} = "
+                f"{local.name}_rows + which * ({size}) * lanes;"
+            )
+            place.append(f"(void){local.name};")
+        side_by_side = ["WEFT_UNROLL(8) for (int which = 0; which < count.value; ++which) {"]
+        body = [*side_by_side, *_indent([*place, *printer.lines]), "}"]
+        lines = [*reductions.declare("count.value"), *self._nest(stage.inner, body)]
+        if printer.stores:
+            after = BodyPrinter(self._scope(self.plan.outer, "tag"))
+            for buffer, index, key, mode in printer.stores:
+                after.store(buffer, index, reductions.by_lane(key), mode)
+            lines += [*side_by_side, *_indent([*place, *after.lines]), "}"]
+        return lines
+
+    def _nest(self, loops: tuple[LoopVariable, ...], body: list[str]) -> list[str]:
+        for variable in reversed(loops):
+            name = variable.symbol.name
+            head = f"for (i64 {name} = 0; {name} < {self._size(variable)}; ++{name}) {{"
+            body = [head, *_indent(body), "}"]
+        return body
+
+    def _scalar_stage(self, stage: Stage, number: int) -> list[str]:
+        reductions = ReductionSet(f"s{number}_", self._position(stage), False)
+        printer = BodyPrinter(self._scope(None, "One{}"), reductions.reduce)
+        stage.body.replay(printer)
+        lines = ["constexpr int which = 0;", "(void)which;", *reductions.declare("1")]
+        lines += self._nest(stage.inner, printer.lines)
+        after = BodyPrinter(self._scope(None, "One{}"))
+        for buffer, index, key, mode in printer.stores:
+            after.store(buffer, index, reductions.by_lane(key), mode)
+        return [*lines, *after.lines]
+
+    def _row_stage(self, stage: Stage, number: int) -> list[str]:
+        """Lanes along one inner loop, which becomes the innermost."""
+        symbol = self.plan.inner[number]
+        vector = next(v for v in stage.inner if v.symbol == symbol)
+        reductions = ReductionSet(f"s{number}_", self._position(stage), True)
+        printer = BodyPrinter(self._scope(symbol, "tag"), reductions.reduce)
+        stage.body.replay(printer)
+        heavy = any(i.operation in HEAVY for i in instructions_of(stage.body))
+        copies = ROW_COPIES if reductions.accumulators and not heavy else 1
+        name = vector.symbol.name
+        lines = reductions.declare(str(copies))
+        lines.append(f"auto step = [&](auto tag, const int which, const i64 {name}) WEFT_LAMBDA {{")
+        lines += _indent(["(void)which;", *printer.lines]) + ["};"]
+        others = tuple(v for v in stage.inner if v.symbol != symbol)
+        lines += self._nest(others, self._row_loop(vector, copies))
+        if reductions.accumulators:
+            lines += reductions.join(copies)
+            after = BodyPrinter(self._scope(None, "One{}"))
+            for buffer, index, key, mode in printer.stores:
+                after.store(buffer, index, reductions.joined(key), mode)
+            lines += after.lines
+        return lines
+
+    def _row_loop(self, vector: LoopVariable, copies: int) -> list[str]:
+        name, size = vector.symbol.name, self._size(vector)
+        extent = static_int(vector.size)
+        lines = [f"i64 {name} = 0;"]
+        if copies > 1 and (extent is None or extent >= copies * self.lanes):
+            steps = " ".join(f"step(Full{{}}, {k}, {name} + {k} * lanes);" for k in range(copies))
+            lines.append(
+                f"for (; {name} + {copies} * lanes <= {size}; {name} += {copies} * lanes) {{"
+            )
+            lines += [f"  {steps}", "}"]
+            if extent is None or extent % (copies * self.lanes) >= self.lanes:
+                lines.append(
+                    f"for (; {name} + lanes <= {size}; {name} += lanes) step(Full{{}}, 0, {name});"
+                )
+        elif extent is None or extent >= self.lanes:
+            lines.append(
+                f"for (; {name} + lanes <= {size}; {name} += lanes) step(Full{{}}, 0, {name});"
+            )
+        if extent is None or extent % self.lanes:
+            lines.append(f"if ({name} < {size}) step(Part({size} - {name}), 0, {name});")
+        return ["{", *_indent(lines), "}"]
+
+
+def _indent(lines: list[str]) -> list[str]:
+    return ["  " + line for line in lines]

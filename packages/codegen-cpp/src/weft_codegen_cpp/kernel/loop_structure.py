@@ -1,0 +1,220 @@
+"""The shape of a kernel's loops: adjacent loops merged, and the loop to vectorise chosen by the accesses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import sympy
+from weft_loop_ir.ir import Instruction, Kernel, LoopBody, LoopVariable, Stage
+
+from weft_codegen_cpp.kernel.expressions import coefficient, static_int
+
+HEAVY = frozenset(
+    [
+        "sigmoid",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "erfc",
+        "erfinv",
+        "lgamma",
+        "digamma",
+        "pow",
+        "atan2",
+        "hypot",
+        "fmod",
+        "remainder",
+        "floordiv",
+        "truncdiv",
+        "nextafter",
+        "rand",
+        "randn",
+    ]
+)
+"""Operations that cost tens of instructions."""
+
+
+def instructions_of(body: LoopBody) -> Iterator[Instruction]:
+    """Every instruction of ``body``, nested bodies included."""
+    for instruction in body.instructions:
+        yield instruction
+        for argument in instruction.arguments:
+            if isinstance(argument, LoopBody):
+                yield from instructions_of(argument)
+
+
+def expressions_of(body: LoopBody) -> Iterator[sympy.Expr]:
+    """Every index expression in ``body``."""
+    for instruction in instructions_of(body):
+        for argument in instruction.arguments:
+            if isinstance(argument, sympy.Expr):
+                yield argument
+
+
+def map_expressions(body: LoopBody, function: Callable[[sympy.Expr], sympy.Expr]) -> LoopBody:
+    """``body`` with each index expression replaced."""
+
+    def mapped(argument: object) -> object:
+        if isinstance(argument, LoopBody):
+            return map_expressions(argument, function)
+        return function(argument) if isinstance(argument, sympy.Expr) else argument
+
+    return LoopBody(
+        tuple(
+            replace(i, arguments=tuple(mapped(a) for a in i.arguments)) for i in body.instructions
+        ),
+        body.result,
+    )
+
+
+def _merge(
+    loops: tuple[LoopVariable, ...], bodies: tuple[LoopBody, ...]
+) -> tuple[tuple[LoopVariable, ...], tuple[LoopBody, ...]]:
+    """Drop loops of one iteration and merge neighbours that every index crosses as if they were one."""
+    substitution: dict[sympy.Symbol, sympy.Expr] = {
+        v.symbol: sympy.S.Zero for v in loops if v.size == 1
+    }
+    kept = [v for v in loops if v.size != 1]
+    expressions = {e.xreplace(substitution) for body in bodies for e in expressions_of(body)}
+    position = len(kept) - 2
+    while position >= 0:
+        first, second = kept[position], kept[position + 1]
+        if all(_crosses(e, first, second) for e in expressions):
+            step = {first.symbol: sympy.S.Zero}
+            expressions = {e.xreplace(step) for e in expressions}
+            substitution[first.symbol] = sympy.S.Zero
+            kept[position : position + 2] = [LoopVariable(second.symbol, first.size * second.size)]
+        position -= 1
+    if not substitution:
+        return loops, bodies
+    return tuple(kept), tuple(
+        map_expressions(b, lambda e: e.xreplace(substitution)) for b in bodies
+    )
+
+
+def _crosses(expression: sympy.Expr, first: LoopVariable, second: LoopVariable) -> bool:
+    if expression in (first.symbol, second.symbol):
+        return False
+    high, low = coefficient(expression, first.symbol), coefficient(expression, second.symbol)
+    return high is not None and low is not None and high == low * second.size
+
+
+def merge_loops(kernel: Kernel) -> Kernel:
+    """``kernel`` with as few loops as its accesses allow.
+
+    Positions of ``argmax`` are row-major over the inner loops, so merging keeps them.
+    """
+    outer, bodies = _merge(kernel.outer, tuple(s.body for s in kernel.stages))
+    stages = []
+    for stage, body in zip(kernel.stages, bodies, strict=True):
+        inner, (merged,) = _merge(stage.inner, (body,))
+        stages.append(Stage(inner, merged, stage.is_reduction))
+    return replace(kernel, outer=outer, stages=tuple(stages))
+
+
+@dataclass(frozen=True)
+class VectorPlan:
+    """Which loop becomes lanes: an outer one, for the whole kernel, or one inner loop for each stage."""
+
+    outer: sympy.Symbol | None
+    inner: tuple[sympy.Symbol | None, ...]
+
+
+def _score(symbol: sympy.Symbol, body: LoopBody, local: frozenset[str]) -> float:
+    """How well the accesses of ``body`` suit lanes along ``symbol``: higher is better."""
+    total = 0.0
+    for instruction in instructions_of(body):
+        if instruction.operation not in ("load", "store") or instruction.arguments[0] in local:
+            continue
+        is_store = instruction.operation == "store"
+        step = coefficient(instruction.arguments[1], symbol)
+        if step == 1:
+            total += 1.5 if is_store else 1.0
+        elif step == 0:
+            total += -1.0 if is_store else 0.25
+        else:
+            total -= 3.0 if is_store else 2.0
+    return total
+
+
+def _extent_penalty(variable: LoopVariable, lanes: int) -> float:
+    size = static_int(variable.size)
+    return 0.0 if size is None or size >= lanes else 2.5 * (1 - size / lanes)
+
+
+def plan_vectors(kernel: Kernel, lanes: int) -> VectorPlan:
+    """Choose by vote of the accesses; a tie goes to inner loops, then to the last loop."""
+    local = frozenset(b.name for b in kernel.local_buffers)
+    bodies = [stage.body for stage in kernel.stages]
+    weights = [1.0 if stage.inner or not _has_inner(kernel) else 0.1 for stage in kernel.stages]
+
+    def outer_score(variable: LoopVariable) -> float:
+        votes = sum(
+            w * _score(variable.symbol, b, local) for w, b in zip(weights, bodies, strict=True)
+        )
+        return votes - _extent_penalty(variable, lanes) * len(bodies)
+
+    best_outer = _best(kernel.outer, outer_score)
+    inner: list[sympy.Symbol | None] = []
+    inner_total = 0.0
+    for stage, weight in zip(kernel.stages, weights, strict=True):
+        best = _best(
+            stage.inner,
+            lambda v, stage=stage: (
+                _score(v.symbol, stage.body, frozenset())  # type: ignore[misc]
+                - _extent_penalty(v, lanes)
+            ),
+        )
+        inner.append(None if best is None else best[1].symbol)
+        if best is not None:
+            inner_total += weight * best[0]
+    has_inner = any(symbol is not None for symbol in inner)
+    if best_outer is not None and (not has_inner or best_outer[0] > inner_total):
+        return VectorPlan(best_outer[1].symbol, tuple(None for _ in inner))
+    return VectorPlan(None, tuple(inner))
+
+
+def _has_inner(kernel: Kernel) -> bool:
+    return any(stage.inner for stage in kernel.stages)
+
+
+def _best(
+    loops: Sequence[LoopVariable], score: Callable[[LoopVariable], float]
+) -> tuple[float, LoopVariable] | None:
+    best: tuple[float, LoopVariable] | None = None
+    for variable in loops:
+        value = score(variable)
+        if best is None or value >= best[0]:
+            best = (value, variable)
+    return best
+
+
+def stage_nanoseconds(body: LoopBody, lanes: int) -> float:
+    """A rough cost of one element of ``body`` in nanoseconds, vectorised."""
+    total = 0.0
+    for instruction in instructions_of(body):
+        if instruction.operation in ("load", "store"):
+            total += 0.12
+        elif instruction.operation in HEAVY:
+            total += 4.0 / lanes
+        elif instruction.operation not in ("constant", "index_expr"):
+            total += 0.4 / lanes
+    return total

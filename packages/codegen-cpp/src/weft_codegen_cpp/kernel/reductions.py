@@ -1,0 +1,104 @@
+"""The accumulators of a reduction stage: which C++ type keeps each kind, and how its result is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy
+import torch
+
+from weft_codegen_cpp.errors import CodegenError
+from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Text
+from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE
+
+SIMPLE = {"sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any", "all": "All"}
+WELFORD = {"welford_mean": "mean", "welford_m2": "m2"}
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """One running value: ``name`` is an array of ``copies`` accumulators."""
+
+    name: str
+    type_name: str  # with ``X`` for the type of a step's values
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a store of a reduction reads."""
+
+    accumulator: str
+    field: str  # the member of the joined accumulator
+    dtype: torch.dtype
+    is_position: bool
+
+
+class ReductionSet:
+    """Collects the accumulators of one stage while its body is printed."""
+
+    def __init__(self, prefix: str, position: sympy.Expr, varying: bool) -> None:
+        self._prefix = prefix
+        self._position = position
+        self._varying = varying  # accumulators hold vectors
+        self.accumulators: dict[str, Accumulator] = {}
+        self.results: dict[str, Result] = {}
+        self._by_value: dict[tuple[str, str], str] = {}
+
+    def reduce(self, printer: BodyPrinter, kind: str, dtype: torch.dtype, value: Text) -> str:
+        """Print the step of one reduction; gives the key of its result."""
+        if kind in ("any", "all"):
+            value = printer.to_dtype(value, torch.bool)
+        shared = "welford" if kind in WELFORD else kind
+        known = self._by_value.get((shared, value.code))
+        name = known or f"{self._prefix}{shared}{len(self.accumulators)}"
+        if known is None:
+            self._by_value[shared, value.code] = name
+            self._step(printer, kind, name, value)
+        key = f"{name}.{kind}"
+        is_position = kind in ("argmax", "argmin")
+        result = torch.int64 if is_position else (torch.bool if kind in ("any", "all") else dtype)
+        self.results[key] = Result(name, WELFORD.get(kind, "value"), result, is_position)
+        return key
+
+    def _step(self, printer: BodyPrinter, kind: str, name: str, value: Text) -> None:
+        element = COMPUTE_TYPE[value.dtype]
+        x = f"Vec<{element}>" if self._varying else element
+        operand = printer.vector(value) if self._varying else value.code
+        if kind in SIMPLE:
+            type_name = f"Accumulator<{SIMPLE[kind]}, {x}>"
+            arguments = operand
+        elif kind in ("argmax", "argmin"):
+            type_name = f"ArgAccumulator<{'true' if kind == 'argmax' else 'false'}, {x}>"
+            position = printer.index_expr(self._position, torch.int64)
+            arguments = f"{operand}, {printer.vector(position) if self._varying else position.code}"
+        elif kind in WELFORD:
+            type_name = f"Welford<{x}>"
+            arguments = operand
+        else:
+            raise CodegenError(f"no C++ form for the reduction {kind!r}")
+        self.accumulators[name] = Accumulator(name, type_name)
+        printer.emit(f"{name}[which].step({printer.scope.tag}, {arguments});")
+
+    def declare(self, copies: str) -> list[str]:
+        return [f"{a.type_name} {a.name}[{copies}];" for a in self.accumulators.values()]
+
+    def join(self, copies: int) -> list[str]:
+        """Join the copies into the first, then its lanes into one value ``<name>_all``."""
+        lines = []
+        for a in self.accumulators.values():
+            lines.extend(f"{a.name}[0].join({a.name}[{k}]);" for k in range(1, copies))
+            lines.append(f"const auto {a.name}_all = {a.name}[0].across();")
+        return lines
+
+    def joined(self, key: str) -> Text:
+        """The scalar result after :meth:`join`."""
+        result = self.results[key]
+        is_struct = result.field in WELFORD.values()
+        code = f"{result.accumulator}_all" + (f".{result.field}" if is_struct else "")
+        return Text(code, result.dtype, False)
+
+    def by_lane(self, key: str) -> Text:
+        """The result of copy ``which``, one for each lane (or one scalar)."""
+        result = self.results[key]
+        field = "position" if result.is_position else result.field
+        return Text(f"{result.accumulator}[which].{field}", result.dtype, self._varying)

@@ -1,0 +1,192 @@
+// What the host program of a graph needs: the functions of Python, torch and OpenMP that it calls, bound when
+// the library is loaded, and the memory that one call of the graph uses.
+#pragma once
+#include "weft_kernel.h"
+
+namespace weft {
+
+typedef void* Object;  // PyObject*
+typedef void* Handle;  // AtenTensorHandle, an at::Tensor*
+
+// The order of host/api.py.
+struct Api {
+  i64 tensor_offset;  // from a Python tensor's address to its at::Tensor
+  Object tensor_type, parameter_type, index_error, runtime_error, type_error, none;
+  Object (*PyTuple_New)(i64);
+  int (*PyTuple_SetItem)(Object, i64, Object);
+  Object (*PyTuple_GetItem)(Object, i64);
+  void (*Py_IncRef)(Object);
+  void (*Py_DecRef)(Object);
+  void (*PyErr_SetString)(Object, const char*);
+  Object (*PyErr_Format)(Object, const char*, ...);
+  Object (*PyObject_CallObject)(Object, Object);
+  int (*PyObject_IsInstance)(Object, Object);
+  Object (*PyLong_FromLongLong)(long long);
+  long long (*PyLong_AsLongLong)(Object);
+  Object (*PyErr_Occurred)();
+  void* (*PyCapsule_GetPointer)(Object, const char*);
+  void* (*PyEval_SaveThread)();
+  void (*PyEval_RestoreThread)(void*);
+  Object (*wrap)(Handle);  // THPVariable_Wrap: a new reference
+  i32 (*get_data_ptr)(Handle, void**);
+  i32 (*get_sizes)(Handle, i64**);
+  i32 (*get_strides)(Handle, i64**);
+  i32 (*get_storage_offset)(Handle, i64*);
+  i32 (*empty_strided)(i64, const i64*, const i64*, i32, i32, i32, Handle*);
+  i32 (*from_blob)(void*, i64, const i64*, const i64*, i64, i32, i32, i32, Handle*);
+  i32 (*reinterpret)(Handle, i64, const i64*, const i64*, i64, Handle*);
+  i32 (*copy)(Handle, Handle, i32);
+  i32 (*delete_tensor)(Handle);
+  bool (*grad_enabled)();
+  void (*set_grad_enabled)(bool);
+  i32 (*mm_out)(Handle, Handle, Handle);
+  i32 (*addmm_out)(Handle, Handle, Handle, Handle, f64, f64);
+  i32 (*bmm_out)(Handle, Handle, Handle);
+  i32 (*baddbmm_out)(Handle, Handle, Handle, Handle, f64, f64);
+  i32 (*convolution)(Handle, Handle, Handle*, const i64*, i64, const i64*, i64, const i64*, i64, i32,
+                     const i64*, i64, i64, Handle*);
+  i32 (*attention)(Handle, Handle, Handle, f64, i32, Handle*, f64*, Handle*, Handle*);
+  const char* (*what)();  // may be null
+  void (*GOMP_parallel)(void (*)(void*), void*, unsigned, unsigned);  // may be null: one thread
+  int (*omp_get_max_threads)();
+  int (*omp_get_thread_num)();
+  int (*omp_get_num_threads)();
+  int (*omp_in_parallel)();
+};
+static Api api;
+
+// ---- parallel loops --------------------------------------------------------------------------------------
+
+typedef void (*KernelFunction)(const void*, i64, i64);
+struct Region {
+  KernelFunction kernel;
+  const void* call;
+  i64 units;
+};
+static void run_share(void* raw) {
+  const Region& region = *(const Region*)raw;
+  i64 threads = api.omp_get_num_threads(), thread = api.omp_get_thread_num();
+  i64 begin = region.units * thread / threads, end = region.units * (thread + 1) / threads;
+  if (begin < end) region.kernel(region.call, begin, end);
+}
+// Two threads break even at about 2 µs of work; below 8 µs the region is not worth its noise.
+static void run_kernel(KernelFunction kernel, const void* call, i64 units, f64 nanoseconds,
+                       i64 max_threads) {
+  if (units <= 0) return;
+  i64 threads = 1;
+  if (nanoseconds > 8000 && units > 1 && api.GOMP_parallel && max_threads != 1 &&
+      !api.omp_in_parallel()) {
+    threads = api.omp_get_max_threads();
+    if (max_threads > 0) threads = min_index(threads, max_threads);
+    threads = min_index(threads, units);
+    threads = min_index(threads, max_index(1, i64(nanoseconds / 4000)));
+  }
+  if (threads <= 1) return kernel(call, 0, units);
+  Region region = {kernel, call, units};
+  api.GOMP_parallel(run_share, &region, unsigned(threads), 0);
+}
+
+// ---- the memory of one call --------------------------------------------------------------------------------
+
+constexpr int max_dimensions = 8;
+struct View {  // a tensor on memory that something else owns
+  Handle handle;
+  void* data;
+  i64 sizes[max_dimensions], strides[max_dimensions];
+};
+struct Frame {
+  Frame* next;
+  char* whole;  // malloc's
+  char* arena;  // aligned
+  i64 bytes;
+  View* views;
+};
+struct Program {
+  Frame* idle;
+  Object* objects;  // borrowed: the Python side keeps them
+};
+
+static Frame* take_frame(Program* program, i64 bytes, i64 views) {
+  Frame* frame = program->idle;
+  if (frame) program->idle = frame->next;
+  else {
+    frame = (Frame*)__builtin_calloc(1, sizeof(Frame));
+    frame->views = (View*)__builtin_calloc(views + 1, sizeof(View));
+  }
+  if (frame->bytes < bytes) {
+    __builtin_free(frame->whole);
+    frame->whole = (char*)__builtin_malloc(bytes + 64);
+    frame->bytes = frame->whole ? bytes : 0;
+    frame->arena = (char*)((u64(frame->whole) + 63) & ~u64(63));
+  }
+  return frame;
+}
+static void give_frame(Program* program, Frame* frame) {
+  frame->next = program->idle;
+  program->idle = frame;
+}
+static void destroy_program(Program* program, i64 views) {
+  while (Frame* frame = program->idle) {
+    program->idle = frame->next;
+    for (i64 k = 0; k < views; ++k) if (frame->views[k].handle) api.delete_tensor(frame->views[k].handle);
+    __builtin_free(frame->whole);
+    __builtin_free(frame->views);
+    __builtin_free(frame);
+  }
+  __builtin_free(program);
+}
+
+// A tensor on `data`, made again only when the memory or the sizes changed since the frame's last call.
+static bool set_view(View& view, void* data, int ndim, const i64* sizes, const i64* strides, i32 dtype) {
+  bool same = view.handle && view.data == data;
+  for (int k = 0; k < ndim && same; ++k) same = view.sizes[k] == sizes[k] && view.strides[k] == strides[k];
+  if (same) return true;
+  if (view.handle) api.delete_tensor(view.handle), view.handle = nullptr;
+  if (api.from_blob(data, ndim, sizes, strides, 0, dtype, 0, 0, &view.handle)) return false;
+  view.data = data;
+  for (int k = 0; k < ndim; ++k) view.sizes[k] = sizes[k], view.strides[k] = strides[k];
+  return true;
+}
+
+// ---- tensors -------------------------------------------------------------------------------------------------
+
+alignas(64) static char nothing[64];  // where tensors without elements point
+
+static WEFT_INLINE Handle handle_of(Object tensor) { return (char*)tensor + api.tensor_offset; }
+static WEFT_INLINE void* data_of(Handle handle) {
+  void* data = nullptr;
+  api.get_data_ptr(handle, &data);
+  return data ? data : nothing;
+}
+static WEFT_INLINE bool is_tensor(Object object) {
+  Object type = ((Object*)object)[1];  // PyObject.ob_type
+  return type == api.tensor_type || type == api.parameter_type ||
+         api.PyObject_IsInstance(object, api.tensor_type) == 1;
+}
+static Object shared_view(Handle handle, int ndim, const i64* sizes, const i64* strides, i64 offset) {
+  i64 base = 0;
+  Handle view = nullptr;
+  api.get_storage_offset(handle, &base);
+  if (api.reinterpret(handle, ndim, sizes, strides, base + offset, &view)) return nullptr;
+  Object object = api.wrap(view);
+  api.delete_tensor(view);
+  return object;
+}
+// Gives `handle` the strides that the program was compiled for, if the operator chose others.
+static bool settle_layout(Handle& handle, int ndim, const i64* sizes, const i64* strides, i32 dtype) {
+  i64* actual = nullptr;
+  api.get_strides(handle, &actual);
+  bool same = true;
+  for (int k = 0; k < ndim; ++k) same = same && (sizes[k] <= 1 || actual[k] == strides[k]);
+  if (same) return true;
+  Handle fresh = nullptr;
+  if (api.empty_strided(ndim, sizes, strides, dtype, 0, 0, &fresh)) return false;
+  bool failed = api.copy(fresh, handle, 0) != 0;
+  api.delete_tensor(handle);
+  handle = fresh;
+  return !failed;
+}
+
+enum Status { ok, python_error, index_out_of_range, operator_failed };
+
+}  // namespace weft

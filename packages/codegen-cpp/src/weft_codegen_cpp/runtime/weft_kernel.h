@@ -1,0 +1,486 @@
+// Vectors, masks, memory access and reductions for the kernels that weft-codegen-cpp prints.
+//
+// Includes nothing of the system: parsing it costs a few milliseconds.  A vector has `lanes` elements
+// whatever their type; a bool vector is a Mask.  Every function has a form on scalars and one on vectors,
+// so that a printed body reads the same for both.
+#pragma once
+
+#define WEFT_INLINE inline __attribute__((always_inline))
+#define WEFT_LAMBDA __attribute__((always_inline))
+#define WEFT_STRINGIFY(x) #x
+#if defined(__clang__)
+#define WEFT_UNROLL(n) _Pragma("unroll")
+#else
+#define WEFT_UNROLL(n) _Pragma(WEFT_STRINGIFY(GCC unroll n))
+#endif
+
+namespace weft {
+
+typedef __INT8_TYPE__ i8;
+typedef __INT16_TYPE__ i16;
+typedef __INT32_TYPE__ i32;
+typedef __INT64_TYPE__ i64;
+typedef __UINT8_TYPE__ u8;
+typedef __UINT16_TYPE__ u16;
+typedef __UINT32_TYPE__ u32;
+typedef __UINT64_TYPE__ u64;
+typedef float f32;
+typedef double f64;
+
+#if defined(WEFT_LANES)
+constexpr int lanes = WEFT_LANES;
+#elif defined(__AVX512F__)
+constexpr int lanes = 16;
+#elif defined(__AVX__)
+constexpr int lanes = 8;
+#else
+constexpr int lanes = 4;
+#endif
+
+template <class T> struct VectorOf;
+template <class X> struct ElementOf { typedef X type; static constexpr bool is_vector = false; };
+#define WEFT_VECTOR(T)                                                              \
+  typedef T v##T __attribute__((vector_size(sizeof(T) * lanes)));                   \
+  template <> struct VectorOf<T> { typedef v##T type; };                            \
+  template <> struct ElementOf<v##T> { typedef T type; static constexpr bool is_vector = true; };
+WEFT_VECTOR(f32) WEFT_VECTOR(f64)
+WEFT_VECTOR(i8) WEFT_VECTOR(i16) WEFT_VECTOR(i32) WEFT_VECTOR(i64)
+WEFT_VECTOR(u8) WEFT_VECTOR(u16) WEFT_VECTOR(u32) WEFT_VECTOR(u64)
+#undef WEFT_VECTOR
+
+struct Mask { vi32 bits; };  // a lane is 0 or -1
+template <> struct VectorOf<bool> { typedef Mask type; };
+template <> struct ElementOf<Mask> { typedef bool type; static constexpr bool is_vector = true; };
+
+template <class T> using Vec = typename VectorOf<T>::type;
+template <class X> using Element = typename ElementOf<X>::type;
+template <class X> constexpr bool is_vector = ElementOf<X>::is_vector;
+
+template <class T> struct IsFloat { static constexpr bool value = false; };
+template <> struct IsFloat<f32> { static constexpr bool value = true; };
+template <> struct IsFloat<f64> { static constexpr bool value = true; };
+template <class X> constexpr bool is_float = IsFloat<Element<X>>::value;
+template <class T> constexpr bool is_signed = T(-1) < T(1);
+template <class A, class B> constexpr bool is_same = false;
+template <class A> constexpr bool is_same<A, A> = true;
+
+template <int bytes> struct SignedOf;
+template <> struct SignedOf<1> { typedef i8 type; };
+template <> struct SignedOf<2> { typedef i16 type; };
+template <> struct SignedOf<4> { typedef i32 type; };
+template <> struct SignedOf<8> { typedef i64 type; };
+template <class T> using Signed = typename SignedOf<sizeof(T)>::type;
+
+// ---- making and converting values ------------------------------------------------------------------
+
+template <class T> WEFT_INLINE Vec<T> splat(T value) { return value - Vec<T>{}; }
+template <> WEFT_INLINE Mask splat<bool>(bool value) { return Mask{(value ? -1 : 0) - vi32{}}; }
+template <> WEFT_INLINE vf32 splat<f32>(f32 value) { return vf32{} + value; }
+
+template <class To, class From> WEFT_INLINE To bitcast(From value) {
+  static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the size");
+  To result;
+  __builtin_memcpy(&result, &value, sizeof(To));
+  return result;
+}
+template <class T> WEFT_INLINE Vec<Signed<T>> lane_mask(Mask m) {
+  if constexpr (sizeof(T) == 4) return m.bits;
+  else return __builtin_convertvector(m.bits, Vec<Signed<T>>);
+}
+template <class V> WEFT_INLINE Mask to_mask(V compared) {
+  if constexpr (sizeof(compared[0]) == 4) return Mask{(vi32)compared};
+  else return Mask{__builtin_convertvector(compared, vi32)};
+}
+
+// `convert<To>(x)`: as Tensor.to does; bool is "not equal to zero".
+template <class To, class From> WEFT_INLINE auto convert(From value) {
+  if constexpr (is_vector<From>) {
+    typedef Element<From> Source;
+    if constexpr (is_same<Source, To>) return value;
+    else if constexpr (is_same<Source, bool>)
+      return __builtin_convertvector(value.bits & 1, Vec<To>);
+    else if constexpr (is_same<To, bool>) return to_mask(value != From{});
+    else if constexpr (is_float<From> && !IsFloat<To>::value && is_same<To, u8>) {
+      vi64 wide = __builtin_convertvector(value, vi64);
+      return __builtin_convertvector(wide, Vec<To>);
+    } else if constexpr (is_float<From> && !IsFloat<To>::value && sizeof(To) < 4) {
+      vi32 wide = __builtin_convertvector(value, vi32);
+      return __builtin_convertvector(wide, Vec<To>);
+    } else return __builtin_convertvector(value, Vec<To>);
+  } else {
+    if constexpr (is_same<From, To>) return value;
+    else if constexpr (is_same<To, bool>) return value != From(0);
+    else if constexpr (is_float<From> && is_same<To, u8>) return To(i64(value));
+    else if constexpr (is_float<From> && !IsFloat<To>::value && sizeof(To) < 4)
+      return To(i32(value));
+    else return To(value);
+  }
+}
+
+template <class T> struct Limits {
+  static constexpr T highest() { return is_signed<T> ? T((u64(1) << (8 * sizeof(T) - 1)) - 1) : T(-1); }
+  static constexpr T lowest() { return is_signed<T> ? T(-highest() - 1) : T(0); }
+};
+template <> struct Limits<f32> {
+  static constexpr f32 lowest() { return -__builtin_inff(); }
+  static constexpr f32 highest() { return __builtin_inff(); }
+};
+template <> struct Limits<f64> {
+  static constexpr f64 lowest() { return -__builtin_inf(); }
+  static constexpr f64 highest() { return __builtin_inf(); }
+};
+template <> struct Limits<bool> {
+  static constexpr bool lowest() { return false; }
+  static constexpr bool highest() { return true; }
+};
+
+// The wide form of a scalar: X is T itself or Vec<T>.
+template <class X> WEFT_INLINE X widen_to(Element<X> value) {
+  if constexpr (is_vector<X>) return splat<Element<X>>(value);
+  else return value;
+}
+
+// ---- bool, comparison, choice ------------------------------------------------------------------------
+
+WEFT_INLINE bool logical_not(bool a) { return !a; }
+WEFT_INLINE Mask logical_not(Mask a) { return Mask{~a.bits}; }
+WEFT_INLINE bool logical_and(bool a, bool b) { return a & b; }
+WEFT_INLINE bool logical_or(bool a, bool b) { return a | b; }
+WEFT_INLINE bool logical_xor(bool a, bool b) { return a ^ b; }
+WEFT_INLINE Mask logical_and(Mask a, Mask b) { return Mask{a.bits & b.bits}; }
+WEFT_INLINE Mask logical_or(Mask a, Mask b) { return Mask{a.bits | b.bits}; }
+WEFT_INLINE Mask logical_xor(Mask a, Mask b) { return Mask{a.bits ^ b.bits}; }
+
+#define WEFT_COMPARE(name, op)                                                       \
+  template <class X> WEFT_INLINE auto name(X a, X b) {                               \
+    if constexpr (is_vector<X>) return to_mask(a op b);                              \
+    else return bool(a op b);                                                        \
+  }
+WEFT_COMPARE(lt, <) WEFT_COMPARE(le, <=) WEFT_COMPARE(gt, >) WEFT_COMPARE(ge, >=)
+#undef WEFT_COMPARE
+template <class X> WEFT_INLINE auto eq(X a, X b) {
+  if constexpr (is_same<X, Mask>) return Mask{~(a.bits ^ b.bits)};
+  else if constexpr (is_vector<X>) return to_mask(a == b);
+  else return a == b;
+}
+template <class X> WEFT_INLINE auto ne(X a, X b) { return logical_not(eq(a, b)); }
+WEFT_INLINE Mask lt(Mask a, Mask b) { return Mask{~a.bits & b.bits}; }
+WEFT_INLINE Mask gt(Mask a, Mask b) { return lt(b, a); }
+WEFT_INLINE Mask le(Mask a, Mask b) { return logical_not(gt(a, b)); }
+WEFT_INLINE Mask ge(Mask a, Mask b) { return logical_not(lt(a, b)); }
+
+template <class X> WEFT_INLINE X where(bool condition, X a, X b) { return condition ? a : b; }
+template <class X> WEFT_INLINE X where(Mask condition, X a, X b) {
+  if constexpr (is_same<X, Mask>)
+    return Mask{(condition.bits & a.bits) | (~condition.bits & b.bits)};
+  else return lane_mask<Element<X>>(condition) ? a : b;
+}
+
+template <class X> WEFT_INLINE auto isnan(X a) {
+  if constexpr (is_float<X>) return ne(a, a);
+  else if constexpr (is_vector<X>) return Mask{vi32{}};
+  else return false;
+}
+WEFT_INLINE bool any_lane(bool m) { return m; }
+WEFT_INLINE bool any_lane(Mask m) {
+#if defined(__AVX512DQ__) && !defined(__clang__)
+  if constexpr (lanes == 16)
+    return __builtin_ia32_cvtd2mask512((__attribute__((vector_size(64))) int)m.bits) != 0;
+#endif
+  i32 result = 0;
+  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) result |= m.bits[k];
+  return result != 0;
+}
+
+// ---- which lanes take part: all, the first n, or those of a mask -------------------------------------
+
+struct One {  // a scalar context
+  static WEFT_INLINE bool active(int) { return true; }
+  static WEFT_INLINE bool any() { return true; }
+  template <class X> static WEFT_INLINE X select(X fresh, X) { return fresh; }
+};
+struct Full {
+  static WEFT_INLINE bool active(int) { return true; }
+  static WEFT_INLINE bool any() { return true; }
+  static WEFT_INLINE Mask mask() { return Mask{~vi32{}}; }
+  template <class T> static WEFT_INLINE Vec<T> load(const T* p) {
+    Vec<T> v;
+    __builtin_memcpy(&v, p, sizeof(v));
+    return v;
+  }
+  template <class T> static WEFT_INLINE void store(T* p, Vec<T> v) {
+    __builtin_memcpy(p, &v, sizeof(v));
+  }
+  template <class X> static WEFT_INLINE X select(X fresh, X) { return fresh; }
+};
+
+WEFT_INLINE vi32 iota32() {
+  vi32 v = {};
+  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) v[k] = k;
+  return v;
+}
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__) && \
+    !defined(__clang__)
+#define WEFT_MASKED_ACCESS 1
+#else
+#define WEFT_MASKED_ACCESS 0
+#endif
+
+#if WEFT_MASKED_ACCESS
+typedef int w_i32x16 __attribute__((vector_size(64)));
+typedef float w_f32x16 __attribute__((vector_size(64)));
+typedef char w_i8x16 __attribute__((vector_size(16)));
+typedef short w_i16x16 __attribute__((vector_size(32)));
+typedef long long w_i64x8 __attribute__((vector_size(64)));
+template <class T> WEFT_INLINE Vec<T> masked_load(const T* p, unsigned short bits) {
+  static_assert(lanes == 16, "masked access is written for 16 lanes");
+  if constexpr (sizeof(T) == 4)
+    return (Vec<T>)__builtin_ia32_loadups512_mask((const float*)p, w_f32x16{}, bits);
+  else if constexpr (sizeof(T) == 1)
+    return (Vec<T>)__builtin_ia32_loaddquqi128_mask((const char*)p, w_i8x16{}, bits);
+  else if constexpr (sizeof(T) == 2)
+    return (Vec<T>)__builtin_ia32_loaddquhi256_mask((const short*)p, w_i16x16{}, bits);
+  else {
+    struct { w_i64x8 half[2]; } v;
+    v.half[0] = __builtin_ia32_loaddqudi512_mask((const long long*)p, w_i64x8{}, bits & 255);
+    v.half[1] = __builtin_ia32_loaddqudi512_mask((const long long*)p + 8, w_i64x8{}, bits >> 8);
+    return bitcast<Vec<T>>(v);
+  }
+}
+template <class T> WEFT_INLINE void masked_store(T* p, Vec<T> v, unsigned short bits) {
+  if constexpr (sizeof(T) == 4)
+    __builtin_ia32_storeups512_mask((float*)p, (w_f32x16)v, bits);
+  else if constexpr (sizeof(T) == 1)
+    __builtin_ia32_storedquqi128_mask((char*)p, (w_i8x16)v, bits);
+  else if constexpr (sizeof(T) == 2)
+    __builtin_ia32_storedquhi256_mask((short*)p, (w_i16x16)v, bits);
+  else {
+    struct { w_i64x8 half[2]; } s;
+    __builtin_memcpy(&s, &v, sizeof(s));
+    __builtin_ia32_storedqudi512_mask((long long*)p, s.half[0], bits & 255);
+    __builtin_ia32_storedqudi512_mask((long long*)p + 8, s.half[1], bits >> 8);
+  }
+}
+WEFT_INLINE unsigned short mask_bits(Mask m) {
+  return __builtin_ia32_cvtd2mask512((w_i32x16)m.bits);
+}
+#endif
+
+struct Part {  // the first `count` lanes, 1 <= count <= lanes
+  int count;
+  explicit WEFT_INLINE Part(i64 n) : count(int(n)) {}
+  WEFT_INLINE bool active(int k) const { return k < count; }
+  static WEFT_INLINE bool any() { return true; }
+  WEFT_INLINE Mask mask() const { return Mask{iota32() < count}; }
+  template <class T> WEFT_INLINE Vec<T> load(const T* p) const {
+#if WEFT_MASKED_ACCESS
+    return masked_load<T>(p, (unsigned short)((1u << count) - 1));
+#else
+    Vec<T> v = {};
+    __builtin_memcpy(&v, p, sizeof(T) * count);
+    return v;
+#endif
+  }
+  template <class T> WEFT_INLINE void store(T* p, Vec<T> v) const {
+#if WEFT_MASKED_ACCESS
+    masked_store<T>(p, v, (unsigned short)((1u << count) - 1));
+#else
+    __builtin_memcpy(p, &v, sizeof(T) * count);
+#endif
+  }
+  template <class X> WEFT_INLINE X select(X fresh, X old) const { return where(mask(), fresh, old); }
+};
+
+struct Chosen {  // the lanes of a mask, perhaps none
+  Mask m;
+  WEFT_INLINE bool active(int k) const { return m.bits[k] != 0; }
+  WEFT_INLINE bool any() const { return any_lane(m); }
+  WEFT_INLINE Mask mask() const { return m; }
+  template <class T> WEFT_INLINE Vec<T> load(const T* p) const {
+#if WEFT_MASKED_ACCESS
+    return masked_load<T>(p, mask_bits(m));
+#else
+    Vec<T> v = {};
+    WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) if (m.bits[k]) v[k] = p[k];
+    return v;
+#endif
+  }
+  template <class T> WEFT_INLINE void store(T* p, Vec<T> v) const {
+#if WEFT_MASKED_ACCESS
+    masked_store<T>(p, v, mask_bits(m));
+#else
+    WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) if (m.bits[k]) p[k] = v[k];
+#endif
+  }
+  template <class X> WEFT_INLINE X select(X fresh, X old) const { return where(m, fresh, old); }
+};
+template <class Tag> WEFT_INLINE Chosen narrow(Tag tag, Mask m) {
+  return Chosen{logical_and(tag.mask(), m)};
+}
+
+// Bool lies in memory as bytes 0 and 1.
+template <class Tag> WEFT_INLINE Mask load_bool(Tag tag, const u8* p) {
+  return Mask{__builtin_convertvector(tag.load(p), vi32) != 0};
+}
+template <class Tag> WEFT_INLINE void store_bool(Tag tag, u8* p, Mask m) {
+  tag.store(p, __builtin_convertvector(m.bits & 1, vu8));
+}
+template <class T, class Tag, class Index>
+WEFT_INLINE Vec<T> gather(Tag tag, const T* p, Index index) {
+  Vec<T> v = {};
+  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) if (tag.active(k)) v[k] = p[index(k)];
+  return v;
+}
+template <class Tag, class Index> WEFT_INLINE Mask gather_bool(Tag tag, const u8* p, Index index) {
+  return Mask{__builtin_convertvector(gather<u8>(tag, p, index), vi32) != 0};
+}
+template <class T, class Tag, class Index>
+WEFT_INLINE void scatter(Tag tag, T* p, Index index, Vec<T> v) {
+  for (int k = 0; k < lanes; ++k) if (tag.active(k)) p[index(k)] = v[k];
+}
+template <class Tag, class Index>
+WEFT_INLINE void scatter_bool(Tag tag, u8* p, Index index, Mask v) {
+  for (int k = 0; k < lanes; ++k) if (tag.active(k)) p[index(k)] = v.bits[k] & 1;
+}
+template <class T> inline void atomic_add(T* p, T value) {
+  if constexpr (IsFloat<T>::value) {
+    typedef Signed<T> Bits;
+    Bits* cell = (Bits*)p;
+    Bits old = __atomic_load_n(cell, __ATOMIC_RELAXED), fresh;
+    do fresh = bitcast<Bits>(T(bitcast<T>(old) + value));
+    while (!__atomic_compare_exchange_n(cell, &old, fresh, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED));
+  } else {
+    __atomic_fetch_add(p, value, __ATOMIC_RELAXED);
+  }
+}
+template <class T, class Tag, class Index>
+WEFT_INLINE void scatter_add(Tag tag, T* p, Index index, Vec<T> v) {
+  for (int k = 0; k < lanes; ++k) if (tag.active(k)) atomic_add<T>(p + index(k), v[k]);
+}
+template <class Index> WEFT_INLINE vi64 build_index(Index index) {
+  vi64 v = {};
+  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) v[k] = index(k);
+  return v;
+}
+WEFT_INLINE vi64 iota(i64 first, i64 step) {
+  return __builtin_convertvector(iota32(), vi64) * step + first;
+}
+
+template <int n> struct Count { static constexpr int value = n; };
+
+// Memory for one thread's local rows that are too large for the stack.
+template <class T> struct Scratch {
+  char* whole;
+  explicit Scratch(i64 count) : whole((char*)__builtin_malloc(count * sizeof(T) + 64)) {
+    if (!whole) __builtin_trap();
+  }
+  ~Scratch() { __builtin_free(whole); }
+  Scratch(const Scratch&) = delete;
+  operator T*() const { return (T*)((u64(whole) + 63) & ~u64(63)); }
+};
+
+// ---- index arithmetic --------------------------------------------------------------------------------
+
+WEFT_INLINE i64 floor_div(i64 a, i64 b) { i64 q = a / b; return q - (a % b < 0); }
+WEFT_INLINE i64 floor_mod(i64 a, i64 b) { i64 r = a % b; return r < 0 ? r + b : r; }
+WEFT_INLINE i64 min_index(i64 a, i64 b) { return a < b ? a : b; }
+WEFT_INLINE i64 max_index(i64 a, i64 b) { return a > b ? a : b; }
+WEFT_INLINE i64 power_index(i64 a, int n) { i64 r = 1; while (n-- > 0) r *= a; return r; }
+
+struct IndexError { i64 raised, index, size; };  // the first bad index of a call
+
+inline __attribute__((noinline, cold)) void bad_index(IndexError* error, i64 index, i64 size) {
+  if (__atomic_exchange_n(&error->raised, 1, __ATOMIC_RELAXED) == 0) {
+    error->index = index;
+    error->size = size;
+  }
+}
+template <bool check> WEFT_INLINE i64 wrap_index(bool active, i64 index, i64 size, IndexError* error) {
+  i64 wrapped = index < 0 ? index + size : index;
+  if constexpr (check)
+    if (active && u64(wrapped) >= u64(size)) {
+      bad_index(error, index, size);
+      return 0;
+    }
+  return wrapped;
+}
+template <bool check, class Tag>
+WEFT_INLINE vi64 wrap_index(Tag tag, vi64 index, i64 size, IndexError* error) {
+  vi64 wrapped = index < 0 ? index + size : index;
+  if constexpr (check) {
+    for (int k = 0; k < lanes; ++k)
+      if (u64(wrapped[k]) >= u64(size)) {
+        if (tag.active(k)) bad_index(error, index[k], size);
+        wrapped[k] = 0;
+      }
+  }
+  return wrapped;
+}
+
+// ---- bfloat16 and half, as they lie in memory (u16) ----------------------------------------------------
+
+// Round to nearest, ties to even; NaN becomes 0x7fc0 as in c10::BFloat16; denormals are kept.
+WEFT_INLINE u16 bf16_from_f32(f32 a) {
+  u32 bits = bitcast<u32>(a);
+  return a != a ? u16(0x7fc0) : u16((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+WEFT_INLINE vu16 bf16_from_f32(vf32 a) {
+  vu32 bits = bitcast<vu32>(a);
+  vu32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  rounded = (a != a) ? (vu32{} + 0x7fc0u) : rounded;
+  return __builtin_convertvector(rounded, vu16);
+}
+WEFT_INLINE f32 bf16_to_f32(u16 a) { return bitcast<f32>(u32(a) << 16); }
+WEFT_INLINE vf32 bf16_to_f32(vu16 a) { return bitcast<vf32>(__builtin_convertvector(a, vu32) << 16); }
+
+inline f32 f16_to_f32(u16 h) {
+  u32 sign = u32(h & 0x8000u) << 16, exponent = (h >> 10) & 31, fraction = h & 1023;
+  if (exponent == 31) return bitcast<f32>(sign | 0x7f800000u | (fraction << 13));
+  if (exponent == 0) {
+    f32 magnitude = f32(fraction) * 0x1p-24f;
+    return bitcast<f32>(bitcast<u32>(magnitude) | sign);
+  }
+  return bitcast<f32>(sign | ((exponent + 112) << 23) | (fraction << 13));
+}
+inline u16 f16_from_f32(f32 a) {
+  u32 bits = bitcast<u32>(a);
+  u16 sign = u16((bits >> 16) & 0x8000u);
+  bits &= 0x7fffffffu;
+  if (bits > 0x7f800000u) return u16(sign | 0x7e00u);
+  if (bits >= 0x47800000u) return u16(sign | 0x7c00u);
+  if (bits < 0x38800000u) {  // a denormal half: the addition rounds at the right bit
+    f32 shifted = bitcast<f32>(bits) + 0.5f;
+    return u16(sign | u16(bitcast<u32>(shifted) - 0x3f000000u));
+  }
+  u32 rounded = bits + 0xfffu + ((bits >> 13) & 1u);
+  return u16(sign | u16((rounded - 0x38000000u) >> 13));
+}
+#if defined(__AVX512F__) && !defined(__clang__)
+#define WEFT_HARDWARE_HALF 1
+typedef float wh_f32x16 __attribute__((vector_size(64)));
+typedef short wh_i16x16 __attribute__((vector_size(32)));
+WEFT_INLINE vf32 f16_to_f32(vu16 a) {
+  return (vf32)__builtin_ia32_vcvtph2ps512_mask((wh_i16x16)a, wh_f32x16{}, (unsigned short)-1, 4);
+}
+WEFT_INLINE vu16 f16_from_f32(vf32 a) {
+  return (vu16)__builtin_ia32_vcvtps2ph512_mask((wh_f32x16)a, 0, wh_i16x16{}, (unsigned short)-1);
+}
+#else
+WEFT_INLINE vf32 f16_to_f32(vu16 a) {
+  vf32 v = {};
+  for (int k = 0; k < lanes; ++k) v[k] = f16_to_f32(u16(a[k]));
+  return v;
+}
+WEFT_INLINE vu16 f16_from_f32(vf32 a) {
+  vu16 v = {};
+  for (int k = 0; k < lanes; ++k) v[k] = f16_from_f32(f32(a[k]));
+  return v;
+}
+#endif
+
+}  // namespace weft
+
+#include "weft_math.h"
+#include "weft_reduce.h"

@@ -1,0 +1,527 @@
+// Arithmetic and mathematical functions on scalars and vectors, with eager's floating-point semantics.
+//
+// The float32 polynomials are minimax fits made for this file; measured errors are in the tests.
+#pragma once
+
+extern "C" {
+#define WEFT_LIBM1(name) double name(double); float name##f(float);
+#define WEFT_LIBM2(name) double name(double, double); float name##f(float, float);
+WEFT_LIBM1(exp) WEFT_LIBM1(exp2) WEFT_LIBM1(expm1) WEFT_LIBM1(log) WEFT_LIBM1(log2) WEFT_LIBM1(log10)
+WEFT_LIBM1(log1p) WEFT_LIBM1(sin) WEFT_LIBM1(cos) WEFT_LIBM1(tan) WEFT_LIBM1(asin) WEFT_LIBM1(acos)
+WEFT_LIBM1(atan) WEFT_LIBM1(sinh) WEFT_LIBM1(cosh) WEFT_LIBM1(tanh) WEFT_LIBM1(asinh)
+WEFT_LIBM1(acosh) WEFT_LIBM1(atanh) WEFT_LIBM1(erf) WEFT_LIBM1(erfc) WEFT_LIBM1(lgamma)
+WEFT_LIBM2(pow) WEFT_LIBM2(fmod) WEFT_LIBM2(atan2) WEFT_LIBM2(hypot) WEFT_LIBM2(nextafter)
+#undef WEFT_LIBM1
+#undef WEFT_LIBM2
+}
+
+namespace weft {
+
+// ---- arithmetic --------------------------------------------------------------------------------------
+
+template <class X> WEFT_INLINE X add(X a, X b) { return X(a + b); }
+template <class X> WEFT_INLINE X sub(X a, X b) { return X(a - b); }
+template <class X> WEFT_INLINE X mul(X a, X b) { return X(a * b); }
+template <class X> WEFT_INLINE X truediv(X a, X b) { return X(a / b); }
+template <class X> WEFT_INLINE X neg(X a) { return X(-a); }
+template <> WEFT_INLINE bool add<bool>(bool a, bool b) { return a | b; }
+template <> WEFT_INLINE bool mul<bool>(bool a, bool b) { return a & b; }
+template <> WEFT_INLINE Mask add<Mask>(Mask a, Mask b) { return logical_or(a, b); }
+template <> WEFT_INLINE Mask mul<Mask>(Mask a, Mask b) { return logical_and(a, b); }
+
+template <class X> WEFT_INLINE X bitwise_and(X a, X b) { return X(a & b); }
+template <class X> WEFT_INLINE X bitwise_or(X a, X b) { return X(a | b); }
+template <class X> WEFT_INLINE X bitwise_xor(X a, X b) { return X(a ^ b); }
+template <class X> WEFT_INLINE X bitwise_not(X a) { return X(~a); }
+WEFT_INLINE Mask bitwise_and(Mask a, Mask b) { return logical_and(a, b); }
+WEFT_INLINE Mask bitwise_or(Mask a, Mask b) { return logical_or(a, b); }
+WEFT_INLINE Mask bitwise_xor(Mask a, Mask b) { return logical_xor(a, b); }
+WEFT_INLINE Mask bitwise_not(Mask a) { return logical_not(a); }
+WEFT_INLINE bool bitwise_not(bool a) { return !a; }
+
+template <class F, class X> WEFT_INLINE X map(F f, X a) {
+  X r = {};
+  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) r[k] = f(a[k]);
+  return r;
+}
+template <class F, class X> WEFT_INLINE X map(F f, X a, X b) {
+  X r = {};
+  for (int k = 0; k < lanes; ++k) r[k] = f(a[k], b[k]);
+  return r;
+}
+
+// A shift by the width or more, or by a negative count, gives what eager gives: 0, or the sign.
+template <class T> WEFT_INLINE T shift_left_one(T a, T b) {
+  constexpr T width = 8 * sizeof(T);
+  return (b < 0 || b >= width) ? T(0) : T(u64(a) << b);
+}
+template <class T> WEFT_INLINE T shift_right_one(T a, T b) {
+  constexpr T last = 8 * sizeof(T) - (is_signed<T> ? 1 : 0);
+  if (b < 0 || b >= last) return is_signed<T> ? T(a >> (8 * sizeof(T) - 1)) : T(b == last ? 0 : 0);
+  return T(a >> b);
+}
+template <class X> WEFT_INLINE X left_shift(X a, X b) {
+  typedef Element<X> T;
+  if constexpr (is_vector<X>) return map([](T p, T q) { return shift_left_one<T>(p, q); }, a, b);
+  else return shift_left_one<T>(a, b);
+}
+template <class X> WEFT_INLINE X right_shift(X a, X b) {
+  typedef Element<X> T;
+  if constexpr (is_vector<X>) return map([](T p, T q) { return shift_right_one<T>(p, q); }, a, b);
+  else return shift_right_one<T>(a, b);
+}
+
+template <class X> WEFT_INLINE X sign_bits(X a) {  // only the sign of a, for OR with a magnitude
+  typedef Element<X> T;
+  if constexpr (is_vector<X>) {
+    typedef Vec<Signed<T>> B;
+    return bitcast<X>(bitcast<B>(a) & bitcast<B>(splat<T>(T(-0.0))));
+  } else return bitcast<X>(Signed<T>(bitcast<Signed<T>>(a) & bitcast<Signed<T>>(T(-0.0))));
+}
+template <class X> WEFT_INLINE X or_bits(X a, X b) {
+  typedef Element<X> T;
+  if constexpr (is_vector<X>) {
+    typedef Vec<Signed<T>> B;
+    return bitcast<X>(bitcast<B>(a) | bitcast<B>(b));
+  } else return bitcast<X>(Signed<T>(bitcast<Signed<T>>(a) | bitcast<Signed<T>>(b)));
+}
+template <class X> WEFT_INLINE X abs(X a) {
+  typedef Element<X> T;
+  if constexpr (is_float<X>) {
+    typedef Signed<T> B;
+    if constexpr (is_vector<X>) return bitcast<X>(bitcast<Vec<B>>(a) & Limits<B>::highest());
+    else return bitcast<X>(B(bitcast<B>(a) & Limits<B>::highest()));
+  } else if constexpr (is_vector<X>) return a < 0 ? X(-a) : a;
+  else return a < 0 ? X(-a) : a;
+}
+template <class X> WEFT_INLINE X copysign(X a, X b) { return or_bits(abs(a), sign_bits(b)); }
+template <class X> WEFT_INLINE auto signbit(X a) {
+  typedef Element<X> T;
+  if constexpr (is_float<X>) {
+    if constexpr (is_vector<X>) return to_mask(bitcast<Vec<Signed<T>>>(a) < 0);
+    else return bitcast<Signed<T>>(a) < 0;
+  } else return lt(a, X{});
+}
+template <class X> WEFT_INLINE auto isinf(X a) {
+  if constexpr (is_float<X>) return eq(abs(a), widen_to<X>(Element<X>(__builtin_inf())));
+  else if constexpr (is_vector<X>) return Mask{vi32{}};
+  else return false;
+}
+
+template <class X> WEFT_INLINE X maximum(X a, X b) {
+  if constexpr (is_same<X, Mask>) return logical_or(a, b);
+  else if constexpr (is_float<X> && is_vector<X>) { X r = a > b ? a : b; return a != a ? a : r; }
+  else if constexpr (is_vector<X>) return a > b ? a : b;
+  else return (a > b || a != a) ? a : b;
+}
+template <class X> WEFT_INLINE X minimum(X a, X b) {
+  if constexpr (is_same<X, Mask>) return logical_and(a, b);
+  else if constexpr (is_float<X> && is_vector<X>) { X r = a < b ? a : b; return a != a ? a : r; }
+  else if constexpr (is_vector<X>) return a < b ? a : b;
+  else return (a < b || a != a) ? a : b;
+}
+template <class X> WEFT_INLINE X relu(X a) {
+  if constexpr (is_vector<X>) return a < 0 ? X{} : a;
+  else return a < 0 ? X(0) : a;
+}
+template <class X> WEFT_INLINE X sign(X a) {
+  typedef Element<X> T;
+  if constexpr (is_same<T, bool>) return a;
+  else if constexpr (is_vector<X>) {
+    X one = splat<T>(T(1));
+    return X(a > 0 ? one : X{}) - X(a < 0 ? one : X{});
+  } else return X((a > 0) - (a < 0));
+}
+
+// ---- division and remainder --------------------------------------------------------------------------
+
+WEFT_INLINE f32 libm_fmod(f32 a, f32 b) { return ::fmodf(a, b); }
+WEFT_INLINE f64 libm_fmod(f64 a, f64 b) { return ::fmod(a, b); }
+WEFT_INLINE f32 libm_floor(f32 a) { return __builtin_floorf(a); }
+WEFT_INLINE f64 libm_floor(f64 a) { return __builtin_floor(a); }
+
+// Integer division by zero cannot reach here from eager's semantics, except in lanes that are not used.
+template <class T> WEFT_INLINE T truncdiv_one(T a, T b) {
+  if constexpr (IsFloat<T>::value) {
+    T q = a / b;
+    if constexpr (sizeof(T) == 4) return __builtin_truncf(q);
+    else return __builtin_trunc(q);
+  } else {
+    if (b == 0) return T(0);
+    if (is_signed<T> && b == T(-1)) return T(-a);
+    return T(a / b);
+  }
+}
+template <class T> WEFT_INLINE T fmod_one(T a, T b) {
+  if constexpr (IsFloat<T>::value) return libm_fmod(a, b);
+  else if (b == 0 || (is_signed<T> && b == T(-1))) return T(0);
+  else return T(a % b);
+}
+template <class T> WEFT_INLINE T remainder_one(T a, T b) {
+  T r = fmod_one<T>(a, b);
+  if (r != 0 && ((b < 0) != (r < 0))) r = T(r + b);
+  return r;
+}
+template <class T> WEFT_INLINE T floordiv_one(T a, T b) {
+  if constexpr (IsFloat<T>::value) {  // Python's: exact remainder first
+    if (b == 0) return a / b;
+    T r = libm_fmod(a, b);
+    T q = (a - r) / b;
+    if (r != 0 && ((b < 0) != (r < 0))) q -= T(1);
+    if (q == 0) return bitcast<T>(Signed<T>(bitcast<Signed<T>>(T(a / b)) & bitcast<Signed<T>>(T(-0.0))));
+    T f = libm_floor(q);
+    return q - f > T(0.5) ? f + T(1) : f;
+  } else {
+    if (b == 0) return T(0);
+    if (is_signed<T> && b == T(-1)) return T(-a);
+    T q = T(a / b);
+    return ((a % b != 0) && ((a < 0) != (b < 0))) ? T(q - 1) : q;
+  }
+}
+#define WEFT_BINARY_BY_LANE(name)                                                            \
+  template <class X> WEFT_INLINE X name(X a, X b) {                                          \
+    typedef Element<X> T;                                                                    \
+    if constexpr (is_vector<X>) return map([](T p, T q) { return name##_one<T>(p, q); }, a, b); \
+    else return name##_one<T>(a, b);                                                         \
+  }
+WEFT_BINARY_BY_LANE(truncdiv) WEFT_BINARY_BY_LANE(fmod) WEFT_BINARY_BY_LANE(remainder)
+WEFT_BINARY_BY_LANE(floordiv)
+
+// ---- fused multiply-add, roots, rounding ---------------------------------------------------------------
+
+WEFT_INLINE f32 fma(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
+WEFT_INLINE f64 fma(f64 a, f64 b, f64 c) { return __builtin_fma(a, b, c); }
+#if defined(__AVX512F__) && !defined(__clang__)
+#define WEFT_ZMM 1
+typedef float z_f32 __attribute__((vector_size(64)));
+WEFT_INLINE vf32 fma(vf32 a, vf32 b, vf32 c) {
+  return (vf32)__builtin_ia32_vfmaddps512_mask((z_f32)a, (z_f32)b, (z_f32)c, (unsigned short)-1, 4);
+}
+WEFT_INLINE vf32 sqrt(vf32 a) {
+  return (vf32)__builtin_ia32_sqrtps512_mask((z_f32)a, (z_f32)a, (unsigned short)-1, 4);
+}
+template <int mode> WEFT_INLINE vf32 round_by(vf32 a) {
+  return (vf32)__builtin_ia32_rndscaleps_mask((z_f32)a, mode, (z_f32)a, (unsigned short)-1, 4);
+}
+WEFT_INLINE vf32 floor(vf32 a) { return round_by<9>(a); }
+WEFT_INLINE vf32 ceil(vf32 a) { return round_by<10>(a); }
+WEFT_INLINE vf32 trunc(vf32 a) { return round_by<11>(a); }
+WEFT_INLINE vf32 round(vf32 a) { return round_by<8>(a); }
+#elif defined(__AVX2__) && defined(__FMA__) && !defined(__clang__)
+#define WEFT_ZMM 0
+WEFT_INLINE vf32 fma(vf32 a, vf32 b, vf32 c) { return __builtin_ia32_vfmaddps256(a, b, c); }
+WEFT_INLINE vf32 sqrt(vf32 a) { return __builtin_ia32_sqrtps256(a); }
+WEFT_INLINE vf32 floor(vf32 a) { return __builtin_ia32_roundps256(a, 9); }
+WEFT_INLINE vf32 ceil(vf32 a) { return __builtin_ia32_roundps256(a, 10); }
+WEFT_INLINE vf32 trunc(vf32 a) { return __builtin_ia32_roundps256(a, 11); }
+WEFT_INLINE vf32 round(vf32 a) { return __builtin_ia32_roundps256(a, 8); }
+#else
+#define WEFT_ZMM 0
+WEFT_INLINE vf32 fma(vf32 a, vf32 b, vf32 c) {
+  vf32 r = {};
+  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) r[k] = __builtin_fmaf(a[k], b[k], c[k]);
+  return r;
+}
+WEFT_INLINE vf32 sqrt(vf32 a) { return map([](f32 x) { return __builtin_sqrtf(x); }, a); }
+WEFT_INLINE vf32 floor(vf32 a) { return map([](f32 x) { return __builtin_floorf(x); }, a); }
+WEFT_INLINE vf32 ceil(vf32 a) { return map([](f32 x) { return __builtin_ceilf(x); }, a); }
+WEFT_INLINE vf32 trunc(vf32 a) { return map([](f32 x) { return __builtin_truncf(x); }, a); }
+WEFT_INLINE vf32 round(vf32 a) { return map([](f32 x) { return __builtin_rintf(x); }, a); }
+#endif
+#define WEFT_ROUNDING(name, builtin)                                                                  \
+  WEFT_INLINE f32 name(f32 a) { return __builtin_##builtin##f(a); }                                   \
+  WEFT_INLINE f64 name(f64 a) { return __builtin_##builtin(a); }                                      \
+  WEFT_INLINE vf64 name(vf64 a) { return map([](f64 x) { return __builtin_##builtin(x); }, a); }      \
+  template <class X> WEFT_INLINE X name(X a) { return a; }
+WEFT_ROUNDING(floor, floor) WEFT_ROUNDING(ceil, ceil) WEFT_ROUNDING(trunc, trunc)
+WEFT_ROUNDING(round, rint)
+#undef WEFT_ROUNDING
+WEFT_INLINE f32 sqrt(f32 a) { return __builtin_sqrtf(a); }
+WEFT_INLINE f64 sqrt(f64 a) { return __builtin_sqrt(a); }
+WEFT_INLINE vf64 sqrt(vf64 a) { return map([](f64 x) { return __builtin_sqrt(x); }, a); }
+template <class X> WEFT_INLINE X reciprocal(X a) { return Element<X>(1) / a; }
+template <class X> WEFT_INLINE X rsqrt(X a) { return Element<X>(1) / sqrt(a); }
+
+// ---- float32 by polynomials ----------------------------------------------------------------------------
+
+template <class X> WEFT_INLINE X horner(X, f32 c) { return widen_to<X>(c); }
+template <class X, class... Rest> WEFT_INLINE X horner(X x, f32 c, Rest... rest) {  // c + x * (...)
+  return fma(x, horner(x, rest...), widen_to<X>(c));
+}
+WEFT_INLINE vf32 k(f32 c) { return splat<f32>(c); }
+
+// a * 2**n for an integer n held in a float, |n| < 300; rounds once into the denormals.
+WEFT_INLINE vf32 scale_by_power(vf32 a, vf32 n) {
+#if WEFT_ZMM
+  return (vf32)__builtin_ia32_scalefps512_mask((z_f32)a, (z_f32)n, (z_f32)a, (unsigned short)-1, 4);
+#else
+  vi32 whole = __builtin_convertvector(n, vi32);
+  vi32 half = whole >> 1;
+  vf32 first = bitcast<vf32>((half + 127) << 23);
+  vf32 second = bitcast<vf32>((whole - half + 127) << 23);
+  return a * first * second;
+#endif
+}
+WEFT_INLINE vf32 clamp_keep_nan(vf32 a, f32 low, f32 high) {
+  a = a < low ? k(low) : a;
+  return a > high ? k(high) : a;
+}
+WEFT_INLINE vf32 exp(vf32 x) {
+  x = clamp_keep_nan(x, -110.0f, 100.0f);
+  vf32 n = round(x * 1.44269504f);
+  vf32 r = fma(n, k(-0.693359375f), x);
+  r = fma(n, k(2.12194440e-4f), r);
+  vf32 p = horner(r, 0.5f, 0.166666672f, 0.0416662544f, 0.00833326299f, 0.00139472249f, 0.000199193804f);
+  return scale_by_power(fma(p, r * r, r) + 1.0f, n);
+}
+WEFT_INLINE vf32 exp2(vf32 x) {
+  x = clamp_keep_nan(x, -160.0f, 140.0f);
+  vf32 n = round(x);
+  vf32 f = x - n;
+  vf32 r = f * 0.693147182f;
+  vf32 low = fma(f, k(0.693147182f), -r) + f * -1.90465421e-9f;
+  vf32 p = horner(r, 0.5f, 0.166666672f, 0.0416662544f, 0.00833326299f, 0.00139472249f, 0.000199193804f);
+  return scale_by_power(fma(p, r * r, low) + r + 1.0f, n);
+}
+// x = m * 2**e with m in [sqrt(1/2), sqrt(2)); x positive and finite.
+WEFT_INLINE vf32 split_power(vf32 x, vf32& e) {
+  vi32 small = x < 0x1p-126f;
+  x = small ? x * 0x1p23f : x;
+  vi32 bits = bitcast<vi32>(x);
+  vi32 shifted = bits - 0x3f3504f3;
+  e = __builtin_convertvector(shifted >> 23, vf32) - (small ? k(23.0f) : vf32{});
+  return bitcast<vf32>((shifted & 0x007fffff) + 0x3f3504f3);
+}
+WEFT_INLINE vf32 log_edges(vf32 x, vf32 result) {
+  result = x == __builtin_inff() ? x : result;
+  result = x == 0.0f ? k(-__builtin_inff()) : result;
+  result = x < 0.0f ? k(__builtin_nanf("")) : result;
+  return x != x ? x : result;
+}
+WEFT_INLINE vf32 log_tail(vf32 f) {  // log(1 + f) - f + f * f / 2
+  vf32 p = horner(f, 0.333333135f, -0.250000089f, 0.200021192f, -0.166679963f, 0.142195508f,
+                  -0.124055922f, 0.118881777f, -0.116756387f, 0.0674659163f);
+  return p * (f * f * f);
+}
+WEFT_INLINE vf32 log(vf32 x) {
+  vf32 e, m = split_power(x, e), f = m - 1.0f;
+  vf32 tail = fma(e, k(-2.12194440e-4f), log_tail(f));
+  vf32 result = fma(f * f, k(-0.5f), tail) + f;
+  return log_edges(x, fma(e, k(0.693359375f), result));
+}
+// log(x) / log(base): the logarithm of the mantissa in two floats, so that the product rounds once.
+WEFT_INLINE vf32 log_scaled(vf32 x, f32 scale_high, f32 scale_low, f32 unit_high, f32 unit_low) {
+  vf32 e, m = split_power(x, e), f = m - 1.0f;
+  vf32 square = f * f, square_error = fma(f, f, -square);
+  vf32 tail = log_tail(f) - 0.5f * square_error;
+  vf32 half = square * -0.5f;
+  vf32 high = f + half, low = (half - (high - f)) + tail;
+  vf32 product = high * scale_high;
+  vf32 error = fma(high, k(scale_high), -product);
+  vf32 rest = fma(low, k(scale_high), fma(high, k(scale_low), error));
+  vf32 whole = e * unit_high;
+  vf32 sum = whole + product;
+  vf32 sum_error = (product - (sum - whole));
+  sum_error = e == 0.0f ? vf32{} : sum_error;
+  return log_edges(x, sum + (sum_error + fma(e, k(unit_low), rest)));
+}
+WEFT_INLINE vf32 log2(vf32 x) { return log_scaled(x, 1.44269502f, 1.92596299e-8f, 1.0f, 0.0f); }
+WEFT_INLINE vf32 log10(vf32 x) {
+  return log_scaled(x, 0.434294492f, -1.01029110e-8f, 0.301025391f, 4.60503907e-6f);
+}
+WEFT_INLINE vf32 log1p(vf32 x) {
+  vf32 u = 1.0f + x;
+  vf32 lost = (x < 1.0f) ? x - (u - 1.0f) : 1.0f - (u - x);
+  vf32 result = log(u) + lost / u;
+  result = (u == __builtin_inff()) | (x == -1.0f) ? log(u) : result;
+  return (abs(x) < 1e-7f) ? x : result;
+}
+WEFT_INLINE vf32 expm1(vf32 x) {
+  x = clamp_keep_nan(x, -40.0f, 100.0f);
+  vf32 n = round(x * 1.44269504f);
+  vf32 r = fma(n, k(-0.693359375f), x);
+  r = fma(n, k(2.12194440e-4f), r);
+  vf32 p = horner(r, 0.166666657f, 0.0416664667f, 0.0083334269f, 0.00139350374f, 0.000198234411f);
+  vf32 q = fma(fma(p, r, k(0.5f)), r * r, r);  // exp(r) - 1
+  vf32 m = n - (n > 127.0f ? k(1.0f) : vf32{});
+  vf32 power = scale_by_power(k(1.0f), m);
+  vf32 result = fma(q, power, power - 1.0f);
+  result = n > 127.0f ? fma(q, power, power) * 2.0f : result;
+  return n == 0.0f ? (x == 0.0f ? x : q) : result;
+}
+WEFT_INLINE vf32 tanh(vf32 x) {
+  vf32 a = abs(x), z = x * x;
+  vf32 p = horner(z, -0.333333284f, 0.133331329f, -0.053937465f, 0.0216501523f, -0.00805394258f,
+                  0.00203174842f);
+  vf32 near = fma(p * z, x, x);
+  vf32 far = copysign(1.0f - 2.0f / (exp(a + a) + 1.0f), x);
+  return a < 0.66f ? near : far;
+}
+WEFT_INLINE vf32 sigmoid(vf32 x) { return 1.0f / (1.0f + exp(-x)); }
+WEFT_INLINE vf32 erf(vf32 x) {
+  vf32 a = abs(x), z = x * x;
+  vf32 p = horner(z, 0.128379166f, -0.376126349f, 0.112836942f, -0.0268592704f, 0.00520063424f,
+                  -0.00081374374f, 8.34522507e-05f);
+  vf32 near = fma(p, x, x);
+  vf32 t = a > 4.1f ? k(4.1f) : a;
+  vf32 q = horner(t, -0.128461719f, -0.636114836f, -0.104121611f, 0.0211864412f, -0.00174433936f,
+                  -0.000541785324f, 0.000225685115f, -3.55522461e-05f, 2.22308404e-06f);
+  vf32 far = copysign(1.0f - exp(fma(q, t, -t)), x);
+  return x != x ? x : (a < 0.93f ? near : far);
+}
+
+// x - n * pi / 2 for |x| < 1e4; `quadrant` is n modulo 4.
+WEFT_INLINE vf32 reduce_angle(vf32 x, vi32& quadrant) {
+  vf32 n = round(x * 0.636619747f);
+  quadrant = __builtin_convertvector(n, vi32);
+  vf32 r = fma(n, k(-1.57079637f), x);
+  r = fma(n, k(4.37113883e-8f), r);
+  return fma(n, k(1.71512451e-15f), r);
+}
+WEFT_INLINE vf32 sin_or_cos(vf32 r, vi32 quadrant) {
+  vf32 z = r * r;
+  vf32 s = fma(horner(z, -0.166666672f, 0.00833332911f, -0.000198391761f, 2.71681006e-06f) * z, r, r);
+  vf32 c = fma(horner(z, 0.0416666679f, -0.00138888834f, 2.47993503e-05f, -2.71963017e-07f), z * z,
+               fma(z, k(-0.5f), k(1.0f)));
+  vf32 v = (quadrant & 1) != 0 ? c : s;
+  return bitcast<vf32>(bitcast<vi32>(v) ^ ((quadrant & 2) << 30));
+}
+WEFT_INLINE vf32 sin(vf32 x) {
+  if (__builtin_expect(any_lane(Mask{~(abs(x) < 1e4f)}), 0))
+    return map([](f32 a) { return ::sinf(a); }, x);
+  vi32 quadrant;
+  vf32 r = reduce_angle(x, quadrant);
+  return x == 0.0f ? x : sin_or_cos(r, quadrant);
+}
+WEFT_INLINE vf32 cos(vf32 x) {
+  if (__builtin_expect(any_lane(Mask{~(abs(x) < 1e4f)}), 0))
+    return map([](f32 a) { return ::cosf(a); }, x);
+  vi32 quadrant;
+  vf32 r = reduce_angle(x, quadrant);
+  return sin_or_cos(r, quadrant + 1);
+}
+
+// A scalar float32 goes through the vector function, so that both round alike; float64 goes to libm.
+#define WEFT_OWN(name)                                                                     \
+  WEFT_INLINE f32 name(f32 a) { return name(splat<f32>(a))[0]; }                            \
+  WEFT_INLINE f64 name(f64 a) { return ::name(a); }                                         \
+  WEFT_INLINE vf64 name(vf64 a) { return map([](f64 x) { return ::name(x); }, a); }
+WEFT_OWN(exp) WEFT_OWN(exp2) WEFT_OWN(log) WEFT_OWN(log2) WEFT_OWN(log10) WEFT_OWN(log1p)
+WEFT_OWN(expm1) WEFT_OWN(tanh) WEFT_OWN(erf) WEFT_OWN(sin) WEFT_OWN(cos)
+#undef WEFT_OWN
+WEFT_INLINE f32 sigmoid(f32 a) { return sigmoid(splat<f32>(a))[0]; }
+WEFT_INLINE f64 sigmoid(f64 a) { return 1.0 / (1.0 + ::exp(-a)); }
+WEFT_INLINE vf64 sigmoid(vf64 a) { return map([](f64 x) { return 1.0 / (1.0 + ::exp(-x)); }, a); }
+
+// ---- by libm, lane by lane -------------------------------------------------------------------------------
+
+#define WEFT_BY_LANE1(name, function)                                                            \
+  WEFT_INLINE f32 name(f32 a) { return ::function##f(a); }                                       \
+  WEFT_INLINE f64 name(f64 a) { return ::function(a); }                                          \
+  WEFT_INLINE vf32 name(vf32 a) { return map([](f32 x) { return ::function##f(x); }, a); }       \
+  WEFT_INLINE vf64 name(vf64 a) { return map([](f64 x) { return ::function(x); }, a); }
+WEFT_BY_LANE1(tan, tan) WEFT_BY_LANE1(asin, asin) WEFT_BY_LANE1(acos, acos) WEFT_BY_LANE1(atan, atan)
+WEFT_BY_LANE1(sinh, sinh) WEFT_BY_LANE1(cosh, cosh) WEFT_BY_LANE1(asinh, asinh)
+WEFT_BY_LANE1(acosh, acosh) WEFT_BY_LANE1(atanh, atanh) WEFT_BY_LANE1(erfc, erfc)
+WEFT_BY_LANE1(lgamma, lgamma)
+#define WEFT_BY_LANE2(name, function)                                                                  \
+  WEFT_INLINE f32 name(f32 a, f32 b) { return ::function##f(a, b); }                                   \
+  WEFT_INLINE f64 name(f64 a, f64 b) { return ::function(a, b); }                                      \
+  WEFT_INLINE vf32 name(vf32 a, vf32 b) {                                                              \
+    return map([](f32 x, f32 y) { return ::function##f(x, y); }, a, b);                                \
+  }                                                                                                    \
+  WEFT_INLINE vf64 name(vf64 a, vf64 b) {                                                              \
+    return map([](f64 x, f64 y) { return ::function(x, y); }, a, b);                                   \
+  }
+WEFT_BY_LANE2(atan2, atan2) WEFT_BY_LANE2(hypot, hypot) WEFT_BY_LANE2(nextafter, nextafter)
+WEFT_BY_LANE2(pow, pow)
+template <class T> inline T integer_power(T a, T n) {  // a negative exponent as eager: 1, -1 or 0
+  if (n < T(0)) return a == T(1) ? T(1) : (a == T(-1) ? ((n & 1) ? T(-1) : T(1)) : T(0));
+  T result = T(1);
+  for (; n; n = T(n >> 1), a = T(a * a)) if (n & 1) result = T(result * a);
+  return result;
+}
+template <class X> WEFT_INLINE X pow(X a, X b) {
+  typedef Element<X> T;
+  if constexpr (is_vector<X>) return map([](T p, T q) { return integer_power<T>(p, q); }, a, b);
+  else return integer_power<T>(a, b);
+}
+
+// Digamma: recurrence up to 10, then the asymptotic series; reflection for negative arguments.
+inline f64 digamma_one(f64 x) {
+  constexpr f64 pi = 3.14159265358979323846;
+  if (x == 0) return bitcast<f64>(bitcast<u64>(__builtin_inf()) | (~bitcast<u64>(x) & (u64(1) << 63)));
+  f64 shift = 0;
+  if (x < 0) {
+    if (x == __builtin_trunc(x)) return __builtin_nan("");
+    f64 fraction = x - __builtin_trunc(x);
+    shift = -pi / ::tan(pi * fraction);
+    x = 1 - x;
+  }
+  while (x < 10) { shift -= 1 / x; x += 1; }
+  f64 series = 0;
+  if (x < 1e17) {
+    f64 z = 1 / (x * x);
+    series = z * (1.0 / 12 + z * (-1.0 / 120 + z * (1.0 / 252 + z * (-1.0 / 240 + z * (1.0 / 132
+             + z * (-691.0 / 32760 + z * (1.0 / 12)))))));
+  }
+  return ::log(x) - 0.5 / x - series + shift;
+}
+// The inverse of erf: a first guess from logarithms, then Newton steps in float64 on erf or erfc.
+inline f64 erfinv_one(f64 y) {
+  f64 a = y < 0 ? -y : y;
+  if (!(a < 1)) return a == 1 ? y * __builtin_inf() : __builtin_nan("");
+  if (a == 0) return y;
+  f64 w = -::log((1 - a) * (1 + a)), t = 2 / (3.14159265358979323846 * 0.147) - w / 2 * 1.0;
+  t = 2 / (3.14159265358979323846 * 0.147) - w / 2;
+  f64 x = __builtin_sqrt(__builtin_sqrt(t * t + w / 0.147) - t);
+  for (int round = 0; round < 4; ++round) {
+    f64 miss = a < 0.5 ? ::erf(x) - a : (1 - a) - ::erfc(x);
+    f64 slope = 1.12837916709551257390 * ::exp(-x * x);
+    f64 step = miss / slope;
+    x -= step / (1 + x * step);
+  }
+  return y < 0 ? -x : x;
+}
+#define WEFT_BY_DOUBLE(name)                                                                     \
+  WEFT_INLINE f32 name(f32 a) { return f32(name##_one(a)); }                                     \
+  WEFT_INLINE f64 name(f64 a) { return name##_one(a); }                                          \
+  WEFT_INLINE vf32 name(vf32 a) { return map([](f32 x) { return f32(name##_one(x)); }, a); }     \
+  WEFT_INLINE vf64 name(vf64 a) { return map([](f64 x) { return name##_one(x); }, a); }
+WEFT_BY_DOUBLE(digamma) WEFT_BY_DOUBLE(erfinv)
+
+// ---- random numbers: Philox 4x32, ten rounds, key = seed, counter = offset --------------------------------
+
+inline void philox(u64 seed, u64 offset, u32 out[4]) {
+  u32 c0 = u32(offset), c1 = u32(offset >> 32), c2 = 0, c3 = 0, k0 = u32(seed), k1 = u32(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    u64 a = u64(0xD2511F53u) * c0, b = u64(0xCD9E8D57u) * c2;
+    u32 n0 = u32(b >> 32) ^ c1 ^ k0, n2 = u32(a >> 32) ^ c3 ^ k1;
+    c1 = u32(b), c3 = u32(a), c0 = n0, c2 = n2;
+    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+  }
+  out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+inline f32 rand(i64 seed, i64 offset) {
+  u32 bits[4];
+  philox(u64(seed), u64(offset), bits);
+  return f32(bits[0] >> 8) * 0x1p-24f;
+}
+inline f32 randn(i64 seed, i64 offset) {  // Box and Muller
+  u32 bits[4];
+  philox(u64(seed), u64(offset), bits);
+  f64 radius = __builtin_sqrt(-2.0 * ::log((f64(bits[0]) + 0.5) * 0x1p-32));
+  return f32(radius * ::cos(6.28318530717958647692 * (f64(bits[1]) * 0x1p-32)));
+}
+template <class I> inline vf32 rand(I seed, I offset) {
+  vf32 r = {};
+  for (int k = 0; k < lanes; ++k) r[k] = rand(i64(seed[k]), i64(offset[k]));
+  return r;
+}
+template <class I> inline vf32 randn(I seed, I offset) {
+  vf32 r = {};
+  for (int k = 0; k < lanes; ++k) r[k] = randn(i64(seed[k]), i64(offset[k]));
+  return r;
+}
+
+}  // namespace weft

@@ -1,0 +1,119 @@
+"""The C++ compiler: finding it, its flags, running it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft_codegen_cpp.errors import CompileError, CompilerNotFound
+from weft_codegen_cpp.options import CppOptions
+
+RUNTIME = Path(__file__).parent / "runtime"
+
+FLAGS = (
+    "-std=c++17",
+    "-O2",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=off",
+    "-fwrapv",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-stack-protector",
+    "-Wno-psabi",
+    "-shared",
+    "-fPIC",
+)
+
+
+@functools.cache
+def cpu_flags() -> frozenset[str]:
+    """The CPU's features as the operating system names them."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() in ("flags", "Features"):
+                return frozenset(value.split())
+    except OSError:
+        return frozenset()
+    return frozenset()
+
+
+_AVX512 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+
+
+def lanes(options: CppOptions) -> int:
+    """How many values, of whatever type, a vector holds."""
+    if options.lanes is not None:
+        return options.lanes
+    if options.architecture not in (None, "native"):
+        return 16 if options.architecture == "x86-64-v4" else 8
+    if cpu_flags() >= _AVX512:
+        return 16
+    return 8 if "avx2" in cpu_flags() else 4
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A compiler and the flags it is run with.  ``version`` is part of the cache's key."""
+
+    compiler: str
+    version: str
+    flags: tuple[str, ...]
+
+    def command(self, source: Path, library: Path) -> list[str]:
+        return [self.compiler, *self.flags, f"-I{RUNTIME}", str(source), "-o", str(library)]
+
+    def compile(self, source: Path, library: Path) -> None:
+        """Compile ``source`` to ``library``; raises :class:`CompileError`."""
+        command = self.command(source, library)
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise CompileError(command, str(source), result.stderr)
+
+
+def find_toolchain(options: CppOptions) -> Toolchain:
+    """The compiler named by the options, the environment or the path; raises :class:`CompilerNotFound`."""
+    named = options.compiler or os.environ.get("CXX")
+    candidates = [named] if named else ["g++", "clang++", "c++"]
+    for candidate in candidates:
+        path = shutil.which(candidate)
+        if path is not None:
+            return Toolchain(path, _version(path), _flags(options, _is_clang(path)))
+    raise CompilerNotFound(
+        f"No C++ compiler was found (looked for {', '.join(candidates)}): install g++ or clang++, "
+        "or name one in the environment variable CXX."
+    )
+
+
+@functools.cache
+def _version(path: str) -> str:
+    result = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return result.stdout.splitlines()[0] if result.stdout else path
+
+
+def _is_clang(path: str) -> bool:
+    return "clang" in _version(path).lower()
+
+
+def _flags(options: CppOptions, clang: bool) -> tuple[str, ...]:
+    machine = "-mcpu" if platform.machine() in ("aarch64", "arm64") else "-march"
+    flags = [
+        *FLAGS,
+        f"{machine}={options.architecture or 'native'}",
+        f"-DWEFT_LANES={lanes(options)}",
+    ]
+    if lanes(options) == 16 and platform.machine() in ("x86_64", "AMD64"):
+        flags.append("-mprefer-vector-width=512")
+    if platform.system() == "Darwin":
+        flags.append("-Wl,-undefined,dynamic_lookup")
+    else:
+        flags.append("-nostdlib")
+    if clang:
+        flags.append("-Wno-everything")
+    return tuple(flags)
