@@ -18,6 +18,7 @@ IS_312 = sys.version_info >= (3, 12)
 
 _EXTENDED_ARGUMENT = dis.EXTENDED_ARG
 _JUMPS = frozenset(dis.hasjrel)
+_LOCALS = frozenset(dis.haslocal) | frozenset(dis.hasfree)
 _CACHES: dict[str, int] = {
     name: opcode._inline_cache_entries[code]  # type: ignore[attr-defined]
     for name, code in dis.opmap.items()
@@ -49,16 +50,23 @@ class Handler:
 
 @dataclass(eq=False, repr=False)
 class Instruction:
-    """One instruction.  ``argument`` is the number in the bytes (for jumps: unused, see ``target``)."""
+    """One instruction.
+
+    ``argument`` is the number in the bytes; unused where ``target`` says where a jump goes, or ``local``
+    which local, cell or free variable is meant.
+    """
 
     name: str
     argument: int = 0
     target: Instruction | None = None
+    local: str | None = None
     position: Position = NOWHERE
     handler: Handler | None = field(default=None)
 
     def __repr__(self) -> str:
-        return f"{self.name} {self.argument}" if self.target is None else f"{self.name} ->"
+        if self.target is not None:
+            return f"{self.name} -> {self.target.name}"
+        return f"{self.name} {self.argument if self.local is None else self.local}"
 
     @property
     def is_jump(self) -> bool:
@@ -103,9 +111,17 @@ class DecodedCode:
         return known
 
 
+def variable_names(code: types.CodeType) -> tuple[str, ...]:
+    """Names of all slots of a frame: locals, cells that are not locals, free variables."""
+    local = set(code.co_varnames)
+    cells = tuple(name for name in code.co_cellvars if name not in local)
+    return code.co_varnames + cells + code.co_freevars
+
+
 def decode(code: types.CodeType) -> DecodedCode:
     """Take a code object apart."""
     raw = code.co_code
+    variables = variable_names(code)
     positions = [Position(line, end, col, end_col) for line, end, col, end_col in code.co_positions()]
     instructions: list[Instruction] = []
     by_index: list[Instruction | None] = []
@@ -129,6 +145,8 @@ def decode(code: types.CodeType) -> DecodedCode:
         if operation in _JUMPS:
             sign = -1 if "BACKWARD" in name else 1
             jumps.append((instruction, following + 2 * sign * argument))
+        elif operation in _LOCALS:
+            instruction.local = variables[argument]
         for i, start in enumerate(reversed(starts)):
             at_offset[start] = instruction
             by_index[-1 - i] = instruction
@@ -174,7 +192,8 @@ def parse_exception_table(table: bytes) -> Iterator[tuple[int, int, int, int, bo
 def clone(instructions: list[Instruction]) -> tuple[list[Instruction], dict[int, Instruction]]:
     """A copy whose jumps and handlers stay inside it, and the copies by id of their originals."""
     copies = {
-        id(i): Instruction(i.name, i.argument, position=i.position) for i in instructions
+        id(i): Instruction(i.name, i.argument, local=i.local, position=i.position)
+        for i in instructions
     }
     handlers: dict[int, Handler] = {}
     for original in instructions:
@@ -219,14 +238,18 @@ class Assembled:
     exception_table: bytes
 
 
-def assemble(instructions: list[Instruction], first_line: int) -> Assembled:
-    """Lay instructions out as bytes.
+def assemble(
+    instructions: list[Instruction], variables: tuple[str, ...], first_line: int
+) -> Assembled:
+    """Lay instructions out as bytes.  ``variables`` names the frame's slots (:func:`variable_names`).
 
     :raises ValueError: a jump's target is not among them, or a jump that only goes forward goes back.
     """
     index = {id(instruction): i for i, instruction in enumerate(instructions)}
     names = [_directed_name(i, instruction, index) for i, instruction in enumerate(instructions)]
-    offsets, arguments = _lay_out(instructions, names, index)
+    slots = {name: i for i, name in enumerate(variables)}
+    given = [slots[i.local] if i.local is not None else i.argument for i in instructions]
+    offsets, arguments = _lay_out(instructions, names, given, index)
     output = bytearray()
     for name, argument in zip(names, arguments, strict=True):
         for shift in range(8 * (_width(argument) - 1), 0, -8):
@@ -261,10 +284,10 @@ def _width(argument: int) -> int:
 
 
 def _lay_out(
-    instructions: list[Instruction], names: list[str], index: dict[int, int]
+    instructions: list[Instruction], names: list[str], given: list[int], index: dict[int, int]
 ) -> tuple[list[int], list[int]]:
     """Offsets in code units (one more than there are instructions) and final arguments."""
-    arguments = [0 if i.target is not None else i.argument for i in instructions]
+    arguments = [0 if i.target is not None else a for i, a in zip(instructions, given, strict=True)]
     sizes = [_width(a) + _CACHES[n] for a, n in zip(arguments, names, strict=True)]
     while True:
         offsets = [0]

@@ -1,0 +1,143 @@
+"""A code object under construction: instructions with their constants, names and variables."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from .flow import max_depth
+from .instructions import (
+    IS_312,
+    NOWHERE,
+    Instruction,
+    Position,
+    assemble,
+    decode,
+    variable_names,
+)
+
+_ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), types.CodeType)
+
+
+def is_code_constant(value: Any) -> bool:
+    """Whether a code object may hold the value (what ``marshal`` and the compiler allow)."""
+    if type(value) in _ATOMS:
+        return True
+    return type(value) in (tuple, frozenset) and all(map(is_code_constant, value))
+
+
+class CodeBuilder:
+    """Appends instructions to a list; operands are Python values and names.
+
+    Starts from the constants and names of ``base``, so that instructions taken from it keep their numbers.
+    """
+
+    def __init__(self, base: types.CodeType) -> None:
+        self.base = base
+        self.instructions: list[Instruction] = []
+        self.position: Position = NOWHERE
+        self._constants: list[Any] = list(base.co_consts)
+        self._constant_index = {id(value): i for i, value in enumerate(self._constants)}
+        self._names: list[str] = list(base.co_names)
+        self._name_index = {name: i for i, name in enumerate(self._names)}
+
+    def constant(self, value: Any) -> int:
+        """The number of a constant; by identity, as equal ones may differ in type or sign."""
+        index = self._constant_index.get(id(value))
+        if index is None:
+            index = self._constant_index[id(value)] = len(self._constants)
+            self._constants.append(value)
+        return index
+
+    def name(self, name: str) -> int:
+        index = self._name_index.get(name)
+        if index is None:
+            index = self._name_index[name] = len(self._names)
+            self._names.append(name)
+        return index
+
+    def add(
+        self,
+        name: str,
+        argument: int = 0,
+        *,
+        target: Instruction | None = None,
+        local: str | None = None,
+    ) -> Instruction:
+        instruction = Instruction(name, argument, target, local, self.position)
+        self.instructions.append(instruction)
+        return instruction
+
+    # Each says what it does to the stack.
+
+    def load_constant(self, value: Any) -> None:
+        self.add("LOAD_CONST", self.constant(value))
+
+    def load_local(self, name: str) -> None:
+        self.add("LOAD_FAST", local=name)
+
+    def store_local(self, name: str) -> None:
+        self.add("STORE_FAST", local=name)
+
+    def delete_local(self, name: str) -> None:
+        self.add("DELETE_FAST", local=name)
+
+    def load_global(self, name: str) -> None:
+        self.add("LOAD_GLOBAL", self.name(name) << 1)
+
+    def load_attribute(self, name: str) -> None:
+        index = self.name(name)
+        self.add("LOAD_ATTR", index << 1 if IS_312 else index)
+
+    def call(self, count: int, keywords: tuple[str, ...] = ()) -> None:
+        """Pop ``count`` arguments, the callee and the NULL under it; push the result."""
+        if keywords:
+            self.add("KW_NAMES", self.constant(keywords))
+        if not IS_312:
+            self.add("PRECALL", count)
+        self.add("CALL", count)
+
+    def prologue(self, cells: Sequence[str], free_count: int) -> None:
+        """What every function starts with: cells made, the closure copied into the frame."""
+        if free_count:
+            self.add("COPY_FREE_VARS", free_count)
+        for name in cells:
+            self.add("MAKE_CELL", local=name)
+        self.add("RESUME", 0)
+
+    def finish(
+        self,
+        signature: types.CodeType,
+        local_names: tuple[str, ...],
+        cells: tuple[str, ...],
+        free: tuple[str, ...],
+        **changes: Any,
+    ) -> types.CodeType:
+        """The code object.  ``signature`` gives the arguments, flags and names, ``changes`` override."""
+        shape = signature.replace(
+            co_varnames=local_names,
+            co_nlocals=len(local_names),
+            co_cellvars=cells,
+            co_freevars=free,
+            co_code=signature.co_code[:0],
+            co_exceptiontable=b"",
+            co_linetable=b"",
+        )
+        parts = assemble(self.instructions, variable_names(shape), signature.co_firstlineno)
+        return shape.replace(
+            co_code=parts.bytecode,
+            co_linetable=parts.line_table,
+            co_exceptiontable=parts.exception_table,
+            co_consts=tuple(self._constants),
+            co_names=tuple(self._names),
+            co_stacksize=max_depth(self.instructions),
+            **changes,
+        )
+
+
+def rebuild(code: types.CodeType) -> types.CodeType:
+    """Take apart and put together; equal to the original in all but the stack size, if that."""
+    builder = CodeBuilder(code)
+    builder.instructions = decode(code).instructions
+    return builder.finish(code, code.co_varnames, code.co_cellvars, code.co_freevars)

@@ -1,0 +1,320 @@
+"""The part of transformed code that runs a breaking instruction and goes on behind it."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import ArgumentSource
+
+from ..code_objects.flow import Slot, Stack, reachable, skips_target
+from ..code_objects.instructions import IS_312, Instruction, Position, clone
+from ..symbolic.frame_result import Break
+from ..unsupported import Unsupported
+from .frame_emitter import FrameEmitter
+from .resume import AnalysedCode, ResumeFunctions, ResumePoint, push_handled
+
+if TYPE_CHECKING:
+    from ..symbolic.variables.base import Variable
+
+
+class BreakEmission:
+    """Emits a :class:`Break`: :meth:`load_state`, then :meth:`store_state_and_go_on`."""
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        ending: Break,
+        emitter: FrameEmitter,
+        resume_functions: ResumeFunctions,
+        resumption: Any,
+    ) -> None:
+        self.code = code
+        self.ending = ending
+        self.emitter = emitter
+        self.builder = emitter.builder
+        self.resume_functions = resume_functions
+        self.resumption = resumption
+        self.original, position = self._original_position()
+        # The instructions that make up the breaking one: a call with what prepares it.
+        self.first, self.last = call_unit(self.original.instructions, position)
+        self.position: Position = self.original.instructions[self.last].position
+        self.original_locals = self.original.plain_locals
+        stack = self.original.stacks[self.first]
+        if stack is None or len(stack) != len(ending.stack):
+            raise ValueError(
+                f"a stack of {len(ending.stack)} at instruction {ending.instruction} of "
+                f"{code.co_qualname}, expected {stack}"
+            )
+        self.stack: Stack = stack
+        self.restored = self._restored_locals()
+        self.stack_temporaries: dict[int, str] = {}
+        for name, variable in ending.cell_variables.items():
+            emitter.bind_own_cell(variable, name)
+
+    def _original_position(self) -> tuple[AnalysedCode, int]:
+        """The user's code and the breaking instruction in it, also when the frame is a resume function's."""
+        frame = self.resume_functions.analysed(self.code)
+        position = frame.index_of(frame.decoded.by_index[self.ending.instruction])
+        resume = self.resume_functions.of_code(self.code)
+        if resume is None:
+            if position < frame.start:
+                raise Unsupported("break before the function's first instruction")
+            return frame, position
+        original_position = resume.positions[position]
+        if original_position is None:
+            raise Unsupported(
+                "break while restoring a frame", "", "a value handed over cannot be represented"
+            )
+        return resume.original, original_position
+
+    def _restored_locals(self) -> dict[str, Variable]:
+        """Locals to have at the breaking instruction.
+
+        Those still needed, and those that came from outside: the frame keeps an object alive that may have
+        a finalizer, as CPython does, even if no instruction reads it again.
+        """
+        live = self.original.live[self.first]
+        first = self._first_argument()
+        return {
+            name: self.ending.locals[name]
+            for name in self.original.plain_locals
+            if name in self.ending.locals
+            and (
+                name in live or name == first or self.ending.locals[name].source is not None
+            )
+        }
+
+    def _first_argument(self) -> str | None:
+        code = self.original.code
+        if "__class__" in code.co_freevars and code.co_argcount:
+            return code.co_varnames[0]
+        return None
+
+    # State.
+
+    def load_state(self) -> None:
+        """Push new locals, cells' contents and the stack's values; nothing is overwritten yet."""
+        self._new_locals = [
+            name for name, variable in self.restored.items() if not _is_argument(variable, name)
+        ]
+        self._new_cells = [
+            name
+            for name, contents in self.ending.cells.items()
+            if contents is not None and not _is_argument(contents, name)
+        ]
+        for name in self._new_locals:
+            self.emitter.load_variable(self.restored[name])
+        for name in self._new_cells:
+            contents = self.ending.cells[name]
+            assert contents is not None
+            self.emitter.load_variable(contents)
+        for place, slot in enumerate(self.stack):
+            variable = self.ending.stack[place]
+            if slot is Slot.PREVIOUS:
+                variable = self._handled_exception(place)
+            elif slot is not Slot.VALUE or variable is None:
+                continue
+            self.emitter.load_variable(variable)
+            self.stack_temporaries[place] = ""
+        for place in reversed(self.stack_temporaries):
+            self.stack_temporaries[place] = self.emitter.store_temporary()
+
+    def _handled_exception(self, place: int) -> Variable:
+        """The exception whose except clause's PREVIOUS slot is at ``place``."""
+        for later in range(place + 1, len(self.stack)):
+            if self.stack[later] in (Slot.EXCEPTION, Slot.PREVIOUS):
+                variable = self.ending.stack[later]
+                break
+        else:
+            variable = self.ending.handled
+        if variable is None:
+            raise Unsupported("break in an except clause", "", "the exception is not known")
+        return variable
+
+    def store_state_and_go_on(self) -> None:
+        for name in reversed(self._new_cells):
+            self.builder.add("STORE_DEREF", local=name)
+        for name in reversed(self._new_locals):
+            self.builder.store_local(name)
+        self._drop_the_rest()
+        for place, slot in enumerate(self.stack):
+            if place in self.stack_temporaries:
+                self.builder.load_local(self.stack_temporaries[place])
+                self.builder.delete_local(self.stack_temporaries[place])
+                if slot is Slot.PREVIOUS:
+                    push_handled(self.builder, self.stack, place)
+            elif slot is Slot.VALUE:
+                self.builder.add("PUSH_NULL")
+            elif slot is Slot.OFFSET:
+                self.builder.load_constant(0)  # for the line of a frame being left only
+        self._copy_original()
+
+    def _drop_the_rest(self) -> None:
+        """Unbind arguments and temporaries that the function holds no more."""
+        cells = frozenset(self.code.co_cellvars)
+        for name in _argument_names(self.code):
+            if name not in cells and name not in self.restored:
+                self.builder.delete_local(name)
+            elif name in cells and self.ending.cells.get(name, ...) is None:
+                self.builder.add("DELETE_DEREF", local=name)
+        kept = frozenset(self.stack_temporaries.values())
+        for name in self.emitter.temporaries:
+            if name not in kept:
+                self.builder.delete_local(name)
+
+    # The breaking instruction, its handlers, and what comes behind.
+
+    def _copy_original(self) -> None:
+        instructions = self.original.instructions
+        last = instructions[self.last]
+        kept = set(range(self.first, self.last + 1))
+        for i in range(self.first, self.last + 1):
+            handler = instructions[i].handler
+            if handler is not None:
+                start = self.original.index_of(handler.target)
+                kept |= reachable(instructions, start, stop=self.last)
+        copies, copy_of = clone(instructions)
+        entry = copy_of[id(instructions[self.first])]
+        if min(kept) != self.first:
+            self.builder.add("JUMP_FORWARD", target=entry)
+        behind: Instruction | None = None
+        for i in sorted(kept):
+            self.builder.instructions.append(copies[i])
+            if i == self.last:
+                self._plain_attribute_load(copies[i])
+                if last.falls_through():
+                    behind = self.builder.add("JUMP_FORWARD")
+        if behind is not None:
+            behind.target = self._emit_resumption(self.last + 1)
+        if last.target is not None:
+            target = self.original.index_of(last.target)
+            copy = copy_of[id(last)]
+            if skips_target(last):
+                copy.target = self.builder.add("END_FOR")
+                self._emit_resumption(target + 1)
+            else:
+                copy.target = self._emit_resumption(target)
+
+    def _plain_attribute_load(self, instruction: Instruction) -> None:
+        """Turn a method load, which may push NULL or not, into one that always does."""
+        name = instruction.name
+        if name == "LOAD_METHOD":
+            instruction.name = "LOAD_ATTR"
+        elif IS_312 and name in ("LOAD_ATTR", "LOAD_SUPER_ATTR") and instruction.argument & 1:
+            instruction.argument &= ~1
+        else:
+            return
+        self.builder.add("PUSH_NULL")
+        self.builder.add("SWAP", 2)
+
+    def _emit_resumption(self, position: int) -> Instruction:
+        """Code that leaves the frame by a Resumption at ``position``; gives its first instruction."""
+        stack = self.original.stacks[position]
+        assert stack is not None
+        point = ResumePoint(position, self._nulls_behind(stack), self._locals_behind(position))
+        resume = self.resume_functions.get(self.original, point)
+        start = len(self.builder.instructions)
+        values, handled = self._pop_stack(stack, point.nulls)
+        self.emitter.load_callable(self.resumption)
+        self.emitter.load_function(resume.code, self.original.cells)
+        for kind, which in resume.arguments:
+            if kind == "stack":
+                self.builder.load_local(values[int(which)])
+            elif kind == "handled":
+                self.builder.load_local(handled[int(which)])
+            elif kind == "local":
+                self.builder.load_local(str(which))
+            else:
+                self.builder.add("LOAD_DEREF", local=str(which))
+        self.builder.call(len(resume.arguments) + 1)
+        self.builder.add("RETURN_VALUE")
+        return self.builder.instructions[start]
+
+    def _pop_stack(self, stack: Stack, nulls: frozenset[int]) -> tuple[dict[int, str], list[str]]:
+        """Empty the stack into temporaries and leave the except clauses that are on it.
+
+        Gives the names of the values by place, and of the handled exceptions, outermost first.
+        """
+        values: dict[int, str] = {}
+        exceptions: list[str] = []
+        if Slot.PREVIOUS in stack:
+            self.emitter.load_callable(sys.exception)
+            self.builder.call(0)
+            exceptions.append(self.emitter.store_temporary())
+        for place in range(len(stack) - 1, -1, -1):
+            slot = stack[place]
+            if slot is Slot.VALUE:
+                # Storing a NULL leaves the local unbound.
+                name = self.emitter.store_temporary()
+                if place not in nulls:
+                    values[place] = name
+            elif slot is Slot.PREVIOUS:
+                self.builder.add("COPY", 1)
+                exceptions.append(self.emitter.store_temporary())
+                self.builder.add("POP_EXCEPT")
+            else:
+                self.builder.add("POP_TOP")
+        # The exception saved by an except clause is the one that the next outer clause handles.
+        return values, exceptions[:-1][::-1]
+
+    def _nulls_behind(self, stack: Stack) -> frozenset[int]:
+        """Which places hold a NULL after the breaking instruction."""
+        last = self.original.instructions[self.last]
+        name, argument = last.name, last.argument
+        pushes = not name.startswith(("STORE_", "DELETE_", "POP_"))
+        untouched = len(stack) - pushes
+        nulls = {
+            place
+            for place, slot in enumerate(self.stack)
+            if slot is Slot.VALUE and self.ending.stack[place] is None and place < untouched
+        }
+        method_load = name == "LOAD_METHOD" or (
+            IS_312 and name in ("LOAD_ATTR", "LOAD_SUPER_ATTR") and argument & 1
+        )
+        if method_load or (name == "LOAD_GLOBAL" and argument & 1):
+            nulls.add(len(stack) - 2)
+        elif name in ("PUSH_NULL", "LOAD_FAST_AND_CLEAR"):
+            raise Unsupported("break at an instruction that cannot fail", name)
+        return frozenset(nulls)
+
+    def _locals_behind(self, position: int) -> tuple[str, ...]:
+        """The plain locals to hand over, in the order of the original's locals."""
+        last = self.original.instructions[self.last]
+        bound = set(self.restored)
+        lasting = {name for name, variable in self.restored.items() if variable.source is not None}
+        if last.name == "STORE_FAST" and last.local is not None:
+            bound.add(last.local)
+            lasting.add(last.local)
+        elif last.name == "DELETE_FAST":
+            bound.discard(str(last.local))
+        live = self.original.live[position]
+        first = self._first_argument()
+        return tuple(
+            name
+            for name in self.original.plain_locals
+            if name in bound and (name in live or name in lasting or name == first)
+        )
+
+
+def call_unit(instructions: list[Instruction], position: int) -> tuple[int, int]:
+    """First and last of the instructions that make one call together with the one at ``position``."""
+    first = last = position
+    while instructions[last].name in ("KW_NAMES", "PRECALL"):
+        last += 1
+    while first > 0 and instructions[first - 1].name in ("KW_NAMES", "PRECALL"):
+        first -= 1
+    return first, last
+
+
+def _is_argument(variable: Variable, name: str) -> bool:
+    """Whether the variable is what the argument slot ``name`` held on entry."""
+    source = variable.source
+    return isinstance(source, ArgumentSource) and source.argument == name
+
+
+def _argument_names(code: types.CodeType) -> tuple[str, ...]:
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+    return code.co_varnames[:count]

@@ -1,0 +1,314 @@
+"""From a frame that no entry fits to a new entry: capture, backend, guards, transformed code."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from weft_guards import Guard, GuardSet, Scope
+
+from .. import _frame_hook
+from ..captured_graph import Backend, CapturedGraph, GraphBreak, UserLocation
+from ..symbolic.frame_result import Break, CaptureOptions, FrameInput, FrameResult, Skip
+from ..unsupported import Unsupported
+from .output_code import TransformedCode, transform
+from .resume import ResumeFunctions
+from .skip_files import skip_reason
+
+if TYPE_CHECKING:
+    from weft_guards import GuardFailure
+
+Capture = Callable[[FrameInput, CaptureOptions], "FrameResult | Skip"]
+
+
+@dataclass(frozen=True)
+class CaptureReport:
+    """What became of one frame.
+
+    ``code`` is the user's code object, ``resumed_at`` the line where a resume function's frame began (None
+    at the function's own beginning).  ``skip_reason`` says why the frame runs as it is, ``error`` is the
+    exception that capture or the backend raised, ``recompile_reason`` the guard that the entry used last
+    failed on, ``seconds`` the wall-clock time of all of it.
+    """
+
+    code: types.CodeType
+    location: UserLocation
+    resumed_at: int | None
+    graph: CapturedGraph | None
+    guards: tuple[Guard, ...]
+    graph_break: GraphBreak | None
+    skip_reason: str | None
+    error: Exception | None
+    recompile_reason: GuardFailure | None
+    seconds: float
+
+
+class FrameConverter:
+    """The conversion callback of one context.
+
+    ``on_error(error, location)`` decides what an error of capture or of the backend means: it raises, or
+    returns, and the frame runs as it is.  ``observer`` gets each :class:`CaptureReport`.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        options: CaptureOptions,
+        on_error: Callable[[Exception, str], None],
+        observer: Callable[[CaptureReport], None] | None,
+        capture: Capture | None = None,
+    ) -> None:
+        self._backend = backend
+        self._options = options
+        self._on_error = on_error
+        self._observer = observer
+        self._capture = capture
+        self._lock = threading.RLock()
+        self._resume_functions = ResumeFunctions()
+        self._context: weakref.ref[_frame_hook.Context] | None = None
+
+    def attach(self, context: _frame_hook.Context) -> None:
+        """Say whose callback this is."""
+        self._context = weakref.ref(context)
+
+    def reset(self) -> None:
+        """Forget resume functions, after the context has forgotten its entries."""
+        self._resume_functions.clear()
+
+    def __call__(
+        self,
+        code: types.CodeType,
+        arguments: dict[str, Any],
+        globals_dictionary: dict[str, Any],
+        builtins: Mapping[str, Any],
+        closure: dict[str, types.CellType],
+    ) -> _frame_hook.Entry | int:
+        if skip_reason(code) is not None:
+            return _frame_hook.SKIP
+        if not self._lock.acquire(blocking=False):
+            # Another thread converts a frame, maybe of this very code: look again after it.
+            with self._lock:
+                return _frame_hook.RETRY
+        try:
+            frame = FrameInput(code, arguments, globals_dictionary, builtins, closure)
+            return _Conversion(self, frame).run()
+        finally:
+            self._lock.release()
+
+    def entries(self, code: types.CodeType) -> tuple[_frame_hook.Entry, ...]:
+        context = self._context() if self._context is not None else None
+        return () if context is None else context.entries(code)
+
+
+class _Conversion:
+    """The conversion of one frame."""
+
+    def __init__(self, converter: FrameConverter, frame: FrameInput) -> None:
+        self._converter = converter
+        self._frame = frame
+        self._start = time.perf_counter()
+        self._entries = converter.entries(frame.code)
+        self._recompile_reason = self._failed_guard()
+        self._result: FrameResult | None = None
+        self._break: GraphBreak | None = None
+
+    def run(self) -> _frame_hook.Entry | int:
+        limit = self._converter._options.recompile_limit
+        if len(self._entries) >= limit:
+            self._warn_of_limit(limit)
+            self._report(f"more than {limit} entries")
+            return _frame_hook.FROZEN
+        try:
+            with _preserved_state():
+                answer = self._convert()
+        except Exception as error:
+            self._report("error", error)
+            if isinstance(error, _FullGraphError):
+                error = error.unsupported
+            self._converter._on_error(error, self._location_text())
+            return _frame_hook.SKIP
+        if isinstance(answer, Skip):
+            self._report(answer.reason)
+            return _frame_hook.SKIP if answer.forever else _frame_hook.PASS
+        self._report(None)
+        return answer
+
+    def _convert(self) -> _frame_hook.Entry | Skip:
+        converter, frame = self._converter, self._frame
+        result = _capture_function(converter._capture)(frame, converter._options)
+        if isinstance(result, Skip):
+            self._break = result.graph_break
+            if self._break is not None and converter._options.fullgraph:
+                raise _FullGraphError(self._break)
+            return result
+        self._result = result
+        if isinstance(result.ending, Break):
+            self._break = result.ending.reason
+            if converter._options.fullgraph:
+                raise _FullGraphError(self._break)
+        guard_set = GuardSet(result.guards)
+        check = guard_set.compile(self._argument_names(), frame.code.co_freevars)
+        self._require_guards_hold(guard_set)
+        transformed = self._transform(result)
+        if isinstance(transformed, Skip):
+            return transformed
+        return _frame_hook.Entry(
+            check,
+            transformed.code,
+            (*transformed.objects, guard_set),
+            transformed.objects_slot,
+            transformed.resumes,
+        )
+
+    def _transform(self, result: FrameResult) -> TransformedCode | Skip:
+        graph = result.graph
+        compiled: Callable[..., Any] | None = None
+        if graph is not None:
+            compiled = _frame_hook.disabled(
+                self._converter._backend(graph.graph_module, list(graph.example_inputs))
+            )
+        try:
+            return transform(self._frame.code, result, compiled, self._converter._resume_functions)
+        except Unsupported as error:
+            if self._converter._options.fullgraph:
+                raise
+            return Skip(f"the frame cannot be rebuilt: {error}")
+
+    def _argument_names(self) -> tuple[str, ...]:
+        return tuple(self._frame.arguments)
+
+    def _require_guards_hold(self, guard_set: GuardSet) -> None:
+        failure = guard_set.explain(self._scope())
+        if failure is not None:
+            raise RuntimeError(f"a guard does not hold right after capture: {failure}")
+
+    def _scope(self) -> Scope:
+        frame = self._frame
+        return Scope(frame.arguments, frame.globals, frame.builtins, frame.closure)
+
+    # Reports.
+
+    def _failed_guard(self) -> GuardFailure | None:
+        """Why the entry that was used last does not fit."""
+        return _guard_set(self._entries[0]).explain(self._scope()) if self._entries else None
+
+    def _warn_of_limit(self, limit: int) -> None:
+        failures = []
+        for entry in self._entries:
+            failure = _guard_set(entry).explain(self._scope())
+            if failure is not None:
+                failures.append(f"  {failure}")
+        warnings.warn(
+            f"weft: {self._location_text()} was compiled {limit} times and runs as plain Python from now "
+            "on where no compiled version fits. The guards that failed:\n" + "\n".join(failures),
+            UserWarning,
+            stacklevel=2,
+        )
+
+    def _user_code(self) -> types.CodeType:
+        return self._converter._resume_functions.original(self._frame.code)
+
+    def _resumed_at(self) -> int | None:
+        resume = self._converter._resume_functions.of_code(self._frame.code)
+        if resume is None:
+            return None
+        for position in resume.positions:
+            if position is not None:
+                return resume.original.instructions[position].position.line
+        return None
+
+    def _location(self) -> UserLocation:
+        code = self._user_code()
+        return UserLocation(
+            code.co_filename, self._resumed_at() or code.co_firstlineno, code.co_qualname
+        )
+
+    def _location_text(self) -> str:
+        location = self._location()
+        return f"{location.function} ({location.file}:{location.line})"
+
+    def _report(self, skip: str | None, error: Exception | None = None) -> None:
+        observer = self._converter._observer
+        if observer is None:
+            return
+        result = self._result
+        observer(
+            CaptureReport(
+                code=self._user_code(),
+                location=self._location(),
+                resumed_at=self._resumed_at(),
+                graph=result.graph if result is not None else None,
+                guards=result.guards if result is not None else (),
+                graph_break=self._break,
+                skip_reason=skip,
+                error=error,
+                recompile_reason=self._recompile_reason,
+                seconds=time.perf_counter() - self._start,
+            )
+        )
+
+
+def _guard_set(entry: _frame_hook.Entry) -> GuardSet:
+    """What the entry's guard check was compiled from: kept behind the objects of its code."""
+    guard_set = entry.objects[-1]
+    assert isinstance(guard_set, GuardSet)
+    return guard_set
+
+
+class _FullGraphError(Exception):
+    """A graph break under ``fullgraph=True``."""
+
+    def __init__(self, graph_break: GraphBreak) -> None:
+        super().__init__(graph_break.kind)
+        place = graph_break.location
+        self.unsupported = Unsupported(
+            f"graph break with fullgraph=True: {graph_break.kind}",
+            graph_break.context,
+            graph_break.explanation,
+            (*graph_break.hints, f"at {place.file}:{place.line} in {place.function}"),
+        )
+
+
+def _capture_function(given: Capture | None) -> Capture:
+    if given is not None:
+        return given
+    from ..symbolic.evaluator import capture_frame
+
+    return capture_frame
+
+
+@contextmanager
+def _preserved_state() -> Iterator[None]:
+    """Capture and compilation leave the program's random numbers and modes as they are."""
+    torch_numbers = torch.get_rng_state()
+    python_numbers = random.getstate()
+    gradients = torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(torch_numbers)
+        random.setstate(python_numbers)
+        torch.set_grad_enabled(gradients)
+
+
+def make_context(
+    backend: Backend,
+    options: CaptureOptions,
+    on_error: Callable[[Exception, str], None],
+    observer: Callable[[CaptureReport], None] | None = None,
+    capture: Capture | None = None,
+) -> _frame_hook.Context:
+    """A context of compiled code, empty; ``capture`` takes the place of the symbolic evaluator."""
+    converter = FrameConverter(backend, options, on_error, observer, capture)
+    context = _frame_hook.Context(converter)
+    converter.attach(context)
+    return context

@@ -1,0 +1,140 @@
+"""Transformed code: what runs in a captured frame in place of the frame's own code.
+
+    closure and cells set up
+    sources read into temporaries
+    the compiled graph called
+    side effects replayed
+    then, by how the frame ended:
+        Return   the value returned
+        Raise    the exception raised
+        Break    stack, locals and cells rebuilt; a copy of the breaking instruction, within its exception
+                 regions and with their handlers; behind it the rest of the function goes on in a resume
+                 function, which the hook calls in the place of this frame (``Resumption``)
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .._frame_hook import Resumption
+from ..code_objects.builder import CodeBuilder
+from ..code_objects.instructions import Position
+from ..symbolic.frame_result import Break, FrameResult, Raise, Return
+from .breaks import BreakEmission
+from .frame_emitter import OBJECTS, FrameEmitter
+from .resume import ResumeFunctions
+
+
+@dataclass(frozen=True)
+class TransformedCode:
+    """What an entry of the hook's table is made of; ``objects`` go into local number ``objects_slot``."""
+
+    code: types.CodeType
+    objects: tuple[Any, ...]
+    objects_slot: int
+    resumes: bool
+
+
+def transform(
+    code: types.CodeType,
+    result: FrameResult,
+    compiled_graph: Callable[..., Any] | None,
+    resume_functions: ResumeFunctions,
+) -> TransformedCode:
+    """Transformed code for a frame of ``code``; ``compiled_graph`` is None if ``result.graph`` is.
+
+    :raises Unsupported: an object cannot be rebuilt, or the frame stopped where it cannot go on.
+    """
+    return _Transformation(code, result, compiled_graph, resume_functions).run()
+
+
+class _Transformation:
+    def __init__(
+        self,
+        code: types.CodeType,
+        result: FrameResult,
+        compiled_graph: Callable[..., Any] | None,
+        resume_functions: ResumeFunctions,
+    ) -> None:
+        self.code = code
+        self.result = result
+        self.compiled_graph = compiled_graph
+        self.resume_functions = resume_functions
+        body = code
+        if isinstance(result.ending, Break):
+            body = resume_functions.original(code)
+        self.builder = CodeBuilder(body)
+        cells = frozenset(code.co_cellvars + code.co_freevars)
+        self.emitter = FrameEmitter(self.builder, cells, result.graph_outputs)
+
+    def run(self) -> TransformedCode:
+        ending = self.result.ending
+        break_emission = None
+        if isinstance(ending, Break):
+            break_emission = BreakEmission(
+                self.code, ending, self.emitter, self.resume_functions, Resumption
+            )
+            self.builder.position = break_emission.position
+        else:
+            self.builder.position = self._position(ending)
+        self._call_graph()
+        self.result.side_effects.emit(self.emitter)
+        if isinstance(ending, Return):
+            self.emitter.load_variable(ending.value)
+            self.builder.add("RETURN_VALUE")
+        elif isinstance(ending, Raise):
+            self.emitter.load_variable(ending.exception)
+            self.builder.add("RAISE_VARARGS", 1)
+        else:
+            assert break_emission is not None
+            break_emission.load_state()
+        self._put_entry_first()
+        if break_emission is not None:
+            break_emission.store_state_and_go_on()
+        return self._finish(break_emission)
+
+    def _position(self, ending: Return | Raise) -> Position:
+        if isinstance(ending, Raise) and ending.instruction is not None:
+            analysed = self.resume_functions.analysed(self.code)
+            return analysed.decoded.by_index[ending.instruction].position
+        return Position(self.code.co_firstlineno)
+
+    def _call_graph(self) -> None:
+        graph = self.result.graph
+        if graph is None:
+            return
+        self.emitter.load_callable(self.compiled_graph)
+        for source in graph.input_sources:
+            self.emitter.load_source(source)
+        self.builder.call(len(graph.input_sources))
+        count = len(self.result.graph_outputs)
+        self.builder.add("UNPACK_SEQUENCE", count)
+        names = [self.emitter.new_temporary() for _ in range(count)]
+        for name in names:
+            self.builder.store_local(name)
+        self.emitter.bind_graph_outputs(names)
+
+    def _put_entry_first(self) -> None:
+        """Everything that loads a source has been emitted: now the code that reads them all."""
+        body = self.builder.instructions
+        self.builder.instructions = []
+        self.builder.prologue(self.code.co_cellvars, len(self.code.co_freevars))
+        self.emitter.emit_entry_reads()
+        self.builder.instructions.extend(body)
+
+    def _finish(self, break_emission: BreakEmission | None) -> TransformedCode:
+        code = self.code
+        names = (*code.co_varnames, OBJECTS, *self.emitter.temporaries)
+        if break_emission is not None:
+            known = frozenset(names)
+            names += tuple(n for n in break_emission.original_locals if n not in known)
+        transformed = self.builder.finish(code, names, code.co_cellvars, code.co_freevars)
+        return TransformedCode(
+            transformed,
+            tuple(self.emitter.objects),
+            len(code.co_varnames),
+            break_emission is not None,
+        )

@@ -1,0 +1,59 @@
+"""Which frames are left to CPython because of the file they come from.
+
+Frames reached from a compiled call but not captured inside its root frame (after a break, from C code, by a
+callback) are root frames of their own, if there is something to capture in them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sysconfig
+import types
+from pathlib import Path
+
+# Below the installed torch: code written in terms of tensors, as a user's would be.
+_TORCH_CAPTURED = ("nn/modules", "nn/utils", "optim", "distributions")
+
+
+def skip_reason(code: types.CodeType) -> str | None:
+    """Why a root frame of ``code`` isn't captured; None if it is."""
+    return _reason(code.co_filename)
+
+
+@functools.lru_cache(maxsize=4096)
+def _reason(file: str) -> str | None:
+    if file.startswith("<frozen "):
+        return "part of the interpreter"
+    for folder, reason, captured in _folders():
+        if file.startswith(folder):
+            inner = file[len(folder) :].replace(os.sep, "/")
+            if not inner.startswith(captured):
+                return reason
+            return None
+    return None
+
+
+@functools.cache
+def _folders() -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    """(folder, reason, what of it is captured all the same); inner folders first."""
+    import torch
+    import weft_guards
+
+    rows: list[tuple[str, str, tuple[str, ...]]] = [
+        (_folder(torch.__file__), "part of torch", _TORCH_CAPTURED),
+        (_folder(weft_guards.__file__), "part of weft", ()),
+        (str(Path(__file__).parents[1]) + os.sep, "part of weft", ()),
+    ]
+    paths = sysconfig.get_paths()
+    for name in ("purelib", "platlib"):
+        # Packages of a virtual environment are often below the standard library's folder.
+        rows.append((paths[name] + os.sep, "", ("",)))
+    for name in ("stdlib", "platstdlib"):
+        rows.append((paths[name] + os.sep, "part of the standard library", ()))
+    return tuple(rows)
+
+
+def _folder(file: str | None) -> str:
+    assert file is not None
+    return str(Path(file).parent) + os.sep
