@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from torch._decomp import core_aten_decompositions
 from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
     "HigherOrderOperator",

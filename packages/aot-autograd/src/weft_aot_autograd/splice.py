@@ -9,7 +9,13 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import FakeTensor, OpOverload, TorchDispatchMode
+from ._torch import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    OpOverload,
+    TorchDispatchMode,
+)
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -19,6 +25,15 @@ _PROVENANCE = ("stack_trace", "nn_module_stack")
 
 class _NotSpliceable(Exception):
     """The rule did something that has no place in a functional graph."""
+
+
+# The operator stays as it is where its rule needs its arguments' data, or is not written for them.
+_DECLINED = (
+    _NotSpliceable,
+    NotImplementedError,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
 
 
 class _Splicer(TorchDispatchMode):
@@ -100,6 +115,19 @@ def _nodes_in(value: Any, splicer: _Splicer) -> Any:
     return value
 
 
+def _fake_arguments(value: Any) -> Any:
+    """Arguments with fake values for nodes, in plain containers: rules may change a list they are given."""
+    if isinstance(value, torch.fx.Node):
+        return value.meta["val"]
+    if isinstance(value, tuple):
+        return tuple(_fake_arguments(item) for item in value)
+    if isinstance(value, list):
+        return [_fake_arguments(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _fake_arguments(item) for key, item in value.items()}
+    return value
+
+
 def splice(node: torch.fx.Node, table: Mapping[OpOverload, Callable[..., Any]]) -> bool:
     """Replace ``node`` by its decomposition; False, with nothing changed, where its rule declines.
 
@@ -109,15 +137,15 @@ def splice(node: torch.fx.Node, table: Mapping[OpOverload, Callable[..., Any]]) 
     splicer = _Splicer(node, table)
     for argument in node.all_input_nodes:
         splicer.know(argument.meta["val"], argument)
-    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+    args, kwargs = _fake_arguments(node.args), _fake_arguments(node.kwargs)
     try:
         with splicer:
             result = table[node.target](*args, **kwargs)
         if result is not NotImplemented:
             _replace(node, result, splicer)
             return True
-    except (_NotSpliceable, NotImplementedError):
-        pass  # the operator stays as it is
+    except _DECLINED:
+        pass
     for added in reversed(splicer.added):
         node.graph.erase_node(added)
     return False

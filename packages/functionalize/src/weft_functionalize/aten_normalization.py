@@ -101,7 +101,19 @@ class _Interpreter:
         return tuple(result)
 
     def _load(self, argument: Any) -> Any:
-        return torch.fx.node.map_arg(argument, self._environment.__getitem__)
+        """The argument's value, with plain containers: functions may change a list they are given."""
+        if isinstance(argument, torch.fx.Node):
+            return self._environment[argument]
+        if isinstance(argument, tuple):
+            items = [self._load(item) for item in argument]
+            return type(argument)(*items) if hasattr(argument, "_fields") else tuple(items)
+        if isinstance(argument, list):
+            return [self._load(item) for item in argument]
+        if isinstance(argument, dict):
+            return {key: self._load(item) for key, item in argument.items()}
+        if isinstance(argument, slice):
+            return slice(*map(self._load, (argument.start, argument.stop, argument.step)))
+        return argument
 
     def _run_node(self, node: torch.fx.Node) -> Any:
         self._recorder.source_node = node

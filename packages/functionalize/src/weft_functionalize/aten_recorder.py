@@ -81,6 +81,8 @@ class AtenRecorder(TorchDispatchMode):
         requires_grad = False
         if isinstance(value, torch.Tensor):
             requires_grad = value.requires_grad
+            if any(isinstance(size, torch.SymInt) for size in value.shape):
+                raise Unsupported("symbolic size", str(value.shape), "compile with dynamic=False")
             fake = self._own_fake(value)
         node = self.graph.placeholder(str(source.target))
         node.meta["val"] = fake
@@ -179,7 +181,8 @@ class AtenRecorder(TorchDispatchMode):
             return func(*args, **kwargs)
         if func is aten.lift_fresh.default:
             # The tensor is a literal of the program: each call of the graph starts from a new copy.
-            return aten.clone.default(args[0])
+            with self:
+                return aten.clone.default(args[0])
         fake_args = _map_tensors(args, self._fake_of)
         fake_kwargs = _map_tensors(kwargs, self._fake_of)
         if torch.Tag.inplace_view in func.tags:
@@ -254,10 +257,10 @@ class AtenRecorder(TorchDispatchMode):
         return item
 
     def _register_new(self, func: OpOverload, tensor: torch.Tensor, node: torch.fx.Node) -> None:
-        if aliased_argument(func) is None and storage_identity(tensor) in self._storages:
-            raise Unsupported("result that shares storage with an undeclared tensor", str(func))
         if tensor.layout is not torch.strided:
             raise Unsupported("tensor layout", f"{tensor.layout} from {func}")
+        if aliased_argument(func) is None and storage_identity(tensor) in self._storages:
+            raise Unsupported("result that shares storage with an undeclared tensor", str(func))
         self._register(tensor, node)
 
     def _record_metadata_mutation(
@@ -299,6 +302,8 @@ def _map_tensors(value: Any, function: Any) -> Any:
         return type(value)(_map_tensors(item, function) for item in value)
     if isinstance(value, dict):
         return {key: _map_tensors(item, function) for key, item in value.items()}
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        raise Unsupported("symbolic size", str(value), "compile with dynamic=False")
     return value
 
 

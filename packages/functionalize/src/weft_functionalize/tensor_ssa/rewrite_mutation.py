@@ -105,11 +105,15 @@ class _Rewrite:
             raise Unsupported("in-place operator without a functional form", str(target))
         outs = {str(a.name) for a in schema_arguments(target) if a.is_out}
         kwargs = {k: v for k, v in self._node.kwargs.items() if k not in outs}
-        call = self._emit.call(counterpart, *self._node.args, **kwargs)
+        defaults = _missing_defaults(self._node, counterpart)
+        call = self._emit.call(counterpart, *self._node.args, **kwargs, **defaults)
         results = call.meta["val"]
         if isinstance(results, torch.Tensor):
             return [call]
         plain = len(results) - count
+        if isinstance(self._node.meta["val"], torch.Tensor) and self._node.users:
+            # Its views are known by the node that would have to go.
+            raise Unsupported("result of an operator that writes besides", str(target))
         for user in list(self._node.users):
             index = user.args[1]
             assert isinstance(index, int)
@@ -148,6 +152,18 @@ class _Rewrite:
                     if new is None:
                         new = emit_access(self._emit, value, edge)
                     pending.append((view, new))
+
+
+def _missing_defaults(node: torch.fx.Node, counterpart: OpOverload) -> dict[str, object]:
+    """Defaults of the operator for arguments that its counterpart has to be given."""
+    given = {str(a.name) for a in schema_arguments(counterpart)[: len(node.args)]} | set(
+        node.kwargs
+    )
+    return {
+        str(a.name): argument_value(node, a.name)
+        for a in schema_arguments(counterpart)
+        if a.name not in given and not a.has_default_value()
+    }
 
 
 def written_variables(node: torch.fx.Node, names: tuple[str, ...]) -> list[torch.fx.Node]:
