@@ -87,7 +87,10 @@ class Stepper:
             if name == "RETURN_CONST":
                 return self.result(Return(Constant(instruction.argval)))
             handler = getattr(self, "op_" + name, None)
-            if handler is None:
+            unbound = name in ("LOAD_FAST", "DELETE_FAST", "LOAD_FAST_CHECK") and (
+                instruction.argval not in self.locals
+            )
+            if handler is None or unbound:
                 if not self.evaluator.step(self.code, index, instruction):
                     return Skip("not stepped")
                 return self.break_at(index)
@@ -124,6 +127,8 @@ class Stepper:
 
     def op_LOAD_FAST(self, instruction: Any) -> None:
         self.stack.append(self.locals[instruction.argval])
+
+    op_LOAD_FAST_CHECK = op_LOAD_FAST
 
     def op_STORE_FAST(self, instruction: Any) -> None:
         value = self.stack.pop()

@@ -106,6 +106,18 @@ class CodeBuilder:
             self.add("MAKE_CELL", local=name)
         self.add("RESUME", 0)
 
+    def drop_empty_jumps(self) -> None:
+        """Leave out added jumps to the instruction that follows anyway."""
+        old = self.instructions
+        targets = {id(i.target) for i in old} | {id(i.handler.target) for i in old if i.handler}
+        self.instructions = [
+            instruction
+            for instruction, following in zip(old, [*old[1:], None], strict=True)
+            if instruction.name != "JUMP_FORWARD"
+            or instruction.target is not following
+            or id(instruction) in targets
+        ]
+
     def finish(
         self,
         signature: types.CodeType,
@@ -123,6 +135,7 @@ class CodeBuilder:
             co_code=signature.co_code[:0],
             co_exceptiontable=b"",
             co_linetable=b"",
+            **changes,
         )
         parts = assemble(self.instructions, variable_names(shape), signature.co_firstlineno)
         return shape.replace(
@@ -132,7 +145,6 @@ class CodeBuilder:
             co_consts=tuple(self._constants),
             co_names=tuple(self._names),
             co_stacksize=max_depth(self.instructions),
-            **changes,
         )
 
 

@@ -12,7 +12,7 @@ from ..code_objects.flow import Slot, Stack, reachable, skips_target
 from ..code_objects.instructions import IS_312, Instruction, Position, clone
 from ..symbolic.frame_result import Break
 from ..unsupported import Unsupported
-from .frame_emitter import FrameEmitter
+from .frame_emitter import OBJECTS, FrameEmitter
 from .resume import AnalysedCode, ResumeFunctions, ResumePoint, push_handled
 
 if TYPE_CHECKING:
@@ -154,13 +154,17 @@ class BreakEmission:
     def _drop_the_rest(self) -> None:
         """Unbind arguments and temporaries that the function holds no more."""
         cells = frozenset(self.code.co_cellvars)
-        for name in _argument_names(self.code):
+        resume = self.resume_functions.of_code(self.code)
+        arguments = _argument_names(self.code)
+        if resume is not None and resume.arguments[:1] and resume.arguments[0][0] == "cell":
+            arguments = arguments[1:]  # what super() takes
+        for name in arguments:
             if name not in cells and name not in self.restored:
                 self.builder.delete_local(name)
             elif name in cells and self.ending.cells.get(name, ...) is None:
                 self.builder.add("DELETE_DEREF", local=name)
         kept = frozenset(self.stack_temporaries.values())
-        for name in self.emitter.temporaries:
+        for name in (OBJECTS, *self.emitter.temporaries):
             if name not in kept:
                 self.builder.delete_local(name)
 
@@ -217,7 +221,7 @@ class BreakEmission:
         resume = self.resume_functions.get(self.original, point)
         start = len(self.builder.instructions)
         values, handled = self._pop_stack(stack, point.nulls)
-        self.emitter.load_callable(self.resumption)
+        self._load_held(self.resumption)
         self.emitter.load_function(resume.code, self.original.cells)
         for kind, which in resume.arguments:
             if kind == "stack":
@@ -232,6 +236,11 @@ class BreakEmission:
         self.builder.add("RETURN_VALUE")
         return self.builder.instructions[start]
 
+    def _load_held(self, value: Any) -> None:
+        """Push a callee that lives as long as the program: a constant, as the objects are gone by now."""
+        self.builder.add("PUSH_NULL")
+        self.builder.load_constant(value)
+
     def _pop_stack(self, stack: Stack, nulls: frozenset[int]) -> tuple[dict[int, str], list[str]]:
         """Empty the stack into temporaries and leave the except clauses that are on it.
 
@@ -240,7 +249,7 @@ class BreakEmission:
         values: dict[int, str] = {}
         exceptions: list[str] = []
         if Slot.PREVIOUS in stack:
-            self.emitter.load_callable(sys.exception)
+            self._load_held(sys.exception)
             self.builder.call(0)
             exceptions.append(self.emitter.store_temporary())
         for place in range(len(stack) - 1, -1, -1):

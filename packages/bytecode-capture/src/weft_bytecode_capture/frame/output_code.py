@@ -131,6 +131,7 @@ class _Transformation:
         if break_emission is not None:
             known = frozenset(names)
             names += tuple(n for n in break_emission.original_locals if n not in known)
+        self.builder.drop_empty_jumps()
         transformed = self.builder.finish(code, names, code.co_cellvars, code.co_freevars)
         return TransformedCode(
             transformed,
