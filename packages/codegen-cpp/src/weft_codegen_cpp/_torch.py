@@ -1,7 +1,7 @@
 """What is private to torch here: where its C functions are, and how a Python tensor holds its C++ tensor.
 
-Checked on torch 2.13.  Everything is probed at first use; :class:`~weft_codegen_cpp.errors.CodegenError` names
-what a torch release has moved.
+Checked on torch 2.13.  Everything is probed at first use; a
+:class:`~weft_codegen_cpp.errors.CodegenError` names what a torch release has moved.
 """
 
 from __future__ import annotations

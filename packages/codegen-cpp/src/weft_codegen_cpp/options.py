@@ -13,8 +13,8 @@ class CppOptions:
     ``cache_directory``: where compiled libraries are kept; None: ``$WEFT_CACHE_DIR/cpp``, else the user's
     cache directory.  ``compiler``: the command of a GCC or Clang; None: ``$CXX``, then ``g++``, ``clang++``,
     ``c++`` on the path.  ``threads``: the most threads a kernel runs on, 0 for torch's own number.
-    ``architecture``: the value of ``-march`` (None: ``native``), with ``lanes`` values of any type in a vector
-    (4, 8 or 16; None: by the instruction set).  ``keep_sources`` keeps the generated source beside the
+    ``architecture``: the value of ``-march`` (None: ``native``), with ``lanes`` values of any type in a
+    vector (4, 8 or 16; None: by the instruction set).  ``keep_sources`` keeps the generated source beside the
     library.  ``poison_arena`` fills intermediate memory with NaN before each call, to find reads of memory
     that nothing wrote.
     """

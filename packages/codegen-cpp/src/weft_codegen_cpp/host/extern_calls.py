@@ -130,7 +130,7 @@ def _settle(
 
 @dataclass(frozen=True)
 class NativeCall:
-    """A call that the host program makes by itself: ``function`` of the interface, and its other arguments."""
+    """A call that the host program makes by itself: a function of the interface and its arguments."""
 
     function: str
     scalars: tuple[Any, ...]

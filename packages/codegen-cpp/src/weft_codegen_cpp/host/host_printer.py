@@ -420,9 +420,9 @@ class _HostPrinter:
         handle = self.sources[name]
         whole = output.size == layout.size and output.stride == layout.stride and output.offset == 0
         if not whole:
+            view = f"{handle}, {len(output.size)}, {self._array(output.size)}"
             return [
-                f"item = shared_view({handle}, {len(output.size)}, {self._array(output.size)}, "
-                f"{self._array(output.stride)}, {self._index(output.offset)});"
+                f"item = shared_view({view}, {self._array(output.stride)}, {self._index(output.offset)});"
             ]
         if name in made:
             return [f"item = api.PyTuple_GetItem(tuple, {made[name]});", "api.Py_IncRef(item);"]
@@ -452,7 +452,7 @@ class _HostPrinter:
         )
 
     def _entry(self) -> str:
-        tensors = [p for p in self.positions.values()]
+        tensors = list(self.positions.values())
         checks = [
             f"if (!is_tensor(arguments[{p}])) "
             f'return api.PyErr_SetString(api.type_error, "input {p} must be a tensor"), nullptr;'
@@ -486,7 +486,8 @@ class _HostPrinter:
             "",
             'extern "C" Object weft_run(Object self, Object const* arguments, i64 count) {',
             f"  if (count != {self.input_count})",
-            f'    return api.PyErr_SetString(api.type_error, "the program takes {self.input_count} inputs"), nullptr;',
+            "    return api.PyErr_SetString(",
+            f'        api.type_error, "the program takes {self.input_count} inputs"), nullptr;',
             *("  " + c for c in checks),
             "  Call c = {};",
             '  c.program = (Program*)api.PyCapsule_GetPointer(self, "weft.program");',
@@ -505,7 +506,8 @@ class _HostPrinter:
             "  }",
             "  give_frame(c.program, c.frame);",
             "  if (status == index_out_of_range)",
-            '    api.PyErr_Format(api.index_error, "index %lld is out of bounds for dimension with size %lld",',
+            "    api.PyErr_Format(api.index_error,",
+            '                     "index %lld is out of bounds for dimension with size %lld",',
             "                     (long long)c.index_error.index, (long long)c.index_error.size);",
             "  else if (status == operator_failed)",
             '    api.PyErr_Format(api.runtime_error, "%s failed: %s", c.failed, api.what ? api.what() : "");',

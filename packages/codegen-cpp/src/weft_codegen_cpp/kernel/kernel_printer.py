@@ -27,6 +27,7 @@ COLUMN_BLOCKS = 8  # vectors side by side in a column reduction: 128 floats with
 ROW_COPIES = 4  # accumulators of a row reduction
 POINTWISE_BLOCK = 1024  # elements in the unit of work of a one-loop kernel
 ENOUGH_UNITS = 32  # how many units to split a kernel into before the loops inside a unit begin
+CHUNK = 512  # steps of a running total before it joins a total of totals
 STACK_BYTES = 32768  # a larger local buffer comes from malloc
 
 
@@ -143,7 +144,7 @@ class _KernelPrinter:
         body = [f"const auto& call = *(const {name}_call*)raw;", *setup, *self._units_loop()]
         lines += ["  " + line for line in body]
         lines.append("}")
-        units, block = self._unit_counts()
+        units = self._unit_count()
         return PrintedKernel(
             name, "\n".join(lines) + "\n", self.used, symbols, units, self._cost(), self.checks
         )
@@ -194,9 +195,8 @@ class _KernelPrinter:
             counts.append(size)
         return counts
 
-    def _unit_counts(self) -> tuple[str, int]:
-        counts = self._counts()
-        return (" * ".join(f"i64({c})" for c in counts) or "i64(1)"), self._block()
+    def _unit_count(self) -> str:
+        return " * ".join(f"i64({c})" for c in self._counts()) or "i64(1)"
 
     def _cost(self) -> str:
         terms = []
@@ -265,16 +265,22 @@ class _KernelPrinter:
         lines = [f"auto columns = [&](auto tag, auto count, const i64 {name}_first) WEFT_LAMBDA {{"]
         lines += _indent(self._iteration())
         lines += ["};", f"i64 {name} = {low};"]
+        extent = static_int(next(v.size for v in self.loops if v.symbol == self.plan.outer))
+        width = self.columns * self.lanes
         if self.columns > 1:
-            width = self.columns * self.lanes
             lines.append(
                 f"for (; {name} + {width} <= {high}; {name} += {width}) "
                 f"columns(Full{{}}, Count<{self.columns}>{{}}, {name});"
             )
-        lines.append(
-            f"for (; {name} + lanes <= {high}; {name} += lanes) columns(Full{{}}, Count<1>{{}}, {name});"
-        )
-        lines.append(f"if ({name} < {high}) columns(Part({high} - {name}), Count<1>{{}}, {name});")
+        if extent is None or (extent >= self.lanes and (self.columns == 1 or extent % width)):
+            lines.append(
+                f"for (; {name} + lanes <= {high}; {name} += lanes) "
+                f"columns(Full{{}}, Count<1>{{}}, {name});"
+            )
+        if extent is None or extent % self.lanes:
+            lines.append(
+                f"if ({name} < {high}) columns(Part({high} - {name}), Count<1>{{}}, {name});"
+            )
         return lines
 
     # -- one outer iteration: the stages ----------------------------------------------------------------
@@ -316,13 +322,56 @@ class _KernelPrinter:
             place.append(f"(void){local.name};")
         side_by_side = ["WEFT_UNROLL(8) for (int which = 0; which < count.value; ++which) {"]
         body = [*side_by_side, *_indent([*place, *printer.lines]), "}"]
-        lines = [*reductions.declare("count.value"), *self._nest(stage.inner, body)]
+        lines = [*reductions.declare("count.value")]
+        lines += self._chunked(reductions, stage.inner, body, "count.value")
         if printer.stores:
             after = BodyPrinter(self._scope(self.plan.outer, "tag"))
             for buffer, index, key, mode in printer.stores:
                 after.store(buffer, index, reductions.by_lane(key), mode)
             lines += [*side_by_side, *_indent([*place, *after.lines]), "}"]
         return lines
+
+    def _chunked(
+        self,
+        reductions: ReductionSet,
+        loops: tuple[LoopVariable, ...],
+        body: list[str],
+        copies: str,
+    ) -> list[str]:
+        """The nest of ``loops``; a long one in chunks, each with a total of its own."""
+        if not loops or not reductions.loses_digits:
+            return self._nest(loops, body)
+        first = loops[0] if len(loops) == 1 else loops[-1]
+        extent = static_int(first.size)
+        if extent is not None and extent <= 2 * CHUNK:
+            chunked = self._nest((first,), body)
+        else:
+            name, size = first.symbol.name, self._size(first)
+            chunked = [
+                f"for (i64 {name}_chunk = 0; {name}_chunk < {size}; {name}_chunk += {CHUNK}) {{",
+                f"  const i64 {name}_end = min_index({name}_chunk + {CHUNK}, {size});",
+                *_indent(reductions.start_again(copies)),
+                f"  for (i64 {name} = {name}_chunk; {name} < {name}_end; ++{name}) {{",
+                *_indent(_indent(body)),
+                "  }",
+                *_indent(reductions.carry(copies, "", "_total")),
+                "}",
+            ]
+        others = tuple(v for v in loops if v.symbol != first.symbol)
+        if chunked[0].find("_chunk") < 0:
+            if not others:
+                return chunked
+            chunked = [
+                *reductions.start_again(copies),
+                *chunked,
+                *reductions.carry(copies, "", "_total"),
+            ]
+        return [
+            *reductions.declare(copies, "_total"),
+            *self._nest(others, chunked),
+            *reductions.start_again(copies),
+            *reductions.carry(copies, "_total", ""),
+        ]
 
     def _nest(self, loops: tuple[LoopVariable, ...], body: list[str]) -> list[str]:
         for variable in reversed(loops):
@@ -354,9 +403,9 @@ class _KernelPrinter:
         name = vector.symbol.name
         lines = reductions.declare(str(copies))
         lines.append(f"auto step = [&](auto tag, const int which, const i64 {name}) WEFT_LAMBDA {{")
-        lines += _indent(["(void)which;", *printer.lines]) + ["};"]
+        lines += [*_indent(["(void)which;", *printer.lines]), "};"]
         others = tuple(v for v in stage.inner if v.symbol != symbol)
-        lines += self._nest(others, self._row_loop(vector, copies))
+        lines += self._row_nest(reductions, others, vector, copies)
         if reductions.accumulators:
             lines += reductions.join(copies)
             after = BodyPrinter(self._scope(None, "One{}"))
@@ -365,26 +414,62 @@ class _KernelPrinter:
             lines += after.lines
         return lines
 
-    def _row_loop(self, vector: LoopVariable, copies: int) -> list[str]:
+    def _row_nest(
+        self,
+        reductions: ReductionSet,
+        others: tuple[LoopVariable, ...],
+        vector: LoopVariable,
+        copies: int,
+    ) -> list[str]:
+        """The loops of a row stage, ``vector`` innermost; a long total in chunks."""
         name, size = vector.symbol.name, self._size(vector)
         extent = static_int(vector.size)
-        lines = [f"i64 {name} = 0;"]
+        chunk = CHUNK * copies * self.lanes
+        is_long = extent is None or extent > 2 * chunk
+        if not reductions.loses_digits or not (is_long or others):
+            return self._nest(others, self._row_loop(name, "0", size, extent, copies))
+        if is_long:
+            row = [
+                f"for (i64 {name}_chunk = 0; {name}_chunk < {size}; {name}_chunk += {chunk}) {{",
+                f"  const i64 {name}_end = min_index({name}_chunk + {chunk}, {size});",
+                *_indent(reductions.start_again(str(copies))),
+                *_indent(self._row_loop(name, f"{name}_chunk", f"{name}_end", None, copies)),
+                *_indent(reductions.carry(str(copies), "", "_total")),
+                "}",
+            ]
+        else:
+            row = [
+                *reductions.start_again(str(copies)),
+                *self._row_loop(name, "0", size, extent, copies),
+                *reductions.carry(str(copies), "", "_total"),
+            ]
+        return [
+            *reductions.declare(str(copies), "_total"),
+            *self._nest(others, row),
+            *reductions.start_again(str(copies)),
+            *reductions.carry(str(copies), "_total", ""),
+        ]
+
+    def _row_loop(
+        self, name: str, low: str, high: str, extent: int | None, copies: int
+    ) -> list[str]:
+        """Full vectors, ``copies`` at a time where there are accumulators for them, then the tail.
+
+        ``extent`` is the number of elements where it is known.
+        """
+        lines = [f"i64 {name} = {low};"]
+        single = f"for (; {name} + lanes <= {high}; {name} += lanes) step(Full{{}}, 0, {name});"
         if copies > 1 and (extent is None or extent >= copies * self.lanes):
-            steps = " ".join(f"step(Full{{}}, {k}, {name} + {k} * lanes);" for k in range(copies))
-            lines.append(
-                f"for (; {name} + {copies} * lanes <= {size}; {name} += {copies} * lanes) {{"
-            )
-            lines += [f"  {steps}", "}"]
+            width = f"{copies} * lanes"
+            lines.append(f"for (; {name} + {width} <= {high}; {name} += {width}) {{")
+            lines += [f"  step(Full{{}}, {k}, {name} + {k} * lanes);" for k in range(copies)]
+            lines.append("}")
             if extent is None or extent % (copies * self.lanes) >= self.lanes:
-                lines.append(
-                    f"for (; {name} + lanes <= {size}; {name} += lanes) step(Full{{}}, 0, {name});"
-                )
+                lines.append(single)
         elif extent is None or extent >= self.lanes:
-            lines.append(
-                f"for (; {name} + lanes <= {size}; {name} += lanes) step(Full{{}}, 0, {name});"
-            )
+            lines.append(single)
         if extent is None or extent % self.lanes:
-            lines.append(f"if ({name} < {size}) step(Part({size} - {name}), 0, {name});")
+            lines.append(f"if ({name} < {high}) step(Part({high} - {name}), 0, {name});")
         return ["{", *_indent(lines), "}"]
 
 

@@ -11,43 +11,12 @@ from weft_loop_ir.ir import Instruction, Kernel, LoopBody, LoopVariable, Stage
 from weft_codegen_cpp.kernel.expressions import coefficient, static_int
 
 HEAVY = frozenset(
-    [
-        "sigmoid",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-        "erfc",
-        "erfinv",
-        "lgamma",
-        "digamma",
-        "pow",
-        "atan2",
-        "hypot",
-        "fmod",
-        "remainder",
-        "floordiv",
-        "truncdiv",
-        "nextafter",
-        "rand",
-        "randn",
-    ]
+    (
+        *("sigmoid", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan"),
+        *("asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc"),
+        *("erfinv", "lgamma", "digamma", "pow", "atan2", "hypot", "fmod", "remainder", "floordiv"),
+        *("truncdiv", "nextafter", "rand", "randn"),
+    )
 )
 """Operations that cost tens of instructions."""
 

@@ -79,8 +79,31 @@ class ReductionSet:
         self.accumulators[name] = Accumulator(name, type_name)
         printer.emit(f"{name}[which].step({printer.scope.tag}, {arguments});")
 
-    def declare(self, copies: str) -> list[str]:
-        return [f"{a.type_name} {a.name}[{copies}];" for a in self.accumulators.values()]
+    @property
+    def loses_digits(self) -> bool:
+        """Whether a long running total is less accurate than a total of short ones."""
+        return any(
+            a.type_name.startswith(("Accumulator<Sum, Vec<f", "Accumulator<Sum, f"))
+            for a in self.accumulators.values()
+        )
+
+    def declare(self, copies: str, suffix: str = "") -> list[str]:
+        return [f"{a.type_name} {a.name}{suffix}[{copies}];" for a in self.accumulators.values()]
+
+    def start_again(self, copies: str) -> list[str]:
+        """Set the accumulators back to their start."""
+        return [
+            f"for (int which = 0; which < {copies}; ++which) {a.name}[which] = {{}};"
+            for a in self.accumulators.values()
+        ]
+
+    def carry(self, copies: str, source: str, target: str) -> list[str]:
+        """Join the accumulators ``<name><source>`` into ``<name><target>``, copy by copy."""
+        return [
+            f"for (int which = 0; which < {copies}; ++which) "
+            f"{a.name}{target}[which].join({a.name}{source}[which]);"
+            for a in self.accumulators.values()
+        ]
 
     def join(self, copies: int) -> list[str]:
         """Join the copies into the first, then its lanes into one value ``<name>_all``."""

@@ -75,7 +75,6 @@ template <class T> using Signed = typename SignedOf<sizeof(T)>::type;
 
 template <class T> WEFT_INLINE Vec<T> splat(T value) { return value - Vec<T>{}; }
 template <> WEFT_INLINE Mask splat<bool>(bool value) { return Mask{(value ? -1 : 0) - vi32{}}; }
-template <> WEFT_INLINE vf32 splat<f32>(f32 value) { return vf32{} + value; }
 
 template <class To, class From> WEFT_INLINE To bitcast(From value) {
   static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the size");

@@ -347,15 +347,16 @@ WEFT_INLINE vf32 expm1(vf32 x) {
   vf32 power = scale_by_power(k(1.0f), m);
   vf32 result = fma(q, power, power - 1.0f);
   result = n > 127.0f ? fma(q, power, power) * 2.0f : result;
+  result = x > 88.7228394f ? k(__builtin_inff()) : result;
   return n == 0.0f ? (x == 0.0f ? x : q) : result;
 }
 WEFT_INLINE vf32 tanh(vf32 x) {
-  vf32 a = abs(x), z = x * x;
+  vf32 a = abs(x), z = a * a;
   vf32 p = horner(z, -0.333333284f, 0.133331329f, -0.053937465f, 0.0216501523f, -0.00805394258f,
                   0.00203174842f);
-  vf32 near = fma(p * z, x, x);
-  vf32 far = copysign(1.0f - 2.0f / (exp(a + a) + 1.0f), x);
-  return a < 0.66f ? near : far;
+  vf32 near = fma(p * z, a, a);
+  vf32 far = 1.0f - 2.0f / (exp(a + a) + 1.0f);
+  return copysign(a < 0.66f ? near : far, x);
 }
 WEFT_INLINE vf32 sigmoid(vf32 x) { return 1.0f / (1.0f + exp(-x)); }
 WEFT_INLINE vf32 erf(vf32 x) {
