@@ -17,7 +17,6 @@ import torch.fx
 import weft_aot_autograd
 import weft_functionalize
 import weft_loop_ir
-from weft_functionalize import FunctionalGraph, InputKind
 from weft_loop_ir import CompiledProgram, Schedule
 
 from .dump import GraphDump, open_dump
@@ -99,7 +98,7 @@ class Pipeline:
             forward = weft_aot_autograd.trace_inference(functional)
         dump.graph("3_forward", forward.graph_module)
 
-        constants = _constants(functional, graph_module)
+        constants = functional.lifted
         with self._stage("loop-ir", location, seconds):
             schedule = self._schedule(forward.graph_module, frozenset(constants), dump)
 
@@ -167,7 +166,9 @@ def user_location(graph_module: torch.fx.GraphModule) -> str:
     for node in graph_module.graph.nodes:
         trace = node.meta.get("stack_trace")
         if node.op in ("call_function", "call_method") and trace:
-            lines = [line.strip() for line in trace.splitlines() if line.strip().startswith("File ")]
+            lines = [
+                line.strip() for line in trace.splitlines() if line.strip().startswith("File ")
+            ]
             if lines:
                 return lines[0].removeprefix("File ").replace('"', "").replace(", line ", ":")
     return "<unknown>"
@@ -182,20 +183,6 @@ def _needs_gradient(graph_module: torch.fx.GraphModule, example_inputs: list[Any
     if any(isinstance(value, torch.Tensor) and value.requires_grad for value in flat):
         return True
     return any(isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs)
-
-
-def _constants(
-    functional: FunctionalGraph, graph_module: torch.fx.GraphModule
-) -> dict[int, torch.Tensor]:
-    """Positions of the functional graph's lifted inputs, and the tensors bound to them."""
-    constants: dict[int, torch.Tensor] = {}
-    for position, descriptor in enumerate(functional.inputs):
-        if descriptor.kind is not InputKind.USER_INPUT:
-            owner: Any = graph_module
-            for attribute in descriptor.target.split("."):
-                owner = getattr(owner, attribute)
-            constants[position] = owner
-    return constants
 
 
 def _generate(schedule: Schedule, constants: Mapping[int, torch.Tensor]) -> CompiledProgram:
