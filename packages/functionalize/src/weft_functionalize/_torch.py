@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -26,6 +28,7 @@ __all__ = [
     "TorchDispatchMode",
     "enter_autocast",
     "exit_autocast",
+    "quiet_meta_failures",
     "schema_arguments",
     "set_grad_enabled",
     "storage_identity",
@@ -41,6 +44,18 @@ DATA_DEPENDENT_ERRORS: tuple[type[Exception], ...] = (
 enter_autocast: Callable[..., Any] = torch.amp.autocast_mode._enter_autocast
 exit_autocast: Callable[..., Any] = torch.amp.autocast_mode._exit_autocast
 set_grad_enabled = torch._C._set_grad_enabled
+
+
+@contextlib.contextmanager
+def quiet_meta_failures() -> Iterator[None]:
+    """Keep fake tensors from logging the errors of bad arguments, which are raised anyway."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    was_disabled = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = was_disabled
 
 
 def storage_identity(tensor: torch.Tensor) -> int:

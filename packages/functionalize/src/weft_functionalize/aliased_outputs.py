@@ -113,6 +113,8 @@ class _UserOutputs:
 
     def _describe(self, position: int, value: Any, first: dict[int, int]) -> OutputDescriptor:
         described = OutputDescriptor(OutputKind.USER_OUTPUT, None, position=position)
+        if isinstance(value, (list, tuple, dict, set)):
+            raise Unsupported("nested output", type(value).__name__, "return a flat tuple")
         if not isinstance(value, torch.Tensor):
             return replace(described, alias=Constant(value))
         node, origin = self._recorder.node_of(value), self._origins[id(value)]

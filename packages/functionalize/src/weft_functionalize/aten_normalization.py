@@ -21,6 +21,7 @@ from ._torch import (
     HigherOrderOperator,
     enter_autocast,
     exit_autocast,
+    quiet_meta_failures,
     set_grad_enabled,
 )
 from .aten_recorder import AtenRecorder
@@ -44,7 +45,7 @@ def normalize(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any])
     fake_mode = _find_fake_mode(graph_module, example_inputs)
     recorder = AtenRecorder(graph_module, fake_mode)
     interpreter = _Interpreter(graph_module, recorder)
-    with torch.no_grad(), fake_mode:
+    with torch.no_grad(), fake_mode, quiet_meta_failures():
         outputs = interpreter.run(example_inputs)
     return NormalizedGraph(recorder, fake_mode, outputs)
 

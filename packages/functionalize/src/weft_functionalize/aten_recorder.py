@@ -135,10 +135,10 @@ class AtenRecorder(TorchDispatchMode):
             raise Unsupported("tensor subclass", type(tensor).__name__)
         if tensor.layout is not torch.strided:
             raise Unsupported("tensor layout", str(tensor.layout))
-        if not isinstance(tensor, FakeTensor):
-            tensor = self._fake_mode.from_tensor(tensor, static_shapes=True)
         self._paused = True
         try:
+            if not isinstance(tensor, FakeTensor):
+                tensor = self._fake_mode.from_tensor(tensor, static_shapes=True)
             return tensor.detach()
         finally:
             self._paused = False

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import OpOverload
+from ._torch import OpOverload, quiet_meta_failures
 from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
 from .aten_normalization import NormalizedGraph, normalize
 from .aten_recorder import AtenRecorder
@@ -49,7 +49,7 @@ def functionalize(
     options = options or FunctionalizeOptions()
     normalized = normalize(graph_module, example_inputs)
     recorder, graph = normalized.recorder, normalized.recorder.graph
-    with torch.no_grad(), normalized.fake_mode:
+    with torch.no_grad(), normalized.fake_mode, quiet_meta_failures():
         aliases = build_alias_graph(graph)
         written = _written_origins(graph, aliases)
         mutated = [i for i, recorded in enumerate(recorder.inputs) if recorded.node in written]
