@@ -136,3 +136,18 @@ def test_stack_traces_are_kept() -> None:
 def test_print_readable_is_python() -> None:
     functional = weft_functionalize.functionalize(counting_graph(), [torch.zeros(3)])
     compile(functional.print_readable(), "printed", "exec")
+
+
+def test_names_are_identifiers_and_unique(check: Any) -> None:
+    graph, root = torch.fx.Graph(), nn.Module()
+    x = graph.placeholder("x")
+    for path in ("a.b_c", "a_b.c", "0.weight"):
+        owner, name = path.split(".")
+        if not hasattr(root, owner):
+            root.add_module(owner, nn.Module())
+        root.get_submodule(owner).register_buffer(name, torch.ones(2))
+        x = graph.call_function(torch.add, (x, graph.get_attr(path)))
+    graph.output((x,))
+    functional = check(torch.fx.GraphModule(root, graph), torch.zeros(2))
+    assert len({d.name for d in functional.inputs}) == 4
+    assert all(d.name.isidentifier() for d in functional.inputs)

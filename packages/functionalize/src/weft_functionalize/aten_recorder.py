@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,8 +85,7 @@ class AtenRecorder(TorchDispatchMode):
             if any(isinstance(size, torch.SymInt) for size in value.shape):
                 raise Unsupported("symbolic size", str(value.shape), "compile with dynamic=False")
             fake = self._own_fake(value)
-        node = self.graph.placeholder(str(source.target))
-        node.meta["val"] = fake
+        node = self._placeholder(str(source.target), fake)
         self._keep(node, source)
         self.inputs.append(
             RecordedInput(node, InputKind.USER_INPUT, "", position, fake, None, requires_grad)
@@ -106,10 +106,8 @@ class AtenRecorder(TorchDispatchMode):
         if known is not None:
             return known
         fake = self._own_fake(tensor)
-        name = path.replace(".", "_") if path else f"constant_{len(self.inputs)}"
         with self.graph.inserting_before(self._insertion_point()):
-            node = self.graph.placeholder(name)
-        node.meta["val"] = fake
+            node = self._placeholder(path or f"constant_{len(self.inputs)}", fake)
         kind = _kind_of(self._module, path, tensor)
         self.inputs.append(
             RecordedInput(node, kind, path, None, fake, tensor, tensor.requires_grad)
@@ -118,6 +116,14 @@ class AtenRecorder(TorchDispatchMode):
         self._alive[id(tensor)] = tensor
         self._register(fake, node)
         return fake
+
+    def _placeholder(self, hint: str, value: Any) -> torch.fx.Node:
+        """A placeholder whose name is ``hint``'s characters as an identifier, made unique."""
+        name = re.sub(r"\W", "_", hint)
+        node = self.graph.placeholder(name if name.isidentifier() else f"p_{name}")
+        node.target = node.name
+        node.meta["val"] = value
+        return node
 
     def _insertion_point(self) -> torch.fx.Node:
         """Lifted placeholders come before the first user input, or else before everything."""
