@@ -21,7 +21,7 @@ from weft_bytecode_capture.symbolic.frame_result import (
     Skip,
 )
 from weft_bytecode_capture.symbolic.variables.base import Variable
-from weft_guards import ArgumentSource, ClosureSource
+from weft_guards import ArgumentSource
 
 
 class Known(Variable):
@@ -45,6 +45,11 @@ class Constant(Variable):
 class NoEffects:
     def emit(self, emitter: Any) -> None:
         pass
+
+
+NOTHING_TO_DO = frozenset(
+    ["RESUME", "NOP", "MAKE_CELL", "COPY_FREE_VARS", "EXTENDED_ARG", "PRECALL", "KW_NAMES"]
+)
 
 
 class SteppingEvaluator:
@@ -90,14 +95,18 @@ class Stepper:
             unbound = name in ("LOAD_FAST", "DELETE_FAST", "LOAD_FAST_CHECK") and (
                 instruction.argval not in self.locals
             )
+            if name in NOTHING_TO_DO:
+                index += 1
+                continue
+            if name in ("JUMP_FORWARD", "JUMP_BACKWARD"):
+                index = self.targets[index]
+                continue
             if handler is None or unbound:
                 if not self.evaluator.step(self.code, index, instruction):
                     return Skip("not stepped")
                 return self.break_at(index)
-            if handler(instruction) == "jump":
-                index = self.targets[index]
-            else:
-                index += 1
+            handler(instruction)
+            index += 1
 
     def result(self, ending: Any) -> FrameResult:
         return FrameResult(None, (), (), NoEffects(), ending)
@@ -119,16 +128,11 @@ class Stepper:
 
     # Instructions without consequence.
 
-    def skip(self, instruction: Any) -> None:
-        pass
-
-    op_RESUME = op_NOP = op_CACHE = op_MAKE_CELL = op_COPY_FREE_VARS = op_EXTENDED_ARG = skip
-    op_PRECALL = op_KW_NAMES = skip
-
     def op_LOAD_FAST(self, instruction: Any) -> None:
         self.stack.append(self.locals[instruction.argval])
 
-    op_LOAD_FAST_CHECK = op_LOAD_FAST
+    def op_LOAD_FAST_CHECK(self, instruction: Any) -> None:
+        self.op_LOAD_FAST(instruction)
 
     def op_STORE_FAST(self, instruction: Any) -> None:
         value = self.stack.pop()
@@ -159,11 +163,6 @@ class Stepper:
         i = -instruction.arg
         self.stack[-1], self.stack[i] = self.stack[i], self.stack[-1]
 
-    def op_JUMP_FORWARD(self, instruction: Any) -> str:
-        return "jump"
-
-    op_JUMP_BACKWARD = op_JUMP_FORWARD
-
     def op_PUSH_EXC_INFO(self, instruction: Any) -> None:
         exception = self.stack.pop()
         self.stack += [self.handled[-1] if self.handled else Constant(None), exception]
@@ -174,7 +173,9 @@ class Stepper:
         self.handled.pop()
 
 
-def stepped(function: Any, evaluator: SteppingEvaluator | None = None, recompile_limit: int = 8) -> Any:
+def stepped(
+    function: Any, evaluator: SteppingEvaluator | None = None, recompile_limit: int = 8
+) -> Any:
     """The function, run one resume function an instruction."""
 
     def fail(error: Exception, location: str) -> None:
@@ -187,6 +188,3 @@ def stepped(function: Any, evaluator: SteppingEvaluator | None = None, recompile
         capture=evaluator or SteppingEvaluator(),
     )
     return context.wrap(function)
-
-
-__all__ = ["ClosureSource", "SteppingEvaluator", "stepped"]

@@ -1,5 +1,8 @@
 """Functions broken at every instruction behave as CPython runs them: results, effects, exceptions."""
 
+# The programs below are written for their bytecode.
+# ruff: noqa: C416, F821, F841, PIE800, RUF021
+
 from __future__ import annotations
 
 import contextlib
@@ -61,7 +64,9 @@ def handlers(n):
             try:
                 raise RuntimeError("inner") from error
             except RuntimeError as inner:
-                log.append((type(inner.__cause__), type(inner.__context__), sys.exc_info()[1] is inner))
+                log.append(
+                    (type(inner.__cause__), type(inner.__context__), sys.exc_info()[1] is inner)
+                )
             log.append(sys.exc_info()[1] is not None)
         except (KeyError, ZeroDivisionError) as error:
             log.append(type(error).__name__)

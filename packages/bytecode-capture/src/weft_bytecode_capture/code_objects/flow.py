@@ -97,9 +97,7 @@ def max_depth(instructions: Sequence[Instruction]) -> int:
     return deepest
 
 
-def reachable(
-    instructions: Sequence[Instruction], start: int, stop: int | None = None
-) -> set[int]:
+def reachable(instructions: Sequence[Instruction], start: int, stop: int | None = None) -> set[int]:
     """Indices of the instructions that may run from ``start`` on, handlers included.
 
     Not those that run only after ``stop``.

@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 IS_312 = sys.version_info >= (3, 12)
 
@@ -122,7 +122,9 @@ def decode(code: types.CodeType) -> DecodedCode:
     """Take a code object apart."""
     raw = code.co_code
     variables = variable_names(code)
-    positions = [Position(line, end, col, end_col) for line, end, col, end_col in code.co_positions()]
+    positions = [
+        Position(line, end, col, end_col) for line, end, col, end_col in code.co_positions()
+    ]
     instructions: list[Instruction] = []
     by_index: list[Instruction | None] = []
     at_offset: dict[int, Instruction] = {}
@@ -389,4 +391,3 @@ def _varint_big(value: int, first: bool = False) -> bytes:
     if first:
         groups[0] |= 128
     return bytes(groups)
-

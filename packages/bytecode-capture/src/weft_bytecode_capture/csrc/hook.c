@@ -119,11 +119,14 @@ static PyObject *run_entry(PyThreadState *tstate, _PyInterpreterFrame *frame, En
     return called_by_trampoline ? result : go_on(slot, result);
 }
 
-/* The first entry whose guard holds; a new reference, NULL for none. */
-static Entry *find_entry(Context *context, PyCodeObject *code, PyObject *entries,
+/* The first entry whose guard holds; a new reference, NULL for none.  Guards may run Python code,
+ * which is none of the context's business. */
+static Entry *find_entry(ThreadSlot *slot, PyCodeObject *code, PyObject *entries,
                          _PyInterpreterFrame *frame) {
+    Context *context = slot->context;
     Entry *found = NULL;
     Py_INCREF(entries);
+    slot->context = NULL;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); i++) {
         Entry *entry = (Entry *)PyTuple_GET_ITEM(entries, i);
         if (weft_entry_holds(entry, frame)) {
@@ -134,6 +137,7 @@ static Entry *find_entry(Context *context, PyCodeObject *code, PyObject *entries
             break;
         }
     }
+    slot->context = context;
     Py_DECREF(entries);
     return found;
 }
@@ -268,7 +272,7 @@ static PyObject *evaluate_in_context(PyThreadState *tstate, _PyInterpreterFrame 
             return run_without_context(tstate, frame, slot);
         }
         if (status != STATUS_UNSEEN && state->entries != NULL) {
-            entry = find_entry(context, code, state->entries, frame);
+            entry = find_entry(slot, code, state->entries, frame);
             if (entry != NULL) {
                 context->hits++;
                 break;

@@ -81,9 +81,7 @@ class BreakEmission:
             name: self.ending.locals[name]
             for name in self.original.plain_locals
             if name in self.ending.locals
-            and (
-                name in live or name == first or self.ending.locals[name].source is not None
-            )
+            and (name in live or name == first or self.ending.locals[name].source is not None)
         }
 
     def _first_argument(self) -> str | None:

@@ -1,15 +1,15 @@
 """Transformed code: what runs in a captured frame in place of the frame's own code.
 
-    closure and cells set up
-    sources read into temporaries
-    the compiled graph called
-    side effects replayed
-    then, by how the frame ended:
-        Return   the value returned
-        Raise    the exception raised
-        Break    stack, locals and cells rebuilt; a copy of the breaking instruction, within its exception
-                 regions and with their handlers; behind it the rest of the function goes on in a resume
-                 function, which the hook calls in the place of this frame (``Resumption``)
+closure and cells set up
+sources read into temporaries
+the compiled graph called
+side effects replayed
+then, by how the frame ended:
+    Return   the value returned
+    Raise    the exception raised
+    Break    stack, locals and cells rebuilt; a copy of the breaking instruction, within its exception
+             regions and with their handlers; behind it the rest of the function goes on in a resume
+             function, which the hook calls in the place of this frame (``Resumption``)
 """
 
 from __future__ import annotations

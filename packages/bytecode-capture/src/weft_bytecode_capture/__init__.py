@@ -1,0 +1,19 @@
+"""Captures PyTorch programs as FX graphs from CPython bytecode.
+
+``capture(function)(*args)`` runs a function once and gives its graphs, guards and graph breaks.
+``compile_frames(function, backend)`` is what a compiler builds on: graphs go to a backend of torch's
+protocol, later calls run compiled code wherever the guards hold.
+"""
+
+from .capture import CaptureResult as CaptureResult
+from .capture import capture as capture
+from .capture import compile_frames as compile_frames
+from .capture import disable as disable
+from .capture import is_compiling as is_compiling
+from .captured_graph import Backend as Backend
+from .captured_graph import CapturedGraph as CapturedGraph
+from .captured_graph import GraphBreak as GraphBreak
+from .captured_graph import UserLocation as UserLocation
+from .frame.convert_frame import CaptureReport as CaptureReport
+from .symbolic.frame_result import CaptureOptions as CaptureOptions
+from .unsupported import Unsupported as Unsupported
