@@ -46,7 +46,7 @@ class Builder:
         self.steps: list[Any] = []
         self.outputs: list[Any] = []
         self.offsets: dict[str, sympy.Expr] = {}
-        self.arena = 0
+        self.arena: Any = 0
         self.symbols: list[Any] = []
         self.local_dtypes: dict[str, torch.dtype] = {}
 
@@ -151,7 +151,7 @@ class Builder:
             self.buffers,
             tuple(self.steps),
             tuple(self.outputs),
-            MemoryPlan(sympy.Integer(self.arena), self.offsets),
+            MemoryPlan(sympy.sympify(self.arena), self.offsets),
         )
 
 

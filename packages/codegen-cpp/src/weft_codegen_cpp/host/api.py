@@ -22,7 +22,6 @@ TORCH_FUNCTIONS = (
     "aoti_torch_get_data_ptr",
     "aoti_torch_get_sizes",
     "aoti_torch_get_strides",
-    "aoti_torch_get_storage_offset",
     "aoti_torch_empty_strided",
     "aoti_torch_create_tensor_from_blob",
     "aoti_torch__reinterpret_tensor",

@@ -97,20 +97,20 @@ class _HostPrinter:
 
     def _array(self, expressions: Sequence[Any]) -> str:
         items = ", ".join(f"i64({self._index(e)})" for e in expressions)
-        return f"(const i64[]){{{items or '0'}}}"
+        return f"Extents<{max(len(expressions), 1)}>{{{{{items or '0'}}}}}.values"
 
     # -- the program -------------------------------------------------------------------------------------
 
     def print(self) -> PrintedHost:
         self._inputs()
         for number, step in enumerate(self.schedule.steps):
+            if not isinstance(step, Kernel | ExternCall):
+                raise CodegenError(f"no C++ form for a step of type {type(step).__name__}")
             self._allocate(step)
             if isinstance(step, Kernel):
                 self._kernel(step)
-            elif isinstance(step, ExternCall):
-                self._extern(step, number)
             else:
-                raise CodegenError(f"no C++ form for a step of type {type(step).__name__}")
+                self._extern(step, number)
         self._outputs_without_writer()
         results = self._results()
         parts = [self._call_struct(), self._steps_function(), results, self._entry()]

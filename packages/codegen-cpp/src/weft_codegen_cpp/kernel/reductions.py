@@ -107,7 +107,7 @@ class ReductionSet:
 
     def join(self, copies: int) -> list[str]:
         """Join the copies into the first, then its lanes into one value ``<name>_all``."""
-        lines = []
+        lines: list[str] = []
         for a in self.accumulators.values():
             lines.extend(f"{a.name}[0].join({a.name}[{k}]);" for k in range(1, copies))
             lines.append(f"const auto {a.name}_all = {a.name}[0].across();")

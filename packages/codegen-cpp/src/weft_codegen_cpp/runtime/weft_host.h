@@ -31,7 +31,6 @@ struct Api {
   i32 (*get_data_ptr)(Handle, void**);
   i32 (*get_sizes)(Handle, i64**);
   i32 (*get_strides)(Handle, i64**);
-  i32 (*get_storage_offset)(Handle, i64*);
   i32 (*empty_strided)(i64, const i64*, const i64*, i32, i32, i32, Handle*);
   i32 (*from_blob)(void*, i64, const i64*, const i64*, i64, i32, i32, i32, Handle*);
   i32 (*reinterpret)(Handle, i64, const i64*, const i64*, i64, Handle*);
@@ -87,6 +86,8 @@ static void run_kernel(KernelFunction kernel, const void* call, i64 units, f64 n
 }
 
 // ---- the memory of one call --------------------------------------------------------------------------------
+
+template <int n> struct Extents { i64 values[n]; };
 
 constexpr int max_dimensions = 8;
 struct View {  // a tensor on memory that something else owns
@@ -164,10 +165,8 @@ static WEFT_INLINE bool is_tensor(Object object) {
          api.PyObject_IsInstance(object, api.tensor_type) == 1;
 }
 static Object shared_view(Handle handle, int ndim, const i64* sizes, const i64* strides, i64 offset) {
-  i64 base = 0;
-  Handle view = nullptr;
-  api.get_storage_offset(handle, &base);
-  if (api.reinterpret(handle, ndim, sizes, strides, base + offset, &view)) return nullptr;
+  Handle view = nullptr;  // the offset counts from the tensor's own
+  if (api.reinterpret(handle, ndim, sizes, strides, offset, &view)) return nullptr;
   Object object = api.wrap(view);
   api.delete_tensor(view);
   return object;

@@ -27,14 +27,27 @@ typedef __UINT64_TYPE__ u64;
 typedef float f32;
 typedef double f64;
 
-#if defined(WEFT_LANES)
-constexpr int lanes = WEFT_LANES;
-#elif defined(__AVX512F__)
-constexpr int lanes = 16;
+#if !defined(WEFT_LANES)
+#if defined(__AVX512F__)
+#define WEFT_LANES 16
 #elif defined(__AVX__)
-constexpr int lanes = 8;
+#define WEFT_LANES 8
 #else
-constexpr int lanes = 4;
+#define WEFT_LANES 4
+#endif
+#endif
+constexpr int lanes = WEFT_LANES;
+
+// Where the instruction set has the vectors of float32 whole, GCC's builtins are used directly.
+#if defined(__AVX512F__) && !defined(__clang__) && WEFT_LANES == 16
+#define WEFT_ZMM 1
+#else
+#define WEFT_ZMM 0
+#endif
+#if defined(__AVX2__) && defined(__FMA__) && !defined(__clang__) && WEFT_LANES == 8
+#define WEFT_YMM 1
+#else
+#define WEFT_YMM 0
 #endif
 
 template <class T> struct VectorOf;
@@ -182,9 +195,8 @@ template <class X> WEFT_INLINE auto isnan(X a) {
 }
 WEFT_INLINE bool any_lane(bool m) { return m; }
 WEFT_INLINE bool any_lane(Mask m) {
-#if defined(__AVX512DQ__) && !defined(__clang__)
-  if constexpr (lanes == 16)
-    return __builtin_ia32_cvtd2mask512((__attribute__((vector_size(64))) int)m.bits) != 0;
+#if WEFT_ZMM && defined(__AVX512DQ__)
+  return __builtin_ia32_cvtd2mask512((__attribute__((vector_size(64))) int)m.bits) != 0;
 #endif
   i32 result = 0;
   WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) result |= m.bits[k];
@@ -219,8 +231,7 @@ WEFT_INLINE vi32 iota32() {
   return v;
 }
 
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__) && \
-    !defined(__clang__)
+#if WEFT_ZMM && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 #define WEFT_MASKED_ACCESS 1
 #else
 #define WEFT_MASKED_ACCESS 0
@@ -233,7 +244,6 @@ typedef char w_i8x16 __attribute__((vector_size(16)));
 typedef short w_i16x16 __attribute__((vector_size(32)));
 typedef long long w_i64x8 __attribute__((vector_size(64)));
 template <class T> WEFT_INLINE Vec<T> masked_load(const T* p, unsigned short bits) {
-  static_assert(lanes == 16, "masked access is written for 16 lanes");
   if constexpr (sizeof(T) == 4)
     return (Vec<T>)__builtin_ia32_loadups512_mask((const float*)p, w_f32x16{}, bits);
   else if constexpr (sizeof(T) == 1)
@@ -456,8 +466,7 @@ inline u16 f16_from_f32(f32 a) {
   u32 rounded = bits + 0xfffu + ((bits >> 13) & 1u);
   return u16(sign | u16((rounded - 0x38000000u) >> 13));
 }
-#if defined(__AVX512F__) && !defined(__clang__)
-#define WEFT_HARDWARE_HALF 1
+#if WEFT_ZMM
 typedef float wh_f32x16 __attribute__((vector_size(64)));
 typedef short wh_i16x16 __attribute__((vector_size(32)));
 WEFT_INLINE vf32 f16_to_f32(vu16 a) {

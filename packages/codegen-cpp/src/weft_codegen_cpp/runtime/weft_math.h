@@ -108,15 +108,30 @@ template <class X> WEFT_INLINE auto isinf(X a) {
   else return false;
 }
 
+#if WEFT_ZMM
+typedef float z_f32 __attribute__((vector_size(64)));
+#endif
+// The larger, and b when one of them is NaN.
+template <class V> WEFT_INLINE V larger_or_second(V a, V b) { return a > b ? a : b; }
+template <class V> WEFT_INLINE V smaller_or_second(V a, V b) { return a < b ? a : b; }
+#if WEFT_ZMM
+WEFT_INLINE vf32 larger_or_second(vf32 a, vf32 b) {
+  return (vf32)__builtin_ia32_maxps512_mask((z_f32)a, (z_f32)b, (z_f32)b, (unsigned short)-1, 4);
+}
+WEFT_INLINE vf32 smaller_or_second(vf32 a, vf32 b) {
+  return (vf32)__builtin_ia32_minps512_mask((z_f32)a, (z_f32)b, (z_f32)b, (unsigned short)-1, 4);
+}
+#endif
+
 template <class X> WEFT_INLINE X maximum(X a, X b) {
   if constexpr (is_same<X, Mask>) return logical_or(a, b);
-  else if constexpr (is_float<X> && is_vector<X>) { X r = a > b ? a : b; return a != a ? a : r; }
+  else if constexpr (is_float<X> && is_vector<X>) { X r = larger_or_second(a, b); return a != a ? a : r; }
   else if constexpr (is_vector<X>) return a > b ? a : b;
   else return (a > b || a != a) ? a : b;
 }
 template <class X> WEFT_INLINE X minimum(X a, X b) {
   if constexpr (is_same<X, Mask>) return logical_and(a, b);
-  else if constexpr (is_float<X> && is_vector<X>) { X r = a < b ? a : b; return a != a ? a : r; }
+  else if constexpr (is_float<X> && is_vector<X>) { X r = smaller_or_second(a, b); return a != a ? a : r; }
   else if constexpr (is_vector<X>) return a < b ? a : b;
   else return (a < b || a != a) ? a : b;
 }
@@ -191,9 +206,7 @@ WEFT_BINARY_BY_LANE(floordiv)
 
 WEFT_INLINE f32 fma(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
 WEFT_INLINE f64 fma(f64 a, f64 b, f64 c) { return __builtin_fma(a, b, c); }
-#if defined(__AVX512F__) && !defined(__clang__)
-#define WEFT_ZMM 1
-typedef float z_f32 __attribute__((vector_size(64)));
+#if WEFT_ZMM
 WEFT_INLINE vf32 fma(vf32 a, vf32 b, vf32 c) {
   return (vf32)__builtin_ia32_vfmaddps512_mask((z_f32)a, (z_f32)b, (z_f32)c, (unsigned short)-1, 4);
 }
@@ -207,8 +220,7 @@ WEFT_INLINE vf32 floor(vf32 a) { return round_by<9>(a); }
 WEFT_INLINE vf32 ceil(vf32 a) { return round_by<10>(a); }
 WEFT_INLINE vf32 trunc(vf32 a) { return round_by<11>(a); }
 WEFT_INLINE vf32 round(vf32 a) { return round_by<8>(a); }
-#elif defined(__AVX2__) && defined(__FMA__) && !defined(__clang__)
-#define WEFT_ZMM 0
+#elif WEFT_YMM
 WEFT_INLINE vf32 fma(vf32 a, vf32 b, vf32 c) { return __builtin_ia32_vfmaddps256(a, b, c); }
 WEFT_INLINE vf32 sqrt(vf32 a) { return __builtin_ia32_sqrtps256(a); }
 WEFT_INLINE vf32 floor(vf32 a) { return __builtin_ia32_roundps256(a, 9); }
@@ -216,7 +228,6 @@ WEFT_INLINE vf32 ceil(vf32 a) { return __builtin_ia32_roundps256(a, 10); }
 WEFT_INLINE vf32 trunc(vf32 a) { return __builtin_ia32_roundps256(a, 11); }
 WEFT_INLINE vf32 round(vf32 a) { return __builtin_ia32_roundps256(a, 8); }
 #else
-#define WEFT_ZMM 0
 WEFT_INLINE vf32 fma(vf32 a, vf32 b, vf32 c) {
   vf32 r = {};
   WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) r[k] = __builtin_fmaf(a[k], b[k], c[k]);
@@ -263,17 +274,21 @@ WEFT_INLINE vf32 scale_by_power(vf32 a, vf32 n) {
 #endif
 }
 WEFT_INLINE vf32 clamp_keep_nan(vf32 a, f32 low, f32 high) {
+#if WEFT_ZMM  // the instructions give their second operand when one is NaN
+  z_f32 raised = __builtin_ia32_maxps512_mask((z_f32)k(low), (z_f32)a, (z_f32)a, (unsigned short)-1, 4);
+  return (vf32)__builtin_ia32_minps512_mask((z_f32)k(high), raised, raised, (unsigned short)-1, 4);
+#endif
   a = a < low ? k(low) : a;
   return a > high ? k(high) : a;
 }
-WEFT_INLINE vf32 exp(vf32 x) {
-  x = clamp_keep_nan(x, -110.0f, 100.0f);
+WEFT_INLINE vf32 exp_bounded(vf32 x) {  // |x| < 128
   vf32 n = round(x * 1.44269504f);
   vf32 r = fma(n, k(-0.693359375f), x);
   r = fma(n, k(2.12194440e-4f), r);
   vf32 p = horner(r, 0.5f, 0.166666672f, 0.0416662544f, 0.00833326299f, 0.00139472249f, 0.000199193804f);
   return scale_by_power(fma(p, r * r, r) + 1.0f, n);
 }
+WEFT_INLINE vf32 exp(vf32 x) { return exp_bounded(clamp_keep_nan(x, -110.0f, 100.0f)); }
 WEFT_INLINE vf32 exp2(vf32 x) {
   x = clamp_keep_nan(x, -160.0f, 140.0f);
   vf32 n = round(x);
@@ -361,14 +376,14 @@ WEFT_INLINE vf32 tanh(vf32 x) {
 WEFT_INLINE vf32 sigmoid(vf32 x) { return 1.0f / (1.0f + exp(-x)); }
 WEFT_INLINE vf32 erf(vf32 x) {
   vf32 a = abs(x), z = x * x;
-  vf32 p = horner(z, 0.128379166f, -0.376126349f, 0.112836942f, -0.0268592704f, 0.00520063424f,
-                  -0.00081374374f, 8.34522507e-05f);
+  vf32 p = horner(z, 0.128379151f, -0.376124948f, 0.112818025f, -0.0267655663f, 0.00499098003f,
+                  -0.000597689359f);
   vf32 near = fma(p, x, x);
-  vf32 t = a > 4.1f ? k(4.1f) : a;
-  vf32 q = horner(t, -0.128461719f, -0.636114836f, -0.104121611f, 0.0211864412f, -0.00174433936f,
-                  -0.000541785324f, 0.000225685115f, -3.55522461e-05f, 2.22308404e-06f);
-  vf32 far = copysign(1.0f - exp(fma(q, t, -t)), x);
-  return x != x ? x : (a < 0.93f ? near : far);
+  vf32 t = clamp_keep_nan(a, 0.0f, 4.0f);
+  vf32 q = horner(t, -0.12865217f, -0.635135889f, -0.106263161f, 0.0237853602f, -0.00365377055f,
+                  0.000325654371f, -1.15224639e-05f);
+  vf32 far = copysign(1.0f - exp_bounded(fma(q, t, -t)), x);
+  return a < 0.93f ? near : far;
 }
 
 // x - n * pi / 2 for |x| < 1e4; `quadrant` is n modulo 4.

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from weft_codegen_cpp import CppCodegen, CppOptions
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def codegen(cache: Path) -> CppCodegen:
+    """Fills the arena with NaN bytes before each call, so that a read of unwritten memory shows."""
+    return CppCodegen(CppOptions(cache_directory=cache, poison_arena=True))
