@@ -49,6 +49,8 @@ class Scope:
     vector_symbol: sympy.Symbol | None
     tag: str
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    tiles: dict[tuple[str, sympy.Expr], str] = field(default_factory=dict)
+    """Loads that are read already, as vectors of the memory type."""
 
 
 class BodyPrinter:
@@ -130,6 +132,9 @@ class BodyPrinter:
             address = f"{pointer} + ({self._index(index)}) * lanes"
             load = f"load_bool(Full{{}}, {address})" if is_bool else f"Full::load({address})"
             return self.value(load, dtype, True)
+        tile = self.scope.tiles.get((buffer, index))
+        if tile is not None:
+            return self.value(f"byte_mask({tile})" if is_bool else tile, dtype, True)
         access = self._access(index)
         if access == "unit":
             address = f"{pointer} + {self._index(index)}"

@@ -22,6 +22,7 @@ from weft_codegen_cpp.kernel.loop_structure import (
     stage_nanoseconds,
 )
 from weft_codegen_cpp.kernel.reductions import ReductionSet
+from weft_codegen_cpp.kernel.tiles import plan_tiles, print_tile_reads, tile_names
 
 COLUMN_BLOCKS = 8  # vectors side by side in a column reduction: 128 floats with 16 lanes
 ROW_COPIES = 4  # accumulators of a row reduction
@@ -66,6 +67,10 @@ class _KernelPrinter:
         self.has_reduction = any(
             i.operation == "reduction" for s in kernel.stages for i in instructions_of(s.body)
         )
+        dtypes = {name: buffers[name].layout.dtype for name in self.used}
+        self.tiles = None
+        if not self.has_reduction:
+            self.tiles = plan_tiles(kernel, self.plan.outer, dtypes, lanes)
         self.columns = self._column_blocks()
         self.loops = self._ordered_loops()
         self.checks = any(
@@ -87,9 +92,15 @@ class _KernelPrinter:
         return count
 
     def _ordered_loops(self) -> tuple[LoopVariable, ...]:
-        """The outer loops, the vectorised one last."""
-        last = [v for v in self.kernel.outer if v.symbol == self.plan.outer]
-        return (*(v for v in self.kernel.outer if v.symbol != self.plan.outer), *last)
+        """The outer loops, the vectorised one last, the one that tiles block before it."""
+
+        def rank(variable: LoopVariable) -> int:
+            return 2 if variable.symbol == self.plan.outer else int(self._is_tiled(variable))
+
+        return tuple(sorted(self.kernel.outer, key=rank))
+
+    def _is_tiled(self, variable: LoopVariable) -> bool:
+        return self.tiles is not None and variable.symbol == self.tiles.variable.symbol
 
     # -- names -------------------------------------------------------------------------------------------
 
@@ -122,8 +133,13 @@ class _KernelPrinter:
         return memories
 
     def _scope(self, vector_symbol: sympy.Symbol | None, tag: str) -> Scope:
-        per_lane = self.plan.outer is not None
-        return Scope(self._memories(per_lane), {}, vector_symbol, tag, self.numbers)
+        scope = Scope(
+            self._memories(self.plan.outer is not None), {}, vector_symbol, tag, self.numbers
+        )
+        if self.tiles is not None:
+            line = f"{self.tiles.variable.symbol.name}_line"
+            scope.tiles = {load: f"{t}[{line}]" for load, t in tile_names(self.tiles).items()}
+        return scope
 
     # -- the function ------------------------------------------------------------------------------------
 
@@ -178,6 +194,8 @@ class _KernelPrinter:
             if variable.symbol == self.plan.outer and count and size is None:
                 break
             count += 1
+            if self._is_tiled(variable) and size is not None:
+                size = -(-size // self.lanes)
             product = product * size if size is not None else ENOUGH_UNITS
         return count
 
@@ -192,6 +210,8 @@ class _KernelPrinter:
             size = self._size(variable)
             if variable.symbol == self.plan.outer:
                 size = f"(({size} + {self._block() - 1}) / {self._block()})"
+            elif self._is_tiled(variable):
+                size = f"(({size} + lanes - 1) / lanes)"
             counts.append(size)
         return counts
 
@@ -216,10 +236,9 @@ class _KernelPrinter:
         ahead = self.loops[:prefix]
         last = ahead[-1]
         if prefix == 1 and last.symbol != self.plan.outer:
-            head = [
-                f"for (i64 {last.symbol.name} = begin; {last.symbol.name} < end; ++{last.symbol.name}) {{"
-            ]
-            return [*head, *_indent(self._inside(prefix)), "}"]
+            name = self._unit_name(last)
+            head = f"for (i64 {name} = begin; {name} < end; ++{name}) {{"
+            return [head, *_indent([*self._first_of_tile(last), *self._inside(prefix)]), "}"]
         if prefix == 1:
             size = self._size(last)
             bounds = [
@@ -231,13 +250,13 @@ class _KernelPrinter:
         counts = self._counts()
         for position in range(prefix - 1, -1, -1):
             variable = ahead[position]
-            is_vector = variable.symbol == self.plan.outer
-            name = "block" if is_vector else variable.symbol.name
+            name = self._unit_name(variable)
             if position:
                 lines.append(f"  const i64 {name} = rest % {counts[position]};")
                 lines.append(f"  rest /= {counts[position]};")
             else:
                 lines.append(f"  const i64 {name} = rest;")
+            lines += _indent(self._first_of_tile(variable))
         if last.symbol == self.plan.outer:
             size = self._size(last)
             lines.append(f"  const i64 low = block * {self._block()};")
@@ -247,6 +266,18 @@ class _KernelPrinter:
             lines += _indent(self._inside(prefix))
         return [*lines, "}"]
 
+    def _unit_name(self, variable: LoopVariable) -> str:
+        """The C++ name of a loop of the prefix: it may count blocks."""
+        if variable.symbol == self.plan.outer:
+            return "block"
+        return f"{variable.symbol.name}_tile" if self._is_tiled(variable) else str(variable.symbol)
+
+    def _first_of_tile(self, variable: LoopVariable) -> list[str]:
+        if not self._is_tiled(variable):
+            return []
+        name = variable.symbol.name
+        return [f"const i64 {name}_first = {name}_tile * lanes;"]
+
     def _inside(self, position: int) -> list[str]:
         """The outer loops from ``position`` on."""
         if position == len(self.loops):
@@ -254,8 +285,10 @@ class _KernelPrinter:
         variable = self.loops[position]
         if variable.symbol == self.plan.outer:
             return self._vector_loop("0", self._size(variable))
-        name = variable.symbol.name
-        head = f"for (i64 {name} = 0; {name} < {self._size(variable)}; ++{name}) {{"
+        name, step = variable.symbol.name, "1"
+        if self._is_tiled(variable):
+            name, step = f"{name}_first", "lanes"
+        head = f"for (i64 {name} = 0; {name} < {self._size(variable)}; {name} += {step}) {{"
         return [head, *_indent(self._inside(position + 1)), "}"]
 
     def _vector_loop(self, low: str, high: str) -> list[str]:
@@ -263,7 +296,7 @@ class _KernelPrinter:
         assert self.plan.outer is not None
         name = self.plan.outer.name
         lines = [f"auto columns = [&](auto tag, auto count, const i64 {name}_first) WEFT_LAMBDA {{"]
-        lines += _indent(self._iteration())
+        lines += _indent(self._iteration() if self.tiles is None else self._tile_iteration())
         lines += ["};", f"i64 {name} = {low};"]
         extent = static_int(next(v.size for v in self.loops if v.symbol == self.plan.outer))
         width = self.columns * self.lanes
@@ -297,6 +330,20 @@ class _KernelPrinter:
                 lines += _indent(self._scalar_stage(stage, number))
             lines.append("}")
         return lines
+
+    def _tile_iteration(self) -> list[str]:
+        """Read the tiles of one block, then run the body on each of their lines."""
+        assert self.tiles is not None and self.plan.outer is not None
+        name = self.tiles.variable.symbol.name
+        types = {n: memory_type(self.buffers[n].layout.dtype) for n in self.used}
+        head = f"for (int {name}_line = 0; {name}_line < {name}_count; ++{name}_line) {{"
+        place = f"const i64 {name} = {name}_first + {name}_line;"
+        return [
+            *print_tile_reads(self.tiles, self.plan.outer, types),
+            head,
+            *_indent([place, f"(void){name};", *self._iteration()]),
+            "}",
+        ]
 
     def _position(self, stage: Stage) -> sympy.Expr:
         """The row-major position in the stage's inner loops."""

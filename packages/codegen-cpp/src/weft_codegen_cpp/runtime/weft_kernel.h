@@ -329,8 +329,9 @@ template <class Tag> WEFT_INLINE Chosen narrow(Tag tag, Mask m) {
 }
 
 // Bool lies in memory as bytes 0 and 1.
+WEFT_INLINE Mask byte_mask(vu8 bytes) { return Mask{__builtin_convertvector(bytes, vi32) != 0}; }
 template <class Tag> WEFT_INLINE Mask load_bool(Tag tag, const u8* p) {
-  return Mask{__builtin_convertvector(tag.load(p), vi32) != 0};
+  return byte_mask(tag.load(p));
 }
 template <class Tag> WEFT_INLINE void store_bool(Tag tag, u8* p, Mask m) {
   tag.store(p, __builtin_convertvector(m.bits & 1, vu8));
@@ -342,7 +343,7 @@ WEFT_INLINE Vec<T> gather(Tag tag, const T* p, Index index) {
   return v;
 }
 template <class Tag, class Index> WEFT_INLINE Mask gather_bool(Tag tag, const u8* p, Index index) {
-  return Mask{__builtin_convertvector(gather<u8>(tag, p, index), vi32) != 0};
+  return byte_mask(gather<u8>(tag, p, index));
 }
 template <class T, class Tag, class Index>
 WEFT_INLINE void scatter(Tag tag, T* p, Index index, Vec<T> v) {
@@ -375,6 +376,35 @@ template <class Index> WEFT_INLINE vi64 build_index(Index index) {
 }
 WEFT_INLINE vi64 iota(i64 first, i64 step) {
   return __builtin_convertvector(iota32(), vi64) * step + first;
+}
+
+// Exchange, between the vectors k and k + step, the blocks of `step` lanes that a transposition moves.
+template <int step, class V> WEFT_INLINE void exchange_blocks(V* rows) {
+  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) {
+    if (k & step) continue;
+    V a = rows[k], b = rows[k | step], low = {}, high = {};
+    WEFT_UNROLL(16) for (int j = 0; j < lanes; ++j) {
+      low[j] = (j & step) ? b[j & ~step] : a[j];
+      high[j] = (j & step) ? b[j] : a[j | step];
+    }
+    rows[k] = low;
+    rows[k | step] = high;
+  }
+}
+// tile[j][lane] = row(lane)[j] for j < count: rows are read along, then transposed in registers.
+template <class V, class Tag, class Row>
+WEFT_INLINE void read_transposed(V* tile, Tag tag, i64 count, Row row) {
+  V rows[lanes];
+  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) {
+    if (!tag.active(k)) rows[k] = V{};
+    else if (count == lanes) rows[k] = Full::load(row(k));
+    else rows[k] = Part(count).load(row(k));
+  }
+  if constexpr (lanes > 8) exchange_blocks<8>(rows);
+  if constexpr (lanes > 4) exchange_blocks<4>(rows);
+  exchange_blocks<2>(rows);
+  exchange_blocks<1>(rows);
+  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) tile[k] = rows[k];
 }
 
 template <int n> struct Count { static constexpr int value = n; };
