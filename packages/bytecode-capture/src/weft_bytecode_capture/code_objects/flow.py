@@ -24,6 +24,8 @@ Stack = tuple[Slot, ...]
 
 def stack_effect(instruction: Instruction, jump: bool) -> int:
     """By how much the stack grows; on the way to the jump's target if ``jump``."""
+    if instruction.name == "RETURN_GENERATOR":
+        return 1  # what is sent first when the generator starts
     operation = dis.opmap[instruction.name]
     argument = instruction.argument if operation >= dis.HAVE_ARGUMENT else None
     return dis.stack_effect(operation, argument, jump=jump)

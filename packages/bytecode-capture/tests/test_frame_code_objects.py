@@ -1,0 +1,154 @@
+"""Taking code objects apart and putting them together, on the standard library's own."""
+
+from __future__ import annotations
+
+import dis
+import os
+import types
+from pathlib import Path
+
+import pytest
+from weft_bytecode_capture.code_objects.builder import CodeBuilder, is_code_constant, rebuild
+from weft_bytecode_capture.code_objects.flow import (
+    index_table,
+    live_locals,
+    max_depth,
+    stack_effect,
+    stacks,
+    successors,
+)
+from weft_bytecode_capture.code_objects.instructions import (
+    Instruction,
+    assemble,
+    clone,
+    decode,
+    parse_exception_table,
+)
+
+FOLDER = Path(os.__file__).parent
+FILES = sorted(FOLDER.glob("[a-f]*.py")) + sorted(FOLDER.glob("asyncio/*.py"))
+
+
+def code_objects(file: Path) -> list[types.CodeType]:
+    pending = [compile(file.read_bytes(), str(file), "exec")]
+    found = []
+    while pending:
+        code = pending.pop()
+        found.append(code)
+        pending.extend(c for c in code.co_consts if isinstance(c, types.CodeType))
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_round_trip(file):
+    for code in code_objects(file):
+        again = rebuild(code)
+        assert again.co_code == code.co_code
+        assert list(again.co_positions()) == list(code.co_positions())
+        assert list(parse_exception_table(again.co_exceptiontable)) == list(
+            parse_exception_table(code.co_exceptiontable)
+        )
+        assert (again.co_varnames, again.co_consts, again.co_names) == (
+            code.co_varnames,
+            code.co_consts,
+            code.co_names,
+        )
+
+
+@pytest.mark.parametrize("file", FILES[::4], ids=lambda file: file.stem)
+def test_stack_depths_agree_on_all_ways(file):
+    for code in code_objects(file):
+        decoded = decode(code)
+        depths = stacks(decoded.instructions)
+        index_of = index_table(decoded.instructions)
+        for index, instruction in enumerate(decoded.instructions):
+            stack = depths[index]
+            if stack is None:
+                continue
+            for following, jump in successors(decoded.instructions, index_of, index):
+                next_stack = depths[following]
+                assert next_stack is not None
+                assert len(stack) + stack_effect(instruction, jump) == len(next_stack)
+
+
+@pytest.mark.parametrize("file", FILES[::4], ids=lambda file: file.stem)
+def test_indices_count_as_dis_does(file):
+    for code in code_objects(file):
+        decoded = decode(code)
+        shown = list(dis.get_instructions(code))
+        assert len(decoded.by_index) == len(shown)
+        for mine, theirs in zip(decoded.by_index, shown, strict=True):
+            if theirs.opname != "EXTENDED_ARG":
+                assert mine.name == theirs.opname
+                assert mine.position.line == theirs.positions.lineno
+
+
+def test_rebuilt_code_runs():
+    def f(n):
+        out = []
+        for i in range(n):
+            try:
+                out.append(1 // (i % 2))
+            except ZeroDivisionError as error:
+                out.append(str(error))
+        return out
+
+    assert types.FunctionType(rebuild(f.__code__), {})(4) == f(4)
+
+
+def test_liveness():
+    def f(a, b, c):
+        d = a + 1
+        try:
+            e = d / b
+        except ZeroDivisionError:
+            return c
+        del d
+        return e
+
+    decoded = decode(f.__code__)
+    live = live_locals(decoded)
+    at = {i.name: live[n] for n, i in enumerate(decoded.instructions)}
+    assert live[0] == {"a", "b", "c"}
+    assert at["BINARY_OP"] == {"c", "d"}
+    assert at["DELETE_FAST"] == {"d", "e"}
+
+    def reads(a):
+        b = 1
+        return locals(), b
+
+    assert set(map(frozenset, live_locals(decode(reads.__code__)))) == {frozenset("ab")}
+
+
+def test_long_jumps_and_many_constants():
+    lines = "\n".join(f"        x = x + {i * 1000.5}" for i in range(400))
+    source = f"def f(x, n):\n    for _ in range(n):\n{lines}\n    return x\n"
+    namespace: dict[str, object] = {}
+    exec(source, namespace)
+    code = namespace["f"].__code__
+    instructions, _ = clone(decode(code).instructions)
+    again = rebuild(code)
+    assert again.co_code == code.co_code
+    assert max_depth(instructions) <= code.co_stacksize + 1
+    # Moved apart by code put in between, the jumps grow.
+    builder = CodeBuilder(code)
+    for instruction in instructions:
+        builder.instructions.append(instruction)
+        if instruction.name == "FOR_ITER":
+            for _ in range(70_000):
+                builder.add("NOP")
+    longer = builder.finish(code, code.co_varnames, (), ())
+    function = types.FunctionType(longer, {"range": range})
+    assert function(1.0, 3) == namespace["f"](1.0, 3)
+
+
+def test_jumps_out_of_the_code_are_errors():
+    with pytest.raises(ValueError, match="out of the code"):
+        assemble([Instruction("JUMP_FORWARD", target=Instruction("NOP"))], (), 1)
+
+
+def test_code_constants():
+    assert all(map(is_code_constant, (1, None, "a", (1, (b"", ...)), frozenset({2.0}))))
+    assert not any(map(is_code_constant, ([], (1, []), object(), int)))
+    builder = CodeBuilder((lambda: None).__code__)
+    assert len({builder.constant(value) for value in (1, 1.0, True, 0.0, -0.0)}) == 5
