@@ -130,7 +130,7 @@ def test_exception_and_traceback():
 def test_settrace_sees_the_users_lines():
     def traced(x):
         y = x + 1
-        return y
+        return [y]
 
     def lines(function):
         seen = []
