@@ -333,7 +333,8 @@ class _KernelPrinter:
 
     def _tile_iteration(self) -> list[str]:
         """Read the tiles of one block, then run the body on each of their lines."""
-        assert self.tiles is not None and self.plan.outer is not None
+        assert self.tiles is not None
+        assert self.plan.outer is not None
         name = self.tiles.variable.symbol.name
         types = {n: memory_type(self.buffers[n].layout.dtype) for n in self.used}
         head = f"for (int {name}_line = 0; {name}_line < {name}_count; ++{name}_line) {{"
