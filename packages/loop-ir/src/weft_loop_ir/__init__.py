@@ -1,0 +1,67 @@
+"""A define-by-run loop IR for ATen graphs: lowering, fusion, memory planning, a reference evaluator."""
+
+from weft_loop_ir.evaluate import evaluate
+from weft_loop_ir.expressions import FloorDiv, Mod
+from weft_loop_ir.format import format_loop_graph, format_schedule
+from weft_loop_ir.ir import (
+    Buffer,
+    BufferKind,
+    BufferView,
+    Codegen,
+    CompiledProgram,
+    ExternCall,
+    Instruction,
+    Kernel,
+    Layout,
+    LocalBuffer,
+    LoopBody,
+    LoopVariable,
+    MemoryPlan,
+    Schedule,
+    Stage,
+    Step,
+    SymbolInput,
+    Value,
+)
+from weft_loop_ir.loop_graph import LoopGraph, LoopNode
+from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
+from weft_loop_ir.ops import OpsHandler
+from weft_loop_ir.schedule import ScheduleOptions, schedule
+from weft_loop_ir.verify import VerificationError, verify
+
+__all__ = [
+    "Buffer",
+    "BufferKind",
+    "BufferView",
+    "Codegen",
+    "CompiledProgram",
+    "ExternCall",
+    "FloorDiv",
+    "Instruction",
+    "Kernel",
+    "Layout",
+    "LocalBuffer",
+    "LoopBody",
+    "LoopGraph",
+    "LoopNode",
+    "LoopVariable",
+    "LoweringOptions",
+    "MemoryPlan",
+    "Mod",
+    "NoLowering",
+    "OpsHandler",
+    "Schedule",
+    "ScheduleOptions",
+    "Stage",
+    "Step",
+    "SymbolInput",
+    "Value",
+    "VerificationError",
+    "evaluate",
+    "format_loop_graph",
+    "format_schedule",
+    "lower",
+    "register_lowering",
+    "schedule",
+    "verify",
+]

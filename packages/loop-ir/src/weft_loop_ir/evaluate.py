@@ -1,0 +1,238 @@
+"""The reference evaluator: runs a schedule or a loop graph with torch, one operation at a time.
+
+Each operation is evaluated on the whole iteration grid at once: values are tensors of shape
+``[outer iterations, inner iterations]``, either extent possibly 1.  It is slow and simple; code generators
+and tests compare with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from weft_loop_ir.evaluate_ops import TorchOps
+from weft_loop_ir.expressions import FloorDiv, Mod
+from weft_loop_ir.ir import (
+    Buffer,
+    BufferKind,
+    BufferView,
+    ExternCall,
+    Kernel,
+    LoopVariable,
+    Schedule,
+    Stage,
+    SymbolInput,
+)
+from weft_loop_ir.loop_graph import LoopGraph, LoopNode
+from weft_loop_ir.schedule.memory_plan import allocated_by_extern, storage_elements
+
+
+def evaluate(
+    program: Schedule | LoopGraph, inputs: Sequence[Any], *, use_arena: bool = False
+) -> tuple[Any, ...]:
+    """Run ``program`` on ``inputs``, all placeholders in order, constants included.
+
+    ``use_arena`` places intermediates by the schedule's memory plan, in memory that is filled with noise
+    first; otherwise each buffer has memory of its own, filled the same way.  Raises ``IndexError`` for an
+    indirect index out of range, and whatever an extern operator raises.
+    """
+    return _Run(program, inputs, use_arena).run()
+
+
+class _Run:
+    def __init__(
+        self, program: Schedule | LoopGraph, inputs: Sequence[Any], use_arena: bool
+    ) -> None:
+        self.program = program
+        self.sizes: dict[sympy.Symbol, int] = {}
+        self.memory: dict[str, torch.Tensor] = {}
+        self.arena: torch.Tensor | None = None
+        self._bind(inputs)
+        if use_arena:
+            if not isinstance(program, Schedule):
+                raise ValueError("only a schedule has a memory plan")
+            count = evaluate_expression(program.memory.arena_bytes, self.sizes)
+            self.arena = torch.full((count,), 0x7B, dtype=torch.uint8)
+
+    def _bind(self, inputs: Sequence[Any]) -> None:
+        declared = self.program.inputs
+        if len(inputs) != len(declared):
+            raise ValueError(f"expected {len(declared)} inputs, got {len(inputs)}")
+        for entry, value in zip(declared, inputs, strict=True):
+            if isinstance(entry, SymbolInput):
+                if isinstance(value, int):
+                    self.sizes[entry.symbol] = value
+            else:
+                self.memory[entry] = value
+        for symbol in self.program.symbols:
+            if symbol.input is not None:
+                self.sizes[symbol.symbol] = int(self.memory[symbol.input].shape[symbol.dimension])
+        self.memory.update(self.program.constants)
+
+    def run(self) -> tuple[Any, ...]:
+        if isinstance(self.program, Schedule):
+            steps: Sequence[Kernel | ExternCall | LoopNode] = self.program.steps
+        else:
+            steps = self.program.nodes
+        external = allocated_by_extern([s for s in steps if isinstance(s, ExternCall)])
+        for name, buffer in self.program.buffers.items():
+            if name not in self.memory and name not in external:
+                self.memory[name] = self._allocate(buffer)
+        for step in steps:
+            if isinstance(step, ExternCall):
+                self._extern(step)
+            elif isinstance(step, Kernel):
+                self._kernel(step)
+            else:
+                self._node(step)
+        return tuple(self._result(o) for o in self.program.outputs)
+
+    # -- memory ----------------------------------------------------------------------------------------
+
+    def _allocate(self, buffer: Buffer) -> torch.Tensor:
+        layout = buffer.layout
+        elements = evaluate_expression(storage_elements(buffer), self.sizes)
+        size = [evaluate_expression(s, self.sizes) for s in layout.size]
+        stride = [evaluate_expression(s, self.sizes) for s in layout.stride]
+        bytes_ = elements * layout.dtype.itemsize
+        if self.arena is not None and buffer.kind is BufferKind.INTERMEDIATE:
+            assert isinstance(self.program, Schedule)
+            offset = evaluate_expression(self.program.memory.offsets[buffer.name], self.sizes)
+            flat = self.arena[offset : offset + bytes_].view(layout.dtype)
+        else:
+            flat = torch.full((bytes_,), 0x7B, dtype=torch.uint8).view(layout.dtype)
+        return flat.as_strided(size, stride)
+
+    def _flat(self, name: str) -> torch.Tensor:
+        """The buffer's memory from its first element on, one-dimensional."""
+        tensor = self.memory[name]
+        available = tensor.untyped_storage().nbytes() // tensor.itemsize
+        start = tensor.storage_offset()
+        return tensor.as_strided((max(available - start, 0),), (1,), start)
+
+    def _view(self, view: BufferView) -> torch.Tensor:
+        tensor = self.memory[view.buffer]
+        size = [evaluate_expression(s, self.sizes) for s in view.size]
+        stride = [evaluate_expression(s, self.sizes) for s in view.stride]
+        offset = evaluate_expression(view.offset, self.sizes)
+        return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+    def _result(self, output: Any) -> Any:
+        if isinstance(output, BufferView):
+            return self._view(output)
+        if isinstance(output, sympy.Expr):
+            return evaluate_expression(output, self.sizes)
+        return output
+
+    # -- steps -----------------------------------------------------------------------------------------
+
+    def _argument(self, argument: Any) -> Any:
+        if isinstance(argument, BufferView):
+            return self._view(argument)
+        if isinstance(argument, sympy.Expr):
+            return evaluate_expression(argument, self.sizes)
+        if isinstance(argument, list | tuple):
+            return [self._argument(a) for a in argument]
+        return argument
+
+    def _extern(self, call: ExternCall) -> None:
+        arguments = [self._argument(a) for a in call.arguments]
+        keywords = {k: self._argument(a) for k, a in call.keywords.items()}
+        if call.out_variant is not None:
+            (name,) = call.outputs
+            assert name is not None
+            call.out_variant(*arguments, **keywords, out=self.memory[name])
+            return
+        results = call.operator(*arguments, **keywords)
+        if not isinstance(results, list | tuple):
+            results = (results,)
+        for name, result in zip(call.outputs, results, strict=True):
+            if name is not None:
+                self.memory[name] = result
+
+    def _kernel(self, kernel: Kernel) -> None:
+        outer = self._grid(kernel.outer)
+        iterations = self._count(kernel.outer)
+        local: dict[str, torch.Tensor] = {}
+        for buffer in kernel.local_buffers:
+            count = evaluate_expression(buffer.size, self.sizes)
+            local[buffer.name] = torch.empty((iterations, count), dtype=buffer.dtype)
+        for stage in kernel.stages:
+            self._stage(kernel.outer, outer, stage, local)
+
+    def _node(self, node: LoopNode) -> None:
+        stage = Stage(node.reduction_loops, node.body, bool(node.reduction_loops))
+        self._stage(node.loops, self._grid(node.loops), stage, {})
+
+    def _count(self, loops: Sequence[LoopVariable]) -> int:
+        count = 1
+        for variable in loops:
+            count *= evaluate_expression(variable.size, self.sizes)
+        return count
+
+    def _grid(self, loops: Sequence[LoopVariable]) -> dict[sympy.Symbol, torch.Tensor]:
+        """The value of each loop symbol at each iteration, in row-major order."""
+        extents = [evaluate_expression(v.size, self.sizes) for v in loops]
+        if not extents:
+            return {}
+        grids = torch.meshgrid(*(torch.arange(n) for n in extents), indexing="ij")
+        return {v.symbol: g.reshape(-1) for v, g in zip(loops, grids, strict=True)}
+
+    def _stage(
+        self,
+        outer_loops: Sequence[LoopVariable],
+        outer: Mapping[sympy.Symbol, torch.Tensor],
+        stage: Stage,
+        local: Mapping[str, torch.Tensor],
+    ) -> None:
+        symbols: dict[sympy.Symbol, torch.Tensor | int] = dict(self.sizes)
+        symbols.update({s: g[:, None] for s, g in outer.items()})
+        symbols.update({s: g[None, :] for s, g in self._grid(stage.inner).items()})
+        shape = (self._count(outer_loops), self._count(stage.inner))
+        handler = TorchOps(self._flat, local, symbols, shape, stage.is_reduction)
+        stage.body.replay(handler)
+
+
+def evaluate_expression(expression: sympy.Expr, sizes: Mapping[sympy.Symbol, int]) -> int:
+    """An index expression over size symbols as an int."""
+    if isinstance(expression, sympy.Integer):
+        return int(expression)
+    return int(evaluate_index(expression, sizes))
+
+
+def evaluate_index(expression: sympy.Expr, values: Mapping[sympy.Symbol, Any]) -> Any:
+    """An index expression, with ints or int64 tensors for its symbols."""
+    if isinstance(expression, sympy.Integer):
+        return int(expression)
+    if isinstance(expression, sympy.Symbol):
+        return values[expression]
+    arguments = [evaluate_index(a, values) for a in expression.args]
+    if isinstance(expression, sympy.Add):
+        return sum(arguments[1:], arguments[0])
+    if isinstance(expression, sympy.Mul):
+        result = arguments[0]
+        for argument in arguments[1:]:
+            result = result * argument
+        return result
+    if isinstance(expression, sympy.Pow):
+        return arguments[0] ** arguments[1]
+    if isinstance(expression, FloorDiv | Mod):
+        return _divided(arguments[0], arguments[1], isinstance(expression, FloorDiv))
+    if isinstance(expression, sympy.Min | sympy.Max):
+        pick = torch.minimum if isinstance(expression, sympy.Min) else torch.maximum
+        result = torch.as_tensor(arguments[0])
+        for argument in arguments[1:]:
+            result = pick(result, torch.as_tensor(argument))
+        return result
+    raise ValueError(f"not an index expression: {expression}")
+
+
+def _divided(dividend: Any, divisor: Any, quotient: bool) -> Any:
+    if isinstance(dividend, int) and isinstance(divisor, int):
+        return dividend // divisor if quotient else dividend % divisor
+    if quotient:
+        return torch.div(dividend, divisor, rounding_mode="floor")
+    return torch.remainder(torch.as_tensor(dividend), divisor)

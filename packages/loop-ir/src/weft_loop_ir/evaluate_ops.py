@@ -1,0 +1,165 @@
+"""The handler of ``ops`` of the reference evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sympy
+import torch
+
+from weft_loop_ir import ops
+
+Tensor = torch.Tensor
+
+DIRECT: dict[str, Callable[..., Tensor]] = {
+    "truncdiv": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "truediv": torch.true_divide,
+    "remainder": torch.remainder,
+    "left_shift": torch.bitwise_left_shift,
+    "right_shift": torch.bitwise_right_shift,
+}
+"""Operations whose torch function has another name, or arguments."""
+
+
+class TorchOps:
+    """``ops`` on tensors that broadcast to ``shape`` = [outer iterations, inner iterations].
+
+    ``memory`` gives a buffer's flat memory by name; ``local`` holds local buffers as [outer, size].
+    """
+
+    def __init__(
+        self,
+        memory: Callable[[str], Tensor],
+        local: Mapping[str, Tensor],
+        symbols: dict[sympy.Symbol, Any],
+        shape: tuple[int, int],
+        is_reduction: bool,
+    ) -> None:
+        self.memory = memory
+        self.local = local
+        self.symbols = symbols
+        self.shape = shape
+        self.is_reduction = is_reduction
+        self.mask: Tensor | None = None
+
+    def __getattr__(self, name: str) -> Callable[..., Tensor]:
+        if name in DIRECT:
+            return DIRECT[name]
+        if name in ops.UNARY + ops.UNARY_TO_BOOL + ops.BINARY + ops.BINARY_TO_BOOL:
+            function: Callable[..., Tensor] = getattr(torch, name)
+            return function
+        raise AttributeError(name)
+
+    # -- memory ----------------------------------------------------------------------------------------
+
+    def _index(self, expression: sympy.Expr) -> Tensor:
+        from weft_loop_ir.evaluate import evaluate_index
+
+        return torch.as_tensor(evaluate_index(expression, self.symbols), dtype=torch.int64)
+
+    def _guarded(self, index: Tensor) -> Tensor:
+        """Where the mask doesn't hold, nothing is accessed: read element 0 instead."""
+        if self.mask is None:
+            return index
+        return torch.where(self.mask, index, torch.zeros_like(index))
+
+    def _rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        rows = torch.arange(self.shape[0])[:, None]
+        return torch.broadcast_tensors(rows, index)
+
+    def load(self, buffer: str, index: sympy.Expr) -> Tensor:
+        where = self._guarded(self._index(index))
+        if buffer in self.local:
+            rows, columns = self._rows(where)
+            return self.local[buffer][rows, columns]
+        flat = self.memory(buffer)
+        if self.mask is not None and flat.numel() == 0:
+            return flat.new_zeros(where.shape)
+        if 0 in self.shape:
+            return flat.new_zeros(torch.broadcast_shapes(where.shape, self.shape))
+        if where.numel() and (int(where.min()) < 0 or int(where.max()) >= flat.numel()):
+            raise IndexError(f"load from {buffer} at {index}: outside the buffer's memory")
+        return flat[where]
+
+    def store(
+        self, buffer: str, index: sympy.Expr, value: Tensor, mode: str | None = None
+    ) -> None:
+        where = self._index(index)
+        if buffer in self.local:
+            rows, columns = self._rows(where)
+            self.local[buffer][rows, columns] = value.expand(rows.shape)
+            return
+        shape = torch.broadcast_shapes(where.shape, value.shape)
+        reduced = value.shape == (self.shape[0], 1)
+        full = (self.shape[0], 1) if self.is_reduction and reduced else self.shape
+        if 0 in full:
+            return
+        shape = torch.broadcast_shapes(shape, full)
+        where, value = where.expand(shape), value.expand(shape)
+        flat = self.memory(buffer)
+        if where.numel() and (int(where.min()) < 0 or int(where.max()) >= flat.numel()):
+            raise IndexError(f"store to {buffer} at {index}: outside the buffer's memory")
+        flat.index_put_((where,), value, accumulate=mode == "atomic_add")
+
+    # -- values ----------------------------------------------------------------------------------------
+
+    def reduction(self, kind: str, dtype: torch.dtype, value: Tensor) -> Tensor:
+        grid = value.expand(self.shape)
+        if kind == "sum":
+            return grid.sum(1, keepdim=True, dtype=dtype)
+        if kind == "prod":
+            return grid.prod(1, keepdim=True, dtype=dtype)
+        if kind in ("any", "all"):
+            return getattr(torch, kind)(grid, dim=1, keepdim=True)  # type: ignore[no-any-return]
+        if kind in ("max", "min"):
+            return getattr(torch, "a" + kind)(grid, dim=1, keepdim=True)  # type: ignore[no-any-return]
+        if kind in ("argmax", "argmin"):
+            return getattr(torch, kind)(grid, dim=1, keepdim=True)  # type: ignore[no-any-return]
+        mean = grid.mean(1, keepdim=True)
+        if kind == "welford_mean":
+            return mean
+        if kind == "welford_m2":
+            return ((grid - mean) ** 2).sum(1, keepdim=True)
+        raise ValueError(f"unknown reduction {kind}")
+
+    def constant(self, value: bool | int | float, dtype: torch.dtype) -> Tensor:
+        return torch.full((1, 1), value, dtype=dtype)
+
+    def index_expr(self, expression: sympy.Expr, dtype: torch.dtype) -> Tensor:
+        index = self._index(expression)
+        return index.reshape((1, 1) if index.dim() == 0 else index.shape).to(dtype)
+
+    def to_dtype(self, value: Tensor, dtype: torch.dtype) -> Tensor:
+        return value.to(dtype)
+
+    def to_dtype_bitcast(self, value: Tensor, dtype: torch.dtype) -> Tensor:
+        return value.contiguous().view(dtype)
+
+    def where(self, condition: Tensor, value: Tensor, other: Tensor) -> Tensor:
+        return torch.where(condition, value, other)
+
+    def relu(self, value: Tensor) -> Tensor:
+        return torch.relu(value)
+
+    def indirect(self, value: Tensor, symbol: sympy.Symbol, size: sympy.Expr, check: bool) -> None:
+        extent = self._index(size)
+        index = value.to(torch.int64)
+        index = torch.where(index < 0, index + extent, index)
+        wrong = (index < 0) | (index >= extent)
+        if self.mask is not None:
+            wrong = wrong & self.mask
+        if 0 not in self.shape and bool(wrong.any()):
+            if check:
+                raise IndexError(f"index out of range for extent {int(extent)}")
+        self.symbols[symbol] = index
+
+    def masked(
+        self, mask: Tensor, body: Callable[[], Tensor], other: bool | int | float
+    ) -> Tensor:
+        previous = self.mask
+        self.mask = mask if previous is None else mask & previous
+        value = body()
+        self.mask = previous
+        return torch.where(mask, value, torch.full((1, 1), other, dtype=value.dtype))

@@ -1,0 +1,191 @@
+"""Readable dumps: loop graphs and schedules as pseudo-code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from weft_loop_ir.ir import (
+    Buffer,
+    BufferView,
+    ExternCall,
+    Instruction,
+    Kernel,
+    LoopBody,
+    LoopVariable,
+    Schedule,
+    SymbolInput,
+    Value,
+)
+from weft_loop_ir.loop_graph import LoopGraph
+
+INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "eq": "==", "ne": "!=",
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "bitwise_and": "&", "bitwise_or": "|",
+    "bitwise_xor": "^", "left_shift": "<<", "right_shift": ">>",
+}  # fmt: skip
+
+
+def format_schedule(schedule: Schedule) -> str:
+    """The schedule as pseudo-code, with buffers and the memory plan."""
+    lines = _header("schedule", schedule)
+    lines.append(f"arena: {schedule.memory.arena_bytes} bytes")
+    for name, buffer in schedule.buffers.items():
+        offset = schedule.memory.offsets.get(name)
+        lines.append(_buffer(buffer) + ("" if offset is None else f"  @ {offset}"))
+    for step in schedule.steps:
+        lines.append("")
+        lines.extend(_kernel(step) if isinstance(step, Kernel) else _extern(step))
+    lines.append("")
+    lines.append(_outputs(schedule.outputs))
+    return "\n".join(lines) + "\n"
+
+
+def format_loop_graph(loop_graph: LoopGraph) -> str:
+    """The loop graph as pseudo-code, with its buffers."""
+    lines = _header("loop graph", loop_graph)
+    lines.extend(_buffer(b) for b in loop_graph.buffers.values())
+    for node in loop_graph.nodes:
+        lines.append("")
+        if isinstance(node, ExternCall):
+            lines.extend(_extern(node))
+            continue
+        lines.append(f"# {', '.join(node.origins)}")
+        lines.append(f"node {node.name}:")
+        depth = _loops(lines, node.loops, 1)
+        depth = _loops(lines, node.reduction_loops, depth, "reduce")
+        _body(lines, node.body, depth)
+    lines.append("")
+    lines.append(_outputs(loop_graph.outputs))
+    return "\n".join(lines) + "\n"
+
+
+def _header(kind: str, program: Schedule | LoopGraph) -> list[str]:
+    inputs = [
+        i if isinstance(i, str) else f"{i.symbol}: int" for i in program.inputs
+    ]
+    lines = [f"{kind} {program.name}({', '.join(inputs)})"]
+    for symbol in program.symbols:
+        lines.append(f"symbol {_symbol(symbol)}")
+    for name, number in program.fallbacks.items():
+        lines.append(f"fallback {name} x{number}")
+    return lines
+
+
+def _symbol(symbol: SymbolInput) -> str:
+    if symbol.input is None:
+        return f"{symbol.symbol} = input {symbol.position}"
+    return f"{symbol.symbol} = {symbol.input}.size({symbol.dimension})"
+
+
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _buffer(buffer: Buffer) -> str:
+    layout = buffer.layout
+    size = ", ".join(str(s) for s in layout.size)
+    stride = ", ".join(str(s) for s in layout.stride)
+    return (
+        f"{buffer.kind.value} {buffer.name}: {_dtype(layout.dtype)}[{size}] "
+        f"stride [{stride}] {layout.device}"
+    )
+
+
+def _outputs(outputs: Sequence[Any]) -> str:
+    return f"return {', '.join(_argument(o) for o in outputs)}"
+
+
+def _view(view: BufferView) -> str:
+    size = ", ".join(str(s) for s in view.size)
+    stride = ", ".join(str(s) for s in view.stride)
+    return f"{view.buffer}[size ({size}) stride ({stride}) offset {view.offset}]"
+
+
+def _argument(argument: Any) -> str:
+    if isinstance(argument, BufferView):
+        return _view(argument)
+    if isinstance(argument, list | tuple):
+        return "[" + ", ".join(_argument(a) for a in argument) + "]"
+    return str(argument)
+
+
+def _extern(call: ExternCall) -> list[str]:
+    arguments = [_argument(a) for a in call.arguments]
+    arguments += [f"{k}={_argument(v)}" for k, v in call.keywords.items()]
+    outputs = ", ".join(str(o) for o in call.outputs)
+    out = "" if call.out_variant is None else " into"
+    return [
+        f"# {call.origin}: {call.reason}",
+        f"extern {call.name}:",
+        f"    {outputs} ={out} {call.operator}({', '.join(arguments)})",
+    ]
+
+
+def _kernel(kernel: Kernel) -> list[str]:
+    lines = [f"# {', '.join(kernel.origins)}"]
+    lines.append(
+        f"kernel {kernel.name}({', '.join(kernel.reads)} -> {', '.join(kernel.writes)}):"
+    )
+    depth = _loops(lines, kernel.outer, 1)
+    pad = "    " * depth
+    for buffer in kernel.local_buffers:
+        lines.append(f"{pad}local {buffer.name}: {_dtype(buffer.dtype)}[{buffer.size}]")
+    for stage in kernel.stages:
+        word = "reduce" if stage.is_reduction else "for"
+        inner = _loops(lines, stage.inner, depth, word)
+        _body(lines, stage.body, inner)
+    return lines
+
+
+def _loops(
+    lines: list[str], loops: Sequence[LoopVariable], depth: int, word: str = "for"
+) -> int:
+    for variable in loops:
+        lines.append(f"{'    ' * depth}{word} {variable.symbol} in range({variable.size}):")
+        depth += 1
+    return depth
+
+
+def _body(lines: list[str], body: LoopBody, depth: int) -> None:
+    pad = "    " * depth
+    for position, instruction in enumerate(body.instructions):
+        if instruction.operation == "masked":
+            mask, nested, other = instruction.arguments
+            lines.append(f"{pad}t{position} = {other} unless t{mask.index}:")
+            _body(lines, nested, depth + 1)
+            lines.append(f"{pad}    yield t{nested.result.index}")
+            continue
+        lines.append(pad + _instruction(position, instruction))
+
+
+def _operand(argument: Any) -> str:
+    if isinstance(argument, Value):
+        return f"t{argument.index}"
+    if isinstance(argument, torch.dtype):
+        return _dtype(argument)
+    return str(argument)
+
+
+def _instruction(position: int, instruction: Instruction) -> str:
+    operation = instruction.operation
+    arguments = [_operand(a) for a in instruction.arguments]
+    if operation == "store":
+        sign = "+=" if len(arguments) > 3 else "="
+        return f"{arguments[0]}[{arguments[1]}] {sign} {arguments[2]}"
+    if operation == "indirect":
+        value, symbol, size, check = arguments
+        return f"{symbol} = index({value}, size={size}, check={check})"
+    if operation == "load":
+        text = f"{arguments[0]}[{arguments[1]}]"
+    elif operation in INFIX:
+        text = f"{arguments[0]} {INFIX[operation]} {arguments[1]}"
+    elif operation in ("constant", "to_dtype", "index_expr"):
+        text = f"{arguments[1]}({arguments[0]})"
+    elif operation == "reduction":
+        text = f"{arguments[0]}({arguments[2]})"
+    else:
+        text = f"{operation}({', '.join(arguments)})"
+    return f"t{position} = {text}"

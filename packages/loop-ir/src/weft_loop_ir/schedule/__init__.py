@@ -1,0 +1,6 @@
+"""Scheduling: fusion, stages, loop order and the memory plan."""
+
+from weft_loop_ir.schedule.options import ScheduleOptions
+from weft_loop_ir.schedule.schedule import schedule
+
+__all__ = ["ScheduleOptions", "schedule"]

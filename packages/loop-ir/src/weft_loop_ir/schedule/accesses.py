@@ -1,0 +1,131 @@
+"""Index expressions as linear forms over loops: what fusion compares, without SymPy's cost."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+
+from weft_loop_ir.expressions import to_int
+from weft_loop_ir.ir import LoopBody
+
+Extent = Any
+"""A Python int, or a SymPy expression where the size is symbolic."""
+
+
+@dataclass(frozen=True)
+class LinearForm:
+    """``sum(coefficients * loops) + rest``.  ``opaque``: ``rest`` contains loop symbols."""
+
+    coefficients: tuple[Extent, ...]
+    rest: sympy.Expr
+    opaque: bool
+
+
+@functools.lru_cache(maxsize=65536)
+def linear_form(expression: sympy.Expr, symbols: tuple[sympy.Symbol, ...]) -> LinearForm:
+    """``expression`` as a linear form over ``symbols``."""
+    positions = {s: k for k, s in enumerate(symbols)}
+    coefficients: list[Extent] = [0] * len(symbols)
+    rest: list[sympy.Expr] = []
+    for term in sympy.Add.make_args(expression):
+        if term in positions:
+            coefficients[positions[term]] = coefficients[positions[term]] + 1
+            continue
+        if isinstance(term, sympy.Mul):
+            loops = [f for f in term.args if f in positions]
+            others = [f for f in term.args if f not in positions]
+            if len(loops) == 1 and not any(
+                s in positions for factor in others for s in factor.free_symbols
+            ):
+                k = positions[loops[0]]
+                coefficients[k] = coefficients[k] + to_int(sympy.Mul(*others))
+                continue
+        rest.append(term)
+    remainder = sympy.Add(*rest)
+    opaque = any(s in positions for s in remainder.free_symbols)
+    return LinearForm(tuple(coefficients), remainder, opaque)
+
+
+def index_expressions(body: LoopBody) -> list[tuple[str | None, bool, sympy.Expr]]:
+    """Every index expression in ``body``: (buffer, None for a value; is it a store; expression)."""
+    found: list[tuple[str | None, bool, sympy.Expr]] = []
+    for instruction in body.instructions:
+        operation, arguments = instruction.operation, instruction.arguments
+        if operation == "load":
+            found.append((arguments[0], False, arguments[1]))
+        elif operation == "store":
+            found.append((arguments[0], True, arguments[1]))
+        elif operation == "index_expr":
+            found.append((None, False, arguments[0]))
+        elif operation == "masked":
+            found.extend(index_expressions(arguments[1]))
+    return found
+
+
+def mergeable(forms: Sequence[LinearForm], loop: int, inner_extent: Extent, symbol: Any) -> bool:
+    """Whether loops ``loop`` and ``loop + 1`` act as one in every form.
+
+    ``symbol`` gives the symbols of the two loops, which may not occur opaquely.
+    """
+    for form in forms:
+        outer, inner = form.coefficients[loop], form.coefficients[loop + 1]
+        if outer != inner * inner_extent:
+            return False
+        if form.opaque and not form.rest.free_symbols.isdisjoint(symbol):
+            return False
+    return True
+
+
+def divides(divisor: Extent, dividend: Extent) -> Extent | None:
+    """``dividend / divisor`` when that is provably an integer, else None."""
+    if isinstance(divisor, int) and isinstance(dividend, int):
+        return dividend // divisor if divisor and dividend % divisor == 0 else None
+    if divisor == dividend:
+        return 1
+    from weft_loop_ir.index_simplify import exact_quotient
+
+    quotient = exact_quotient(sympy.sympify(dividend), sympy.sympify(divisor))
+    return None if quotient is None else to_int(quotient)
+
+
+def common_refinement(
+    left: Sequence[Extent], right: Sequence[Extent]
+) -> list[tuple[Extent, int, int]] | None:
+    """Split two lists of loop extents into the same pieces, outermost first.
+
+    Each piece is (extent, position in ``left``, position in ``right``).  None where the row-major orders
+    of the two lists don't split into common pieces.
+    """
+    pieces: list[tuple[Extent, int, int]] = []
+    i, j = len(left) - 1, len(right) - 1
+    if i < 0 or j < 0:
+        return [] if i == j else None
+    a, b = left[i], right[j]
+    while True:
+        if a == b:
+            pieces.append((a, i, j))
+            i, j = i - 1, j - 1
+            if i < 0 or j < 0:
+                return pieces[::-1] if i == j else None
+            a, b = left[i], right[j]
+            continue
+        quotient = divides(b, a)
+        if quotient is not None and b != 1:
+            pieces.append((b, i, j))
+            a, j = quotient, j - 1
+            if j < 0:
+                return None
+            b = right[j]
+            continue
+        quotient = divides(a, b)
+        if quotient is None or a == 1:
+            return None
+        pieces.append((a, i, j))
+        b, i = quotient, i - 1
+        if i < 0:
+            return None
+        a = left[i]

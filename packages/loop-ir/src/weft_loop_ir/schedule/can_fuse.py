@@ -1,0 +1,246 @@
+"""Which groups may become one kernel, and how their loops align."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft_loop_ir.schedule.accesses import Extent, common_refinement
+from weft_loop_ir.schedule.groups import (
+    Group,
+    GroupAccess,
+    Row,
+    count,
+    rewritten,
+    split_rows,
+)
+from weft_loop_ir.schedule.options import ScheduleOptions
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Common loops of two groups, and each group's loops as linear forms over them."""
+
+    outer: tuple[Extent, ...]
+    inner: tuple[Extent, ...]
+    first_rows: tuple[Row, ...]
+    second_rows: tuple[Row, ...]
+    first_spans: bool | None
+    second_spans: bool | None
+
+
+def fuse(first: Group, second: Group, options: ScheduleOptions) -> Group | None:
+    """The fusion of two groups, ``first`` not depending on ``second``; None when it isn't legal.
+
+    Dependencies through third groups are the caller's to check.
+    """
+    if not (first.is_fusible and second.is_fusible):
+        return None
+    if len(first.members) + len(second.members) > options.max_members:
+        return None
+    if not first.writes.isdisjoint(second.writes):
+        return None
+    shared = first.writes & second.reads
+    for alignment in _alignments(first, second, shared):
+        if not _keeps_parallelism(alignment, first, second, options):
+            continue
+        fused = _fused_over(first, second, alignment)
+        if _accesses_agree(fused.accesses, shared):
+            return fused
+    return None
+
+
+def _alignments(first: Group, second: Group, shared: frozenset[str]) -> list[Alignment]:
+    """The ways to put two groups over common loops, the best first."""
+    if not first.has_reduction and not second.has_reduction:
+        return _pointwise_alignments(first, second, shared)
+    if first.has_reduction and second.has_reduction:
+        outer = common_refinement(first.outer, second.outer)
+        inner = common_refinement(first.inner, second.inner)
+        if outer is None or inner is None:
+            return []
+        return [_piecewise(outer, inner, len(first.outer), len(second.outer), first, second)]
+    if first.has_reduction:
+        return [
+            Alignment(a.outer, a.inner, a.first_rows, a.second_rows, None, a.second_spans)
+            for a in _beside_reduction(first, second)
+        ]
+    return [
+        Alignment(a.outer, a.inner, a.second_rows, a.first_rows, a.second_spans, None)
+        for a in _beside_reduction(second, first)
+    ]
+
+
+def _pointwise_alignments(
+    first: Group, second: Group, shared: frozenset[str]
+) -> list[Alignment]:
+    found = []
+    pieces = common_refinement(first.outer, second.outer)
+    if pieces is not None:
+        found.append(
+            Alignment(
+                tuple(p[0] for p in pieces),
+                (),
+                split_rows([(p[0], p[1]) for p in pieces], len(first.outer)),
+                split_rows([(p[0], p[2]) for p in pieces], len(second.outer)),
+                None,
+                None,
+            )
+        )
+    permuted = _by_strides(first, second, shared or first.reads & second.reads)
+    if permuted is not None:
+        found.append(permuted)
+    return found
+
+
+def _by_strides(first: Group, second: Group, shared: frozenset[str]) -> Alignment | None:
+    """Align loops in different orders by the strides with which both access one buffer."""
+    for name in sorted(shared):
+        left = _distinct(first.accesses, name)
+        right = _distinct(second.accesses, name)
+        if left is None or right is None:
+            continue
+        left_order = sorted(range(len(left)), key=lambda k: -left[k])
+        right_order = sorted(range(len(right)), key=lambda k: -right[k])
+        pieces = common_refinement(
+            [first.outer[k] for k in left_order], [second.outer[k] for k in right_order]
+        )
+        if pieces is None:
+            continue
+        return _reordered(pieces, left_order, right_order)
+    return None
+
+
+def _reordered(
+    pieces: Sequence[tuple[Extent, int, int]],
+    left_order: Sequence[int],
+    right_order: Sequence[int],
+) -> Alignment:
+    """The alignment of ``pieces``, which are in order of stride, in the first group's order of loops."""
+    left = split_rows([(extent, left_order[i]) for extent, i, _ in pieces], len(left_order))
+    right = split_rows([(extent, right_order[j]) for extent, _, j in pieces], len(right_order))
+    columns = sorted(range(len(pieces)), key=lambda k: left_order[pieces[k][1]])
+    return Alignment(
+        tuple(pieces[k][0] for k in columns),
+        (),
+        tuple(tuple(row[k] for k in columns) for row in left),
+        tuple(tuple(row[k] for k in columns) for row in right),
+        None,
+        None,
+    )
+
+
+def _distinct(accesses: Sequence[GroupAccess], name: str) -> Row | None:
+    """The strides of the first access to ``name`` if every loop has one, static and positive."""
+    for access in accesses:
+        if access.buffer == name:
+            strides = access.coefficients
+            if access.opaque or not all(isinstance(s, int) and s > 0 for s in strides):
+                return None
+            return strides
+    return None
+
+
+def _piecewise(
+    outer: list[tuple[Extent, int, int]],
+    inner: list[tuple[Extent, int, int]],
+    first_outer: int,
+    second_outer: int,
+    first: Group,
+    second: Group,
+) -> Alignment:
+    left = [(p[0], p[1]) for p in outer] + [(p[0], p[1] + first_outer) for p in inner]
+    right = [(p[0], p[2]) for p in outer] + [(p[0], p[2] + second_outer) for p in inner]
+    return Alignment(
+        tuple(p[0] for p in outer),
+        tuple(p[0] for p in inner),
+        split_rows(left, len(first.loops)),
+        split_rows(right, len(second.loops)),
+        None,
+        None,
+    )
+
+
+def _beside_reduction(reduction: Group, pointwise: Group) -> list[Alignment]:
+    """A pointwise group over all of a reduction's loops, or once for each of its outer iterations.
+
+    In the results, the reduction's group is the first.
+    """
+    found = []
+    pieces = common_refinement(reduction.loops, pointwise.outer)
+    split = len(reduction.outer)
+    if pieces is not None:
+        found.append(
+            Alignment(
+                tuple(p[0] for p in pieces if p[1] < split),
+                tuple(p[0] for p in pieces if p[1] >= split),
+                split_rows([(p[0], p[1]) for p in pieces], len(reduction.loops)),
+                split_rows([(p[0], p[2]) for p in pieces], len(pointwise.outer)),
+                None,
+                True,
+            )
+        )
+    pieces = common_refinement(reduction.outer, pointwise.outer)
+    if pieces is not None:
+        left = [(p[0], p[1]) for p in pieces]
+        left += [(extent, split + k) for k, extent in enumerate(reduction.inner)]
+        padding = (0,) * len(reduction.inner)
+        rows = split_rows([(p[0], p[2]) for p in pieces], len(pointwise.outer))
+        found.append(
+            Alignment(
+                tuple(p[0] for p in pieces),
+                reduction.inner,
+                split_rows(left, len(reduction.loops)),
+                tuple(row + padding for row in rows),
+                None,
+                False,
+            )
+        )
+    return found
+
+
+def _keeps_parallelism(
+    alignment: Alignment, first: Group, second: Group, options: ScheduleOptions
+) -> bool:
+    """Pointwise work doesn't join a reduction with few outer iterations when there is much of it."""
+    spans = alignment.first_spans if alignment.first_spans is not None else alignment.second_spans
+    both = first.has_reduction and second.has_reduction
+    if not (spans or (both and not first.writes.isdisjoint(second.reads))):
+        return True
+    outer = count(alignment.outer)
+    inner = count(alignment.inner)
+    if not isinstance(outer, int) or outer >= options.min_outer_iterations:
+        return True
+    return isinstance(inner, int) and outer * inner <= options.max_serial_elements
+
+
+def _fused_over(first: Group, second: Group, alignment: Alignment) -> Group:
+    rank = len(alignment.outer) + len(alignment.inner)
+    first_members, first_accesses = rewritten(
+        first, alignment.first_rows, rank, alignment.first_spans
+    )
+    second_members, second_accesses = rewritten(
+        second, alignment.second_rows, rank, alignment.second_spans
+    )
+    members = tuple(sorted(first_members + second_members, key=lambda m: m.order))
+    return Group(
+        alignment.outer,
+        alignment.inner,
+        first.has_reduction or second.has_reduction,
+        members,
+        tuple(dict.fromkeys(first_accesses + second_accesses)),
+        True,
+        first.reads | second.reads,
+        first.writes | second.writes,
+    )
+
+
+def _accesses_agree(accesses: Sequence[GroupAccess], shared: frozenset[str]) -> bool:
+    """Whether every access to a buffer that one group writes for the other is to the same element."""
+    for name in shared:
+        kinds = {
+            (a.coefficients, a.rest, a.opaque) for a in accesses if a.buffer == name
+        }
+        if len(kinds) != 1 or next(iter(kinds))[2]:
+            return False
+    return True

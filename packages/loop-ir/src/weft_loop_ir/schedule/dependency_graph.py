@@ -1,0 +1,143 @@
+"""The dependency graph of groups and extern calls, kept in topological order under fusion.
+
+Fusing two nodes contracts an edge.  The order is repaired within the affected region only (Pearce and
+Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", 2007), which keeps the whole of
+fusion near-linear; the same search shows whether the contraction would make a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import networkx as nx
+
+from weft_loop_ir._torch import must_keep
+from weft_loop_ir.ir import ExternCall
+from weft_loop_ir.loop_graph import LoopGraph, LoopNode, extern_reads, extern_writes
+from weft_loop_ir.schedule.groups import Group, group_of_node
+
+
+class DependencyGraph:
+    """Nodes are integers; ``payload`` maps them to a :class:`Group` or an :class:`ExternCall`.
+
+    ``graph`` is a ``networkx.DiGraph`` whose edges carry the set of ``buffers`` that cause them.
+    """
+
+    def __init__(self, loop_graph: LoopGraph) -> None:
+        self.graph: nx.DiGraph[int] = nx.DiGraph()
+        self.payload: dict[int, Group | ExternCall] = {}
+        self.rank: dict[int, int] = {}
+        self.writers: dict[str, set[int]] = {}
+        self.readers: dict[str, set[int]] = {}
+        self._next = len(loop_graph.nodes)
+        last_effect: int | None = None
+        for key, node in enumerate(loop_graph.nodes):
+            self._add(key, node)
+            if isinstance(node, ExternCall) and must_keep(node.operator):
+                if last_effect is not None:
+                    self._edge(last_effect, key, None)
+                last_effect = key
+
+    def _add(self, key: int, node: LoopNode | ExternCall) -> None:
+        self.graph.add_node(key)
+        self.rank[key] = key
+        if isinstance(node, ExternCall):
+            self.payload[key] = node
+            reads: Sequence[str] = extern_reads(node)
+            writes: Sequence[str] = extern_writes(node)
+        else:
+            self.payload[key] = group_of_node(node, key)
+            reads, writes = node.reads, node.writes
+        for name in reads:
+            for writer in self.writers.get(name, ()):
+                self._edge(writer, key, name)
+            self.readers.setdefault(name, set()).add(key)
+        for name in writes:
+            for earlier in self.writers.get(name, set()) | self.readers.get(name, set()):
+                if earlier != key:
+                    self._edge(earlier, key, name)
+            self.writers.setdefault(name, set()).add(key)
+
+    def _edge(self, source: int, target: int, name: str | None) -> None:
+        if not self.graph.has_edge(source, target):
+            self.graph.add_edge(source, target, buffers=set())
+        if name is not None:
+            self.graph.edges[source, target]["buffers"].add(name)
+
+    def contract(self, first: int, second: int, fused: Group, max_search: int) -> int | None:
+        """Replace two nodes, ``first`` before ``second`` in the order, by ``fused``; gives its key.
+
+        None, with nothing changed, if a path through a third node joins them, or if ``max_search`` visits
+        don't suffice to tell.
+        """
+        low, high = self.rank[first], self.rank[second]
+        after = self._reach(first, second, high, True, max_search)
+        if after is None:
+            return None
+        before = self._reach(second, first, low, False, max_search)
+        if before is None:
+            return None
+        key = self._next
+        self._next += 1
+        slots = sorted([low, high] + [self.rank[n] for n in after | before])
+        sequence = sorted(before, key=self.rank.__getitem__) + [key]
+        following = sorted(after, key=self.rank.__getitem__)
+        self._replace(first, second, key, fused)
+        for node, slot in zip(sequence, slots, strict=False):
+            self.rank[node] = slot
+        for node, slot in zip(reversed(following), reversed(slots), strict=False):
+            self.rank[node] = slot
+        return key
+
+    def _reach(
+        self, start: int, other: int, bound: int, forward: bool, max_search: int
+    ) -> set[int] | None:
+        """Nodes strictly between the two in the order that ``start`` reaches, ``other`` not among them."""
+        step = self.graph.successors if forward else self.graph.predecessors
+        found: set[int] = set()
+        pending = [start]
+        while pending:
+            node = pending.pop()
+            for neighbour in step(node):
+                if neighbour == other:
+                    if node != start:
+                        return None
+                    continue
+                beyond = self.rank[neighbour] > bound if forward else self.rank[neighbour] < bound
+                if beyond or neighbour in found:
+                    continue
+                found.add(neighbour)
+                pending.append(neighbour)
+                if len(found) > max_search:
+                    return None
+        return found
+
+    def _replace(self, first: int, second: int, key: int, fused: Group) -> None:
+        self.graph.add_node(key)
+        for old in (first, second):
+            for source, _, data in list(self.graph.in_edges(old, data=True)):
+                if source not in (first, second):
+                    self._edge(source, key, None)
+                    self.graph.edges[source, key]["buffers"] |= data["buffers"]
+            for _, target, data in list(self.graph.out_edges(old, data=True)):
+                if target not in (first, second):
+                    self._edge(key, target, None)
+                    self.graph.edges[key, target]["buffers"] |= data["buffers"]
+        for old in (first, second):
+            self.graph.remove_node(old)
+            self.rank.pop(old)
+            group = self.payload.pop(old)
+            assert isinstance(group, Group)
+            for name in group.reads:
+                self.readers[name].discard(old)
+            for name in group.writes:
+                self.writers[name].discard(old)
+        self.payload[key] = fused
+        for name in fused.reads:
+            self.readers.setdefault(name, set()).add(key)
+        for name in fused.writes:
+            self.writers.setdefault(name, set()).add(key)
+
+    def ordered(self) -> list[Group | ExternCall]:
+        """Groups and extern calls in an order of execution."""
+        return [self.payload[key] for key in sorted(self.payload, key=self.rank.__getitem__)]

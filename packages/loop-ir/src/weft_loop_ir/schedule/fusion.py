@@ -1,0 +1,103 @@
+"""Greedy fusion to a fixpoint, over pairs of groups that touch a common buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft_loop_ir.schedule.can_fuse import fuse
+from weft_loop_ir.schedule.dependency_graph import DependencyGraph
+from weft_loop_ir.schedule.groups import Group
+from weft_loop_ir.schedule.options import ScheduleOptions
+from weft_loop_ir.schedule.score_fusion import Score, score_fusion
+
+NEIGHBOURS = 3
+"""How many later readers of a buffer each reader is paired with: pairs stay linear in readers."""
+
+MAX_READERS = 64
+"""Readers of one buffer that its writer is paired with, nearest first."""
+
+
+def fuse_groups(
+    graph: DependencyGraph, bytes_of: Mapping[str, int], options: ScheduleOptions
+) -> None:
+    """Fuse groups of ``graph`` until no legal pair is left."""
+    refused: set[tuple[int, int]] = set()
+    fresh: set[int] | None = None
+    while fresh is None or fresh:
+        pairs = _scored_pairs(graph, bytes_of, options, refused, fresh)
+        fresh = set()
+        for _, first, second in pairs:
+            if first not in graph.payload or second not in graph.payload:
+                continue
+            key = _try(graph, first, second, options)
+            if key is None:
+                refused.add((first, second))
+            else:
+                fresh.add(key)
+
+
+def _try(
+    graph: DependencyGraph, first: int, second: int, options: ScheduleOptions
+) -> int | None:
+    if graph.rank[first] > graph.rank[second]:
+        first, second = second, first
+    left, right = graph.payload[first], graph.payload[second]
+    assert isinstance(left, Group) and isinstance(right, Group)
+    fused = fuse(left, right, options)
+    if fused is None:
+        return None
+    if any(len(graph.writers[name]) > 1 for name in left.writes & right.reads):
+        return None
+    return graph.contract(first, second, fused, options.max_search)
+
+
+def _scored_pairs(
+    graph: DependencyGraph,
+    bytes_of: Mapping[str, int],
+    options: ScheduleOptions,
+    refused: set[tuple[int, int]],
+    fresh: set[int] | None,
+) -> list[tuple[Score, int, int]]:
+    """Candidate pairs, best first; with ``fresh``, only pairs that one of those groups is in."""
+    rank = graph.rank
+    found: dict[tuple[int, int], Score] = {}
+
+    def propose(a: int, b: int) -> None:
+        first, second = (a, b) if rank[a] < rank[b] else (b, a)
+        pair = (first, second)
+        if a == b or pair in found or pair in refused:
+            return
+        if fresh is not None and a not in fresh and b not in fresh:
+            return
+        left, right = graph.payload[first], graph.payload[second]
+        if isinstance(left, Group) and isinstance(right, Group):
+            if left.writes.isdisjoint(right.reads) and (
+                abs(right.first_order - left.first_order) > options.max_distance
+            ):
+                return
+            found[pair] = score_fusion(left, right, bytes_of)
+
+    names = _names(graph, fresh)
+    for name in names:
+        readers = sorted(graph.readers.get(name, ()), key=rank.__getitem__)
+        for writer in graph.writers.get(name, ()):
+            for reader in readers[:MAX_READERS]:
+                propose(writer, reader)
+        for position, reader in enumerate(readers):
+            for later in readers[position + 1 : position + 1 + NEIGHBOURS]:
+                propose(reader, later)
+    ordered = [(score, first, second) for (first, second), score in found.items()]
+    ordered.sort(key=lambda entry: (entry[0], -rank[entry[1]], -rank[entry[2]]), reverse=True)
+    return ordered
+
+
+def _names(graph: DependencyGraph, fresh: set[int] | None) -> list[str]:
+    """The buffers to look at, in a stable order."""
+    if fresh is None:
+        return list(dict.fromkeys([*graph.writers, *graph.readers]))
+    names: dict[str, None] = {}
+    for key in sorted(fresh):
+        group = graph.payload.get(key)
+        if isinstance(group, Group):
+            names.update(dict.fromkeys(sorted(group.reads | group.writes)))
+    return list(names)

@@ -1,0 +1,254 @@
+"""Fusion groups: loop nodes that share one nest of loops, and how their accesses read in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy
+
+from weft_loop_ir.expressions import to_int
+from weft_loop_ir.ir import LoopVariable
+from weft_loop_ir.loop_graph import LoopNode
+from weft_loop_ir.schedule.accesses import (
+    Extent,
+    LinearForm,
+    common_refinement,
+    index_expressions,
+    linear_form,
+    mergeable,
+)
+
+Row = tuple[Extent, ...]
+
+
+@dataclass(frozen=True)
+class GroupAccess:
+    """An access to ``buffer``, linear over the group's loops; ``rest`` is in the member's own symbols."""
+
+    buffer: str
+    is_store: bool
+    coefficients: Row
+    rest: sympy.Expr
+    opaque: bool
+
+
+@dataclass(frozen=True)
+class Member:
+    """A loop node in a group.  Its variable ``k`` is the dot product of ``mapping[k]`` and the loops.
+
+    ``spans_inner`` says whether it runs in the inner loops or once for each outer iteration.
+    """
+
+    node: LoopNode
+    order: int
+    mapping: tuple[Row, ...]
+    spans_inner: bool
+
+
+@dataclass(frozen=True)
+class Group:
+    """Members over loops of extents ``outer + inner``; ``has_reduction`` gives ``inner`` its meaning."""
+
+    outer: tuple[Extent, ...]
+    inner: tuple[Extent, ...]
+    has_reduction: bool
+    members: tuple[Member, ...]
+    accesses: tuple[GroupAccess, ...]
+    is_fusible: bool
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+    @property
+    def loops(self) -> tuple[Extent, ...]:
+        return self.outer + self.inner
+
+    @property
+    def first_order(self) -> int:
+        return self.members[0].order
+
+
+def count(extents: Sequence[Extent]) -> Extent:
+    """The product of ``extents``."""
+    result: Extent = 1
+    for extent in extents:
+        result = result * extent
+    return result
+
+
+def group_of_node(node: LoopNode, order: int) -> Group:
+    """The group of one node: loops of extent 1 dropped, loops that act as one merged."""
+    has_reduction = bool(node.reduction_loops)
+    variables = node.loops + node.reduction_loops
+    symbols = tuple(v.symbol for v in variables)
+    found = index_expressions(node.body)
+    forms = [linear_form(expression, symbols) for _, _, expression in found]
+    keep = [k for k, v in enumerate(variables) if v.size != 1]
+    reduction_start = len(node.loops)
+    if has_reduction and not any(k >= reduction_start for k in keep):
+        keep.append(len(variables) - 1)
+    if not has_reduction:
+        keep = _store_order(keep, found, forms)
+    split = sum(1 for k in keep if k < reduction_start)
+    outer, outer_rows = _merge(keep[:split], variables, forms)
+    inner, inner_rows = _merge(keep[split:], variables, forms)
+    rank = len(outer) + len(inner)
+    mapping: list[Row] = [(0,) * rank] * len(variables)
+    for k, (position, factor) in outer_rows.items():
+        mapping[k] = _unit(rank, position, factor)
+    for k, (position, factor) in inner_rows.items():
+        mapping[k] = _unit(rank, len(outer) + position, factor)
+    # a variable merged into a loop reads only part of it: what matters are the forms, which are exact
+    mapping_tuple = tuple(mapping)
+    member = Member(node, order, mapping_tuple, has_reduction)
+    accesses = tuple(
+        _group_access(buffer, is_store, form, mapping_tuple, rank)
+        for (buffer, is_store, _), form in zip(found, forms, strict=True)
+        if buffer is not None
+    )
+    fusible = not any(
+        i.operation == "store" and len(i.arguments) > 3 for i in node.body.instructions
+    )
+    return Group(
+        outer,
+        inner,
+        has_reduction,
+        (member,),
+        accesses,
+        fusible,
+        frozenset(node.reads),
+        frozenset(node.writes),
+    )
+
+
+def _unit(rank: int, position: int, factor: Extent) -> Row:
+    return tuple(factor if k == position else 0 for k in range(rank))
+
+
+def _store_order(
+    keep: list[int],
+    found: list[tuple[str | None, bool, sympy.Expr]],
+    forms: list[LinearForm],
+) -> list[int]:
+    """The loops of a pointwise node, outermost first, by the strides of what it stores."""
+    for (_, is_store, _), form in zip(found, forms, strict=True):
+        if is_store:
+            strides = [form.coefficients[k] for k in keep]
+            if not form.opaque and all(isinstance(s, int) for s in strides):
+                return sorted(keep, key=lambda k: -form.coefficients[k])
+    return keep
+
+
+def _merge(
+    keep: list[int], variables: tuple[LoopVariable, ...], forms: list[LinearForm]
+) -> tuple[tuple[Extent, ...], dict[int, tuple[int, Extent]]]:
+    """Merge adjacent loops that act as one in all ``forms``.
+
+    Returns the extents, and for each variable (its loop, its multiple of the loop's step): a merged
+    variable's contribution to any form is that of the loop's innermost variable, so the outer ones get 0.
+    """
+    extents: list[Extent] = []
+    rows: dict[int, tuple[int, Extent]] = {}
+    previous: int | None = None
+    run_extent: Extent = 1
+    for k in reversed(keep):
+        extent = to_int(variables[k].size)
+        if previous is not None and _acts_as_one(forms, k, previous, run_extent, variables):
+            run_extent = run_extent * extent
+            extents[-1] = run_extent
+            rows[k] = (len(extents) - 1, 0)
+            continue
+        extents.append(extent)
+        run_extent = extent
+        previous = k
+        rows[k] = (len(extents) - 1, 1)
+    total = len(extents)
+    flipped = {k: (total - 1 - position, factor) for k, (position, factor) in rows.items()}
+    return tuple(reversed(extents)), flipped
+
+
+def _acts_as_one(
+    forms: list[LinearForm],
+    outer: int,
+    innermost: int,
+    run_extent: Extent,
+    variables: tuple[LoopVariable, ...],
+) -> bool:
+    symbols = (variables[outer].symbol, variables[innermost].symbol)
+    for form in forms:
+        if form.coefficients[outer] != form.coefficients[innermost] * run_extent:
+            return False
+        if form.opaque and not form.rest.free_symbols.isdisjoint(symbols):
+            return False
+    return True
+
+
+def _group_access(
+    buffer: str, is_store: bool, form: LinearForm, mapping: tuple[Row, ...], rank: int
+) -> GroupAccess:
+    return GroupAccess(
+        buffer, is_store, combine(form.coefficients, mapping, rank), form.rest, form.opaque
+    )
+
+
+def combine(coefficients: Row, mapping: Sequence[Row], rank: int) -> Row:
+    """A linear form over variables as one over the loops that ``mapping`` expresses them in."""
+    result: list[Extent] = [0] * rank
+    for coefficient, row in zip(coefficients, mapping, strict=True):
+        if isinstance(coefficient, int) and coefficient == 0:
+            continue
+        for position, factor in enumerate(row):
+            if isinstance(factor, int) and factor == 0:
+                continue
+            result[position] = result[position] + coefficient * factor
+    return tuple(result)
+
+
+def split_rows(pieces: Sequence[tuple[Extent, int]], old_rank: int) -> tuple[Row, ...]:
+    """Each old loop as a linear form over ``pieces``: (extent, which old loop it is a part of)."""
+    rows: list[list[Extent]] = [[0] * len(pieces) for _ in range(old_rank)]
+    steps: list[Extent] = [1] * old_rank
+    for position in reversed(range(len(pieces))):
+        extent, old = pieces[position]
+        rows[old][position] = steps[old]
+        steps[old] = steps[old] * extent
+    return tuple(tuple(r) for r in rows)
+
+
+def rewritten(
+    group: Group, rows: tuple[Row, ...], rank: int, spans_inner: bool | None
+) -> tuple[tuple[Member, ...], tuple[GroupAccess, ...]]:
+    """The group's members and accesses over new loops, its loop ``k`` being ``rows[k]`` of them.
+
+    ``spans_inner`` overrides what the members say of themselves.
+    """
+    members = tuple(
+        Member(
+            m.node,
+            m.order,
+            tuple(combine(row, rows, rank) for row in m.mapping),
+            m.spans_inner if spans_inner is None else spans_inner,
+        )
+        for m in group.members
+    )
+    accesses = tuple(
+        GroupAccess(
+            a.buffer, a.is_store, combine(a.coefficients, rows, rank), a.rest, a.opaque
+        )
+        for a in group.accesses
+    )
+    return members, accesses
+
+
+__all__ = [
+    "Group",
+    "GroupAccess",
+    "Member",
+    "combine",
+    "common_refinement",
+    "count",
+    "group_of_node",
+    "mergeable",
+    "rewritten",
+    "split_rows",
+]

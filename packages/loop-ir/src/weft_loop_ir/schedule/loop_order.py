@@ -1,0 +1,155 @@
+"""The loops of a finished kernel: their order, by the strides of the accesses, and merging."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import sympy
+import torch
+
+from weft_loop_ir.expressions import loop_symbol, to_int
+from weft_loop_ir.index_simplify import ranges_for
+from weft_loop_ir.ir import LoopVariable, Stage
+from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.schedule.accesses import LinearForm, index_expressions, linear_form
+from weft_loop_ir.schedule.transform import Replayer
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The loops and stages of a kernel."""
+
+    outer: tuple[LoopVariable, ...]
+    inner: tuple[LoopVariable, ...]
+    stages: tuple[Stage, ...]
+
+
+def arranged(nest: Nest, buffer_dtype: Callable[[str], torch.dtype]) -> Nest:
+    """``nest`` with the best order of outer loops and every pair of loops merged that acts as one."""
+    forms = _forms(nest)
+    symbols = [v.symbol for v in nest.outer + nest.inner]
+    split = len(nest.outer)
+    order = list(range(split))
+    if not nest.inner and len(nest.stages) == 1:
+        order = _vote(nest, forms)
+    outer_runs = _runs(order, nest.outer + nest.inner, forms)
+    inner_runs = _runs(list(range(split, len(symbols))), nest.outer + nest.inner, forms)
+    if [r for r in outer_runs + inner_runs] == [[k] for k in range(len(symbols))]:
+        return nest
+    return _rebuilt(nest, outer_runs, inner_runs, buffer_dtype)
+
+
+def _forms(nest: Nest) -> list[tuple[str | None, bool, LinearForm]]:
+    symbols = tuple(v.symbol for v in nest.outer + nest.inner)
+    return [
+        (buffer, is_store, linear_form(expression, symbols))
+        for stage in nest.stages
+        for buffer, is_store, expression in index_expressions(stage.body)
+    ]
+
+
+def _vote(nest: Nest, forms: Sequence[tuple[str | None, bool, LinearForm]]) -> list[int]:
+    """Outer loops, outermost first: innermost the one along which most accesses are contiguous.
+
+    Ties, and the other loops, go by the strides of the first store.
+    """
+    count = len(nest.outer)
+    votes = [0] * count
+    store: LinearForm | None = None
+    for buffer, is_store, form in forms:
+        if is_store and store is None:
+            store = form
+        if buffer is None:
+            continue
+        for k in range(count):
+            if form.coefficients[k] == 1:
+                votes[k] += 2 if is_store else 1
+    order = list(range(count))
+    if store is not None and all(isinstance(c, int) for c in store.coefficients):
+        strides = store.coefficients
+        order.sort(key=lambda k: -strides[k])
+    if not order:
+        return order
+    best = max(votes)
+    if votes[order[-1]] < best:
+        winner = max(k for k in order if votes[k] == best)
+        order.remove(winner)
+        order.append(winner)
+    return order
+
+
+def _runs(
+    order: Sequence[int],
+    variables: Sequence[LoopVariable],
+    forms: Sequence[tuple[str | None, bool, LinearForm]],
+) -> list[list[int]]:
+    """Split ``order`` in runs of loops that act as one in every access."""
+    runs: list[list[int]] = []
+    for k in order:
+        if runs and _acts_as_one(runs[-1][-1], k, variables, forms):
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    return runs
+
+
+def _acts_as_one(
+    outer: int,
+    inner: int,
+    variables: Sequence[LoopVariable],
+    forms: Sequence[tuple[str | None, bool, LinearForm]],
+) -> bool:
+    extent = to_int(variables[inner].size)
+    symbols = (variables[outer].symbol, variables[inner].symbol)
+    for _, _, form in forms:
+        if form.coefficients[outer] != form.coefficients[inner] * extent:
+            return False
+        if form.opaque and not form.rest.free_symbols.isdisjoint(symbols):
+            return False
+    return True
+
+
+def _rebuilt(
+    nest: Nest,
+    outer_runs: list[list[int]],
+    inner_runs: list[list[int]],
+    buffer_dtype: Callable[[str], torch.dtype],
+) -> Nest:
+    variables = nest.outer + nest.inner
+    symbols = tuple(v.symbol for v in variables)
+    renamed: dict[sympy.Symbol, sympy.Expr] = {}
+
+    def merged(prefix: str, runs: list[list[int]]) -> tuple[LoopVariable, ...]:
+        loops = []
+        for position, run in enumerate(runs):
+            size: sympy.Expr = sympy.S.One
+            for k in run:
+                size = size * variables[k].size
+                renamed[symbols[k]] = sympy.S.Zero
+            symbol = loop_symbol(prefix, position)
+            renamed[symbols[run[-1]]] = symbol
+            loops.append(LoopVariable(symbol, size))
+        return tuple(loops)
+
+    outer = merged("i", outer_runs)
+    inner = merged("r", inner_runs)
+
+    def index(expression: sympy.Expr) -> sympy.Expr:
+        form = linear_form(expression, symbols)
+        terms = [
+            renamed[s] * c for s, c in zip(symbols, form.coefficients, strict=True) if c != 0
+        ]
+        rest = form.rest.xreplace(renamed) if form.opaque else form.rest
+        return sympy.Add(rest, *terms)
+
+    numbers = itertools.count()
+    stages = []
+    for stage in nest.stages:
+        loops = outer + inner if stage.inner else outer
+        ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
+        ops = BodyRecorder(ranges, buffer_dtype, numbers)
+        Replayer(ops, index).replay(stage.body)
+        stages.append(Stage(inner if stage.inner else (), ops.body(), stage.is_reduction))
+    return Nest(outer, inner, tuple(stages))

@@ -1,0 +1,231 @@
+"""The memory plan: where intermediates lie in one arena, by liveness."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sympy
+
+from weft_loop_ir.expressions import FloorDiv, integer
+from weft_loop_ir.ir import Buffer, BufferKind, ExternCall, Kernel, MemoryPlan, Step
+from weft_loop_ir.loop_graph import extern_reads, extern_writes
+from weft_loop_ir.schedule.accesses import index_expressions
+from weft_loop_ir.schedule.options import ScheduleOptions
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """The first and the last step that touch a buffer."""
+
+    first: int
+    last: int
+
+
+def step_reads(step: Step) -> Sequence[str]:
+    """The buffers that a step reads."""
+    return step.reads if isinstance(step, Kernel) else extern_reads(step)
+
+
+def step_writes(step: Step) -> Sequence[str]:
+    """The buffers that a step writes."""
+    return step.writes if isinstance(step, Kernel) else extern_writes(step)
+
+
+def storage_elements(buffer: Buffer) -> sympy.Expr:
+    """How many elements the buffer's memory spans."""
+    layout = buffer.layout
+    if any(n == 0 for n in layout.size):
+        return sympy.S.Zero
+    span: sympy.Expr = sympy.S.One
+    for extent, stride in zip(layout.size, layout.stride, strict=True):
+        span = span + (extent - 1) * stride
+    return sympy.expand(span)
+
+
+def allocated_by_extern(steps: Sequence[Step]) -> set[str]:
+    """The buffers that extern calls allocate themselves."""
+    return {
+        name
+        for step in steps
+        if isinstance(step, ExternCall) and step.out_variant is None
+        for name in extern_writes(step)
+    }
+
+
+def lifetimes(steps: Sequence[Step]) -> dict[str, Lifetime]:
+    """The lifetime of every buffer that a step touches."""
+    result: dict[str, Lifetime] = {}
+    for position, step in enumerate(steps):
+        for name in (*step_reads(step), *step_writes(step)):
+            known = result.get(name)
+            result[name] = Lifetime(position if known is None else known.first, position)
+    return result
+
+
+def plan_memory(
+    steps: Sequence[Step], buffers: Mapping[str, Buffer], options: ScheduleOptions
+) -> MemoryPlan:
+    """Offsets for the intermediates that kernels and ``out=`` variants write."""
+    external = allocated_by_extern(steps)
+    lives = lifetimes(steps)
+    planned = [
+        name
+        for name in lives
+        if buffers[name].kind is BufferKind.INTERMEDIATE and name not in external
+    ]
+    planned.sort(key=lambda name: (lives[name].first, name))
+    arena = _Arena(options.alignment)
+    offsets: dict[str, sympy.Expr] = {}
+    dying = _dying_at(planned, lives)
+    released: set[str] = set()
+    current = 0
+    for name in planned:
+        first = lives[name].first
+        while options.reuse_memory and current < first:
+            for old in dying.get(current, ()):
+                if old in offsets and old not in released:
+                    arena.release(offsets[old], _size(buffers[old], options.alignment))
+            current += 1
+        size = _size(buffers[name], options.alignment)
+        source = None
+        if options.reuse_memory and options.reuse_in_place:
+            source = _in_place_source(steps[first], name, first, lives, buffers, offsets, released)
+        if source is not None:
+            offsets[name] = offsets[source]
+            released.add(source)  # its memory is released with the buffer that took it over
+        else:
+            offsets[name] = arena.allocate(size)
+    return MemoryPlan(arena.total, offsets)
+
+
+def _dying_at(planned: Sequence[str], lives: Mapping[str, Lifetime]) -> dict[int, list[str]]:
+    result: dict[int, list[str]] = {}
+    for name in planned:
+        result.setdefault(lives[name].last, []).append(name)
+    return result
+
+
+def _size(buffer: Buffer, alignment: int) -> sympy.Expr:
+    """Bytes, rounded up to the alignment."""
+    size = storage_elements(buffer) * buffer.layout.dtype.itemsize
+    if isinstance(size, sympy.Integer):
+        return integer(-(-int(size) // alignment) * alignment)
+    return FloorDiv(size + alignment - 1, integer(alignment)) * alignment
+
+
+class _Arena:
+    """First fit among free blocks; blocks of symbolic size are reused by an equal size only."""
+
+    def __init__(self, alignment: int) -> None:
+        self.total: sympy.Expr = sympy.S.Zero
+        self._static_end = 0
+        self._free: list[tuple[int, int]] = []  # (offset, size), sorted, never adjacent
+        self._free_symbolic: dict[sympy.Expr, list[sympy.Expr]] = {}
+
+    def allocate(self, size: sympy.Expr) -> sympy.Expr:
+        if not isinstance(size, sympy.Integer) or not isinstance(self.total, sympy.Integer):
+            return self._allocate_symbolic(size)
+        wanted = int(size)
+        best: int | None = None
+        for position, (_, free) in enumerate(self._free):
+            if free >= wanted and (best is None or free < self._free[best][1]):
+                best = position
+        if best is not None:
+            offset, free = self._free.pop(best)
+            if free > wanted:
+                self._free.insert(best, (offset + wanted, free - wanted))
+            return integer(offset)
+        end = int(self.total)
+        if self._free and sum(self._free[-1]) == end:
+            offset, _ = self._free.pop()
+            self.total = integer(offset + wanted)
+            return integer(offset)
+        self.total = integer(end + wanted)
+        return integer(end)
+
+    def _allocate_symbolic(self, size: sympy.Expr) -> sympy.Expr:
+        waiting = self._free_symbolic.get(size)
+        if waiting:
+            return waiting.pop()
+        offset = self.total
+        self.total = sympy.Add(self.total, size)
+        return offset
+
+    def release(self, offset: sympy.Expr, size: sympy.Expr) -> None:
+        if not isinstance(offset, sympy.Integer) or not isinstance(size, sympy.Integer):
+            self._free_symbolic.setdefault(size, []).append(offset)
+            return
+        if not isinstance(self.total, sympy.Integer):
+            self._free_symbolic.setdefault(size, []).append(offset)
+            return
+        if size == 0:
+            return
+        self._free.append((int(offset), int(size)))
+        self._free.sort()
+        merged: list[tuple[int, int]] = []
+        for start, length in self._free:
+            if merged and sum(merged[-1]) == start:
+                merged[-1] = (merged[-1][0], merged[-1][1] + length)
+            else:
+                merged.append((start, length))
+        self._free = merged
+
+
+def _in_place_source(
+    step: Step,
+    name: str,
+    position: int,
+    lives: Mapping[str, Lifetime],
+    buffers: Mapping[str, Buffer],
+    offsets: Mapping[str, sympy.Expr],
+    released: set[str],
+) -> str | None:
+    """A dying input whose memory the kernel may overwrite with ``name``, None if there is none.
+
+    The kernel reads it in one stage, at the one index at which it stores ``name``, and before that store.
+    """
+    if not isinstance(step, Kernel):
+        return None
+    target = buffers[name].layout
+    for source in step.reads:
+        if source not in offsets or source in released or source in step.writes:
+            continue
+        layout = buffers[source].layout
+        if lives[source].last != position or layout.dtype.itemsize != target.dtype.itemsize:
+            continue
+        if storage_elements(buffers[source]) != storage_elements(buffers[name]):
+            continue
+        if _overwrites_safely(step, source, name):
+            return source
+    return None
+
+
+def _overwrites_safely(kernel: Kernel, source: str, name: str) -> bool:
+    touching = [
+        stage
+        for stage in kernel.stages
+        if any(b in (source, name) for b, _, _ in index_expressions(stage.body))
+    ]
+    if len(touching) != 1:
+        return False
+    load: tuple[int, sympy.Expr] | None = None
+    store: tuple[int, sympy.Expr] | None = None
+    for position, instruction in enumerate(touching[0].body.instructions):
+        operation, arguments = instruction.operation, instruction.arguments
+        if operation == "masked" and any(
+            b in (source, name) for b, _, _ in index_expressions(arguments[1])
+        ):
+            return False
+        if operation == "load" and arguments[0] in (source, name):
+            if load is not None or arguments[0] == name:
+                return False
+            load = (position, arguments[1])
+        if operation == "store" and arguments[0] == name:
+            if store is not None or len(arguments) > 3:
+                return False
+            store = (position, arguments[1])
+    if load is None or store is None or load[0] > store[0] or load[1] != store[1]:
+        return False
+    loops = kernel.outer + touching[0].inner
+    return all(v.symbol in store[1].free_symbols or v.size == 1 for v in loops)

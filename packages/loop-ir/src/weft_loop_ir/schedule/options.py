@@ -1,0 +1,32 @@
+"""What the scheduler may be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ScheduleOptions:
+    """``max_members``: loop nodes in one kernel.  ``max_distance``: graph distance, in nodes, over which
+    kernels without a dependency are fused.  ``max_search``: nodes visited to prove that a fusion makes
+    no cycle; beyond it the fusion is refused.  ``min_outer_iterations`` and ``max_serial_elements``:
+    pointwise work joins a reduction that has fewer outer iterations only below so many elements.
+    ``max_local_bytes``: the largest row kept in a local buffer.  ``split_reduction_elements``: a full
+    reduction of at least so many elements is split in two kernels; None never splits.
+    ``split_reduction_parts``: how many partial results such a split makes, at most.
+    ``reuse_memory``, ``reuse_in_place``: what the memory plan may do.  ``alignment`` counts bytes.
+    ``verify`` checks the result.
+    """
+
+    max_members: int = 64
+    max_distance: int = 64
+    max_search: int = 256
+    min_outer_iterations: int = 8
+    max_serial_elements: int = 1 << 16
+    max_local_bytes: int = 1 << 18
+    split_reduction_elements: int | None = 1 << 16
+    split_reduction_parts: int = 64
+    reuse_memory: bool = True
+    reuse_in_place: bool = True
+    alignment: int = 64
+    verify: bool = False
