@@ -153,6 +153,51 @@ def test_two_reduced_dimensions(codegen: CppCodegen) -> None:
         assert torch.equal(p, x.permute(*other, *dims).flatten(2).argmax(2))
 
 
+@pytest.mark.parametrize("shape", [(3, 9, 20, 24), (2, 3, 300, 400), (1, 2, 1000, 1004)])
+def test_rows_apart_are_reduced_together(codegen: CppCodegen, shape: tuple[int, ...]) -> None:
+    """Two inner loops that cannot be merged: the outer of them stays a loop around the lanes."""
+    whole = data(shape, F32)
+    x = whole[..., :-4]
+    b = Builder()
+    b.like("x", x)
+    kept, reduced = shape[:2], (shape[2], shape[3] - 4)
+    for name, dtype in (("s", F32), ("p", torch.int64), ("m", F32)):
+        b.buffer(name, BufferKind.OUTPUT, kept, dtype)
+
+    def program(o: Any) -> None:
+        value = o.load("x", b.at("x", [i(0), i(1), r(0), r(1)]))
+        at = [i(0), i(1)]
+        o.store("s", b.at("s", at), o.reduction("sum", F32, value))
+        o.store("p", b.at("p", at), o.reduction("argmin", F32, value))
+        o.store("m", b.at("m", at), o.reduction("welford_mean", F32, value))
+
+    b.kernel(kept, [(reduced, program)])
+    s, p, m = codegen.compile(b.schedule(), {})(x)
+    torch.testing.assert_close(s, x.double().sum((2, 3)).float(), rtol=1e-5, atol=1e-3)
+    assert torch.equal(p, x.flatten(2).argmin(2))
+    torch.testing.assert_close(m, x.double().mean((2, 3)).float(), rtol=1e-5, atol=1e-6)
+
+
+def test_kernels_that_are_alike_are_one_function(codegen: CppCodegen) -> None:
+    b = Builder()
+    b.buffer("x0", BufferKind.INPUT, [40], F32)
+    for k in range(3):
+        if k < 2:
+            b.intermediate(f"x{k + 1}", [40], F32)
+        else:
+            b.buffer(f"x{k + 1}", BufferKind.OUTPUT, [40], F32)
+
+        def program(o: Any, k: int = k) -> None:
+            o.store(f"x{k + 1}", i(0), o.unary("sin", o.load(f"x{k}", i(0))))
+
+        b.kernel([40], [([], program)])
+    compiled = codegen.compile(b.schedule(), {})
+    assert compiled.kernel_count == 3
+    assert compiled.source.count("static void kernel") == 1
+    x = torch.randn(40)
+    torch.testing.assert_close(compiled(x)[0], x.sin().sin().sin())
+
+
 @pytest.mark.parametrize("width", [1, 7, 16, 33, 100, 1000, 9000])
 def test_softmax(codegen: CppCodegen, width: int) -> None:
     """Three stages over a row that is kept in a local buffer."""

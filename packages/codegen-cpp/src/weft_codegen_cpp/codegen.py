@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from weft_loop_ir.ir import BufferKind, Kernel, Schedule
@@ -10,7 +11,7 @@ from weft_loop_ir.ir import BufferKind, Kernel, Schedule
 from weft_codegen_cpp.cache import cache_directory, cached_library, library_key
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.host_printer import PrintedHost, print_host
-from weft_codegen_cpp.kernel.kernel_printer import print_kernel
+from weft_codegen_cpp.kernel.kernel_printer import PLACEHOLDER, PrintedKernel, print_kernel
 from weft_codegen_cpp.loader import load_library, make_entry
 from weft_codegen_cpp.options import CppOptions
 from weft_codegen_cpp.program import CppProgram
@@ -55,11 +56,7 @@ class CppCodegen:
                 raise CodegenError(f"the constant {name} is not bound to a tensor")
             if buffer.layout.device.type != "cpu":
                 raise CodegenError(f"buffer {name} is on {buffer.layout.device}, not on the CPU")
-        kernels = {
-            step.name: print_kernel(step, schedule.buffers, lanes(self.options))
-            for step in schedule.steps
-            if isinstance(step, Kernel)
-        }
+        kernels, sources = self._print_kernels(schedule)
         host = print_host(schedule, kernels, bound, self.options)
         parts = [
             f"// {schedule.name}",
@@ -67,9 +64,25 @@ class CppCodegen:
             "",
             "namespace weft {",
             "",
-            *(kernel.source for kernel in kernels.values()),
+            *sources,
             host.source,
             "}  // namespace weft",
             "",
         ]
         return "\n".join(parts), host
+
+    def _print_kernels(self, schedule: Schedule) -> tuple[dict[str, PrintedKernel], list[str]]:
+        """The printed kernel of each step, and one function for all that are alike."""
+        kernels: dict[str, PrintedKernel] = {}
+        users: dict[str, list[Kernel]] = {}
+        for step in schedule.steps:
+            if isinstance(step, Kernel):
+                printed = print_kernel(step, schedule.buffers, lanes(self.options))
+                alike = users.setdefault(printed.template, [])
+                alike.append(step)
+                kernels[step.name] = replace(printed, name=alike[0].name)
+        sources = []
+        for template, steps in users.items():
+            comment = [f"// {s.name}: {', '.join(s.origins) or 'no origin'}" for s in steps]
+            sources.append("\n".join([*comment, template.replace(PLACEHOLDER, steps[0].name)]))
+        return kernels, sources

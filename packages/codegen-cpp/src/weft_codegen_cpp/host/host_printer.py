@@ -217,6 +217,7 @@ class _HostPrinter:
             f"c.{s.name}" for s in printed.symbols
         ]
         fields.append("&c.index_error")
+        self.steps.append(f"// {kernel.name}")
         names = {s: f"c.{s.name}" for s in printed.symbols}
         units, time = printed.units, printed.nanoseconds
         prefix = " ".join(f"const i64 {s.name} = {text};" for s, text in names.items())

@@ -32,12 +32,19 @@ CHUNK = 128  # steps of a running total before it joins a total of totals
 STACK_BYTES = 32768  # a larger local buffer comes from malloc
 
 
+PLACEHOLDER = "@kernel@"  # stands for the function's name in `PrintedKernel.template`
+
+
 @dataclass(frozen=True)
 class PrintedKernel:
-    """A kernel in C++ and what a caller passes: pointers by buffer name, then symbols by name."""
+    """A kernel in C++ and what a caller passes: pointers in the order of ``buffers``, then symbols.
+
+    ``template`` names buffers by position, so that kernels that do the same have the same template and
+    need to be compiled only once, under one ``name``.
+    """
 
     name: str
-    source: str
+    template: str
     buffers: tuple[str, ...]
     symbols: tuple[sympy.Symbol, ...]
     units: str  # C++ expression over the symbols: the number of units of work
@@ -73,6 +80,8 @@ class _KernelPrinter:
             self.tiles = plan_tiles(kernel, self.plan.outer, dtypes, lanes)
         self.columns = self._column_blocks()
         self.loops = self._ordered_loops()
+        self.pointers = {name: f"p{k}" for k, name in enumerate(self.used)}
+        self.rows = {b.name: f"row{k}" for k, b in enumerate(kernel.local_buffers)}
         self.checks = any(
             i.operation == "indirect" and i.arguments[3]
             for s in kernel.stages
@@ -127,9 +136,12 @@ class _KernelPrinter:
         return print_index(variable.size, {})
 
     def _memories(self, per_lane: bool) -> dict[str, Memory]:
-        memories = {name: Memory(name, self.buffers[name].layout.dtype) for name in self.used}
+        memories = {
+            name: Memory(pointer, self.buffers[name].layout.dtype)
+            for name, pointer in self.pointers.items()
+        }
         for local in self.kernel.local_buffers:
-            memories[local.name] = Memory(local.name, local.dtype, per_lane)
+            memories[local.name] = Memory(self.rows[local.name], local.dtype, per_lane)
         return memories
 
     def _scope(self, vector_symbol: sympy.Symbol | None, tag: str) -> Scope:
@@ -145,39 +157,39 @@ class _KernelPrinter:
 
     def print(self) -> PrintedKernel:
         symbols = self._symbols()
-        fields = [f"{memory_type(self.buffers[n].layout.dtype)}* {n};" for n in self.used]
+        types = {p: memory_type(self.buffers[n].layout.dtype) for n, p in self.pointers.items()}
+        fields = [f"{t}* {p};" for p, t in types.items()]
         fields += [f"i64 {s.name};" for s in symbols] + ["IndexError* index_error;"]
-        setup = [
-            f"{memory_type(self.buffers[n].layout.dtype)}* __restrict const {n} = call.{n};"
-            for n in self.used
-        ]
+        setup = [f"{t}* __restrict const {p} = call.{p};" for p, t in types.items()]
         setup += [f"const i64 {s.name} = call.{s.name};" for s in symbols]
         setup += self._local_storage()
-        name = self.kernel.name
-        lines = [f"// {name}: {', '.join(self.kernel.origins) or 'no origin'}"]
-        lines += [f"struct {name}_call {{", *("  " + f for f in fields), "};"]
-        lines.append(f"static void {name}(const void* raw, i64 begin, i64 end) {{")
-        body = [f"const auto& call = *(const {name}_call*)raw;", *setup, *self._units_loop()]
-        lines += ["  " + line for line in body]
-        lines.append("}")
-        units = self._unit_count()
+        lines = [f"struct {PLACEHOLDER}_call {{", *_indent(fields), "};"]
+        lines.append(f"static void {PLACEHOLDER}(const void* raw, i64 begin, i64 end) {{")
+        body = [f"const auto& call = *(const {PLACEHOLDER}_call*)raw;", *setup, *self._units_loop()]
+        lines += [*_indent(body), "}"]
         return PrintedKernel(
-            name, "\n".join(lines) + "\n", self.used, symbols, units, self._cost(), self.checks
+            self.kernel.name,
+            "\n".join(lines) + "\n",
+            self.used,
+            symbols,
+            self._unit_count(),
+            self._cost(),
+            self.checks,
         )
 
     def _local_storage(self) -> list[str]:
         copies = self.lanes * self.columns if self.plan.outer is not None else 1
         lines = []
         for local in self.kernel.local_buffers:
-            type_name = memory_type(local.dtype)
+            type_name, row = memory_type(local.dtype), self.rows[local.name]
             size = static_int(local.size)
             count = print_index(local.size * copies, {})
             if size is not None and size * copies * local.dtype.itemsize <= STACK_BYTES:
-                lines.append(f"alignas(64) {type_name} {local.name}_rows[{max(size * copies, 1)}];")
+                lines.append(f"alignas(64) {type_name} {row}_all[{max(size * copies, 1)}];")
             else:
-                lines.append(f"Scratch<{type_name}> {local.name}_rows({count});")
+                lines.append(f"Scratch<{type_name}> {row}_all({count});")
             if self.plan.outer is None:
-                lines.append(f"{type_name}* const {local.name} = {local.name}_rows;")
+                lines.append(f"{type_name}* const {row} = {row}_all;")
         return lines
 
     # -- units: a prefix of the outer loops, flattened -------------------------------------------------
@@ -336,11 +348,11 @@ class _KernelPrinter:
         assert self.tiles is not None
         assert self.plan.outer is not None
         name = self.tiles.variable.symbol.name
-        types = {n: memory_type(self.buffers[n].layout.dtype) for n in self.used}
+        memories = self._memories(True)
         head = f"for (int {name}_line = 0; {name}_line < {name}_count; ++{name}_line) {{"
         place = f"const i64 {name} = {name}_first + {name}_line;"
         return [
-            *print_tile_reads(self.tiles, self.plan.outer, types),
+            *print_tile_reads(self.tiles, self.plan.outer, memories),
             head,
             *_indent([place, f"(void){name};", *self._iteration()]),
             "}",
@@ -362,12 +374,10 @@ class _KernelPrinter:
         stage.body.replay(printer)
         place = [f"const i64 {name} = {name}_first + which * lanes;", f"(void){name};"]
         for local in self.kernel.local_buffers:
-            size = print_index(local.size, {})
-            place.append(
-                f"{memory_type(local.dtype)}* const {local.name} = "
-                f"{local.name}_rows + which * ({size}) * lanes;"
-            )
-            place.append(f"(void){local.name};")
+            size, row = print_index(local.size, {}), self.rows[local.name]
+            type_name = memory_type(local.dtype)
+            place.append(f"{type_name}* const {row} = {row}_all + which * ({size}) * lanes;")
+            place.append(f"(void){row};")
         side_by_side = ["WEFT_UNROLL(8) for (int which = 0; which < count.value; ++which) {"]
         body = [*side_by_side, *_indent([*place, *printer.lines]), "}"]
         lines = [*reductions.declare("count.value")]
@@ -450,10 +460,10 @@ class _KernelPrinter:
         copies = ROW_COPIES if reductions.accumulators and not heavy else 1
         name = vector.symbol.name
         lines = reductions.declare(str(copies))
-        lines.append(f"auto step = [&](auto tag, const int which, const i64 {name}) WEFT_LAMBDA {{")
-        lines += [*_indent(["(void)which;", *printer.lines]), "};"]
+        step = [f"auto step = [&](auto tag, const int which, const i64 {name}) WEFT_LAMBDA {{"]
+        step += [*_indent(["(void)which;", *printer.lines]), "};"]
         others = tuple(v for v in stage.inner if v.symbol != symbol)
-        lines += self._row_nest(reductions, others, vector, copies)
+        lines += self._row_nest(reductions, others, vector, copies, step)
         if reductions.accumulators:
             lines += reductions.join(copies)
             after = BodyPrinter(self._scope(None, "One{}"))
@@ -468,16 +478,21 @@ class _KernelPrinter:
         others: tuple[LoopVariable, ...],
         vector: LoopVariable,
         copies: int,
+        step: list[str],
     ) -> list[str]:
-        """The loops of a row stage, ``vector`` innermost; a long total in chunks."""
+        """The loops of a row stage, ``vector`` innermost; a long total in chunks.
+
+        ``step`` defines the function that runs the body once: it sees the variables of the other loops.
+        """
         name, size = vector.symbol.name, self._size(vector)
         extent = static_int(vector.size)
         chunk = CHUNK * copies * self.lanes
         is_long = extent is None or extent > 2 * chunk
         if not reductions.loses_digits or not (is_long or others):
-            return self._nest(others, self._row_loop(name, "0", size, extent, copies))
+            return self._nest(others, [*step, *self._row_loop(name, "0", size, extent, copies)])
         if is_long:
             row = [
+                *step,
                 f"for (i64 {name}_chunk = 0; {name}_chunk < {size}; {name}_chunk += {chunk}) {{",
                 f"  const i64 {name}_end = min_index({name}_chunk + {chunk}, {size});",
                 *_indent(reductions.start_again(str(copies))),
@@ -487,6 +502,7 @@ class _KernelPrinter:
             ]
         else:
             row = [
+                *step,
                 *reductions.start_again(str(copies)),
                 *self._row_loop(name, "0", size, extent, copies),
                 *reductions.carry(str(copies), "", "_total"),

@@ -9,12 +9,15 @@ after vector of it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sympy
 import torch
 from weft_loop_ir.ir import Kernel, LoopVariable
 
+from weft_codegen_cpp.kernel.body_printer import Memory
+from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import coefficient, print_index, static_int
 from weft_codegen_cpp.kernel.loop_structure import instructions_of
 
@@ -67,7 +70,7 @@ def tile_names(plan: TilePlan) -> dict[tuple[str, sympy.Expr], str]:
 
 
 def print_tile_reads(
-    plan: TilePlan, vector: sympy.Symbol, element_types: dict[str, str]
+    plan: TilePlan, vector: sympy.Symbol, memories: Mapping[str, Memory]
 ) -> list[str]:
     """Declare and fill the tiles of one block: rows are lanes of ``vector``."""
     symbol = plan.variable.symbol
@@ -75,8 +78,9 @@ def print_tile_reads(
     lines = [f"const i64 {symbol.name}_count = min_index({size} - {symbol.name}_first, lanes);"]
     names = {vector: f"({vector.name}_first + row)", symbol: f"{symbol.name}_first"}
     for (buffer, index), tile in tile_names(plan).items():
-        address = f"{buffer} + {print_index(index, names)}"
-        lines.append(f"Vec<{element_types[buffer]}> {tile}[lanes];")
+        memory = memories[buffer]
+        address = f"{memory.pointer} + {print_index(index, names)}"
+        lines.append(f"Vec<{memory_type(memory.dtype)}> {tile}[lanes];")
         lines.append(
             f"read_transposed({tile}, tag, {symbol.name}_count, "
             f"[&](int row) WEFT_LAMBDA {{ return {address}; }});"
