@@ -8,9 +8,7 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir.expressions import contiguous_stride, dot, loop_symbol
-from weft_loop_ir.index_simplify import IndexRanges
-from weft_loop_ir.ir import (
+from weft_loop_ir import (
     Buffer,
     BufferKind,
     BufferView,
@@ -24,6 +22,8 @@ from weft_loop_ir.ir import (
     Schedule,
     Stage,
 )
+from weft_loop_ir.expressions import contiguous_stride, dot, loop_symbol
+from weft_loop_ir.index_simplify import IndexRanges
 from weft_loop_ir.recording import BodyRecorder
 
 CPU = torch.device("cpu")

@@ -10,8 +10,7 @@ import pytest
 import sympy
 import torch
 from weft_codegen_cpp import CppCodegen
-from weft_loop_ir.expressions import FloorDiv, Mod
-from weft_loop_ir.ir import BufferKind, SymbolInput
+from weft_loop_ir import BufferKind, FloorDiv, Mod, SymbolInput
 
 from .building import Builder, i, r
 

@@ -10,8 +10,7 @@ import pytest
 import sympy
 import torch
 from weft_codegen_cpp import CppCodegen
-from weft_loop_ir import ops
-from weft_loop_ir.ir import BufferKind, SymbolInput
+from weft_loop_ir import BufferKind, SymbolInput, ops
 
 from .building import Builder, i
 

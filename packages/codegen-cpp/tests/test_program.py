@@ -21,7 +21,7 @@ from weft_codegen_cpp import (
 )
 from weft_codegen_cpp.cache import cached_library, library_key
 from weft_codegen_cpp.toolchain import find_toolchain
-from weft_loop_ir.ir import BufferKind, BufferView, SymbolInput
+from weft_loop_ir import BufferKind, BufferView, SymbolInput
 
 from .building import Builder, exprs, i, r
 

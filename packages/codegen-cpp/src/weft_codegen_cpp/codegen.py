@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
-from weft_loop_ir.ir import BufferKind, Kernel, Schedule
+from weft_loop_ir import BufferKind, Kernel, Schedule
 
 from weft_codegen_cpp.cache import cache_directory, cached_library, library_key
 from weft_codegen_cpp.errors import CodegenError
@@ -77,7 +77,12 @@ class CppCodegen:
         users: dict[str, list[Kernel]] = {}
         for step in schedule.steps:
             if isinstance(step, Kernel):
-                printed = print_kernel(step, schedule.buffers, lanes(self.options))
+                printed = print_kernel(
+                    step,
+                    schedule.buffers,
+                    lanes(self.options),
+                    shares_memory=_shares_memory(step, schedule),
+                )
                 alike = users.setdefault(printed.template, [])
                 alike.append(step)
                 kernels[step.name] = replace(printed, name=alike[0].name)
@@ -86,3 +91,10 @@ class CppCodegen:
             comment = [f"// {s.name}: {', '.join(s.origins) or 'no origin'}" for s in steps]
             sources.append("\n".join([*comment, template.replace(PLACEHOLDER, steps[0].name)]))
         return kernels, sources
+
+
+def _shares_memory(kernel: Kernel, schedule: Schedule) -> bool:
+    """Whether the memory plan puts a buffer that ``kernel`` writes where one lies that it reads."""
+    offsets = schedule.memory.offsets
+    written = {offsets[name] for name in kernel.writes if name in offsets}
+    return any(offsets.get(name) in written for name in kernel.reads if name not in kernel.writes)

@@ -9,7 +9,7 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir.ir import Buffer, BufferView, ExternCall
+from weft_loop_ir import Buffer, BufferView, ExternCall
 
 aten = torch.ops.aten
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir.ir import (
+from weft_loop_ir import (
     Buffer,
     BufferKind,
     BufferView,

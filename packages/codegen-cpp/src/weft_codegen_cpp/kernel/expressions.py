@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import sympy
-from weft_loop_ir.expressions import FloorDiv, Mod
+from weft_loop_ir import FloorDiv, Mod
 
 
 def print_index(expression: sympy.Expr, names: Mapping[sympy.Symbol, str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sympy
-from weft_loop_ir.ir import Buffer, Kernel, LoopVariable, Stage
+from weft_loop_ir import Buffer, Kernel, LoopVariable, Stage
 
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Memory, Scope
 from weft_codegen_cpp.kernel.dtypes import memory_type
@@ -52,14 +52,22 @@ class PrintedKernel:
     checks_indices: bool
 
 
-def print_kernel(kernel: Kernel, buffers: Mapping[str, Buffer], lanes: int) -> PrintedKernel:
-    """``kernel`` as the function ``kernel.name(const void*, i64 begin, i64 end)``."""
-    return _KernelPrinter(merge_loops(kernel), buffers, lanes).print()
+def print_kernel(
+    kernel: Kernel, buffers: Mapping[str, Buffer], lanes: int, *, shares_memory: bool = False
+) -> PrintedKernel:
+    """``kernel`` as the function ``kernel.name(const void*, i64 begin, i64 end)``.
+
+    ``shares_memory`` says that a buffer that it writes lies in the memory of one that it reads.
+    """
+    return _KernelPrinter(merge_loops(kernel), buffers, lanes, shares_memory).print()
 
 
 class _KernelPrinter:
-    def __init__(self, kernel: Kernel, buffers: Mapping[str, Buffer], lanes: int) -> None:
+    def __init__(
+        self, kernel: Kernel, buffers: Mapping[str, Buffer], lanes: int, shares_memory: bool
+    ) -> None:
         self.kernel = kernel
+        self.qualifier = "const" if shares_memory else "__restrict const"
         self.buffers = buffers
         self.lanes = lanes
         self.plan: VectorPlan = plan_vectors(kernel, lanes)
@@ -160,7 +168,7 @@ class _KernelPrinter:
         types = {p: memory_type(self.buffers[n].layout.dtype) for n, p in self.pointers.items()}
         fields = [f"{t}* {p};" for p, t in types.items()]
         fields += [f"i64 {s.name};" for s in symbols] + ["IndexError* index_error;"]
-        setup = [f"{t}* __restrict const {p} = call.{p};" for p, t in types.items()]
+        setup = [f"{t}* {self.qualifier} {p} = call.{p};" for p, t in types.items()]
         setup += [f"const i64 {s.name} = call.{s.name};" for s in symbols]
         setup += self._local_storage()
         lines = [f"struct {PLACEHOLDER}_call {{", *_indent(fields), "};"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import sympy
 import torch
-from weft_loop_ir.ir import Kernel, LoopVariable
+from weft_loop_ir import Kernel, LoopVariable
 
 from weft_codegen_cpp.kernel.body_printer import Memory
 from weft_codegen_cpp.kernel.dtypes import memory_type
