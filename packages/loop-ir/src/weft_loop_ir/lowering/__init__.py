@@ -1,8 +1,13 @@
 """Lowering of ATen graphs to loop graphs.  The rules are in one file for each family of operators."""
 
+from weft_loop_ir.lowering import activations as activations
+from weft_loop_ir.lowering import concatenation as concatenation
 from weft_loop_ir.lowering import contractions as contractions
+from weft_loop_ir.lowering import creation as creation
+from weft_loop_ir.lowering import indexing as indexing
 from weft_loop_ir.lowering import normalization as normalization
 from weft_loop_ir.lowering import pointwise as pointwise
+from weft_loop_ir.lowering import pooling as pooling
 from weft_loop_ir.lowering import reductions as reductions
 from weft_loop_ir.lowering import views as views
 from weft_loop_ir.lowering.context import LoweringOptions

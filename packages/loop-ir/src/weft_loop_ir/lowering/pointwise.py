@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,13 +51,11 @@ def elementwise(
     compute, promoted = promote(operands, kind)
     target = promoted if result is None else result
     size = broadcast_size([t.size for t in tensors])
-    rounds = context.options.round_low_precision
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         values = [read(ops, operand, index, size, compute) for operand in operands]
         return ops.to_dtype(formula(ops, *values), target)
 
-    del rounds
     device = context.meta_device()
     return context.pointwise(size, target, device, function, tensors, instructions, heavy)
 
@@ -331,28 +328,3 @@ def copy(
         return read(ops, source, index, target.size, target.dtype)
 
     return context.pointwise(target.size, target.dtype, target.device, function, [source])
-
-
-@register_lowering(aten.gelu.default)
-def gelu(context: LoweringContext, tensor: TensorValue, *, approximate: str = "none") -> TensorValue:
-    def exact(ops: Any, x: Value) -> Value:
-        dtype = ops.dtype_of(x)
-        half = ops.constant(0.5, dtype)
-        one = ops.constant(1.0, dtype)
-        inner = ops.erf(ops.mul(x, ops.constant(math.sqrt(0.5), dtype)))
-        return ops.mul(ops.mul(x, half), ops.add(one, inner))
-
-    def by_tanh(ops: Any, x: Value) -> Value:
-        dtype = ops.dtype_of(x)
-        cube = ops.mul(ops.mul(x, x), x)
-        inner = ops.mul(
-            ops.constant(math.sqrt(2 / math.pi), dtype),
-            ops.add(x, ops.mul(ops.constant(0.044715, dtype), cube)),
-        )
-        one = ops.constant(1.0, dtype)
-        return ops.mul(
-            ops.mul(ops.constant(0.5, dtype), x), ops.add(one, ops.tanh(inner))
-        )
-
-    formula = by_tanh if approximate == "tanh" else exact
-    return elementwise(context, [tensor], D, formula, instructions=8, heavy=True)

@@ -1,0 +1,664 @@
+"""Activations and other pointwise operators that are short formulas, with eager's order of operations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import sympy
+import torch
+
+from weft_loop_ir.ir import Value
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
+from weft_loop_ir.lowering.pointwise import convert, elementwise
+from weft_loop_ir.lowering.promotion import Operand, Promotion, promote
+from weft_loop_ir.lowering.registry import NoLowering, register_lowering
+from weft_loop_ir.lowering.tensors import Index, TensorValue
+
+aten = torch.ops.aten
+D = Promotion.DEFAULT
+F = Promotion.INT_TO_FLOAT
+B = Promotion.TO_BOOL
+
+
+def _constant(ops: Any, value: float, like: Value) -> Value:
+    dtype = ops.dtype_of(like)
+    return scalar(ops, value, dtype)
+
+
+def require_float(tensor: TensorValue) -> None:
+    """Raise :class:`NoLowering` for an integer tensor."""
+    if not tensor.dtype.is_floating_point:
+        raise NoLowering(f"dtype {tensor.dtype}")
+
+
+@register_lowering(aten.gelu.default)
+def gelu(context: LoweringContext, tensor: TensorValue, *, approximate: str = "none") -> TensorValue:
+    require_float(tensor)
+
+    def exact(ops: Any, x: Value) -> Value:
+        inner = ops.erf(ops.mul(x, _constant(ops, math.sqrt(0.5), x)))
+        return ops.mul(
+            ops.mul(x, _constant(ops, 0.5, x)), ops.add(_constant(ops, 1.0, x), inner)
+        )
+
+    def by_tanh(ops: Any, x: Value) -> Value:
+        cube = ops.mul(ops.mul(x, x), x)
+        inner = ops.mul(
+            _constant(ops, math.sqrt(2 / math.pi), x),
+            ops.add(x, ops.mul(_constant(ops, 0.044715, x), cube)),
+        )
+        return ops.mul(
+            ops.mul(_constant(ops, 0.5, x), x), ops.add(_constant(ops, 1.0, x), ops.tanh(inner))
+        )
+
+    formula = by_tanh if approximate == "tanh" else exact
+    return elementwise(context, [tensor], D, formula, instructions=8, heavy=True)
+
+
+@register_lowering(aten.silu.default)
+def silu(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    require_float(tensor)
+
+    def formula(ops: Any, x: Value) -> Value:
+        return ops.truediv(x, ops.add(_constant(ops, 1.0, x), ops.exp(ops.neg(x))))
+
+    return elementwise(context, [tensor], D, formula, instructions=4, heavy=True)
+
+
+def _relu6(ops: Any, x: Value) -> Value:
+    """``min(max(x, 0), 6)``."""
+    return ops.minimum(ops.maximum(x, _constant(ops, 0.0, x)), _constant(ops, 6.0, x))  # type: ignore[no-any-return]
+
+
+@register_lowering(aten.hardswish.default)
+def hardswish(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    require_float(tensor)
+
+    def formula(ops: Any, x: Value) -> Value:
+        shifted = _relu6(ops, ops.add(x, _constant(ops, 3.0, x)))
+        return ops.truediv(ops.mul(x, shifted), _constant(ops, 6.0, x))
+
+    return elementwise(context, [tensor], D, formula, instructions=5, heavy=True)
+
+
+@register_lowering(aten.hardsigmoid.default)
+def hardsigmoid(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    require_float(tensor)
+
+    def formula(ops: Any, x: Value) -> Value:
+        return ops.truediv(
+            _relu6(ops, ops.add(x, _constant(ops, 3.0, x))), _constant(ops, 6.0, x)
+        )
+
+    return elementwise(context, [tensor], D, formula, instructions=4, heavy=True)
+
+
+def clamp_values(
+    context: LoweringContext, tensor: TensorValue, low: Operand | None, high: Operand | None
+) -> TensorValue:
+    """``minimum(maximum(tensor, low), high)``, NaN of any of them propagating."""
+    operands = [o for o in (tensor, low, high) if o is not None]
+    compute, _ = promote(operands, D)
+    if compute == torch.bool:
+        raise NoLowering("clamp of bool")
+    for bound in (low, high):
+        if isinstance(bound, float) and math.isnan(bound):
+            raise NoLowering("clamp to NaN")
+
+    def formula(ops: Any, x: Value, *bounds: Value) -> Value:
+        rest = list(bounds)
+        if low is not None:
+            x = ops.maximum(x, rest.pop(0))
+        return x if high is None else ops.minimum(x, rest.pop(0))
+
+    return elementwise(context, operands, D, formula, instructions=2)
+
+
+@register_lowering(aten.clamp.default, aten.clamp.Tensor)
+def clamp(
+    context: LoweringContext, tensor: TensorValue, min: Any = None, max: Any = None
+) -> TensorValue:
+    return clamp_values(context, tensor, min, max)
+
+
+@register_lowering(aten.clamp_min.default, aten.clamp_min.Tensor)
+def clamp_min(context: LoweringContext, tensor: TensorValue, min: Any) -> TensorValue:
+    return clamp_values(context, tensor, min, None)
+
+
+@register_lowering(aten.clamp_max.default, aten.clamp_max.Tensor)
+def clamp_max(context: LoweringContext, tensor: TensorValue, max: Any) -> TensorValue:
+    return clamp_values(context, tensor, None, max)
+
+
+@register_lowering(aten.hardtanh.default)
+def hardtanh(
+    context: LoweringContext, tensor: TensorValue, min_val: Any = -1, max_val: Any = 1
+) -> TensorValue:
+    require_float(tensor)
+    return clamp_values(context, tensor, min_val, max_val)
+
+
+@register_lowering(aten.relu6.default)
+def relu6(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    return clamp_values(context, tensor, 0, 6)
+
+
+@register_lowering(aten.leaky_relu.default)
+def leaky_relu(
+    context: LoweringContext, tensor: TensorValue, negative_slope: Any = 0.01
+) -> TensorValue:
+    require_float(tensor)
+
+    def formula(ops: Any, x: Value) -> Value:
+        zero = _constant(ops, 0.0, x)
+        scaled = ops.mul(x, _constant(ops, float(negative_slope), x))
+        return ops.where(ops.gt(x, zero), x, scaled)
+
+    return elementwise(context, [tensor], D, formula, instructions=3)
+
+
+@register_lowering(aten._prelu_kernel.default)
+def prelu(context: LoweringContext, tensor: TensorValue, weight: TensorValue) -> TensorValue:
+    def formula(ops: Any, x: Value, w: Value) -> Value:
+        return ops.where(ops.gt(x, _constant(ops, 0.0, x)), x, ops.mul(w, x))
+
+    return elementwise(context, [tensor, weight], D, formula, instructions=3)
+
+
+@register_lowering(aten.elu.default)
+def elu(
+    context: LoweringContext,
+    tensor: TensorValue,
+    alpha: Any = 1,
+    scale: Any = 1,
+    input_scale: Any = 1,
+) -> TensorValue:
+    require_float(tensor)
+
+    def formula(ops: Any, x: Value) -> Value:
+        negative = ops.mul(
+            ops.expm1(ops.mul(x, _constant(ops, float(input_scale), x))),
+            _constant(ops, float(alpha) * float(scale), x),
+        )
+        positive = ops.mul(x, _constant(ops, float(scale), x))
+        return ops.where(ops.gt(x, _constant(ops, 0.0, x)), positive, negative)
+
+    return elementwise(context, [tensor], D, formula, instructions=6, heavy=True)
+
+
+def softplus_value(ops: Any, x: Value, beta: float, threshold: float) -> Value:
+    """``log1p(exp(beta * x)) / beta``, or ``x`` where ``beta * x`` exceeds the threshold."""
+    scaled = ops.mul(x, _constant(ops, beta, x))
+    soft = ops.truediv(ops.log1p(ops.exp(scaled)), _constant(ops, beta, x))
+    return ops.where(ops.gt(scaled, _constant(ops, threshold, x)), x, soft)  # type: ignore[no-any-return]
+
+
+@register_lowering(aten.softplus.default)
+def softplus(
+    context: LoweringContext, tensor: TensorValue, beta: Any = 1, threshold: Any = 20
+) -> TensorValue:
+    require_float(tensor)
+
+    def formula(ops: Any, x: Value) -> Value:
+        return softplus_value(ops, x, float(beta), float(threshold))
+
+    return elementwise(context, [tensor], D, formula, instructions=6, heavy=True)
+
+
+@register_lowering(aten.mish.default)
+def mish(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    require_float(tensor)
+
+    def formula(ops: Any, x: Value) -> Value:
+        return ops.mul(x, ops.tanh(ops.log1p(ops.exp(x))))
+
+    return elementwise(context, [tensor], D, formula, instructions=4, heavy=True)
+
+
+@register_lowering(aten.log_sigmoid_forward.default)
+def log_sigmoid_forward(
+    context: LoweringContext, tensor: TensorValue
+) -> tuple[TensorValue, TensorValue]:
+    require_float(tensor)
+    if tensor.device.type != "cpu":
+        raise NoLowering("the second result depends on the device")
+
+    def small(ops: Any, x: Value) -> Value:
+        return ops.exp(ops.neg(ops.abs(x)))  # type: ignore[no-any-return]
+
+    def formula(ops: Any, x: Value) -> Value:
+        zero = _constant(ops, 0.0, x)
+        return ops.sub(ops.minimum(x, zero), ops.log1p(small(ops, x)))
+
+    return _pointwise_first(context, tensor, formula), _pointwise_first(context, tensor, small)
+
+
+def _pointwise_first(context: LoweringContext, tensor: TensorValue, formula: Any) -> TensorValue:
+    """A formula of one float tensor, where the operator has several results."""
+    compute = compute_dtype(tensor.dtype)
+
+    def function(ops: Any, index: Index) -> Value:
+        value = ops.to_dtype(tensor.load(ops, index), compute)
+        return ops.to_dtype(formula(ops, value), tensor.dtype)  # type: ignore[no-any-return]
+
+    return context.pointwise(tensor.size, tensor.dtype, tensor.device, function, [tensor], 6, True)
+
+
+@register_lowering(aten.hardshrink.default)
+def hardshrink(context: LoweringContext, tensor: TensorValue, lambd: Any = 0.5) -> TensorValue:
+    require_float(tensor)
+
+    def formula(ops: Any, x: Value) -> Value:
+        bound = abs(float(lambd)) if float(lambd) >= 0 else float(lambd)
+        inside = ops.logical_and(
+            ops.ge(x, _constant(ops, -bound, x)), ops.le(x, _constant(ops, bound, x))
+        )
+        return ops.where(inside, _constant(ops, 0.0, x), x)
+
+    return elementwise(context, [tensor], D, formula, instructions=4)
+
+
+@register_lowering(aten.softshrink.default)
+def softshrink(context: LoweringContext, tensor: TensorValue, lambd: Any = 0.5) -> TensorValue:
+    require_float(tensor)
+
+    def formula(ops: Any, x: Value) -> Value:
+        bound = _constant(ops, float(lambd), x)
+        low = _constant(ops, -float(lambd), x)
+        shrunk = ops.where(ops.gt(x, bound), ops.sub(x, bound), ops.mul(x, _constant(ops, 0.0, x)))
+        return ops.where(ops.lt(x, low), ops.add(x, bound), shrunk)
+
+    return elementwise(context, [tensor], D, formula, instructions=5)
+
+
+@register_lowering(aten.threshold.default)
+def threshold(
+    context: LoweringContext, tensor: TensorValue, threshold: Any, value: Any
+) -> TensorValue:
+    compute, _ = promote([tensor], D)
+    if compute == torch.bool:
+        raise NoLowering("threshold of bool")
+
+    def formula(ops: Any, x: Value) -> Value:
+        return ops.where(
+            ops.le(x, _constant(ops, threshold, x)), _constant(ops, value, x), x
+        )
+
+    return elementwise(context, [tensor], D, formula, instructions=2)
+
+
+@register_lowering(aten.heaviside.default)
+def heaviside(context: LoweringContext, tensor: TensorValue, values: TensorValue) -> TensorValue:
+    compute, _ = promote([tensor, values], D)
+    if compute == torch.bool:
+        raise NoLowering("heaviside of bool")
+
+    def formula(ops: Any, x: Value, v: Value) -> Value:
+        zero = _constant(ops, 0, x)
+        step = ops.to_dtype(ops.gt(x, zero), ops.dtype_of(x))
+        return ops.where(ops.eq(x, zero), v, step)
+
+    return elementwise(context, [tensor, values], D, formula, instructions=3)
+
+
+# -- combinations ----------------------------------------------------------------------------------------
+
+
+@register_lowering(aten.lerp.Scalar, aten.lerp.Tensor)
+def lerp(
+    context: LoweringContext, start: TensorValue, end: TensorValue, weight: Operand
+) -> TensorValue:
+    require_float(start)
+
+    def formula(ops: Any, a: Value, b: Value, w: Value) -> Value:
+        difference = ops.sub(b, a)
+        near = ops.add(a, ops.mul(w, difference))
+        far = ops.sub(b, ops.mul(difference, ops.sub(_constant(ops, 1.0, w), w)))
+        return ops.where(ops.lt(ops.abs(w), _constant(ops, 0.5, w)), near, far)
+
+    return elementwise(context, [start, end, weight], D, formula, instructions=6)
+
+
+def _scaled(ops: Any, factor: Any, value: Value) -> Value:
+    return value if factor == 1 else ops.mul(_constant(ops, factor, value), value)
+
+
+@register_lowering(aten.addcmul.default)
+def addcmul(
+    context: LoweringContext,
+    tensor: TensorValue,
+    tensor1: TensorValue,
+    tensor2: TensorValue,
+    *,
+    value: Any = 1,
+) -> TensorValue:
+    compute, _ = promote([tensor, tensor1, tensor2], D)
+    if compute == torch.bool:
+        raise NoLowering("addcmul of bool")
+
+    def formula(ops: Any, a: Value, b: Value, c: Value) -> Value:
+        return ops.add(a, ops.mul(_scaled(ops, value, b), c))
+
+    return elementwise(context, [tensor, tensor1, tensor2], D, formula, instructions=3)
+
+
+@register_lowering(aten.addcdiv.default)
+def addcdiv(
+    context: LoweringContext,
+    tensor: TensorValue,
+    tensor1: TensorValue,
+    tensor2: TensorValue,
+    *,
+    value: Any = 1,
+) -> TensorValue:
+    compute, _ = promote([tensor, tensor1, tensor2], D)
+    if not compute.is_floating_point:
+        raise NoLowering("addcdiv of integers")
+
+    def formula(ops: Any, a: Value, b: Value, c: Value) -> Value:
+        return ops.add(a, ops.truediv(_scaled(ops, value, b), c))
+
+    return elementwise(context, [tensor, tensor1, tensor2], D, formula, instructions=3, heavy=True)
+
+
+# -- division and remainder ------------------------------------------------------------------------------
+
+
+@register_lowering(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def div_mode(
+    context: LoweringContext, left: Operand, right: Operand, *, rounding_mode: str | None
+) -> TensorValue:
+    if rounding_mode is None:
+        return elementwise(context, [left, right], F, lambda ops, a, b: ops.truediv(a, b), heavy=True)
+    if rounding_mode == "floor":
+        return floor_divide(context, left, right)
+    compute, _ = promote([left, right], D)
+    _require_nonzero_divisor(compute, right)
+    if compute.is_floating_point:
+        return elementwise(
+            context,
+            [left, right],
+            D,
+            lambda ops, a, b: ops.trunc(ops.truediv(a, b)),
+            instructions=2,
+            heavy=True,
+        )
+    return elementwise(context, [left, right], D, lambda ops, a, b: ops.truncdiv(a, b), heavy=True)
+
+
+@register_lowering(aten.floor_divide.default, aten.floor_divide.Scalar)
+def floor_divide(context: LoweringContext, left: Operand, right: Operand) -> TensorValue:
+    compute, _ = promote([left, right], D)
+    _require_nonzero_divisor(compute, right)
+    return elementwise(context, [left, right], D, lambda ops, a, b: ops.floordiv(a, b), heavy=True)
+
+
+@register_lowering(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
+def remainder(context: LoweringContext, left: Operand, right: Operand) -> TensorValue:
+    compute, _ = promote([left, right], D)
+    _require_nonzero_divisor(compute, right)
+    return elementwise(context, [left, right], D, lambda ops, a, b: ops.remainder(a, b), heavy=True)
+
+
+@register_lowering(aten.fmod.Tensor, aten.fmod.Scalar)
+def fmod(context: LoweringContext, left: Operand, right: Operand) -> TensorValue:
+    compute, _ = promote([left, right], D)
+    _require_nonzero_divisor(compute, right)
+    return elementwise(context, [left, right], D, lambda ops, a, b: ops.fmod(a, b), heavy=True)
+
+
+def _require_nonzero_divisor(compute: torch.dtype, divisor: Operand) -> None:
+    """Integer division by zero raises in eager: loops take only a divisor that is known not to be."""
+    if compute.is_floating_point:
+        return
+    if compute == torch.bool:
+        raise NoLowering("division of bool")
+    if isinstance(divisor, int) and divisor != 0:
+        return
+    if isinstance(divisor, sympy.Expr) and divisor.is_positive:
+        return
+    raise NoLowering("integer division by a value that may be zero")
+
+
+# -- powers ----------------------------------------------------------------------------------------------
+
+
+@register_lowering(aten.square.default)
+def square(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    if tensor.dtype == torch.bool:
+        raise NoLowering("square of bool")
+    return elementwise(context, [tensor], D, lambda ops, x: ops.mul(x, x))
+
+
+@register_lowering(aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.pow.Scalar)
+def power(context: LoweringContext, base: Operand, exponent: Operand) -> TensorValue:
+    compute, _ = promote([base, exponent], D)
+    if compute == torch.bool:
+        raise NoLowering("pow of bool")
+    if isinstance(exponent, int | float) and not isinstance(exponent, bool):
+        special = _special_power(exponent, compute)
+        if special is not None:
+            return _fixed_power(context, base, exponent, special)
+    if not compute.is_floating_point:
+        raise NoLowering("integer power")
+    return elementwise(context, [base, exponent], D, lambda ops, a, b: ops.pow(a, b), heavy=True)
+
+
+def _fixed_power(
+    context: LoweringContext, base: Operand, exponent: int | float, formula: Any
+) -> TensorValue:
+    """``formula`` of the base, which is converted first where the exponent promotes it."""
+    return elementwise(
+        context, [base, exponent], D, lambda ops, a, b: formula(ops, a), heavy=True, instructions=2
+    )
+
+
+def _special_power(exponent: int | float, compute: torch.dtype) -> Any:
+    """The formulas that eager uses for these exponents, None for another exponent."""
+    if exponent == 0:
+        return lambda ops, x: _constant(ops, 1, x)
+    if exponent == 1:
+        return lambda ops, x: x
+    if exponent == 2:
+        return lambda ops, x: ops.mul(x, x)
+    if exponent == 3:
+        return lambda ops, x: ops.mul(ops.mul(x, x), x)
+    if compute.is_floating_point:
+        if exponent == 0.5:
+            return lambda ops, x: ops.sqrt(x)
+        if exponent == -0.5:
+            return lambda ops, x: ops.rsqrt(x)
+        if exponent == -1:
+            return lambda ops, x: ops.reciprocal(x)
+        if exponent == -2:
+            return lambda ops, x: ops.reciprocal(ops.mul(x, x))
+        return None
+    if isinstance(exponent, int) and 3 < exponent <= 64:
+        return lambda ops, x: _integer_power(ops, x, exponent)
+    return None
+
+
+def _integer_power(ops: Any, x: Value, exponent: int) -> Value:
+    """By repeated squaring; integer products wrap, so their order doesn't matter."""
+    result: Value | None = None
+    square_: Value = x
+    while exponent:
+        if exponent & 1:
+            result = square_ if result is None else ops.mul(result, square_)
+        exponent >>= 1
+        if exponent:
+            square_ = ops.mul(square_, square_)
+    assert result is not None
+    return result
+
+
+# -- rounding, tests, others -----------------------------------------------------------------------------
+
+
+def _round_rule(operation: str) -> Any:
+    def rule(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+        compute, _ = promote([tensor], D)
+        if not compute.is_floating_point:
+            if compute == torch.bool:
+                raise NoLowering(f"{operation} of bool")
+            return convert(context, tensor, tensor.dtype)
+        return elementwise(context, [tensor], D, lambda ops, x: getattr(ops, operation)(x))
+
+    return rule
+
+
+for _name in ("floor", "ceil", "trunc", "round"):
+    register_lowering(getattr(aten, _name).default)(_round_rule(_name))
+
+
+@register_lowering(aten.fmax.default)
+def fmax(context: LoweringContext, left: TensorValue, right: TensorValue) -> TensorValue:
+    return _ignoring_nan(context, left, right, "maximum")
+
+
+@register_lowering(aten.fmin.default)
+def fmin(context: LoweringContext, left: TensorValue, right: TensorValue) -> TensorValue:
+    return _ignoring_nan(context, left, right, "minimum")
+
+
+def _ignoring_nan(
+    context: LoweringContext, left: TensorValue, right: TensorValue, operation: str
+) -> TensorValue:
+    compute, _ = promote([left, right], D)
+    if compute == torch.bool:
+        raise NoLowering(f"{operation} of bool")
+
+    def formula(ops: Any, a: Value, b: Value) -> Value:
+        picked = getattr(ops, operation)(a, b)
+        if not compute.is_floating_point:
+            return picked  # type: ignore[no-any-return]
+        return ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, picked))  # type: ignore[no-any-return]
+
+    return elementwise(context, [left, right], D, formula, instructions=5)
+
+
+@register_lowering(aten.isposinf.default, aten.isneginf.default)
+def infinite_with_sign(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    assert context.node is not None
+    target = math.inf if context.node.target == aten.isposinf.default else -math.inf
+    if not tensor.dtype.is_floating_point:
+        raise NoLowering("test for infinity of integers")
+    return elementwise(context, [tensor], B, lambda ops, x: ops.eq(x, _constant(ops, target, x)))
+
+
+@register_lowering(aten.nan_to_num.default)
+def nan_to_num(
+    context: LoweringContext, tensor: TensorValue, nan: Any = None, posinf: Any = None,
+    neginf: Any = None,
+) -> TensorValue:  # fmt: skip
+    if not tensor.dtype.is_floating_point:
+        return convert(context, tensor, tensor.dtype)
+    limits = torch.finfo(tensor.dtype)
+
+    def formula(ops: Any, x: Value) -> Value:
+        no_nan = ops.where(ops.isnan(x), _constant(ops, 0.0 if nan is None else nan, x), x)
+        low = limits.min if neginf is None else neginf
+        high = limits.max if posinf is None else posinf
+        is_low = ops.eq(x, _constant(ops, -math.inf, x))
+        is_high = ops.eq(x, _constant(ops, math.inf, x))
+        return ops.where(
+            is_high, _constant(ops, high, x), ops.where(is_low, _constant(ops, low, x), no_nan)
+        )
+
+    return elementwise(context, [tensor], D, formula, instructions=6)
+
+
+@register_lowering(aten.logaddexp.default)
+def logaddexp(context: LoweringContext, left: TensorValue, right: TensorValue) -> TensorValue:
+    require_float(left)
+    require_float(right)
+
+    def formula(ops: Any, a: Value, b: Value) -> Value:
+        same_infinity = ops.logical_and(ops.isinf(a), ops.eq(a, b))
+        largest = ops.maximum(a, b)
+        small = ops.exp(ops.neg(ops.abs(ops.sub(a, b))))
+        return ops.where(same_infinity, a, ops.add(largest, ops.log1p(small)))
+
+    return elementwise(context, [left, right], D, formula, instructions=8, heavy=True)
+
+
+@register_lowering(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
+def xlogy(context: LoweringContext, left: Operand, right: Operand) -> TensorValue:
+    def formula(ops: Any, x: Value, y: Value) -> Value:
+        zero = _constant(ops, 0.0, x)
+        product = ops.mul(x, ops.log(y))
+        return ops.where(ops.isnan(y), y, ops.where(ops.eq(x, zero), zero, product))
+
+    return elementwise(context, [left, right], F, formula, instructions=5, heavy=True)
+
+
+@register_lowering(aten.sinc.default)
+def sinc(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    def formula(ops: Any, x: Value) -> Value:
+        angle = ops.mul(_constant(ops, math.pi, x), x)
+        value = ops.truediv(ops.sin(angle), angle)
+        return ops.where(ops.eq(x, _constant(ops, 0.0, x)), _constant(ops, 1.0, x), value)
+
+    return elementwise(context, [tensor], F, formula, instructions=5, heavy=True)
+
+
+@register_lowering(aten.frac.default)
+def frac(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    require_float(tensor)
+    return elementwise(context, [tensor], D, lambda ops, x: ops.sub(x, ops.trunc(x)), instructions=2)
+
+
+@register_lowering(aten.deg2rad.default, aten.rad2deg.default)
+def angle_units(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    assert context.node is not None
+    degrees = context.node.target == aten.rad2deg.default
+    factor = 180.0 / math.pi if degrees else math.pi / 180.0
+    return elementwise(
+        context, [tensor], F, lambda ops, x: ops.mul(x, _constant(ops, factor, x))
+    )
+
+
+@register_lowering(aten.logit.default)
+def logit(context: LoweringContext, tensor: TensorValue, eps: Any = None) -> TensorValue:
+    def formula(ops: Any, x: Value) -> Value:
+        one = _constant(ops, 1.0, x)
+        if eps is not None:
+            low, high = _constant(ops, float(eps), x), _constant(ops, 1.0 - float(eps), x)
+            x = ops.where(ops.lt(x, low), low, ops.where(ops.gt(x, high), high, x))
+        return ops.log(ops.truediv(x, ops.sub(one, x)))
+
+    return elementwise(context, [tensor], F, formula, instructions=7, heavy=True)
+
+
+@register_lowering(aten.sigmoid_backward.default)
+def sigmoid_backward(
+    context: LoweringContext, grad: TensorValue, output: TensorValue
+) -> TensorValue:
+    def formula(ops: Any, g: Value, y: Value) -> Value:
+        return ops.mul(ops.mul(g, ops.sub(_constant(ops, 1.0, y), y)), y)
+
+    return elementwise(context, [grad, output], D, formula, instructions=3)
+
+
+@register_lowering(aten.tanh_backward.default)
+def tanh_backward(context: LoweringContext, grad: TensorValue, output: TensorValue) -> TensorValue:
+    def formula(ops: Any, g: Value, y: Value) -> Value:
+        return ops.mul(g, ops.sub(_constant(ops, 1.0, y), ops.mul(y, y)))
+
+    return elementwise(context, [grad, output], D, formula, instructions=3)
+
+
+@register_lowering(aten.threshold_backward.default)
+def threshold_backward(
+    context: LoweringContext, grad: TensorValue, tensor: TensorValue, threshold: Any
+) -> TensorValue:
+    compute, _ = promote([grad, tensor], D)
+    if compute == torch.bool:
+        raise NoLowering("threshold of bool")
+
+    def formula(ops: Any, g: Value, x: Value) -> Value:
+        return ops.where(ops.le(x, _constant(ops, threshold, x)), _constant(ops, 0, g), g)
+
+    return elementwise(context, [grad, tensor], D, formula, instructions=2)

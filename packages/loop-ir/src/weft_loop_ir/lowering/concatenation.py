@@ -1,0 +1,376 @@
+"""Joining, repeating, padding and overwriting parts of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from weft_loop_ir.expressions import dot
+from weft_loop_ir.ir import Value
+from weft_loop_ir.lowering.context import (
+    LoweringContext,
+    compute_dtype,
+    scalar,
+    storage_stride,
+)
+from weft_loop_ir.lowering.promotion import check_supported
+from weft_loop_ir.lowering.registry import register_lowering
+from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.lowering.views import (
+    clamp_start,
+    insert_dim,
+    normalize_dim,
+)
+from weft_loop_ir.recording import BodyRecorder
+
+aten = torch.ops.aten
+
+
+@register_lowering(aten.cat.default)
+def cat(context: LoweringContext, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
+    parts = [t for t in tensors if t.size != (0,)]  # eager skips these whatever the others' rank
+    for part in tensors:
+        check_supported(part.dtype)
+    if not parts:
+        return context.copy_of(tensors[0])
+    return join(context, parts, normalize_dim(dim, len(parts[0].size)))
+
+
+@register_lowering(aten.stack.default)
+def stack(context: LoweringContext, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
+    for part in tensors:
+        check_supported(part.dtype)
+    d = normalize_dim(dim, len(tensors[0].size) + 1)
+    return join(context, [insert_dim(t, d) for t in tensors], d)
+
+
+def join(context: LoweringContext, parts: Sequence[TensorValue], dim: int) -> TensorValue:
+    """The parts one after the other along ``dim``.
+
+    A few parts that only pointwise operators read are selected by index; else each is copied to its place.
+    """
+    assert context.node is not None
+    users_are_pointwise = bool(context.node.users) and all(
+        isinstance(user.target, torch._ops.OpOverload)
+        and torch.Tag.pointwise in user.target.tags
+        for user in context.node.users
+    )
+    few = len(parts) <= context.options.max_lazy_concatenation
+    if few and users_are_pointwise:
+        return _selected(context, parts, dim)
+    return _copied(context, parts, dim)
+
+
+def _copied(context: LoweringContext, parts: Sequence[TensorValue], dim: int) -> TensorValue:
+    dtype = context.meta_dtype()
+    size = context.meta_size()
+    stride = storage_stride(context.meta)
+    name = context.new_buffer(size, stride, dtype, context.meta_device())
+    start: sympy.Expr = sympy.S.Zero
+    for part in parts:
+
+        def function(ops: BodyRecorder, index: Index, part: TensorValue = part) -> Value:
+            return ops.to_dtype(part.load(ops, index), dtype)
+
+        origins = context.origin()
+        if not part.storage.is_realized:
+            origins |= part.storage.origins
+        context.write_node(name, part.size, stride, function, origins, start * stride[dim])
+        start = start + part.size[dim]
+    return context.buffer_tensor(name, size, stride, dtype, context.meta_device())
+
+
+def _selected(context: LoweringContext, parts: Sequence[TensorValue], dim: int) -> TensorValue:
+    dtype = context.meta_dtype()
+    compute = compute_dtype(dtype)
+    starts: list[sympy.Expr] = [sympy.S.Zero]
+    for part in parts:
+        starts.append(starts[-1] + part.size[dim])
+
+    def function(ops: Any, index: Index) -> Value:
+        position = ops.index_expr(index[dim], torch.int64)
+        result: Value | None = None
+        for k in reversed(range(len(parts))):
+            after = ops.ge(position, scalar(ops, starts[k], torch.int64))
+            before = ops.lt(position, scalar(ops, starts[k + 1], torch.int64))
+            inside = before if k == 0 else (
+                after if k == len(parts) - 1 else ops.logical_and(after, before)
+            )
+            shifted = index[:dim] + (index[dim] - starts[k],) + index[dim + 1 :]
+
+            def body(nested: Any, k: int = k, shifted: Index = shifted) -> Value:
+                return nested.to_dtype(parts[k].load(nested, shifted), compute)  # type: ignore[no-any-return]
+
+            value = ops.masked(inside, body, _zero(compute))
+            result = value if result is None else ops.where(before, value, result)
+        assert result is not None
+        return ops.to_dtype(result, dtype)  # type: ignore[no-any-return]
+
+    return context.pointwise(
+        context.meta_size(), dtype, context.meta_device(), function, parts, 4 * len(parts)
+    )
+
+
+def _zero(dtype: torch.dtype) -> bool | int | float:
+    if dtype == torch.bool:
+        return False
+    return 0.0 if dtype.is_floating_point else 0
+
+
+def reindexed(
+    context: LoweringContext, tensor: TensorValue, size: tuple[sympy.Expr, ...], index_map: Any
+) -> TensorValue:
+    """A lazy copy whose element at an index is ``tensor``'s at ``index_map(ops, index)``."""
+    check_supported(tensor.dtype)
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        return tensor.load(ops, index_map(ops, index))
+
+    return context.pointwise(size, tensor.dtype, tensor.device, function, [tensor])
+
+
+@register_lowering(aten.repeat.default)
+def repeat(context: LoweringContext, tensor: TensorValue, repeats: Sequence[Any]) -> TensorValue:
+    skip = len(repeats) - len(tensor.size)
+
+    def index_map(ops: BodyRecorder, index: Index) -> Index:
+        return tuple(
+            sympy.S.Zero if n == 1 else (i if r == 1 else ops.ranges.modulo(i, n))
+            for i, n, r in zip(index[skip:], tensor.size, repeats[skip:], strict=True)
+        )
+
+    return reindexed(context, tensor, context.meta_size(), index_map)
+
+
+@register_lowering(aten.flip.default)
+def flip(context: LoweringContext, tensor: TensorValue, dims: Sequence[int]) -> TensorValue:
+    chosen = {normalize_dim(d, len(tensor.size)) for d in dims}
+
+    def index_map(ops: BodyRecorder, index: Index) -> Index:
+        return tuple(
+            tensor.size[d] - 1 - i if d in chosen else i for d, i in enumerate(index)
+        )
+
+    return reindexed(context, tensor, tensor.size, index_map)
+
+
+@register_lowering(aten.roll.default)
+def roll(
+    context: LoweringContext, tensor: TensorValue, shifts: Any, dims: Sequence[int] = ()
+) -> TensorValue:
+    from weft_loop_ir.lowering.views import reshape
+
+    amounts = [shifts] if isinstance(shifts, int) else list(shifts)
+    if not dims:
+        from weft_loop_ir.expressions import product
+
+        flat = reshape(context, tensor, (product(tensor.size),))
+        rolled = _rolled(context, flat, {0: amounts[0]})
+        return reshape(context, rolled, tensor.size)
+    total: dict[int, Any] = {}
+    for amount, dim in zip(amounts, dims, strict=True):
+        d = normalize_dim(dim, len(tensor.size))
+        total[d] = total.get(d, 0) + amount
+    return _rolled(context, tensor, total)
+
+
+def _rolled(context: LoweringContext, tensor: TensorValue, shifts: dict[int, Any]) -> TensorValue:
+    def index_map(ops: BodyRecorder, index: Index) -> Index:
+        return tuple(
+            ops.ranges.modulo(i - shifts[d] % n + n, n) if d in shifts and n != 0 else i
+            for (d, i), n in zip(enumerate(index), tensor.size, strict=True)
+        )
+
+    return reindexed(context, tensor, tensor.size, index_map)
+
+
+@register_lowering(aten.constant_pad_nd.default)
+def constant_pad_nd(
+    context: LoweringContext, tensor: TensorValue, pad: Sequence[Any], value: Any = 0
+) -> TensorValue:
+    check_supported(tensor.dtype)
+    dtype = tensor.dtype
+    compute = compute_dtype(dtype)
+    rank = len(tensor.size)
+    before: list[sympy.Expr] = [sympy.S.Zero] * rank
+    padded = [False] * rank
+    for position in range(len(pad) // 2):
+        d = rank - 1 - position
+        before[d] = sympy.sympify(pad[2 * position])
+        padded[d] = pad[2 * position] != 0 or pad[2 * position + 1] != 0
+
+    def function(ops: Any, index: Index) -> Value:
+        shifted = tuple(i - b for i, b in zip(index, before, strict=True))
+        mask = bounds_mask(ops, [(shifted[d], tensor.size[d]) for d in range(rank) if padded[d]])
+
+        def body(nested: Any) -> Value:
+            return nested.to_dtype(tensor.load(nested, shifted), compute)  # type: ignore[no-any-return]
+
+        result = body(ops) if mask is None else ops.masked(mask, body, _typed(value, compute))
+        return ops.to_dtype(result, dtype)  # type: ignore[no-any-return]
+
+    return context.pointwise(
+        context.meta_size(), dtype, tensor.device, function, [tensor], 6
+    )
+
+
+def _typed(value: Any, dtype: torch.dtype) -> bool | int | float:
+    if dtype == torch.bool:
+        return bool(value)
+    return float(value) if dtype.is_floating_point else int(value)
+
+
+def bounds_mask(ops: Any, positions: Sequence[tuple[sympy.Expr, sympy.Expr]]) -> Value | None:
+    """Whether ``0 <= position < extent`` for all; None where the loop ranges prove it."""
+    mask: Value | None = None
+    for position, extent in positions:
+        low, high = ops.ranges.bounds(position)
+        tests = []
+        if low is None or low < 0:
+            tests.append(
+                ops.ge(ops.index_expr(position, torch.int64), scalar(ops, 0, torch.int64))
+            )
+        extent_low, _ = ops.ranges.bounds(extent)
+        if high is None or extent_low is None or high >= extent_low:
+            tests.append(
+                ops.lt(ops.index_expr(position, torch.int64), scalar(ops, extent, torch.int64))
+            )
+        for test in tests:
+            mask = test if mask is None else ops.logical_and(mask, test)
+    return mask
+
+
+# -- functional forms of writes to a view ------------------------------------------------------------------
+
+
+@register_lowering(aten.slice_scatter.default)
+def slice_scatter(
+    context: LoweringContext,
+    tensor: TensorValue,
+    source: TensorValue,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: Any = 1,
+) -> TensorValue:
+    d = normalize_dim(dim, len(tensor.size))
+    first = clamp_start(start, tensor.size[d])
+    return _overwritten(context, tensor, source, d, first, sympy.sympify(step), False)
+
+
+@register_lowering(aten.select_scatter.default)
+def select_scatter(
+    context: LoweringContext, tensor: TensorValue, source: TensorValue, dim: int, index: Any
+) -> TensorValue:
+    d = normalize_dim(dim, len(tensor.size))
+    position = sympy.sympify(index)
+    if position.is_negative:
+        position = position + tensor.size[d]
+    return _overwritten(context, tensor, source, d, position, sympy.S.One, True)
+
+
+def _overwritten(
+    context: LoweringContext,
+    tensor: TensorValue,
+    source: TensorValue,
+    dim: int,
+    start: sympy.Expr,
+    step: sympy.Expr,
+    drops_dim: bool,
+) -> TensorValue:
+    """``tensor`` with ``source`` at ``start, start + step, ...`` of ``dim``."""
+    check_supported(tensor.dtype)
+    check_supported(source.dtype)
+    dtype, compute = tensor.dtype, compute_dtype(tensor.dtype)
+    extent = sympy.S.One if drops_dim else source.size[dim]
+
+    def function(ops: Any, index: Index) -> Value:
+        shifted = index[dim] - start
+        position = shifted if step == 1 else ops.ranges.floor_div(shifted, step)
+        mask = bounds_mask(ops, [(position, extent)])
+        if step != 1:
+            offset = ops.index_expr(ops.ranges.modulo(shifted, step), torch.int64)
+            aligned = ops.eq(offset, scalar(ops, 0, torch.int64))
+            mask = aligned if mask is None else ops.logical_and(mask, aligned)
+        middle = () if drops_dim else (position,)
+        where = index[:dim] + middle + index[dim + 1 :]
+
+        def body(nested: Any) -> Value:
+            return nested.to_dtype(source.load(nested, where), compute)  # type: ignore[no-any-return]
+
+        if mask is None:
+            return ops.to_dtype(body(ops), dtype)  # type: ignore[no-any-return]
+        inner = ops.masked(mask, body, _zero(compute))
+        outer = ops.to_dtype(tensor.load(ops, index), compute)
+        return ops.to_dtype(ops.where(mask, inner, outer), dtype)  # type: ignore[no-any-return]
+
+    return context.pointwise(
+        tensor.size, dtype, tensor.device, function, [tensor, source], 6
+    )
+
+
+@register_lowering(aten.diagonal_scatter.default)
+def diagonal_scatter(
+    context: LoweringContext,
+    tensor: TensorValue,
+    source: TensorValue,
+    offset: int = 0,
+    dim1: int = 0,
+    dim2: int = 1,
+) -> TensorValue:
+    rank = len(tensor.size)
+    first, second = normalize_dim(dim1, rank), normalize_dim(dim2, rank)
+    rows, columns = (-offset, 0) if offset < 0 else (0, offset)
+    target = _fresh_copy(context, tensor)
+    assert target.stride is not None
+    stride = target.stride
+    kept = [d for d in range(rank) if d not in (first, second)]
+    window = tuple(stride[d] for d in kept) + (stride[first] + stride[second],)
+    start = rows * stride[first] + columns * stride[second]
+    return _written(context, target, source, window, start)
+
+
+@register_lowering(aten.as_strided_scatter.default)
+def as_strided_scatter(
+    context: LoweringContext,
+    tensor: TensorValue,
+    source: TensorValue,
+    size: Sequence[Any],
+    stride: Sequence[Any],
+    storage_offset: Any = None,
+) -> TensorValue:
+    target = _fresh_copy(context, tensor)
+    window = tuple(sympy.sympify(s) for s in stride)
+    return _written(context, target, source, window, sympy.sympify(storage_offset or 0))
+
+
+def _fresh_copy(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    """A realised copy in a buffer of its own, with the strides of the node's result."""
+    check_supported(tensor.dtype)
+    return context.realize(context.copy_of(tensor, storage_stride(context.meta)))
+
+
+def _written(
+    context: LoweringContext,
+    target: TensorValue,
+    source: TensorValue,
+    stride: tuple[sympy.Expr, ...],
+    offset: sympy.Expr,
+) -> TensorValue:
+    """Append the node that writes ``source`` to a window of ``target``'s buffer."""
+    name = target.storage.buffer
+    assert name is not None
+    dtype = target.dtype
+
+    def program(ops: BodyRecorder, index: Index) -> None:
+        value = ops.to_dtype(source.load(ops, index), dtype)
+        ops.store(name, dot(index, stride, offset), value)
+
+    origins = context.origin()
+    context.program_node(source.size, program, origins)
+    return target
+
+

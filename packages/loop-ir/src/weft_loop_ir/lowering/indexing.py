@@ -1,0 +1,264 @@
+"""Indexing by tensors: indices become ``indirect`` symbols, writes become a copy and a scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from weft_loop_ir.expressions import dot
+from weft_loop_ir.ir import Value
+from weft_loop_ir.lowering.broadcasting import broadcast_index, broadcast_size, read
+from weft_loop_ir.lowering.context import LoweringContext, scalar, storage_stride
+from weft_loop_ir.lowering.promotion import check_supported
+from weft_loop_ir.lowering.registry import NoLowering, register_lowering
+from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.lowering.views import normalize_dim
+from weft_loop_ir.recording import BodyRecorder
+
+aten = torch.ops.aten
+INDEX_DTYPES = (torch.int64, torch.int32)
+ATOMIC_DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
+
+
+def _bound(
+    ops: Any, tensor: TensorValue, index: Index, extent: sympy.Expr, wraps: bool
+) -> sympy.Symbol:
+    """The symbol for ``tensor``'s element at ``index``, an index into ``extent`` elements.
+
+    Unless it ``wraps``, a negative index is an error, as one past the end is.
+    """
+    value = ops.to_dtype(tensor.load(ops, index), torch.int64)
+    if not wraps:
+        negative = ops.lt(value, scalar(ops, 0, torch.int64))
+        value = ops.where(negative, scalar(ops, extent, torch.int64), value)
+    return ops.indirect_symbol(value, extent, True)  # type: ignore[no-any-return]
+
+
+def _check_index(tensor: TensorValue) -> None:
+    if tensor.dtype not in INDEX_DTYPES:
+        raise NoLowering(f"an index of dtype {tensor.dtype}")
+
+
+@register_lowering(aten.embedding.default)
+def embedding(
+    context: LoweringContext,
+    weight: TensorValue,
+    indices: TensorValue,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> TensorValue:
+    _check_index(indices)
+    check_supported(weight.dtype)
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        row = _bound(ops, indices, index[:-1], weight.size[0], False)
+        return weight.load(ops, (row, index[-1]))
+
+    return context.pointwise(
+        context.meta_size(), weight.dtype, weight.device, function, [weight, indices], 4, True
+    )
+
+
+@register_lowering(aten.index_select.default)
+def index_select(
+    context: LoweringContext, tensor: TensorValue, dim: int, indices: TensorValue
+) -> TensorValue:
+    _check_index(indices)
+    check_supported(tensor.dtype)
+    if not tensor.size or not indices.size:
+        raise NoLowering("index_select of a tensor without dims")
+    d = normalize_dim(dim, len(tensor.size))
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        position = _bound(ops, indices, (index[d],), tensor.size[d], False)
+        return tensor.load(ops, index[:d] + (position,) + index[d + 1 :])
+
+    return context.pointwise(
+        context.meta_size(), tensor.dtype, tensor.device, function, [tensor, indices], 4, True
+    )
+
+
+@register_lowering(aten.gather.default)
+def gather(
+    context: LoweringContext,
+    tensor: TensorValue,
+    dim: int,
+    indices: TensorValue,
+    *,
+    sparse_grad: bool = False,
+) -> TensorValue:
+    _check_index(indices)
+    check_supported(tensor.dtype)
+    if not tensor.size or not indices.size:
+        raise NoLowering("gather from a tensor without dims")
+    d = normalize_dim(dim, len(tensor.size))
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        position = _bound(ops, indices, index, tensor.size[d], False)
+        return tensor.load(ops, index[:d] + (position,) + index[d + 1 :])
+
+    return context.pointwise(
+        context.meta_size(), tensor.dtype, tensor.device, function, [tensor, indices], 4, True
+    )
+
+
+class _AdvancedIndex:
+    """The layout of ``tensor[indices]``: where the dims of the broadcast indices stand in the result."""
+
+    def __init__(self, tensor: TensorValue, indices: Sequence[TensorValue | None]) -> None:
+        given = [(d, i) for d, i in enumerate(indices) if i is not None]
+        if not given:
+            raise NoLowering("indexing without indices")
+        for _, index in given:
+            _check_index(index)
+        self.tensor = tensor
+        self.given = given
+        self.shape = broadcast_size([i.size for _, i in given])
+        dims = [d for d, _ in given]
+        adjacent = dims == list(range(dims[0], dims[0] + len(dims)))
+        self.position = dims[0] if adjacent else 0
+        self.kept = [d for d in range(len(tensor.size)) if d not in dims]
+
+    @property
+    def size(self) -> tuple[sympy.Expr, ...]:
+        """The size of the result."""
+        rest = tuple(self.tensor.size[d] for d in self.kept)
+        return rest[: self.position] + self.shape + rest[self.position :]
+
+    def source_index(self, ops: BodyRecorder, index: Index) -> Index:
+        """The index into the tensor for an index into the result."""
+        rank = len(self.shape)
+        indexed = index[self.position : self.position + rank]
+        rest = index[: self.position] + index[self.position + rank :]
+        full: list[sympy.Expr] = [sympy.S.Zero] * len(self.tensor.size)
+        for d, i in zip(self.kept, rest, strict=True):
+            full[d] = i
+        for d, tensor in self.given:
+            where = broadcast_index(indexed, tensor.size, self.shape)
+            full[d] = _bound(ops, tensor, where, self.tensor.size[d], True)
+        return tuple(full)
+
+
+@register_lowering(aten.index.Tensor, aten._unsafe_index.Tensor)
+def index_tensor(
+    context: LoweringContext, tensor: TensorValue, indices: Sequence[TensorValue | None]
+) -> TensorValue:
+    check_supported(tensor.dtype)
+    layout = _AdvancedIndex(tensor, indices)
+    inputs = [tensor, *(i for _, i in layout.given)]
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        return tensor.load(ops, layout.source_index(ops, index))
+
+    return context.pointwise(
+        layout.size, tensor.dtype, tensor.device, function, inputs, 4 * len(inputs), True
+    )
+
+
+# -- writes ------------------------------------------------------------------------------------------------
+
+
+def _copy_to_write(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+    return context.realize(context.copy_of(tensor, storage_stride(context.meta)))
+
+
+def _check_atomic(dtype: torch.dtype) -> None:
+    if dtype not in ATOMIC_DTYPES:
+        raise NoLowering(f"atomic addition of {dtype}")
+
+
+@register_lowering(aten.index_put.default, aten._unsafe_index_put.default)
+def index_put(
+    context: LoweringContext,
+    tensor: TensorValue,
+    indices: Sequence[TensorValue | None],
+    values: TensorValue,
+    accumulate: bool = False,
+) -> TensorValue:
+    check_supported(tensor.dtype)
+    check_supported(values.dtype)
+    layout = _AdvancedIndex(tensor, indices)
+    if accumulate:
+        _check_atomic(tensor.dtype)
+    target = _copy_to_write(context, tensor)
+    size = layout.size
+
+    def program(ops: BodyRecorder, index: Index) -> None:
+        where = layout.source_index(ops, index)
+        value = read(ops, values, index, size, tensor.dtype)
+        _store(ops, target, where, value, accumulate)
+
+    context.program_node(size, program, context.origin())
+    return target
+
+
+def _store(
+    ops: BodyRecorder, target: TensorValue, index: Index, value: Value, accumulate: bool
+) -> None:
+    assert target.stride is not None and target.storage.buffer is not None
+    where = dot(index, target.stride, target.offset)
+    ops.store(target.storage.buffer, where, value, "atomic_add" if accumulate else None)
+
+
+@register_lowering(
+    aten.scatter.src, aten.scatter.value, aten.scatter_add.default
+)
+def scatter(
+    context: LoweringContext, tensor: TensorValue, dim: int, indices: TensorValue, source: Any
+) -> TensorValue:
+    assert context.node is not None
+    accumulate = context.node.target == aten.scatter_add.default
+    _check_index(indices)
+    check_supported(tensor.dtype)
+    if not tensor.size or not indices.size:
+        raise NoLowering("scatter to a tensor without dims")
+    if accumulate:
+        _check_atomic(tensor.dtype)
+    if isinstance(source, complex):
+        raise NoLowering("a complex value")
+    d = normalize_dim(dim, len(tensor.size))
+    target = _copy_to_write(context, tensor)
+
+    def program(ops: BodyRecorder, index: Index) -> None:
+        position = _bound(ops, indices, index, tensor.size[d], False)
+        if isinstance(source, TensorValue):
+            value = ops.to_dtype(source.load(ops, index), tensor.dtype)
+        else:
+            from weft_loop_ir.lowering.context import compute_dtype
+
+            number = scalar(ops, source, compute_dtype(tensor.dtype))
+            value = ops.to_dtype(number, tensor.dtype)
+        _store(ops, target, index[:d] + (position,) + index[d + 1 :], value, accumulate)
+
+    context.program_node(indices.size, program, context.origin())
+    return target
+
+
+@register_lowering(aten.index_add.default)
+def index_add(
+    context: LoweringContext,
+    tensor: TensorValue,
+    dim: int,
+    indices: TensorValue,
+    source: TensorValue,
+    *,
+    alpha: Any = 1,
+) -> TensorValue:
+    _check_index(indices)
+    _check_atomic(tensor.dtype)
+    if not tensor.size or not indices.size or alpha != 1 or source.dtype != tensor.dtype:
+        raise NoLowering("index_add in this form")
+    d = normalize_dim(dim, len(tensor.size))
+    target = _copy_to_write(context, tensor)
+
+    def program(ops: BodyRecorder, index: Index) -> None:
+        position = _bound(ops, indices, (index[d],), tensor.size[d], False)
+        value = source.load(ops, index)
+        _store(ops, target, index[:d] + (position,) + index[d + 1 :], value, True)
+
+    context.program_node(source.size, program, context.origin())
+    return target
