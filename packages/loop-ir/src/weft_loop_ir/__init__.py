@@ -27,6 +27,7 @@ from weft_loop_ir.loop_graph import LoopGraph, LoopNode
 from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
 from weft_loop_ir.ops import OpsHandler
 from weft_loop_ir.schedule import ScheduleOptions, schedule
+from weft_loop_ir.unsupported import Unsupported
 from weft_loop_ir.verify import VerificationError, verify
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "Stage",
     "Step",
     "SymbolInput",
+    "Unsupported",
     "Value",
     "VerificationError",
     "evaluate",

@@ -142,6 +142,8 @@ class IndexRanges:
     def _floor_div(self, dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr:
         if divisor == 1 or dividend == 0:
             return dividend
+        if divisor == 0:  # the extent of an empty loop: never executed
+            return sympy.S.Zero
         quotient, rest = split_multiples(dividend, divisor)
         if self.in_range(rest, divisor):
             return quotient
@@ -168,7 +170,7 @@ class IndexRanges:
         return known
 
     def _modulo(self, dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr:
-        if divisor == 1 or dividend == 0:
+        if divisor in (0, 1) or dividend == 0:
             return sympy.S.Zero
         _, rest = split_multiples(dividend, divisor)
         if self.in_range(rest, divisor):

@@ -246,7 +246,6 @@ class LoweringContext:
         inputs: Sequence[TensorValue],
         accumulate: torch.dtype,
         device: torch.device,
-        finish: Callable[[BodyRecorder, Value], Value] | None = None,
     ) -> tuple[TensorValue, ...]:
         """Append one reduction node: each of ``kinds`` of the same value, one buffer each, contiguous.
 
@@ -254,11 +253,14 @@ class LoweringContext:
         have that dtype, or int64 for a position.
         """
         loops = tuple(LoopVariable(loop_symbol("i", k), extent) for k, extent in enumerate(size))
-        inner = tuple(LoopVariable(loop_symbol("r", k), extent) for k, extent in enumerate(reduced))
+        extents_reduced = reduced or (sympy.S.One,)  # a tensor without dims reduces over one element
+        inner = tuple(
+            LoopVariable(loop_symbol("r", k), extent) for k, extent in enumerate(extents_reduced)
+        )
         extents = tuple((v.symbol, v.size) for v in loops + inner)
         ops = BodyRecorder(ranges_for(extents), self.buffer_dtype)
         index = tuple(v.symbol for v in loops)
-        value = function(ops, index, tuple(v.symbol for v in inner))
+        value = function(ops, index, tuple(v.symbol for v in inner[: len(reduced)]))
         stride = contiguous_stride(size)
         origins = self.origin()
         for tensor in inputs:

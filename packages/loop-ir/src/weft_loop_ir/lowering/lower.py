@@ -22,6 +22,7 @@ from weft_loop_ir.lowering.context import LoweringContext, LoweringOptions, stor
 from weft_loop_ir.lowering.registry import RULES, NoLowering
 from weft_loop_ir.lowering.tensors import Cost, Storage, TensorValue, whole
 from weft_loop_ir.lowering.views import strided_window
+from weft_loop_ir.unsupported import Unsupported
 
 
 def lower(
@@ -37,7 +38,8 @@ def lower(
     ``constant_inputs`` become buffers of kind CONSTANT.  An operator without a rule becomes an extern call,
     counted in ``fallbacks``.
 
-    Raises ``ValueError`` for a graph that is not functional ATen, naming the node.
+    Raises ``ValueError`` for a graph that is not functional ATen, naming the node, and :class:`Unsupported`
+    for sizes that depend on data and layouts other than strided.
     """
     driver = _Driver(name, graph_module, constant_inputs, options or LoweringOptions())
     return driver.run()
@@ -133,6 +135,7 @@ class _Driver:
 
     def _call(self, node: torch.fx.Node) -> Any:
         value = node.meta.get("val")
+        self._check_representable(node, value)
         if is_symbolic_int(value):
             return to_expression(value)
         if isinstance(value, int | float | bool):
@@ -147,8 +150,35 @@ class _Driver:
             raise ValueError(f"node {node.name}: {node.target} writes to its argument")
         result = self._apply(node, node.target, arguments, keywords)
         if isinstance(result, tuple):
-            return tuple(self._settle(node, r, k) for k, r in enumerate(result))
-        return self._settle(node, result, None)
+            fakes = value
+            return tuple(self._settle(node, r, f) for r, f in zip(result, fakes, strict=True))
+        return self._settle(node, result, value)
+
+    def _check_representable(self, node: torch.fx.Node, value: Any) -> None:
+        """Refuse results whose sizes the inputs don't determine, and layouts other than strided."""
+        if isinstance(value, list | tuple):
+            for item in value:
+                self._check_representable(node, item)
+            return
+        numbers: list[Any] = []
+        if isinstance(value, torch.Tensor):
+            if value.layout != torch.strided:
+                raise Unsupported("sparse tensor", f"node {node.name}", "Keep it out of the graph.")
+            numbers = [n for n in (*value.shape, *value.stride()) if not isinstance(n, int)]
+        elif is_symbolic_int(value):
+            numbers = [value]
+        for number in numbers:
+            if not isinstance(number, torch.SymInt):
+                raise Unsupported(
+                    "symbolic condition", f"node {node.name}", "Only integers may be symbolic."
+                )
+            unknown = to_expression(number).free_symbols - self.symbols.keys()
+            if unknown:
+                raise Unsupported(
+                    "data-dependent size",
+                    f"{number} of node {node.name}",
+                    "No input's size gives it: leave the operator outside the graph.",
+                )
 
     def _value_of(self, node: torch.fx.Node) -> Any:
         return self.values[node]
@@ -168,22 +198,46 @@ class _Driver:
                 return rule(context, *arguments, **keywords)
             except NoLowering as refusal:
                 reason = str(refusal)
-        fake = node.meta["val"]
+        fake = node.meta.get("val")
         if is_view_operator(target) and isinstance(fake, torch.Tensor):
-            base = arguments[0]
-            if isinstance(base, TensorValue) and base.dtype == fake.dtype and not fake.is_conj():
-                context.realize(base)
-                return strided_window(context, base, fake, fake.storage_offset())
-            raise ValueError(f"node {node.name}: no lowering for the view {target}")
+            return self._view(node, target, arguments, keywords, fake, reason)
         self.fallbacks[str(target)] += 1
         return context.extern(target, arguments, keywords, fake, reason)
 
-    def _settle(self, node: torch.fx.Node, result: Any, position: int | None) -> Any:
+    def _view(
+        self,
+        node: torch.fx.Node,
+        target: torch._ops.OpOverload,
+        arguments: Any,
+        keywords: dict[str, Any],
+        fake: torch.Tensor,
+        reason: str,
+    ) -> Any:
+        """A view without a rule: the FakeTensor's strides on the same buffer, if its elements are the same.
+
+        Else the operator runs on a copy that an extern call owns: no buffer shares its memory.
+        """
+        context = self.context
+        base = arguments[0]
+        if not isinstance(base, TensorValue):
+            raise ValueError(f"node {node.name}: {target} of something that is not a tensor")
+        if base.dtype == fake.dtype and not fake.dtype.is_complex:
+            context.realize(base)
+            return strided_window(context, base, fake, fake.storage_offset())
+        self.fallbacks[str(target)] += 1
+        if target == torch.ops.aten._conj.default:
+            target = torch.ops.aten._conj_physical.default
+            dense = torch.empty_like(node.all_input_nodes[0].meta["val"])
+            return context.extern(target, arguments, keywords, dense, reason)
+        if fake.is_conj() or fake.is_neg():
+            raise Unsupported("lazy conjugate", f"node {node.name}", "Resolve it before the graph.")
+        source = node.all_input_nodes[0].meta["val"]
+        copy = context.extern(torch.ops.aten.clone.default, [base], {}, source, reason)
+        return context.extern(target, [copy, *arguments[1:]], keywords, fake, reason)
+
+    def _settle(self, node: torch.fx.Node, result: Any, fake: Any) -> Any:
         """Give a result the FakeTensor's strides, and realise it where that pays."""
-        if not isinstance(result, TensorValue):
-            return result
-        fake = node.meta["val"] if position is None else node.meta["val"][position]
-        if fake is None:
+        if not isinstance(result, TensorValue) or fake is None:
             return result
         storage = result.storage
         if result.stride is None:
@@ -193,7 +247,7 @@ class _Driver:
             if storage.stride != stride:
                 storage.stride = stride
                 result = whole(storage)
-        elif storage.is_realized and not _same_layout(result, fake):
+        elif storage.is_realized and not result.dtype.is_complex and not _same_layout(result, fake):
             result = self.context.copy_of(result, storage_stride(fake))
         self._realize_if_shared(node, result)
         return result

@@ -328,3 +328,18 @@ def copy(
         return read(ops, source, index, target.size, target.dtype)
 
     return context.pointwise(target.size, target.dtype, target.device, function, [source])
+
+
+@register_lowering(aten.view.dtype)
+def view_dtype(context: LoweringContext, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
+    check_supported(tensor.dtype)
+    check_supported(dtype)
+    if tensor.dtype == dtype:
+        return tensor
+    if dtype.itemsize != tensor.dtype.itemsize or torch.bool in (dtype, tensor.dtype):
+        raise NoLowering("a view as elements of another width")
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        return ops.to_dtype_bitcast(tensor.load(ops, index), dtype)
+
+    return context.pointwise(tensor.size, dtype, tensor.device, function, [tensor])
