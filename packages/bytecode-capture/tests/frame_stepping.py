@@ -95,6 +95,10 @@ class Stepper:
             unbound = name in ("LOAD_FAST", "DELETE_FAST", "LOAD_FAST_CHECK") and (
                 instruction.argval not in self.locals
             )
+            if name in ("LOAD_FAST_AND_CLEAR", "STORE_FAST") and (
+                instruction.argval in self.code.co_cellvars + self.code.co_freevars
+            ):
+                return Skip("a cell changed for the extent of a comprehension")
             if name in NOTHING_TO_DO:
                 index += 1
                 continue

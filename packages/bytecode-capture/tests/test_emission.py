@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
+import time
 import weakref
 from pathlib import Path
 
@@ -329,8 +331,7 @@ def test_all_emitter_operations():
 def test_cells_of_the_frame():
     def f(x):
         y = 0
-        g = lambda: (x, y)  # noqa: E731
-        return g
+        return lambda: (x, y)
 
     def effect(emitter):
         emitter.load_constant("set")
@@ -420,6 +421,36 @@ def test_guards_that_do_not_hold_after_capture_are_an_error():
     bad = returning(Constant(1), guards=[guard(ArgumentSource("x"), TypeIs(str))])
     with pytest.raises(RuntimeError, match="does not hold right after capture"):
         compiled(f, bad)(1)
+
+
+def test_threads_convert_the_same_function():
+    def f(x):
+        return [type(x)]
+
+    def capture(frame, options):
+        kind = type(frame.arguments["x"])
+        time.sleep(0.001)
+        built = Built(lambda e: (e.load_constant(kind), e.build("list", 1)))
+        return returning(built, guards=[guard(ArgumentSource("x"), TypeIs(kind))])
+
+    function = compiled(f, capture)
+    values = [1, "a", 2.0, b"", None, (), [], {}]
+    wrong = []
+
+    def run(start):
+        for turn in range(200):
+            value = values[(start + turn) % len(values)]
+            if function(value) != [type(value)]:
+                wrong.append(value)
+
+    threads = [threading.Thread(target=run, args=(start,)) for start in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(function.context.entries(f.__code__)) == len(values)
+    assert hook.installed_depth() == 0
 
 
 def test_errors_raise_or_fall_back():

@@ -1,7 +1,7 @@
 """Functions broken at every instruction behave as CPython runs them: results, effects, exceptions."""
 
 # The programs below are written for their bytecode.
-# ruff: noqa: C416, F821, F841, PIE800, RUF021
+# ruff: noqa: B007, B023, C416, F821, F841, PIE800, RUF015, RUF021
 
 from __future__ import annotations
 
@@ -48,6 +48,13 @@ def comprehensions(n):
     c = {i % 3 for i in range(n)}
     i = sum(i for i in range(n))
     return a, b, c, i
+
+
+def captured_in_comprehension(n):
+    for i in range(n):
+        pass
+    values = [i for i in range(n) if not any(i == j for j in (1, 2))]
+    return values, i, [lambda: i for i in range(2)][0]()
 
 
 def handlers(n):
@@ -273,6 +280,7 @@ CASES = [
     (arithmetic, [(1,), (1, 2, 3, 4)]),
     (loops, [(12,), (0,), (3,)]),
     (comprehensions, [(7,), (0,)]),
+    (captured_in_comprehension, [(4,)]),
     (handlers, [(5,), (1,)]),
     (nested_finally, [(0,), (5,)]),
     (with_blocks, [(False, False), (True, True), (True, False)]),
