@@ -28,7 +28,7 @@ COLUMN_BLOCKS = 8  # vectors side by side in a column reduction: 128 floats with
 ROW_COPIES = 4  # accumulators of a row reduction
 POINTWISE_BLOCK = 1024  # elements in the unit of work of a one-loop kernel
 ENOUGH_UNITS = 32  # how many units to split a kernel into before the loops inside a unit begin
-CHUNK = 128  # steps of a running total before it joins a total of totals
+CHUNK = 32  # steps of a running total before it joins a total of totals
 STACK_BYTES = 32768  # a larger local buffer comes from malloc
 
 

@@ -465,11 +465,24 @@ WEFT_INLINE u16 bf16_from_f32(f32 a) {
   u32 bits = bitcast<u32>(a);
   return a != a ? u16(0x7fc0) : u16((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
-WEFT_INLINE vu16 bf16_from_f32(vf32 a) {
+WEFT_INLINE vu16 bf16_rounded(vf32 a) {
   vu32 bits = bitcast<vu32>(a);
   vu32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   rounded = (a != a) ? (vu32{} + 0x7fc0u) : rounded;
   return __builtin_convertvector(rounded, vu16);
+}
+#if WEFT_ZMM && defined(__AVX512BF16__) && defined(__AVX512DQ__) && defined(__has_builtin)
+#if __has_builtin(__builtin_ia32_cvtneps2bf16_v16sf) && __has_builtin(__builtin_ia32_fpclassps512_mask)
+#define WEFT_BF16_INSTRUCTION 1
+#endif
+#endif
+WEFT_INLINE vu16 bf16_from_f32(vf32 a) {
+#if defined(WEFT_BF16_INSTRUCTION)  // the instruction flushes denormals, so vectors that hold one don't take it
+  typedef float Whole __attribute__((vector_size(64)));
+  if (__builtin_expect(__builtin_ia32_fpclassps512_mask((Whole)a, 0x20, (unsigned short)-1) == 0, 1))
+    return bitcast<vu16>(__builtin_ia32_cvtneps2bf16_v16sf((Whole)a));
+#endif
+  return bf16_rounded(a);
 }
 WEFT_INLINE f32 bf16_to_f32(u16 a) { return bitcast<f32>(u32(a) << 16); }
 WEFT_INLINE vf32 bf16_to_f32(vu16 a) { return bitcast<vf32>(__builtin_convertvector(a, vu32) << 16); }
