@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -86,12 +87,8 @@ class UNet(nn.Module):
         super().__init__()
         widths = [width * 2**level for level in range(depth + 1)]
         self.stem = DoubleConvolution(3, width)
-        self.down = nn.ModuleList(
-            DoubleConvolution(a, b) for a, b in zip(widths, widths[1:], strict=False)
-        )
-        self.up = nn.ModuleList(
-            nn.ConvTranspose2d(b, a, 2, 2) for a, b in zip(widths, widths[1:], strict=False)
-        )
+        self.down = nn.ModuleList(DoubleConvolution(a, b) for a, b in pairwise(widths))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairwise(widths))
         self.merge = nn.ModuleList(DoubleConvolution(2 * a, a) for a in widths[:-1])
         self.head = nn.Conv2d(width, 2, 1)
 

@@ -22,9 +22,7 @@ def _bert(large: bool) -> torch.nn.Module:
         else {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "vocab_size": 99}
     )
     heads = 6 if large else 4
-    return transformers.BertModel(
-        transformers.BertConfig(num_attention_heads=heads, **size)
-    ).eval()
+    return transformers.BertModel(transformers.BertConfig(num_attention_heads=heads, **size)).eval()
 
 
 def _bert_inputs(large: bool, variant: int) -> dict[str, Any]:

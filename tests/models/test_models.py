@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 import weft
-from benchmarks.models import MODELS, ModelCase
 from torch.utils import _pytree as pytree
+
+from benchmarks.models import MODELS, ModelCase
 
 
 def tensors(output: Any) -> list[torch.Tensor]:

@@ -372,7 +372,7 @@ function.attribute = 1
         (Overriding(attribute=1), True),
         (Lying(), False),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_instance_dict(value, expected):
     source = InstanceDictSource(X, "attribute")

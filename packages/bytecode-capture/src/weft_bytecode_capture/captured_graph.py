@@ -51,5 +51,5 @@ class Backend(Protocol):
     """torch's backend protocol."""
 
     def __call__(
-        self, graph_module: torch.fx.GraphModule, example_inputs: list[Any]
+        self, graph_module: torch.fx.GraphModule, example_inputs: list[Any], /
     ) -> Callable[..., Any]: ...

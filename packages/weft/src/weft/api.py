@@ -99,7 +99,9 @@ def compile(
             disable=disable,
         )
     if not callable(model):
-        raise TypeError(f"weft.compile takes a callable or an nn.Module, got {type(model).__name__}")
+        raise TypeError(
+            f"weft.compile takes a callable or an nn.Module, got {type(model).__name__}"
+        )
     if disable:
         return model
     if isinstance(model, CompiledModule):

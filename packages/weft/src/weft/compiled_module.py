@@ -63,7 +63,7 @@ class CompiledModule(torch.nn.Module):
         delattr(self._orig_mod, name)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *dir(self._orig_mod)})
+        return sorted({*object.__dir__(self), *dir(self._orig_mod)})
 
     def train(self, mode: bool = True) -> CompiledModule:
         self._orig_mod.train(mode)

@@ -28,7 +28,9 @@ class CompileOptions:
 
 
 def resolve_options(
-    mode: str | None, options: Mapping[str, object] | None, environment: Mapping[str, str] = os.environ
+    mode: str | None,
+    options: Mapping[str, object] | None,
+    environment: Mapping[str, str] = os.environ,
 ) -> CompileOptions:
     """The options that ``mode``, ``options`` and the environment ask for.
 

@@ -170,7 +170,8 @@ def user_location(graph_module: torch.fx.GraphModule) -> str:
                 line.strip() for line in trace.splitlines() if line.strip().startswith("File ")
             ]
             if lines:
-                return lines[0].removeprefix("File ").replace('"', "").replace(", line ", ":")
+                first: str = lines[0]
+                return first.removeprefix("File ").replace('"', "").replace(", line ", ":")
     return "<unknown>"
 
 

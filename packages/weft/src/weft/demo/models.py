@@ -21,7 +21,8 @@ class Attention(nn.Module):
         parts = self.query_key_value(x).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(query, key, value)
-        return self.output(mixed.transpose(1, 2).reshape(batch, length, width))
+        result: torch.Tensor = self.output(mixed.transpose(1, 2).reshape(batch, length, width))
+        return result
 
 
 class EncoderLayer(nn.Module):
@@ -35,7 +36,8 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.norm_before_attention(x))
-        return x + self.contract(F.gelu(self.expand(self.norm_before_expansion(x))))
+        result: torch.Tensor = x + self.contract(F.gelu(self.expand(self.norm_before_expansion(x))))
+        return result
 
 
 class Transformer(nn.Module):
@@ -55,7 +57,8 @@ class Transformer(nn.Module):
         x = self.embedding(tokens) + self.position[: tokens.shape[1]]
         for layer in self.layers:
             x = layer(x)
-        return self.classifier(self.norm(x))
+        result: torch.Tensor = self.classifier(self.norm(x))
+        return result
 
 
 class ResidualBlock(nn.Module):
@@ -95,4 +98,5 @@ class ConvolutionalNetwork(nn.Module):
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         features = self.blocks(self.stem(image))
-        return self.classifier(features.mean(dim=(2, 3)))
+        result: torch.Tensor = self.classifier(features.mean(dim=(2, 3)))
+        return result
