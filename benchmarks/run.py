@@ -59,7 +59,7 @@ def table(results: Results, subjects: list[str]) -> str:
         for key, figures in results.items()
     }
     lines = [
-        "| model | eager ms | peer ms | weft ms | over eager | over peer | first call s: peer | weft | ratio |",
+        "| model | eager ms | peer ms | weft ms | over eager | over peer | first s: peer | weft | ratio |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     logs = []
