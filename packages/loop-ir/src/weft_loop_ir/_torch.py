@@ -25,6 +25,6 @@ def must_keep(operator: torch._ops.OpOverload) -> bool:
     return torch.Tag.nondeterministic_seeded in tags or not operator._schema.returns
 
 
-def is_symbolic_int(value: Any) -> bool:
+def is_symbolic_number(value: Any) -> bool:
     """Whether ``value`` is a symbolic integer, float or bool."""
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)

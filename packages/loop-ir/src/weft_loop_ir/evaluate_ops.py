@@ -67,7 +67,8 @@ class TorchOps:
 
     def _rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
         rows = torch.arange(self.shape[0])[:, None]
-        return torch.broadcast_tensors(rows, index)
+        first, second = torch.broadcast_tensors(rows, index)
+        return first, second
 
     def load(self, buffer: str, index: sympy.Expr) -> Tensor:
         where = self._guarded(self._index(index))
@@ -83,9 +84,7 @@ class TorchOps:
             raise IndexError(f"load from {buffer} at {index}: outside the buffer's memory")
         return flat[where]
 
-    def store(
-        self, buffer: str, index: sympy.Expr, value: Tensor, mode: str | None = None
-    ) -> None:
+    def store(self, buffer: str, index: sympy.Expr, value: Tensor, mode: str | None = None) -> None:
         where = self._index(index)
         if buffer in self.local:
             rows, columns = self._rows(where)
@@ -150,14 +149,11 @@ class TorchOps:
         wrong = (index < 0) | (index >= extent)
         if self.mask is not None:
             wrong = wrong & self.mask
-        if 0 not in self.shape and bool(wrong.any()):
-            if check:
-                raise IndexError(f"index out of range for extent {int(extent)}")
+        if 0 not in self.shape and bool(wrong.any()) and check:
+            raise IndexError(f"index out of range for extent {int(extent)}")
         self.symbols[symbol] = index
 
-    def masked(
-        self, mask: Tensor, body: Callable[[], Tensor], other: bool | int | float
-    ) -> Tensor:
+    def masked(self, mask: Tensor, body: Callable[[], Tensor], other: bool | int | float) -> Tensor:
         previous = self.mask
         self.mask = mask if previous is None else mask & previous
         value = body()

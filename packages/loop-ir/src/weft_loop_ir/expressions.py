@@ -11,6 +11,9 @@ import functools
 from typing import Any
 
 import sympy
+import torch
+
+from weft_loop_ir.unsupported import Unsupported
 
 
 class FloorDiv(sympy.Function):  # type: ignore[misc]
@@ -103,12 +106,14 @@ def contiguous_stride(size: tuple[sympy.Expr, ...]) -> tuple[sympy.Expr, ...]:
 def from_torch(expression: sympy.Expr) -> sympy.Expr:
     """Rewrite torch's symbolic integer functions to this module's.
 
-    Raises ``ValueError`` for a function that index expressions can't contain.
+    Raises :class:`~weft_loop_ir.Unsupported` for a function that index expressions can't contain.
     """
     if not expression.args:
         if expression.is_Integer or expression.is_Symbol:
             return expression
-        raise ValueError(f"not an integer expression: {expression}")
+        raise _unsupported(expression)
+    if type(expression).__name__ in ("TruncToInt", "FloorToInt"):
+        return _integer_part(expression.args[0])
     arguments = [from_torch(a) for a in expression.args]
     name = type(expression).__name__
     if name in ("FloorDiv", "CleanDiv"):
@@ -125,7 +130,28 @@ def from_torch(expression: sympy.Expr) -> sympy.Expr:
         return sympy.Pow(*arguments)
     if name in ("Add", "Mul"):
         return expression.func(*arguments)
-    raise ValueError(f"no integer index function for {name} in {expression}")
+    raise _unsupported(expression)
+
+
+def _integer_part(expression: sympy.Expr) -> sympy.Expr:
+    """The integer part of an integer converted to float, times whole floats (a doubled size)."""
+    whole: sympy.Expr = sympy.S.One
+    for factor in sympy.Mul.make_args(expression):
+        if type(factor).__name__ == "ToFloat":
+            whole = whole * from_torch(factor.args[0])
+        elif factor.is_Float and float(factor) == int(factor):
+            whole = whole * integer(int(factor))
+        else:
+            raise _unsupported(expression)
+    return whole
+
+
+def _unsupported(expression: sympy.Expr) -> Unsupported:
+    return Unsupported(
+        "symbolic expression",
+        str(expression),
+        "Sizes are sums, products, quotients and remainders.",
+    )
 
 
 def to_expression(value: Any) -> sympy.Expr:
@@ -136,6 +162,22 @@ def to_expression(value: Any) -> sympy.Expr:
         return value
     expression = value.node.expr
     return from_torch(expression)
+
+
+def constant_float(value: torch.SymFloat) -> float | None:
+    """The number that a symbolic float always is (a ratio in which the sizes cancel), None if it varies."""
+
+    def rational(expression: sympy.Expr) -> sympy.Expr:
+        arguments = [rational(a) for a in expression.args]
+        name = type(expression).__name__
+        if name == "ToFloat":
+            return arguments[0]
+        if name in ("FloatTrueDiv", "IntTrueDiv"):
+            return arguments[0] / arguments[1]
+        return expression.func(*arguments) if arguments else expression
+
+    result = rational(value.node.expr)
+    return float(result) if result.is_number else None
 
 
 def to_int(value: sympy.Expr | int) -> Any:

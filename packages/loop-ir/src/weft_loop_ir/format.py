@@ -63,9 +63,7 @@ def format_loop_graph(loop_graph: LoopGraph) -> str:
 
 
 def _header(kind: str, program: Schedule | LoopGraph) -> list[str]:
-    inputs = [
-        i if isinstance(i, str) else f"{i.symbol}: int" for i in program.inputs
-    ]
+    inputs = [i if isinstance(i, str) else f"{i.symbol}: int" for i in program.inputs]
     lines = [f"{kind} {program.name}({', '.join(inputs)})"]
     for symbol in program.symbols:
         lines.append(f"symbol {_symbol(symbol)}")
@@ -126,9 +124,7 @@ def _extern(call: ExternCall) -> list[str]:
 
 def _kernel(kernel: Kernel) -> list[str]:
     lines = [f"# {', '.join(kernel.origins)}"]
-    lines.append(
-        f"kernel {kernel.name}({', '.join(kernel.reads)} -> {', '.join(kernel.writes)}):"
-    )
+    lines.append(f"kernel {kernel.name}({', '.join(kernel.reads)} -> {', '.join(kernel.writes)}):")
     depth = _loops(lines, kernel.outer, 1)
     pad = "    " * depth
     for buffer in kernel.local_buffers:
@@ -140,9 +136,7 @@ def _kernel(kernel: Kernel) -> list[str]:
     return lines
 
 
-def _loops(
-    lines: list[str], loops: Sequence[LoopVariable], depth: int, word: str = "for"
-) -> int:
+def _loops(lines: list[str], loops: Sequence[LoopVariable], depth: int, word: str = "for") -> int:
     for variable in loops:
         lines.append(f"{'    ' * depth}{word} {variable.symbol} in range({variable.size}):")
         depth += 1

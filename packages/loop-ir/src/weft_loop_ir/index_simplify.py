@@ -44,7 +44,9 @@ class IndexRanges:
         if isinstance(expression, sympy.Symbol):
             extent = self.extents.get(expression)
             if extent is None:
-                return (1 if expression.is_positive else 0 if expression.is_nonnegative else None), None
+                return (
+                    1 if expression.is_positive else 0 if expression.is_nonnegative else None
+                ), None
             _, high = self.bounds(extent)
             return 0, None if high is None else max(high - 1, 0)
         if isinstance(expression, sympy.Add):
@@ -65,7 +67,9 @@ class IndexRanges:
             exact = divisor_low == divisor_high
             return (
                 None if low is None else (low // divisor_low if exact else min(low, 0)),
-                None if high is None else max(high // divisor_low, 0 if not exact else high // divisor_low),
+                None
+                if high is None
+                else max(high // divisor_low, 0 if not exact else high // divisor_low),
             )
         if isinstance(expression, Mod):
             _, divisor_high = self.bounds(expression.args[1])
@@ -88,7 +92,13 @@ class IndexRanges:
             if low < 0:  # a negative constant times something not negative
                 if next_high is None:
                     low = None
-                    high = None if high is None else max(high * next_low, 0) if high > 0 else high * next_low
+                    high = (
+                        None
+                        if high is None
+                        else max(high * next_low, 0)
+                        if high > 0
+                        else high * next_low
+                    )
                     continue
                 low, high = low * next_high, None if high is None else high * next_low
                 continue
@@ -158,7 +168,9 @@ class IndexRanges:
             # floor((c*e + k) / (c*d)) == floor(e / d) for 0 <= k < c
             multiples, remainder = split_multiples(rest, integer(common))
             if self.in_range(remainder, integer(common)):
-                return quotient + self.floor_div(multiples, exact_quotient(divisor, integer(common)))
+                return quotient + self.floor_div(
+                    multiples, exact_quotient(divisor, integer(common))
+                )
         return quotient + FloorDiv(rest, divisor)
 
     def modulo(self, dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr:
@@ -251,7 +263,11 @@ def exact_quotient(dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr | No
     """``dividend / divisor`` when it is an integer polynomial, else None."""
     if isinstance(divisor, sympy.Integer):
         if isinstance(dividend, sympy.Integer):
-            return integer(int(dividend) // int(divisor)) if int(dividend) % int(divisor) == 0 else None
+            return (
+                integer(int(dividend) // int(divisor))
+                if int(dividend) % int(divisor) == 0
+                else None
+            )
         coefficient, factors = dividend.as_coeff_Mul()
         if isinstance(dividend, sympy.Add):
             return None
@@ -265,9 +281,7 @@ def exact_quotient(dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr | No
 
 
 @functools.lru_cache(maxsize=65536)
-def split_multiples(
-    expression: sympy.Expr, divisor: sympy.Expr
-) -> tuple[sympy.Expr, sympy.Expr]:
+def split_multiples(expression: sympy.Expr, divisor: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
     """``(q, r)`` with ``expression == q * divisor + r``, every term of ``r`` not divisible."""
     quotients = []
     rest = []

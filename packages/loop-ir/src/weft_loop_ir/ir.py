@@ -42,7 +42,9 @@ class Layout:
 class BufferKind(enum.Enum):
     INPUT = "input"  # handed over by the caller at each call
     CONSTANT = "constant"  # a graph input bound once when the program is made (parameter, buffer)
-    INTERMEDIATE = "intermediate"  # lives in the arena, or is allocated by the extern call that makes it
+    INTERMEDIATE = (
+        "intermediate"  # lives in the arena, or is allocated by the extern call that makes it
+    )
     OUTPUT = "output"  # allocated fresh each call and returned
 
 
@@ -246,9 +248,7 @@ class Codegen(Protocol):
 
     device_type: str
 
-    def compile(
-        self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
-    ) -> CompiledProgram:
+    def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> CompiledProgram:
         """Compile ``schedule``; ``constants`` binds each buffer of kind CONSTANT by name.
 
         A constant's memory is read anew at each call (its owner may change it in place or swap its

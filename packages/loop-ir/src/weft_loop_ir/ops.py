@@ -12,7 +12,7 @@ Integer arithmetic wraps.  Floating-point semantics are eager's: NaN propagates 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import sympy
 import torch
@@ -38,9 +38,7 @@ one: lowering leaves such operators extern."""
 
 BINARY_TO_BOOL = "eq ne lt le gt ge logical_and logical_or logical_xor".split()
 
-REDUCTIONS = (
-    "sum prod max min any all argmax argmin welford_mean welford_m2"
-).split()
+REDUCTIONS = ("sum prod max min any all argmax argmin welford_mean welford_m2").split()
 """``argmax`` and ``argmin`` give the int64 position in the row-major order of the stage's inner loops, the
 first of equals, NaN first of all.  ``welford_mean`` and ``welford_m2`` of the same value share one pass."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
@@ -21,7 +21,8 @@ from weft_loop_ir.ir import Instruction, LoopBody, Value
 class BodyRecorder:
     """Records calls of ``ops`` as the instructions of a :class:`LoopBody`.
 
-    ``buffer_dtype`` gives the element type of a buffer by name.  ``memo`` is a place for lowering to keep
+    ``buffer_dtype`` gives the element type of a buffer by name.  Without ``round_low_precision`` a conversion
+    to half precision and back leaves the value as it is.  ``memo`` is a place for lowering to keep
     values by (tensor, index), so that a shared producer's function runs once for each body.
     """
 
@@ -30,7 +31,9 @@ class BodyRecorder:
         ranges: IndexRanges,
         buffer_dtype: Callable[[str], torch.dtype],
         symbol_numbers: Iterator[int] | None = None,
+        round_low_precision: bool = True,
     ) -> None:
+        self.round_low_precision = round_low_precision
         self.ranges = ranges
         self.buffer_dtype = buffer_dtype
         self.instructions: list[Instruction] = []
@@ -38,6 +41,10 @@ class BodyRecorder:
         self._numbers: dict[Any, Value] = {}
         self._symbol_numbers = symbol_numbers if symbol_numbers is not None else itertools.count()
         self._bound: dict[Any, sympy.Symbol] = {}
+
+    if TYPE_CHECKING:  # the elementwise operations are made from their tables below
+
+        def __getattr__(self, operation: str) -> Callable[..., Value]: ...
 
     def body(self, result: Value | None = None) -> LoopBody:
         return LoopBody(tuple(self.instructions), result)
@@ -47,7 +54,9 @@ class BodyRecorder:
         assert dtype is not None
         return dtype
 
-    def _append(self, operation: str, arguments: tuple[Any, ...], dtype: torch.dtype | None) -> Value:
+    def _append(
+        self, operation: str, arguments: tuple[Any, ...], dtype: torch.dtype | None
+    ) -> Value:
         value = Value(len(self.instructions))
         self.instructions.append(Instruction(operation, arguments, dtype))
         return value
@@ -65,9 +74,7 @@ class BodyRecorder:
     def load(self, buffer: str, index: sympy.Expr) -> Value:
         return self.record("load", (buffer, self.ranges.simplify(index)), self.buffer_dtype(buffer))
 
-    def store(
-        self, buffer: str, index: sympy.Expr, value: Value, mode: str | None = None
-    ) -> None:
+    def store(self, buffer: str, index: sympy.Expr, value: Value, mode: str | None = None) -> None:
         index = self.ranges.simplify(index)
         arguments: tuple[Any, ...] = (buffer, index, value)
         self._append("store", arguments if mode is None else (*arguments, mode), None)
@@ -91,6 +98,10 @@ class BodyRecorder:
             folded = _convert_constant(source.arguments[0], source.arguments[1], dtype)
             if folded is not None:
                 return self.constant(folded, dtype)
+        if not self.round_low_precision and source.operation == "to_dtype":
+            original: Value = source.arguments[0]
+            if source.dtype in ops.STORAGE_ONLY and self.dtype_of(original) == dtype:
+                return original
         return self.record("to_dtype", (value, dtype), dtype)
 
     def to_dtype_bitcast(self, value: Value, dtype: torch.dtype) -> Value:
@@ -112,7 +123,9 @@ class BodyRecorder:
         if isinstance(body, LoopBody):
             nested_body = body
         else:
-            nested = BodyRecorder(self.ranges, self.buffer_dtype, self._symbol_numbers)
+            nested = BodyRecorder(
+                self.ranges, self.buffer_dtype, self._symbol_numbers, self.round_low_precision
+            )
             result = body(nested)
             nested_body = nested.body(result)
         assert nested_body.result is not None

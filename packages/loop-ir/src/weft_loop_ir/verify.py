@@ -247,7 +247,10 @@ class _Checker:
                     return "a reduction's result is used by more than a store"
         if instruction.operation == "store":
             value = body.instructions[instruction.arguments[2].index]
-            if value.operation == "reduction" and instruction.arguments[1].free_symbols & self.inner:
+            if (
+                value.operation == "reduction"
+                and instruction.arguments[1].free_symbols & self.inner
+            ):
                 return "a reduction's result is stored at an index over the inner loops"
         return None
 

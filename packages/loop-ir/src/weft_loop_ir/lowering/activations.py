@@ -14,6 +14,7 @@ from weft_loop_ir.lowering.pointwise import convert, elementwise
 from weft_loop_ir.lowering.promotion import Operand, Promotion, promote
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.recording import BodyRecorder
 
 aten = torch.ops.aten
 D = Promotion.DEFAULT
@@ -21,7 +22,7 @@ F = Promotion.INT_TO_FLOAT
 B = Promotion.TO_BOOL
 
 
-def _constant(ops: Any, value: float, like: Value) -> Value:
+def _constant(ops: BodyRecorder, value: float, like: Value) -> Value:
     dtype = ops.dtype_of(like)
     return scalar(ops, value, dtype)
 
@@ -33,16 +34,16 @@ def require_float(tensor: TensorValue) -> None:
 
 
 @register_lowering(aten.gelu.default)
-def gelu(context: LoweringContext, tensor: TensorValue, *, approximate: str = "none") -> TensorValue:
+def gelu(
+    context: LoweringContext, tensor: TensorValue, *, approximate: str = "none"
+) -> TensorValue:
     require_float(tensor)
 
-    def exact(ops: Any, x: Value) -> Value:
+    def exact(ops: BodyRecorder, x: Value) -> Value:
         inner = ops.erf(ops.mul(x, _constant(ops, math.sqrt(0.5), x)))
-        return ops.mul(
-            ops.mul(x, _constant(ops, 0.5, x)), ops.add(_constant(ops, 1.0, x), inner)
-        )
+        return ops.mul(ops.mul(x, _constant(ops, 0.5, x)), ops.add(_constant(ops, 1.0, x), inner))
 
-    def by_tanh(ops: Any, x: Value) -> Value:
+    def by_tanh(ops: BodyRecorder, x: Value) -> Value:
         cube = ops.mul(ops.mul(x, x), x)
         inner = ops.mul(
             _constant(ops, math.sqrt(2 / math.pi), x),
@@ -60,22 +61,22 @@ def gelu(context: LoweringContext, tensor: TensorValue, *, approximate: str = "n
 def silu(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     require_float(tensor)
 
-    def formula(ops: Any, x: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value) -> Value:
         return ops.truediv(x, ops.add(_constant(ops, 1.0, x), ops.exp(ops.neg(x))))
 
     return elementwise(context, [tensor], D, formula, instructions=4, heavy=True)
 
 
-def _relu6(ops: Any, x: Value) -> Value:
+def _relu6(ops: BodyRecorder, x: Value) -> Value:
     """``min(max(x, 0), 6)``."""
-    return ops.minimum(ops.maximum(x, _constant(ops, 0.0, x)), _constant(ops, 6.0, x))  # type: ignore[no-any-return]
+    return ops.minimum(ops.maximum(x, _constant(ops, 0.0, x)), _constant(ops, 6.0, x))
 
 
 @register_lowering(aten.hardswish.default)
 def hardswish(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     require_float(tensor)
 
-    def formula(ops: Any, x: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value) -> Value:
         shifted = _relu6(ops, ops.add(x, _constant(ops, 3.0, x)))
         return ops.truediv(ops.mul(x, shifted), _constant(ops, 6.0, x))
 
@@ -86,10 +87,8 @@ def hardswish(context: LoweringContext, tensor: TensorValue) -> TensorValue:
 def hardsigmoid(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     require_float(tensor)
 
-    def formula(ops: Any, x: Value) -> Value:
-        return ops.truediv(
-            _relu6(ops, ops.add(x, _constant(ops, 3.0, x))), _constant(ops, 6.0, x)
-        )
+    def formula(ops: BodyRecorder, x: Value) -> Value:
+        return ops.truediv(_relu6(ops, ops.add(x, _constant(ops, 3.0, x))), _constant(ops, 6.0, x))
 
     return elementwise(context, [tensor], D, formula, instructions=4, heavy=True)
 
@@ -106,7 +105,7 @@ def clamp_values(
         if isinstance(bound, float) and math.isnan(bound):
             raise NoLowering("clamp to NaN")
 
-    def formula(ops: Any, x: Value, *bounds: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value, *bounds: Value) -> Value:
         rest = list(bounds)
         if low is not None:
             x = ops.maximum(x, rest.pop(0))
@@ -151,7 +150,7 @@ def leaky_relu(
 ) -> TensorValue:
     require_float(tensor)
 
-    def formula(ops: Any, x: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value) -> Value:
         zero = _constant(ops, 0.0, x)
         scaled = ops.mul(x, _constant(ops, float(negative_slope), x))
         return ops.where(ops.gt(x, zero), x, scaled)
@@ -161,7 +160,7 @@ def leaky_relu(
 
 @register_lowering(aten._prelu_kernel.default)
 def prelu(context: LoweringContext, tensor: TensorValue, weight: TensorValue) -> TensorValue:
-    def formula(ops: Any, x: Value, w: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value, w: Value) -> Value:
         return ops.where(ops.gt(x, _constant(ops, 0.0, x)), x, ops.mul(w, x))
 
     return elementwise(context, [tensor, weight], D, formula, instructions=3)
@@ -177,7 +176,7 @@ def elu(
 ) -> TensorValue:
     require_float(tensor)
 
-    def formula(ops: Any, x: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value) -> Value:
         negative = ops.mul(
             ops.expm1(ops.mul(x, _constant(ops, float(input_scale), x))),
             _constant(ops, float(alpha) * float(scale), x),
@@ -188,11 +187,11 @@ def elu(
     return elementwise(context, [tensor], D, formula, instructions=6, heavy=True)
 
 
-def softplus_value(ops: Any, x: Value, beta: float, threshold: float) -> Value:
+def softplus_value(ops: BodyRecorder, x: Value, beta: float, threshold: float) -> Value:
     """``log1p(exp(beta * x)) / beta``, or ``x`` where ``beta * x`` exceeds the threshold."""
     scaled = ops.mul(x, _constant(ops, beta, x))
     soft = ops.truediv(ops.log1p(ops.exp(scaled)), _constant(ops, beta, x))
-    return ops.where(ops.gt(scaled, _constant(ops, threshold, x)), x, soft)  # type: ignore[no-any-return]
+    return ops.where(ops.gt(scaled, _constant(ops, threshold, x)), x, soft)
 
 
 @register_lowering(aten.softplus.default)
@@ -201,7 +200,7 @@ def softplus(
 ) -> TensorValue:
     require_float(tensor)
 
-    def formula(ops: Any, x: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value) -> Value:
         return softplus_value(ops, x, float(beta), float(threshold))
 
     return elementwise(context, [tensor], D, formula, instructions=6, heavy=True)
@@ -211,7 +210,7 @@ def softplus(
 def mish(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     require_float(tensor)
 
-    def formula(ops: Any, x: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value) -> Value:
         return ops.mul(x, ops.tanh(ops.log1p(ops.exp(x))))
 
     return elementwise(context, [tensor], D, formula, instructions=4, heavy=True)
@@ -225,10 +224,10 @@ def log_sigmoid_forward(
     if tensor.device.type != "cpu":
         raise NoLowering("the second result depends on the device")
 
-    def small(ops: Any, x: Value) -> Value:
-        return ops.exp(ops.neg(ops.abs(x)))  # type: ignore[no-any-return]
+    def small(ops: BodyRecorder, x: Value) -> Value:
+        return ops.exp(ops.neg(ops.abs(x)))
 
-    def formula(ops: Any, x: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value) -> Value:
         zero = _constant(ops, 0.0, x)
         return ops.sub(ops.minimum(x, zero), ops.log1p(small(ops, x)))
 
@@ -239,9 +238,9 @@ def _pointwise_first(context: LoweringContext, tensor: TensorValue, formula: Any
     """A formula of one float tensor, where the operator has several results."""
     compute = compute_dtype(tensor.dtype)
 
-    def function(ops: Any, index: Index) -> Value:
+    def function(ops: BodyRecorder, index: Index) -> Value:
         value = ops.to_dtype(tensor.load(ops, index), compute)
-        return ops.to_dtype(formula(ops, value), tensor.dtype)  # type: ignore[no-any-return]
+        return ops.to_dtype(formula(ops, value), tensor.dtype)
 
     return context.pointwise(tensor.size, tensor.dtype, tensor.device, function, [tensor], 6, True)
 
@@ -250,7 +249,7 @@ def _pointwise_first(context: LoweringContext, tensor: TensorValue, formula: Any
 def hardshrink(context: LoweringContext, tensor: TensorValue, lambd: Any = 0.5) -> TensorValue:
     require_float(tensor)
 
-    def formula(ops: Any, x: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value) -> Value:
         bound = abs(float(lambd)) if float(lambd) >= 0 else float(lambd)
         inside = ops.logical_and(
             ops.ge(x, _constant(ops, -bound, x)), ops.le(x, _constant(ops, bound, x))
@@ -264,7 +263,7 @@ def hardshrink(context: LoweringContext, tensor: TensorValue, lambd: Any = 0.5) 
 def softshrink(context: LoweringContext, tensor: TensorValue, lambd: Any = 0.5) -> TensorValue:
     require_float(tensor)
 
-    def formula(ops: Any, x: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value) -> Value:
         bound = _constant(ops, float(lambd), x)
         low = _constant(ops, -float(lambd), x)
         shrunk = ops.where(ops.gt(x, bound), ops.sub(x, bound), ops.mul(x, _constant(ops, 0.0, x)))
@@ -281,10 +280,8 @@ def threshold(
     if compute == torch.bool:
         raise NoLowering("threshold of bool")
 
-    def formula(ops: Any, x: Value) -> Value:
-        return ops.where(
-            ops.le(x, _constant(ops, threshold, x)), _constant(ops, value, x), x
-        )
+    def formula(ops: BodyRecorder, x: Value) -> Value:
+        return ops.where(ops.le(x, _constant(ops, threshold, x)), _constant(ops, value, x), x)
 
     return elementwise(context, [tensor], D, formula, instructions=2)
 
@@ -295,7 +292,7 @@ def heaviside(context: LoweringContext, tensor: TensorValue, values: TensorValue
     if compute == torch.bool:
         raise NoLowering("heaviside of bool")
 
-    def formula(ops: Any, x: Value, v: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value, v: Value) -> Value:
         zero = _constant(ops, 0, x)
         step = ops.to_dtype(ops.gt(x, zero), ops.dtype_of(x))
         return ops.where(ops.eq(x, zero), v, step)
@@ -312,7 +309,7 @@ def lerp(
 ) -> TensorValue:
     require_float(start)
 
-    def formula(ops: Any, a: Value, b: Value, w: Value) -> Value:
+    def formula(ops: BodyRecorder, a: Value, b: Value, w: Value) -> Value:
         difference = ops.sub(b, a)
         near = ops.add(a, ops.mul(w, difference))
         far = ops.sub(b, ops.mul(difference, ops.sub(_constant(ops, 1.0, w), w)))
@@ -321,7 +318,7 @@ def lerp(
     return elementwise(context, [start, end, weight], D, formula, instructions=6)
 
 
-def _scaled(ops: Any, factor: Any, value: Value) -> Value:
+def _scaled(ops: BodyRecorder, factor: Any, value: Value) -> Value:
     return value if factor == 1 else ops.mul(_constant(ops, factor, value), value)
 
 
@@ -338,7 +335,7 @@ def addcmul(
     if compute == torch.bool:
         raise NoLowering("addcmul of bool")
 
-    def formula(ops: Any, a: Value, b: Value, c: Value) -> Value:
+    def formula(ops: BodyRecorder, a: Value, b: Value, c: Value) -> Value:
         return ops.add(a, ops.mul(_scaled(ops, value, b), c))
 
     return elementwise(context, [tensor, tensor1, tensor2], D, formula, instructions=3)
@@ -357,7 +354,7 @@ def addcdiv(
     if not compute.is_floating_point:
         raise NoLowering("addcdiv of integers")
 
-    def formula(ops: Any, a: Value, b: Value, c: Value) -> Value:
+    def formula(ops: BodyRecorder, a: Value, b: Value, c: Value) -> Value:
         return ops.add(a, ops.truediv(_scaled(ops, value, b), c))
 
     return elementwise(context, [tensor, tensor1, tensor2], D, formula, instructions=3, heavy=True)
@@ -371,9 +368,12 @@ def div_mode(
     context: LoweringContext, left: Operand, right: Operand, *, rounding_mode: str | None
 ) -> TensorValue:
     if rounding_mode is None:
-        return elementwise(context, [left, right], F, lambda ops, a, b: ops.truediv(a, b), heavy=True)
+        return elementwise(
+            context, [left, right], F, lambda ops, a, b: ops.truediv(a, b), heavy=True
+        )
     if rounding_mode == "floor":
-        return floor_divide(context, left, right)
+        result: TensorValue = floor_divide(context, left, right)
+        return result
     compute, _ = promote([left, right], D)
     _require_nonzero_divisor(compute, right)
     if compute.is_floating_point:
@@ -480,7 +480,7 @@ def _special_power(exponent: int | float, compute: torch.dtype) -> Any:
     return None
 
 
-def _integer_power(ops: Any, x: Value, exponent: int) -> Value:
+def _integer_power(ops: BodyRecorder, x: Value, exponent: int) -> Value:
     """By repeated squaring; integer products wrap, so their order doesn't matter."""
     result: Value | None = None
     square_: Value = x
@@ -530,11 +530,11 @@ def _ignoring_nan(
     if compute == torch.bool:
         raise NoLowering(f"{operation} of bool")
 
-    def formula(ops: Any, a: Value, b: Value) -> Value:
+    def formula(ops: BodyRecorder, a: Value, b: Value) -> Value:
         picked = getattr(ops, operation)(a, b)
         if not compute.is_floating_point:
             return picked  # type: ignore[no-any-return]
-        return ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, picked))  # type: ignore[no-any-return]
+        return ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, picked))
 
     return elementwise(context, [left, right], D, formula, instructions=5)
 
@@ -557,7 +557,7 @@ def nan_to_num(
         return convert(context, tensor, tensor.dtype)
     limits = torch.finfo(tensor.dtype)
 
-    def formula(ops: Any, x: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value) -> Value:
         no_nan = ops.where(ops.isnan(x), _constant(ops, 0.0 if nan is None else nan, x), x)
         low = limits.min if neginf is None else neginf
         high = limits.max if posinf is None else posinf
@@ -575,7 +575,7 @@ def logaddexp(context: LoweringContext, left: TensorValue, right: TensorValue) -
     require_float(left)
     require_float(right)
 
-    def formula(ops: Any, a: Value, b: Value) -> Value:
+    def formula(ops: BodyRecorder, a: Value, b: Value) -> Value:
         same_infinity = ops.logical_and(ops.isinf(a), ops.eq(a, b))
         largest = ops.maximum(a, b)
         small = ops.exp(ops.neg(ops.abs(ops.sub(a, b))))
@@ -586,7 +586,7 @@ def logaddexp(context: LoweringContext, left: TensorValue, right: TensorValue) -
 
 @register_lowering(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
 def xlogy(context: LoweringContext, left: Operand, right: Operand) -> TensorValue:
-    def formula(ops: Any, x: Value, y: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value, y: Value) -> Value:
         zero = _constant(ops, 0.0, x)
         product = ops.mul(x, ops.log(y))
         return ops.where(ops.isnan(y), y, ops.where(ops.eq(x, zero), zero, product))
@@ -596,7 +596,7 @@ def xlogy(context: LoweringContext, left: Operand, right: Operand) -> TensorValu
 
 @register_lowering(aten.sinc.default)
 def sinc(context: LoweringContext, tensor: TensorValue) -> TensorValue:
-    def formula(ops: Any, x: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value) -> Value:
         angle = ops.mul(_constant(ops, math.pi, x), x)
         value = ops.truediv(ops.sin(angle), angle)
         return ops.where(ops.eq(x, _constant(ops, 0.0, x)), _constant(ops, 1.0, x), value)
@@ -607,7 +607,9 @@ def sinc(context: LoweringContext, tensor: TensorValue) -> TensorValue:
 @register_lowering(aten.frac.default)
 def frac(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     require_float(tensor)
-    return elementwise(context, [tensor], D, lambda ops, x: ops.sub(x, ops.trunc(x)), instructions=2)
+    return elementwise(
+        context, [tensor], D, lambda ops, x: ops.sub(x, ops.trunc(x)), instructions=2
+    )
 
 
 @register_lowering(aten.deg2rad.default, aten.rad2deg.default)
@@ -615,14 +617,12 @@ def angle_units(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     assert context.node is not None
     degrees = context.node.target == aten.rad2deg.default
     factor = 180.0 / math.pi if degrees else math.pi / 180.0
-    return elementwise(
-        context, [tensor], F, lambda ops, x: ops.mul(x, _constant(ops, factor, x))
-    )
+    return elementwise(context, [tensor], F, lambda ops, x: ops.mul(x, _constant(ops, factor, x)))
 
 
 @register_lowering(aten.logit.default)
 def logit(context: LoweringContext, tensor: TensorValue, eps: Any = None) -> TensorValue:
-    def formula(ops: Any, x: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value) -> Value:
         one = _constant(ops, 1.0, x)
         if eps is not None:
             low, high = _constant(ops, float(eps), x), _constant(ops, 1.0 - float(eps), x)
@@ -636,7 +636,7 @@ def logit(context: LoweringContext, tensor: TensorValue, eps: Any = None) -> Ten
 def sigmoid_backward(
     context: LoweringContext, grad: TensorValue, output: TensorValue
 ) -> TensorValue:
-    def formula(ops: Any, g: Value, y: Value) -> Value:
+    def formula(ops: BodyRecorder, g: Value, y: Value) -> Value:
         return ops.mul(ops.mul(g, ops.sub(_constant(ops, 1.0, y), y)), y)
 
     return elementwise(context, [grad, output], D, formula, instructions=3)
@@ -644,7 +644,7 @@ def sigmoid_backward(
 
 @register_lowering(aten.tanh_backward.default)
 def tanh_backward(context: LoweringContext, grad: TensorValue, output: TensorValue) -> TensorValue:
-    def formula(ops: Any, g: Value, y: Value) -> Value:
+    def formula(ops: BodyRecorder, g: Value, y: Value) -> Value:
         return ops.mul(g, ops.sub(_constant(ops, 1.0, y), ops.mul(y, y)))
 
     return elementwise(context, [grad, output], D, formula, instructions=3)
@@ -658,7 +658,7 @@ def threshold_backward(
     if compute == torch.bool:
         raise NoLowering("threshold of bool")
 
-    def formula(ops: Any, g: Value, x: Value) -> Value:
+    def formula(ops: BodyRecorder, g: Value, x: Value) -> Value:
         return ops.where(ops.le(x, _constant(ops, threshold, x)), _constant(ops, 0, g), g)
 
     return elementwise(context, [grad, tensor], D, formula, instructions=2)

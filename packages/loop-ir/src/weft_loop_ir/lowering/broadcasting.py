@@ -22,9 +22,10 @@ def broadcast_size(sizes: Sequence[tuple[sympy.Expr, ...]]) -> tuple[sympy.Expr,
         extent: sympy.Expr = sympy.S.One
         for size in sizes:
             position = k - (rank - len(size))
-            if position >= 0 and size[position] != 1:
-                if extent == 1 or isinstance(size[position], sympy.Integer):
-                    extent = size[position]
+            if position < 0 or size[position] == 1:
+                continue
+            if extent == 1 or isinstance(size[position], sympy.Integer):
+                extent = size[position]
         result.append(extent)
     return tuple(result)
 

@@ -54,8 +54,7 @@ def join(context: LoweringContext, parts: Sequence[TensorValue], dim: int) -> Te
     """
     assert context.node is not None
     users_are_pointwise = bool(context.node.users) and all(
-        isinstance(user.target, torch._ops.OpOverload)
-        and torch.Tag.pointwise in user.target.tags
+        isinstance(user.target, torch._ops.OpOverload) and torch.Tag.pointwise in user.target.tags
         for user in context.node.users
     )
     few = len(parts) <= context.options.max_lazy_concatenation
@@ -90,14 +89,16 @@ def _selected(context: LoweringContext, parts: Sequence[TensorValue], dim: int) 
     for part in parts:
         starts.append(starts[-1] + part.size[dim])
 
-    def function(ops: Any, index: Index) -> Value:
+    def function(ops: BodyRecorder, index: Index) -> Value:
         position = ops.index_expr(index[dim], torch.int64)
         result: Value | None = None
         for k in reversed(range(len(parts))):
             after = ops.ge(position, scalar(ops, starts[k], torch.int64))
             before = ops.lt(position, scalar(ops, starts[k + 1], torch.int64))
-            inside = before if k == 0 else (
-                after if k == len(parts) - 1 else ops.logical_and(after, before)
+            inside = (
+                before
+                if k == 0
+                else (after if k == len(parts) - 1 else ops.logical_and(after, before))
             )
             shifted = index[:dim] + (index[dim] - starts[k],) + index[dim + 1 :]
 
@@ -107,7 +108,7 @@ def _selected(context: LoweringContext, parts: Sequence[TensorValue], dim: int) 
             value = ops.masked(inside, body, _zero(compute))
             result = value if result is None else ops.where(before, value, result)
         assert result is not None
-        return ops.to_dtype(result, dtype)  # type: ignore[no-any-return]
+        return ops.to_dtype(result, dtype)
 
     return context.pointwise(
         context.meta_size(), dtype, context.meta_device(), function, parts, 4 * len(parts)
@@ -150,9 +151,7 @@ def flip(context: LoweringContext, tensor: TensorValue, dims: Sequence[int]) -> 
     chosen = {normalize_dim(d, len(tensor.size)) for d in dims}
 
     def index_map(ops: BodyRecorder, index: Index) -> Index:
-        return tuple(
-            tensor.size[d] - 1 - i if d in chosen else i for d, i in enumerate(index)
-        )
+        return tuple(tensor.size[d] - 1 - i if d in chosen else i for d, i in enumerate(index))
 
     return reindexed(context, tensor, tensor.size, index_map)
 
@@ -202,7 +201,7 @@ def constant_pad_nd(
         before[d] = sympy.sympify(pad[2 * position])
         padded[d] = pad[2 * position] != 0 or pad[2 * position + 1] != 0
 
-    def function(ops: Any, index: Index) -> Value:
+    def function(ops: BodyRecorder, index: Index) -> Value:
         shifted = tuple(i - b for i, b in zip(index, before, strict=True))
         mask = bounds_mask(ops, [(shifted[d], tensor.size[d]) for d in range(rank) if padded[d]])
 
@@ -210,11 +209,9 @@ def constant_pad_nd(
             return nested.to_dtype(tensor.load(nested, shifted), compute)  # type: ignore[no-any-return]
 
         result = body(ops) if mask is None else ops.masked(mask, body, _typed(value, compute))
-        return ops.to_dtype(result, dtype)  # type: ignore[no-any-return]
+        return ops.to_dtype(result, dtype)
 
-    return context.pointwise(
-        context.meta_size(), dtype, tensor.device, function, [tensor], 6
-    )
+    return context.pointwise(context.meta_size(), dtype, tensor.device, function, [tensor], 6)
 
 
 def _typed(value: Any, dtype: torch.dtype) -> bool | int | float:
@@ -223,16 +220,16 @@ def _typed(value: Any, dtype: torch.dtype) -> bool | int | float:
     return float(value) if dtype.is_floating_point else int(value)
 
 
-def bounds_mask(ops: Any, positions: Sequence[tuple[sympy.Expr, sympy.Expr]]) -> Value | None:
+def bounds_mask(
+    ops: BodyRecorder, positions: Sequence[tuple[sympy.Expr, sympy.Expr]]
+) -> Value | None:
     """Whether ``0 <= position < extent`` for all; None where the loop ranges prove it."""
     mask: Value | None = None
     for position, extent in positions:
         low, high = ops.ranges.bounds(position)
         tests = []
         if low is None or low < 0:
-            tests.append(
-                ops.ge(ops.index_expr(position, torch.int64), scalar(ops, 0, torch.int64))
-            )
+            tests.append(ops.ge(ops.index_expr(position, torch.int64), scalar(ops, 0, torch.int64)))
         extent_low, _ = ops.ranges.bounds(extent)
         if high is None or extent_low is None or high >= extent_low:
             tests.append(
@@ -287,7 +284,7 @@ def _overwritten(
     dtype, compute = tensor.dtype, compute_dtype(tensor.dtype)
     extent = sympy.S.One if drops_dim else source.size[dim]
 
-    def function(ops: Any, index: Index) -> Value:
+    def function(ops: BodyRecorder, index: Index) -> Value:
         shifted = index[dim] - start
         position = shifted if step == 1 else ops.ranges.floor_div(shifted, step)
         mask = bounds_mask(ops, [(position, extent)])
@@ -302,14 +299,12 @@ def _overwritten(
             return nested.to_dtype(source.load(nested, where), compute)  # type: ignore[no-any-return]
 
         if mask is None:
-            return ops.to_dtype(body(ops), dtype)  # type: ignore[no-any-return]
+            return ops.to_dtype(body(ops), dtype)
         inner = ops.masked(mask, body, _zero(compute))
         outer = ops.to_dtype(tensor.load(ops, index), compute)
-        return ops.to_dtype(ops.where(mask, inner, outer), dtype)  # type: ignore[no-any-return]
+        return ops.to_dtype(ops.where(mask, inner, outer), dtype)
 
-    return context.pointwise(
-        tensor.size, dtype, tensor.device, function, [tensor, source], 6
-    )
+    return context.pointwise(tensor.size, dtype, tensor.device, function, [tensor, source], 6)
 
 
 @register_lowering(aten.diagonal_scatter.default)
@@ -372,5 +367,3 @@ def _written(
     origins = context.origin()
     context.program_node(source.size, program, origins)
     return target
-
-

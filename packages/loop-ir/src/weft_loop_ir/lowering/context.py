@@ -10,6 +10,7 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir._torch import is_symbolic_number
 from weft_loop_ir.expressions import (
     contiguous_stride,
     dot,
@@ -38,6 +39,7 @@ from weft_loop_ir.lowering.tensors import (
     whole,
 )
 from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.unsupported import Unsupported
 
 ReductionFunction = Callable[[BodyRecorder, Index, Index], Value]
 
@@ -123,7 +125,10 @@ class LoweringContext:
             cost = cost.plus(tensor.cost)
             if not tensor.storage.is_realized:
                 origins |= tensor.storage.origins
-        if cost.instructions > self.options.max_instructions or len(cost.reads) > self.options.max_reads:
+        if (
+            cost.instructions > self.options.max_instructions
+            or len(cost.reads) > self.options.max_reads
+        ):
             cost = Cost(instructions, frozenset(), heavy)
             for tensor in inputs:
                 if tensor.cost.instructions > 1:
@@ -220,9 +225,14 @@ class LoweringContext:
     ) -> None:
         """Append the pointwise node over ``size`` whose body is what ``program`` records."""
         loops = tuple(LoopVariable(loop_symbol("i", k), extent) for k, extent in enumerate(size))
-        ops = BodyRecorder(ranges_for(tuple((v.symbol, v.size) for v in loops)), self.buffer_dtype)
+        ops = self._recorder(loops)
         program(ops, tuple(v.symbol for v in loops))
         self._append(loops, (), ops, origins)
+
+    def _recorder(self, loops: tuple[LoopVariable, ...]) -> BodyRecorder:
+        ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
+        rounds = self.options.round_low_precision
+        return BodyRecorder(ranges, self.buffer_dtype, round_low_precision=rounds)
 
     def _append(
         self,
@@ -253,12 +263,13 @@ class LoweringContext:
         have that dtype, or int64 for a position.
         """
         loops = tuple(LoopVariable(loop_symbol("i", k), extent) for k, extent in enumerate(size))
-        extents_reduced = reduced or (sympy.S.One,)  # a tensor without dims reduces over one element
+        extents_reduced = reduced or (
+            sympy.S.One,
+        )  # a tensor without dims reduces over one element
         inner = tuple(
             LoopVariable(loop_symbol("r", k), extent) for k, extent in enumerate(extents_reduced)
         )
-        extents = tuple((v.symbol, v.size) for v in loops + inner)
-        ops = BodyRecorder(ranges_for(extents), self.buffer_dtype)
+        ops = self._recorder(loops + inner)
         index = tuple(v.symbol for v in loops)
         value = function(ops, index, tuple(v.symbol for v in inner[: len(reduced)]))
         stride = contiguous_stride(size)
@@ -270,7 +281,9 @@ class LoweringContext:
         for kind in kinds:
             dtype = torch.int64 if kind in ("argmax", "argmin") else accumulate
             name = self.new_buffer(size, stride, dtype, device)
-            ops.store(name, dot(index, stride, sympy.S.Zero), ops.reduction(kind, accumulate, value))
+            ops.store(
+                name, dot(index, stride, sympy.S.Zero), ops.reduction(kind, accumulate, value)
+            )
             results.append(self.buffer_tensor(name, size, stride, dtype, device))
         self._append(loops, inner, ops, origins)
         return tuple(results)
@@ -291,6 +304,8 @@ class LoweringContext:
             return self.as_buffer_view(argument)
         if isinstance(argument, list | tuple):
             return type(argument)(self.extern_argument(a) for a in argument)
+        if is_symbolic_number(argument) and not isinstance(argument, torch.SymInt):
+            raise Unsupported("symbolic number", str(argument), "Only integers may be symbolic.")
         return argument
 
     def extern(
@@ -361,9 +376,7 @@ def constant_tensor(
     return context.pointwise(size, dtype, device, function)
 
 
-def scalar(
-    ops: BodyRecorder, value: bool | int | float | sympy.Expr, dtype: torch.dtype
-) -> Value:
+def scalar(ops: BodyRecorder, value: bool | int | float | sympy.Expr, dtype: torch.dtype) -> Value:
     """A Python number or a symbolic integer as a value of ``dtype``."""
     if isinstance(value, sympy.Expr):
         if isinstance(value, sympy.Integer):

@@ -13,6 +13,7 @@ from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, consta
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.recording import BodyRecorder
 
 aten = torch.ops.aten
 
@@ -20,7 +21,7 @@ aten = torch.ops.aten
 def _filled(context: LoweringContext, value: Any) -> TensorValue:
     dtype = context.meta_dtype()
     check_supported(dtype)
-    if isinstance(value, complex) or isinstance(value, TensorValue):
+    if isinstance(value, (complex, TensorValue)):
         raise NoLowering("fill value")
     return constant_tensor(context, context.meta_size(), value, dtype, context.meta_device())
 
@@ -41,9 +42,7 @@ def _fill_rule(value: int) -> Callable[..., TensorValue]:
     return rule
 
 
-def _full_rule(
-    context: LoweringContext, first: Any, *args: Any, **kwargs: Any
-) -> TensorValue:
+def _full_rule(context: LoweringContext, first: Any, *args: Any, **kwargs: Any) -> TensorValue:
     return _filled(context, kwargs["fill_value"] if "fill_value" in kwargs else args[-1])
 
 
@@ -66,8 +65,8 @@ def fill(context: LoweringContext, tensor: TensorValue, value: Any) -> TensorVal
     check_supported(value.dtype)
     check_supported(tensor.dtype)
 
-    def function(ops: Any, index: Index) -> Value:
-        return ops.to_dtype(value.load(ops, ()), tensor.dtype)  # type: ignore[no-any-return]
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        return ops.to_dtype(value.load(ops, ()), tensor.dtype)
 
     return context.pointwise(tensor.size, tensor.dtype, tensor.device, function, [value])
 
@@ -79,15 +78,15 @@ def arange(context: LoweringContext, *args: Any, **options: Any) -> TensorValue:
     check_supported(dtype)
     exact = not any(isinstance(v, float) for v in (start, step))
 
-    def function(ops: Any, index: Index) -> Value:
+    def function(ops: BodyRecorder, index: Index) -> Value:
         if exact:
             value = ops.index_expr(sympy.sympify(start) + step * index[0], torch.int64)
-            return ops.to_dtype(value, dtype)  # type: ignore[no-any-return]
+            return ops.to_dtype(value, dtype)
         position = ops.to_dtype(ops.index_expr(index[0], torch.int64), torch.float64)
         value = ops.add(
             scalar(ops, start, torch.float64), ops.mul(position, scalar(ops, step, torch.float64))
         )
-        return ops.to_dtype(value, dtype)  # type: ignore[no-any-return]
+        return ops.to_dtype(value, dtype)
 
     if not exact and not dtype.is_floating_point:
         raise NoLowering("integer range with a fractional step")
@@ -99,9 +98,9 @@ def eye(context: LoweringContext, *args: Any, **options: Any) -> TensorValue:
     dtype = context.meta_dtype()
     check_supported(dtype)
 
-    def function(ops: Any, index: Index) -> Value:
+    def function(ops: BodyRecorder, index: Index) -> Value:
         row, column = (ops.index_expr(i, torch.int64) for i in index)
-        return ops.to_dtype(ops.eq(row, column), dtype)  # type: ignore[no-any-return]
+        return ops.to_dtype(ops.eq(row, column), dtype)
 
     return context.pointwise(context.meta_size(), dtype, context.meta_device(), function)
 
@@ -113,13 +112,11 @@ def triangle(context: LoweringContext, tensor: TensorValue, diagonal: Any = 0) -
     check_supported(tensor.dtype)
     compute = compute_dtype(tensor.dtype)
 
-    def function(ops: Any, index: Index) -> Value:
+    def function(ops: BodyRecorder, index: Index) -> Value:
         position = ops.index_expr(index[-1] - index[-2], torch.int64)
         bound = scalar(ops, diagonal, torch.int64)
         inside = ops.le(position, bound) if lower else ops.ge(position, bound)
         value = ops.to_dtype(tensor.load(ops, index), compute)
-        return ops.to_dtype(  # type: ignore[no-any-return]
-            ops.where(inside, value, scalar(ops, 0, compute)), tensor.dtype
-        )
+        return ops.to_dtype(ops.where(inside, value, scalar(ops, 0, compute)), tensor.dtype)
 
     return context.pointwise(tensor.size, tensor.dtype, tensor.device, function, [tensor], 4)

@@ -24,7 +24,7 @@ ATOMIC_DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
 
 def _bound(
-    ops: Any, tensor: TensorValue, index: Index, extent: sympy.Expr, wraps: bool
+    ops: BodyRecorder, tensor: TensorValue, index: Index, extent: sympy.Expr, wraps: bool
 ) -> sympy.Symbol:
     """The symbol for ``tensor``'s element at ``index``, an index into ``extent`` elements.
 
@@ -34,7 +34,7 @@ def _bound(
     if not wraps:
         negative = ops.lt(value, scalar(ops, 0, torch.int64))
         value = ops.where(negative, scalar(ops, extent, torch.int64), value)
-    return ops.indirect_symbol(value, extent, True)  # type: ignore[no-any-return]
+    return ops.indirect_symbol(value, extent, True)
 
 
 def _check_index(tensor: TensorValue) -> None:
@@ -204,9 +204,7 @@ def _store(
     ops.store(target.storage.buffer, where, value, "atomic_add" if accumulate else None)
 
 
-@register_lowering(
-    aten.scatter.src, aten.scatter.value, aten.scatter_add.default
-)
+@register_lowering(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
 def scatter(
     context: LoweringContext, tensor: TensorValue, dim: int, indices: TensorValue, source: Any
 ) -> TensorValue:

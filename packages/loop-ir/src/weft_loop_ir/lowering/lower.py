@@ -9,8 +9,8 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir._torch import is_symbolic_int, is_view_operator, must_keep, writes_argument
-from weft_loop_ir.expressions import to_expression
+from weft_loop_ir._torch import is_symbolic_number, is_view_operator, must_keep, writes_argument
+from weft_loop_ir.expressions import constant_float, to_expression
 from weft_loop_ir.ir import Buffer, BufferKind, BufferView, ExternCall, Layout, SymbolInput
 from weft_loop_ir.loop_graph import (
     LoopGraph,
@@ -90,10 +90,12 @@ class _Driver:
             self.inputs.append(node.name)
             self._define_symbols(value, node.name, position)
             return self._input_buffer(node.name, kind, value)
-        if is_symbolic_int(value):
+        if isinstance(value, torch.SymInt):
             expression = to_expression(value)
-            symbol = expression if expression.is_Symbol else sympy.Symbol(
-                f"input{position}", integer=True
+            symbol = (
+                expression
+                if expression.is_Symbol
+                else sympy.Symbol(f"input{position}", integer=True)
             )
             defined = SymbolInput(symbol, None, 0, position)
             self.symbols.setdefault(symbol, defined)
@@ -136,22 +138,27 @@ class _Driver:
     def _call(self, node: torch.fx.Node) -> Any:
         value = node.meta.get("val")
         self._check_representable(node, value)
-        if is_symbolic_int(value):
+        if isinstance(value, torch.SymInt):
             return to_expression(value)
-        if isinstance(value, int | float | bool):
+        if isinstance(value, torch.SymFloat):
+            number = constant_float(value)
+            return value if number is None else number
+        if isinstance(value, int | float | bool) or is_symbolic_number(value):
             return value
-        arguments = torch.fx.map_arg(node.args, self._value_of)
+        arguments: Any = torch.fx.map_arg(node.args, self._value_of)
         keywords = torch.fx.map_arg(node.kwargs, self._value_of)
         if node.target is python_operator.getitem:
             return arguments[0][arguments[1]]
         if not isinstance(node.target, torch._ops.OpOverload):
-            raise ValueError(f"node {node.name} calls {node.target}, which is not an operator overload")
+            raise ValueError(
+                f"node {node.name} calls {node.target}, which is not an operator overload"
+            )
         if writes_argument(node.target):
             raise ValueError(f"node {node.name}: {node.target} writes to its argument")
         result = self._apply(node, node.target, arguments, keywords)
         if isinstance(result, tuple):
-            fakes = value
-            return tuple(self._settle(node, r, f) for r, f in zip(result, fakes, strict=True))
+            assert isinstance(value, (tuple, list))
+            return tuple(self._settle(node, r, f) for r, f in zip(result, value, strict=True))
         return self._settle(node, result, value)
 
     def _check_representable(self, node: torch.fx.Node, value: Any) -> None:
@@ -165,13 +172,9 @@ class _Driver:
             if value.layout != torch.strided:
                 raise Unsupported("sparse tensor", f"node {node.name}", "Keep it out of the graph.")
             numbers = [n for n in (*value.shape, *value.stride()) if not isinstance(n, int)]
-        elif is_symbolic_int(value):
+        elif isinstance(value, torch.SymInt):
             numbers = [value]
         for number in numbers:
-            if not isinstance(number, torch.SymInt):
-                raise Unsupported(
-                    "symbolic condition", f"node {node.name}", "Only integers may be symbolic."
-                )
             unknown = to_expression(number).free_symbols - self.symbols.keys()
             if unknown:
                 raise Unsupported(
@@ -287,8 +290,10 @@ class _Driver:
         buffers = dict(context.buffers)
         used = set(returned)
         for node in nodes:
-            names = extern_reads(node) + extern_writes(node) if isinstance(node, ExternCall) else (
-                node.reads + node.writes
+            names = (
+                extern_reads(node) + extern_writes(node)
+                if isinstance(node, ExternCall)
+                else (node.reads + node.writes)
             )
             used.update(names)
         for buffer_name, buffer in context.buffers.items():

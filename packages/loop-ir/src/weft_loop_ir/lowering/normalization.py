@@ -23,6 +23,7 @@ from weft_loop_ir.lowering.reductions import (
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.lowering.views import normalize_dim, remove_dims, reshape
+from weft_loop_ir.recording import BodyRecorder
 
 aten = torch.ops.aten
 
@@ -40,9 +41,9 @@ def broadcast_map(
     """``formula(ops, *values)`` over broadcast tensors read in ``compute``, converted to ``target``."""
     size = broadcast_size([t.size for t in tensors])
 
-    def function(ops: Any, index: Index) -> Value:
+    def function(ops: BodyRecorder, index: Index) -> Value:
         values = [read(ops, t, index, size, compute) for t in tensors]
-        return ops.to_dtype(formula(ops, *values), target)  # type: ignore[no-any-return]
+        return ops.to_dtype(formula(ops, *values), target)
 
     return context.pointwise(
         size, target, tensors[0].device, function, tensors, instructions, heavy
@@ -79,7 +80,7 @@ def softmax(
             context, [exponentials, total], compute, target, lambda ops, e, s: ops.truediv(e, s)
         )
 
-    def guarded(ops: Any, e: Value, s: Value, m: Value) -> Value:
+    def guarded(ops: BodyRecorder, e: Value, s: Value, m: Value) -> Value:
         empty = ops.eq(m, ops.constant(float("-inf"), compute))
         return ops.where(empty, ops.constant(0.0, compute), ops.truediv(e, s))
 
@@ -119,9 +120,9 @@ def _rsqrt_of_mean(
     """``1 / sqrt(total / count + epsilon)``."""
     dtype = total.dtype
 
-    def formula(ops: Any, value: Value) -> Value:
+    def formula(ops: BodyRecorder, value: Value) -> Value:
         average = ops.truediv(value, scalar(ops, count, dtype))
-        return ops.rsqrt(ops.add(average, ops.constant(float(epsilon), dtype)))  # type: ignore[no-any-return]
+        return ops.rsqrt(ops.add(average, ops.constant(float(epsilon), dtype)))
 
     return context.realize(map_values(context, [total], dtype, formula, heavy=True, instructions=3))
 
@@ -144,8 +145,10 @@ def layer_norm(
     mean, m2 = moments(context, tensor, dims, True)
     rstd = _rsqrt_of_mean(context, m2, count_of(tensor, dims), eps)
     result = _normalized(context, [tensor, mean, rstd], weight, bias, compute, tensor.dtype)
-    return result, cast(context, mean, context.meta_dtype(1)), cast(
-        context, rstd, context.meta_dtype(2)
+    return (
+        result,
+        cast(context, mean, context.meta_dtype(1)),
+        cast(context, rstd, context.meta_dtype(2)),
     )
 
 
@@ -160,13 +163,13 @@ def _normalized(
     """``(x - mean) * rstd * weight + bias`` of ``statistics = (x, mean, rstd)``."""
     operands = list(statistics) + [t for t in (weight, bias) if t is not None]
 
-    def formula(ops: Any, x: Value, mean: Value, rstd: Value, *rest: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value, mean: Value, rstd: Value, *rest: Value) -> Value:
         value = ops.mul(ops.sub(x, mean), rstd)
         if weight is not None:
             value = ops.mul(value, rest[0])
         if bias is not None:
             value = ops.add(value, rest[-1])
-        return value  # type: ignore[no-any-return]
+        return value
 
     return broadcast_map(context, operands, compute, target, formula, instructions=4)
 
@@ -206,9 +209,7 @@ def group_norm(
     return reshape(context, result, tensor.size), flat_mean, flat_rstd
 
 
-def _per_channel(
-    tensor: TensorValue | None, grouped: tuple[sympy.Expr, ...]
-) -> TensorValue | None:
+def _per_channel(tensor: TensorValue | None, grouped: tuple[sympy.Expr, ...]) -> TensorValue | None:
     """A vector over channels as ``[groups, channels in a group, 1, ...]``."""
     if tensor is None:
         return None
@@ -238,17 +239,19 @@ def batch_norm_inference(
     def column(vector: TensorValue) -> TensorValue:
         from weft_loop_ir.lowering.views import reshape_index
 
-        stride = None if vector.stride is None else (vector.stride[0],) + (sympy.S.One,) * (
-            len(size) - 1
+        stride = (
+            None
+            if vector.stride is None
+            else (vector.stride[0],) + (sympy.S.One,) * (len(size) - 1)
         )
         return vector.view(size, stride, vector.offset, reshape_index(vector.size, size))
 
-    def formula(ops: Any, x: Value, mean: Value, var: Value, *rest: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value, mean: Value, var: Value, *rest: Value) -> Value:
         rstd = ops.rsqrt(ops.add(var, ops.constant(float(eps), compute)))
         if weight is not None:
             rstd = ops.mul(rstd, rest[0])
         value = ops.mul(ops.sub(x, mean), rstd)
-        return value if bias is None else ops.add(value, rest[-1])  # type: ignore[no-any-return]
+        return value if bias is None else ops.add(value, rest[-1])
 
     columns = [column(t) for t in (running_mean, running_var, weight, bias) if t is not None]
     result = broadcast_map(
@@ -289,9 +292,9 @@ def rms_norm(
     rstd = _rsqrt_of_mean(context, total, count_of(tensor, dims), epsilon)
     operands = [tensor, rstd] + ([] if weight is None else [weight])
 
-    def formula(ops: Any, x: Value, r: Value, *rest: Value) -> Value:
+    def formula(ops: BodyRecorder, x: Value, r: Value, *rest: Value) -> Value:
         value = ops.mul(x, r)
-        return ops.mul(value, rest[0]) if rest else value  # type: ignore[no-any-return]
+        return ops.mul(value, rest[0]) if rest else value
 
     result = broadcast_map(
         context, operands, compute, context.meta_dtype(0), formula, instructions=2

@@ -208,7 +208,7 @@ def _scale(ops: BodyRecorder, value: Value, alpha: Any, dtype: torch.dtype) -> V
     if alpha == 1:
         return value
     factor = ops.constant(float(alpha) if dtype.is_floating_point else int(alpha), dtype)
-    return ops.mul(value, factor)  # type: ignore[attr-defined,no-any-return]
+    return ops.mul(value, factor)
 
 
 @register_lowering(aten.add.Tensor, aten.add.Scalar)
@@ -233,7 +233,8 @@ def sub(context: LoweringContext, left: Operand, right: Operand, alpha: Any = 1)
 
 @register_lowering(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(context: LoweringContext, left: Operand, right: Operand, alpha: Any = 1) -> TensorValue:
-    return sub(context, right, left, alpha)
+    result: TensorValue = sub(context, right, left, alpha)
+    return result
 
 
 @register_lowering(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)

@@ -17,6 +17,7 @@ from weft_loop_ir.lowering.reductions import map_values, over_dims
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.lowering.views import reshape
+from weft_loop_ir.recording import BodyRecorder
 
 aten = torch.ops.aten
 MAX_UNROLLED_WINDOW = 49
@@ -61,7 +62,7 @@ class _Windows:
 
 
 def _window_value(
-    ops: Any,
+    ops: BodyRecorder,
     tensor: TensorValue,
     index: Index,
     windows: _Windows,
@@ -99,15 +100,15 @@ def max_pool2d_with_indices(
     lowest = float("-inf") if compute.is_floating_point else torch.iinfo(compute).min
     context.realize_computed(tensor)
 
-    def value(ops: Any, index: Index) -> Value:
+    def value(ops: BodyRecorder, index: Index) -> Value:
         result: Value | None = None
         for position in windows.positions(index):
             element, _ = _window_value(ops, tensor, index, windows, position, compute, lowest)
             result = element if result is None else ops.maximum(result, element)
         assert result is not None
-        return ops.to_dtype(result, dtype)  # type: ignore[no-any-return]
+        return ops.to_dtype(result, dtype)
 
-    def position_of(ops: Any, index: Index) -> Value:
+    def position_of(ops: BodyRecorder, index: Index) -> Value:
         start = windows.start(index)
         first = [sympy.Max(s, 0) if ops.ranges.bounds(s)[0] != 0 else s for s in start]
         best: Value | None = None
@@ -125,7 +126,7 @@ def max_pool2d_with_indices(
             here = ops.index_expr(position[0] * windows.extent[1] + position[1], torch.int64)
             place = ops.where(better, here, place)
             best = ops.where(better, element, best)
-        return place  # type: ignore[no-any-return]
+        return place
 
     count = windows.kernel[0] * windows.kernel[1]
     size = context.meta_size(0)
@@ -154,7 +155,7 @@ def avg_pool2d(
     context.realize_computed(tensor)
     plain = not ceil_mode and (windows.padding == (0, 0) or count_include_pad)
 
-    def divisor(ops: Any, index: Index) -> Value:
+    def divisor(ops: BodyRecorder, index: Index) -> Value:
         if divisor_override is not None:
             return scalar(ops, divisor_override, compute)
         if plain:
@@ -167,14 +168,14 @@ def avg_pool2d(
             if not count_include_pad:
                 start, end = sympy.Max(start, 0), sympy.Min(end, extent)
             count = count * (end - start)
-        return ops.to_dtype(ops.index_expr(count, torch.int64), compute)  # type: ignore[no-any-return]
+        return ops.to_dtype(ops.index_expr(count, torch.int64), compute)
 
-    def function(ops: Any, index: Index) -> Value:
+    def function(ops: BodyRecorder, index: Index) -> Value:
         total: Value | None = None
         for position in windows.positions(index):
             element, _ = _window_value(ops, tensor, index, windows, position, compute, 0.0)
             total = element if total is None else ops.add(total, element)
-        return ops.to_dtype(ops.truediv(total, divisor(ops, index)), tensor.dtype)  # type: ignore[no-any-return]
+        return ops.to_dtype(ops.truediv(total, divisor(ops, index)), tensor.dtype)
 
     count = windows.kernel[0] * windows.kernel[1]
     return context.pointwise(
@@ -224,15 +225,19 @@ def _scale(given: float | None, source: sympy.Expr, target: sympy.Expr) -> float
 
 
 def _nearest(
-    ops: Any, position: sympy.Expr, source: sympy.Expr, target: sympy.Expr, given: float | None
+    ops: BodyRecorder,
+    position: sympy.Expr,
+    source: sympy.Expr,
+    target: sympy.Expr,
+    given: float | None,
 ) -> sympy.Expr:
     """The source index of the nearest neighbour, as eager rounds it (float32)."""
     if source == target and given in (None, 1.0):
         return position
     ratio = target / source
-    if isinstance(ratio, sympy.Integer) and given in (None, float(ratio)):
-        if int(ratio) & (int(ratio) - 1) == 0:
-            return ops.ranges.floor_div(position, ratio)
+    exact = isinstance(ratio, sympy.Integer) and given in (None, float(ratio))
+    if exact and int(ratio) & (int(ratio) - 1) == 0:
+        return ops.ranges.floor_div(position, ratio)
     scale = _scale(given, source, target)
     place = ops.to_dtype(ops.index_expr(position, torch.int64), torch.float32)
     scaled = ops.floor(ops.mul(place, ops.constant(scale, torch.float32)))
@@ -249,7 +254,7 @@ def _upsample_nearest(
         if tensor.size[-2 + k] != size[-2 + k]:
             _scale(scales[k], tensor.size[-2 + k], size[-2 + k])
 
-    def function(ops: Any, index: Index) -> Value:
+    def function(ops: BodyRecorder, index: Index) -> Value:
         where = tuple(
             _nearest(ops, index[-2 + k], tensor.size[-2 + k], size[-2 + k], scales[k])
             for k in (0, 1)
@@ -280,6 +285,8 @@ def upsample_nearest2d_vec(
 def _factors(scale_factors: Any) -> tuple[float | None, float | None]:
     if not scale_factors:
         return None, None
+    if not all(isinstance(f, int | float) for f in scale_factors):
+        raise NoLowering("symbolic scale factors")
     return float(scale_factors[0]), float(scale_factors[1])
 
 
@@ -328,7 +335,7 @@ def _upsample_bilinear(
             factors.append(_scale(scales[k], source, target))
     context.realize_computed(tensor)
 
-    def along(ops: Any, position: sympy.Expr, k: int) -> tuple[Any, Any, Value]:
+    def along(ops: BodyRecorder, position: sympy.Expr, k: int) -> tuple[Any, Any, Value]:
         """Both neighbours' indices along dim ``k`` and the weight of the second."""
         place = ops.to_dtype(ops.index_expr(position, torch.int64), compute)
         factor = ops.constant(factors[k], compute)
@@ -352,7 +359,7 @@ def _upsample_bilinear(
             weight,
         )
 
-    def function(ops: Any, index: Index) -> Value:
+    def function(ops: BodyRecorder, index: Index) -> Value:
         top, bottom, down = along(ops, index[-2], 0)
         left, right, across = along(ops, index[-1], 1)
         one = ops.constant(1.0, compute)
@@ -361,11 +368,9 @@ def _upsample_bilinear(
             values = [
                 ops.to_dtype(tensor.load(ops, (*index[:-2], h, w)), compute) for w in (left, right)
             ]
-            return ops.add(  # type: ignore[no-any-return]
-                ops.mul(ops.sub(one, across), values[0]), ops.mul(across, values[1])
-            )
+            return ops.add(ops.mul(ops.sub(one, across), values[0]), ops.mul(across, values[1]))
 
         result = ops.add(ops.mul(ops.sub(one, down), row(top)), ops.mul(down, row(bottom)))
-        return ops.to_dtype(result, tensor.dtype)  # type: ignore[no-any-return]
+        return ops.to_dtype(result, tensor.dtype)
 
     return context.pointwise(size, tensor.dtype, tensor.device, function, [tensor], 40, True)

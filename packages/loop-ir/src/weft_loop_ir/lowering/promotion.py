@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import sympy
 import torch
@@ -16,7 +17,7 @@ from weft_loop_ir.lowering.context import compute_dtype
 from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import TensorValue
 
-Operand = TensorValue | bool | int | float | sympy.Expr
+Operand: TypeAlias = TensorValue | bool | int | float | sympy.Expr
 
 
 class Promotion(enum.Enum):
@@ -55,7 +56,7 @@ def number_dtype(number: bool | int | float | complex | sympy.Expr) -> torch.dty
         return torch.int64
     if isinstance(number, float):
         return torch.get_default_dtype()
-    raise NoLowering("a complex number")
+    raise NoLowering("a complex or symbolic number")
 
 
 def _join(left: torch.dtype | None, right: torch.dtype) -> torch.dtype:

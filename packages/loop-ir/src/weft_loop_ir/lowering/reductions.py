@@ -47,7 +47,9 @@ def over_dims(
     rank = len(tensor.size)
     kept = [d for d in range(rank) if d not in dims]
     size = tuple(
-        sympy.S.One if d in dims else tensor.size[d] for d in range(rank) if keepdim or d not in dims
+        sympy.S.One if d in dims else tensor.size[d]
+        for d in range(rank)
+        if keepdim or d not in dims
     )
 
     def function(ops: BodyRecorder, index: Index, reduced: Index) -> Value:
@@ -85,9 +87,7 @@ def map_values(
     def function(ops: BodyRecorder, index: Index) -> Value:
         return ops.to_dtype(formula(ops, *(t.load(ops, index) for t in tensors)), dtype)
 
-    return context.pointwise(
-        size, dtype, tensors[0].device, function, tensors, instructions, heavy
-    )
+    return context.pointwise(size, dtype, tensors[0].device, function, tensors, instructions, heavy)
 
 
 def cast(context: LoweringContext, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
@@ -151,8 +151,8 @@ def _accumulated(
 def _round_to(dtype: torch.dtype) -> Transform:
     """Round to ``dtype`` and back, as eager's conversion before the reduction does."""
 
-    def transform(ops: Any, value: Value) -> Value:
-        return ops.to_dtype(ops.to_dtype(value, dtype), ops.dtype_of(value))  # type: ignore[no-any-return]
+    def transform(ops: BodyRecorder, value: Value) -> Value:
+        return ops.to_dtype(ops.to_dtype(value, dtype), ops.dtype_of(value))
 
     return transform
 
@@ -207,7 +207,7 @@ def variance_of(
 ) -> TensorValue:
     """``m2 / max(count - correction, 0)``, or its square root."""
 
-    def formula(ops: Any, value: Value) -> Value:
+    def formula(ops: BodyRecorder, value: Value) -> Value:
         dtype = ops.dtype_of(value)
         if isinstance(count, sympy.Integer):
             divisor = ops.constant(float(max(int(count) - correction, 0)), dtype)
@@ -362,7 +362,7 @@ def logsumexp(
     context.realize_computed(tensor)
     (largest,) = over_dims(context, tensor, ["max"], dims, True, compute)
 
-    def finite(ops: Any, value: Value) -> Value:
+    def finite(ops: BodyRecorder, value: Value) -> Value:
         zero = ops.constant(0.0, compute)
         return ops.where(ops.isinf(value), zero, value)
 
@@ -387,7 +387,7 @@ def sum_of_exponentials(
     """``sum(exp(tensor - shift))`` over ``dims``; ``shift`` has those dims as 1."""
     from weft_loop_ir.lowering.broadcasting import read
 
-    def function(ops: Any, index: Index) -> Value:
+    def function(ops: BodyRecorder, index: Index) -> Value:
         value = read(ops, tensor, index, tensor.size, compute)
         return ops.exp(ops.sub(value, read(ops, shift, index, tensor.size, compute)))
 
@@ -423,11 +423,11 @@ def vector_norm(
 def _norm_formula(order: float, dtype: torch.dtype) -> tuple[str, Transform, Transform]:
     """The reduction of the norm of this order: kind, what is reduced, what is done with the result."""
 
-    def same(ops: Any, value: Value) -> Value:
+    def same(ops: BodyRecorder, value: Value) -> Value:
         return value
 
-    def absolute(ops: Any, value: Value) -> Value:
-        return ops.abs(value)  # type: ignore[no-any-return]
+    def absolute(ops: BodyRecorder, value: Value) -> Value:
+        return ops.abs(value)
 
     if order == float("inf"):
         return "max", absolute, same
@@ -439,8 +439,8 @@ def _norm_formula(order: float, dtype: torch.dtype) -> tuple[str, Transform, Tra
         return "sum", lambda ops, v: ops.mul(v, v), lambda ops, v: ops.sqrt(v)
     if order == 0:
 
-        def counted(ops: Any, value: Value) -> Value:
-            return ops.to_dtype(ops.ne(value, ops.constant(0.0, dtype)), dtype)  # type: ignore[no-any-return]
+        def counted(ops: BodyRecorder, value: Value) -> Value:
+            return ops.to_dtype(ops.ne(value, ops.constant(0.0, dtype)), dtype)
 
         return "sum", counted, same
     return (

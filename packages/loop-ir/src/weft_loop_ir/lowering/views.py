@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,9 +38,7 @@ def view_stride(size: Size, stride: Size, target: Size) -> Size | None:
     if groups is None:
         return None
     for source_dims, target_dims in groups:
-        step = _group_stride(
-            [(size[d], stride[d]) for d in source_dims if size[d] != 1]
-        )
+        step = _group_stride([(size[d], stride[d]) for d in source_dims if size[d] != 1])
         if step is None:
             return None
         strides: list[sympy.Expr] = []
@@ -54,16 +53,14 @@ def _group_stride(dims: list[tuple[sympy.Expr, sympy.Expr]]) -> sympy.Expr | Non
     """The innermost stride of dims that lie contiguously one within the other, None if they don't."""
     if not dims:
         return sympy.S.One
-    for (_, outer), (inner_size, inner) in zip(dims, dims[1:], strict=False):
+    for (_, outer), (inner_size, inner) in itertools.pairwise(dims):
         if sympy.expand(outer - inner * inner_size) != 0:
             return None
     return dims[-1][1]
 
 
 @functools.lru_cache(maxsize=8192)
-def reshape_groups(
-    size: Size, target: Size
-) -> list[tuple[list[int], list[int]]] | None:
+def reshape_groups(size: Size, target: Size) -> list[tuple[list[int], list[int]]] | None:
     """Split a reshape in the smallest runs of dims of equal element count, in order.
 
     Each entry is (dims of ``size``, dims of ``target``).  None where no split can be proved.
@@ -154,7 +151,9 @@ def reshape(context: LoweringContext, tensor: TensorValue, size: Size) -> Tensor
 @register_lowering(
     aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten._reshape_alias.default
 )
-def view(context: LoweringContext, tensor: TensorValue, size: Any, stride: Any = None) -> TensorValue:
+def view(
+    context: LoweringContext, tensor: TensorValue, size: Any, stride: Any = None
+) -> TensorValue:
     return reshape(context, tensor, context.meta_size())
 
 
@@ -213,9 +212,7 @@ def expand_to(tensor: TensorValue, size: Size) -> TensorValue:
         stride = (sympy.S.Zero,) * skip + inner
 
     def index_map(ops: BodyRecorder, index: Index) -> Index:
-        return tuple(
-            sympy.S.Zero if r else i for r, i in zip(repeated, index[skip:], strict=True)
-        )
+        return tuple(sympy.S.Zero if r else i for r, i in zip(repeated, index[skip:], strict=True))
 
     return tensor.view(size, stride, tensor.offset, index_map)
 
@@ -354,9 +351,7 @@ def split(
 @register_lowering(aten.unbind.int)
 def unbind(context: LoweringContext, tensor: TensorValue, dim: int = 0) -> tuple[TensorValue, ...]:
     d = normalize_dim(dim, len(tensor.size))
-    return tuple(
-        select_index(tensor, d, sympy.Integer(k)) for k in range(len(context.meta))
-    )
+    return tuple(select_index(tensor, d, sympy.Integer(k)) for k in range(len(context.meta)))
 
 
 @register_lowering(aten.diagonal.default)
@@ -396,9 +391,9 @@ def unfold(
     d = normalize_dim(dimension, len(tensor.size))
     stride = None
     if tensor.stride is not None:
-        stride = (
-            tensor.stride[:d] + (tensor.stride[d] * step,) + tensor.stride[d + 1 :]
-        ) + (tensor.stride[d],)
+        stride = (tensor.stride[:d] + (tensor.stride[d] * step,) + tensor.stride[d + 1 :]) + (
+            tensor.stride[d],
+        )
 
     def index_map(ops: BodyRecorder, index: Index) -> Index:
         return index[:d] + (index[d] * step + index[-1],) + index[d + 1 : -1]
@@ -408,7 +403,11 @@ def unfold(
 
 @register_lowering(aten.as_strided.default)
 def as_strided(
-    context: LoweringContext, tensor: TensorValue, size: Any, stride: Any, storage_offset: Any = None
+    context: LoweringContext,
+    tensor: TensorValue,
+    size: Any,
+    stride: Any,
+    storage_offset: Any = None,
 ) -> TensorValue:
     context.realize(tensor)
     fake = context.meta

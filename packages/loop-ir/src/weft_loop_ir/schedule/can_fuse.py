@@ -71,9 +71,7 @@ def _alignments(first: Group, second: Group, shared: frozenset[str]) -> list[Ali
     ]
 
 
-def _pointwise_alignments(
-    first: Group, second: Group, shared: frozenset[str]
-) -> list[Alignment]:
+def _pointwise_alignments(first: Group, second: Group, shared: frozenset[str]) -> list[Alignment]:
     found = []
     pieces = common_refinement(first.outer, second.outer)
     if pieces is not None:
@@ -238,9 +236,7 @@ def _fused_over(first: Group, second: Group, alignment: Alignment) -> Group:
 def _accesses_agree(accesses: Sequence[GroupAccess], shared: frozenset[str]) -> bool:
     """Whether every access to a buffer that one group writes for the other is to the same element."""
     for name in shared:
-        kinds = {
-            (a.coefficients, a.rest, a.opaque) for a in accesses if a.buffer == name
-        }
+        kinds = {(a.coefficients, a.rest, a.opaque) for a in accesses if a.buffer == name}
         if len(kinds) != 1 or next(iter(kinds))[2]:
             return False
     return True

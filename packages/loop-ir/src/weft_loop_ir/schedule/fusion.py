@@ -36,9 +36,7 @@ def fuse_groups(
                 fresh.add(key)
 
 
-def _try(
-    graph: DependencyGraph, first: int, second: int, options: ScheduleOptions
-) -> int | None:
+def _try(graph: DependencyGraph, first: int, second: int, options: ScheduleOptions) -> int | None:
     if graph.rank[first] > graph.rank[second]:
         first, second = second, first
     left, right = graph.payload[first], graph.payload[second]

@@ -232,9 +232,7 @@ def rewritten(
         for m in group.members
     )
     accesses = tuple(
-        GroupAccess(
-            a.buffer, a.is_store, combine(a.coefficients, rows, rank), a.rest, a.opaque
-        )
+        GroupAccess(a.buffer, a.is_store, combine(a.coefficients, rows, rank), a.rest, a.opaque)
         for a in group.accesses
     )
     return members, accesses

@@ -36,7 +36,7 @@ def arranged(nest: Nest, buffer_dtype: Callable[[str], torch.dtype]) -> Nest:
         order = _vote(nest, forms)
     outer_runs = _runs(order, nest.outer + nest.inner, forms)
     inner_runs = _runs(list(range(split, len(symbols))), nest.outer + nest.inner, forms)
-    if [r for r in outer_runs + inner_runs] == [[k] for k in range(len(symbols))]:
+    if list(outer_runs + inner_runs) == [[k] for k in range(len(symbols))]:
         return nest
     return _rebuilt(nest, outer_runs, inner_runs, buffer_dtype)
 
@@ -138,9 +138,7 @@ def _rebuilt(
 
     def index(expression: sympy.Expr) -> sympy.Expr:
         form = linear_form(expression, symbols)
-        terms = [
-            renamed[s] * c for s, c in zip(symbols, form.coefficients, strict=True) if c != 0
-        ]
+        terms = [renamed[s] * c for s, c in zip(symbols, form.coefficients, strict=True) if c != 0]
         rest = form.rest.xreplace(renamed) if form.opaque else form.rest
         return sympy.Add(rest, *terms)
 

@@ -15,7 +15,8 @@ class ScheduleOptions:
     reduction of at least so many elements is split in two kernels; None never splits.
     ``split_reduction_parts``: how many partial results such a split makes, at most.
     ``reuse_memory``, ``reuse_in_place``: what the memory plan may do.  ``alignment`` counts bytes.
-    ``verify`` checks the result.
+    ``round_low_precision`` as in :class:`~weft_loop_ir.LoweringOptions`, for values forwarded between fused
+    nodes.  ``verify`` checks the result.
     """
 
     max_members: int = 64
@@ -29,4 +30,5 @@ class ScheduleOptions:
     reuse_memory: bool = True
     reuse_in_place: bool = True
     alignment: int = 64
+    round_low_precision: bool = True
     verify: bool = False

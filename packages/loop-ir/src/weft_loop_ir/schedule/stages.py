@@ -161,9 +161,9 @@ class _Builder:
                 continue
             dtype = self.buffer_dtype(name)
             size = row if self._spans[name] else sympy.S.One
-            if isinstance(size, sympy.Integer):
-                if int(size) * dtype.itemsize > self.options.max_local_bytes:
-                    continue
+            known = isinstance(size, sympy.Integer)
+            if known and int(size) * dtype.itemsize > self.options.max_local_bytes:
+                continue
             self.local_buffers[name] = LocalBuffer(name, dtype, size)
 
     def _local_index(self, name: str) -> sympy.Expr:
@@ -180,7 +180,12 @@ class _Builder:
         inner = self.inner if part.spans_inner and not is_pointwise_kernel else ()
         loops = self.outer + inner
         ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
-        ops = BodyRecorder(ranges, self.buffer_dtype, self._symbol_numbers)
+        ops = BodyRecorder(
+            ranges,
+            self.buffer_dtype,
+            self._symbol_numbers,
+            self.options.round_low_precision,
+        )
         stored: dict[tuple[str, sympy.Expr], Value] = {}
         kept_stores = self._kept_stores(position, part)
 
@@ -205,9 +210,9 @@ class _Builder:
                 target.store(name, self._local_index(name) if local else index, value, mode)
 
         for member in part.members:
-            Replayer(ops, _member_index(member, loops, self.outer + self.inner), load, store).replay(
-                member.node.body
-            )
+            Replayer(
+                ops, _member_index(member, loops, self.outer + self.inner), load, store
+            ).replay(member.node.body)
         return Stage(inner, without_unused(ops.body()), part.has_reduction)
 
     def _kept_stores(self, position: int, part: _Part) -> set[str]:

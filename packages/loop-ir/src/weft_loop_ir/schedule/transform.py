@@ -51,7 +51,7 @@ class Replayer:
         ops: BodyRecorder,
         renamed: dict[sympy.Symbol, sympy.Symbol],
     ) -> Value | None:
-        arguments = [
+        arguments: list[Any] = [
             values[a.index] if isinstance(a, Value) else a for a in instruction.arguments
         ]
         operation = instruction.operation
