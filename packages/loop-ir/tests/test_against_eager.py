@@ -1,0 +1,158 @@
+"""Lowered and scheduled graphs, run by the reference evaluator, equal eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft_loop_ir
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+
+
+def schedule_of(function: Callable[..., Any], inputs: list[torch.Tensor]) -> weft_loop_ir.Schedule:
+    """The schedule of a function of tensors that gives one tensor."""
+    with torch.no_grad():
+        graph = make_fx(lambda *values: (function(*values),), tracing_mode="fake")(*inputs)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
+    weft_loop_ir.verify(schedule)
+    return schedule
+
+
+def check(function: Callable[..., Any], *inputs: torch.Tensor) -> weft_loop_ir.Schedule:
+    schedule = schedule_of(function, list(inputs))
+    (result,) = weft_loop_ir.evaluate(schedule, list(inputs))
+    expected = function(*inputs)
+    torch.testing.assert_close(result, expected, equal_nan=True)
+    assert result.dtype == expected.dtype
+    assert result.stride() == expected.stride()
+    return schedule
+
+
+def kernels(schedule: weft_loop_ir.Schedule) -> int:
+    return sum(isinstance(step, weft_loop_ir.Kernel) for step in schedule.steps)
+
+
+POINTWISE: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    torch.exp,
+    torch.tanh,
+    torch.sigmoid,
+    torch.sign,
+    torch.relu,
+    torch.round,
+    torch.isnan,
+    F.gelu,
+    F.silu,
+    lambda x: F.gelu(x, approximate="tanh"),
+    lambda x: x.clamp(-0.5, 0.5),
+    lambda x: torch.where(x > 0, x, -x),
+    lambda x: x.masked_fill(x < 0, 7),
+    lambda x: x.to(torch.int64) // 2,
+    lambda x: x * 2 + 1,
+    lambda x: 1 / x,
+    lambda x: x**2,
+    lambda x: x.to(torch.bfloat16) + 1,
+]
+
+VALUES = {
+    "plain": torch.randn(5, 7),
+    "special": torch.tensor([0.0, -0.0, 1.5, -2.5, torch.inf, -torch.inf, torch.nan]),
+    "empty": torch.empty(0, 3),
+    "scalar": torch.tensor(0.75),
+    "transposed": torch.randn(6, 4).t(),
+    "strided": torch.randn(8, 8)[::2, 1::3],
+    "expanded": torch.randn(1, 5).expand(3, 5),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("number", range(len(POINTWISE)))
+def test_pointwise(number: int, name: str) -> None:
+    if name == "special" and number == 13:
+        pytest.skip("the conversion of NaN and infinity to an integer has no defined value")
+    if name == "special" and POINTWISE[number] is F.gelu:
+        pytest.skip("eager's vectorised kernel gives NaN at infinity, the formula its limit")
+    check(POINTWISE[number], VALUES[name])
+
+
+REDUCTIONS: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda x: x.sum(),
+    lambda x: x.sum(0),
+    lambda x: x.mean(-1, keepdim=True),
+    lambda x: x.amax(1),
+    lambda x: x.argmax(0),
+    lambda x: x.var(1),
+    lambda x: (x > 0).any(0),
+    lambda x: x.prod(1),
+    lambda x: torch.softmax(x, -1),
+    lambda x: torch.log_softmax(x, 0),
+    lambda x: F.layer_norm(x, x.shape[-1:]),
+    lambda x: x.logsumexp(1),
+    lambda x: x / x.norm(dim=1, keepdim=True),
+]
+
+
+@pytest.mark.parametrize("name", ["plain", "transposed", "strided", "expanded"])
+@pytest.mark.parametrize("number", range(len(REDUCTIONS)))
+def test_reductions(number: int, name: str) -> None:
+    check(REDUCTIONS[number], VALUES[name])
+
+
+VIEWS: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda x: x.t() * 2,
+    lambda x: x[1:, ::2] + 1,
+    lambda x: x.reshape(-1) + 1,
+    lambda x: x.unsqueeze(1).expand(-1, 3, -1) * 2,
+    lambda x: torch.cat([x, x * 2], 1),
+    lambda x: torch.stack([x, x + 1]),
+    lambda x: x.flip(0) + 1,
+    lambda x: x.roll(1, 0) + 1,
+    lambda x: F.pad(x, (1, 2)) + 1,
+    lambda x: x.diagonal() * 2,
+    lambda x: x.chunk(2, 1)[1] + 1,
+    lambda x: torch.arange(x.shape[0]).unsqueeze(1) + x,
+    lambda x: F.embedding(torch.tensor([[0, 2], [1, 1]]), x),
+    lambda x: x[torch.tensor([2, 0])] + 1,
+]
+
+
+@pytest.mark.parametrize("number", range(len(VIEWS)))
+def test_views_and_indexing(number: int) -> None:
+    check(VIEWS[number], VALUES["plain"])
+
+
+def test_images() -> None:
+    image = torch.randn(2, 3, 8, 8)
+    check(lambda x: F.max_pool2d(x, 2), image)
+    check(lambda x: F.avg_pool2d(x, 3, 2, 1), image)
+    check(lambda x: F.interpolate(x, scale_factor=2), image)
+    check(lambda x: F.group_norm(x, 3), image)
+    check(lambda x: F.conv2d(x, torch.ones(4, 3, 3, 3)) + 1, image)
+
+
+def test_softmax_and_layer_norm_are_one_kernel_each() -> None:
+    x = torch.randn(4, 16)
+    assert kernels(check(lambda x: torch.softmax(x * 2, -1), x)) == 1
+    assert kernels(check(lambda x: F.layer_norm(x + 1, (16,)), x)) == 1
+    assert kernels(check(lambda x: F.gelu(x * 2 + 1) * x, x)) == 1
+
+
+def test_a_contraction_is_a_library_call() -> None:
+    schedule = check(lambda x, y: F.gelu(x @ y), torch.randn(3, 4), torch.randn(4, 5))
+    externs = [step for step in schedule.steps if isinstance(step, weft_loop_ir.ExternCall)]
+    assert [step.reason for step in externs] == ["library"]
+    assert not schedule.fallbacks
+
+
+def test_an_operator_without_a_rule_is_extern_and_counted() -> None:
+    schedule = check(lambda x: torch.cumsum(x, 0) + 1, torch.randn(3, 4))
+    assert sum(schedule.fallbacks.values()) == 1
+
+
+def test_the_dump_names_every_kernel() -> None:
+    schedule = schedule_of(lambda x: torch.softmax(x, -1), [torch.randn(3, 4)])
+    text = weft_loop_ir.format_schedule(schedule)
+    for step in schedule.steps:
+        assert step.name in text
