@@ -36,6 +36,8 @@ def torch_names(node: ast.AST) -> Iterator[tuple[int, str]]:
 
 def is_private(name: str) -> bool:
     package, *parts = name.split(".")
+    if parts[:1] == ["ops"]:
+        return False  # what follows names an operator, not a place in torch
     # A dunder is part of a public protocol, such as torch.__version__.
     return package == "torch" and any(
         part.startswith("_") and not part.startswith("__") for part in parts

@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._ops import OpOverload as OpOverload
 
 
-def is_view_operator(operator: torch._ops.OpOverload) -> bool:
+def is_view_operator(operator: OpOverload) -> bool:
     """Whether a result of ``operator`` shares memory with an argument that it does not write."""
     return any(
         r.alias_info is not None and not r.alias_info.is_write for r in operator._schema.returns
     )
 
 
-def writes_argument(operator: torch._ops.OpOverload) -> bool:
+def writes_argument(operator: OpOverload) -> bool:
     """Whether ``operator`` mutates one of its arguments."""
     return bool(operator._schema.is_mutable)
 
 
-def must_keep(operator: torch._ops.OpOverload) -> bool:
+def must_keep(operator: OpOverload) -> bool:
     """Whether a call has an effect besides its results: random state, or an assertion."""
     tags = operator.tags
     return torch.Tag.nondeterministic_seeded in tags or not operator._schema.returns

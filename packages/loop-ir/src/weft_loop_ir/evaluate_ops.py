@@ -9,6 +9,7 @@ import sympy
 import torch
 
 from weft_loop_ir import ops
+from weft_loop_ir.evaluate_index import evaluate_index
 
 Tensor = torch.Tensor
 
@@ -55,8 +56,6 @@ class TorchOps:
     # -- memory ----------------------------------------------------------------------------------------
 
     def _index(self, expression: sympy.Expr) -> Tensor:
-        from weft_loop_ir.evaluate import evaluate_index
-
         return torch.as_tensor(evaluate_index(expression, self.symbols), dtype=torch.int64)
 
     def _guarded(self, index: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ from typing import Any, Protocol
 import sympy
 import torch
 
+from weft_loop_ir._torch import OpOverload
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -180,13 +182,13 @@ class ExternCall:
     """
 
     name: str
-    operator: torch._ops.OpOverload
+    operator: OpOverload
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
     outputs: tuple[str | None, ...]
     reason: str
     origin: str
-    out_variant: torch._ops.OpOverload | None = None
+    out_variant: OpOverload | None = None
     """The ``out=`` overload that writes the single output into given memory (an arena or OUTPUT buffer);
     None: the call allocates its results, and their buffers are not in ``MemoryPlan.offsets``."""
 

@@ -13,7 +13,7 @@ from weft_loop_ir import Buffer, BufferView, ExternCall
 
 aten = torch.ops.aten
 
-OUT_FUNCTIONS: dict[torch._ops.OpOverload, str] = {
+OUT_FUNCTIONS: dict[object, str] = {
     aten.mm.default: "mm_out",
     aten.bmm.default: "bmm_out",
     aten.addmm.default: "addmm_out",

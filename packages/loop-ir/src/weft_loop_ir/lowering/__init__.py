@@ -1,6 +1,7 @@
 """Lowering of ATen graphs to loop graphs.  The rules are in one file for each family of operators."""
 
 from weft_loop_ir.lowering import activations as activations
+from weft_loop_ir.lowering import arithmetic as arithmetic
 from weft_loop_ir.lowering import concatenation as concatenation
 from weft_loop_ir.lowering import contractions as contractions
 from weft_loop_ir.lowering import creation as creation

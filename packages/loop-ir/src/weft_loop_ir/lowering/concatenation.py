@@ -8,7 +8,8 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir.expressions import dot
+from weft_loop_ir._torch import OpOverload
+from weft_loop_ir.expressions import dot, product
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.context import (
     LoweringContext,
@@ -23,6 +24,7 @@ from weft_loop_ir.lowering.views import (
     clamp_start,
     insert_dim,
     normalize_dim,
+    reshape,
 )
 from weft_loop_ir.recording import BodyRecorder
 
@@ -54,7 +56,7 @@ def join(context: LoweringContext, parts: Sequence[TensorValue], dim: int) -> Te
     """
     assert context.node is not None
     users_are_pointwise = bool(context.node.users) and all(
-        isinstance(user.target, torch._ops.OpOverload) and torch.Tag.pointwise in user.target.tags
+        isinstance(user.target, OpOverload) and torch.Tag.pointwise in user.target.tags
         for user in context.node.users
     )
     few = len(parts) <= context.options.max_lazy_concatenation
@@ -160,12 +162,8 @@ def flip(context: LoweringContext, tensor: TensorValue, dims: Sequence[int]) -> 
 def roll(
     context: LoweringContext, tensor: TensorValue, shifts: Any, dims: Sequence[int] = ()
 ) -> TensorValue:
-    from weft_loop_ir.lowering.views import reshape
-
     amounts = [shifts] if isinstance(shifts, int) else list(shifts)
     if not dims:
-        from weft_loop_ir.expressions import product
-
         flat = reshape(context, tensor, (product(tensor.size),))
         rolled = _rolled(context, flat, {0: amounts[0]})
         return reshape(context, rolled, tensor.size)

@@ -10,11 +10,10 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir._torch import is_symbolic_number
+from weft_loop_ir._torch import OpOverload, is_symbolic_number
 from weft_loop_ir.expressions import (
     contiguous_stride,
     dot,
-    integer,
     loop_symbol,
     to_expression,
 )
@@ -30,7 +29,6 @@ from weft_loop_ir.ir import (
 )
 from weft_loop_ir.loop_graph import LoopNode, body_accesses
 from weft_loop_ir.lowering.tensors import (
-    NO_COST,
     Cost,
     Index,
     InnerFunction,
@@ -310,12 +308,12 @@ class LoweringContext:
 
     def extern(
         self,
-        operator: torch._ops.OpOverload,
+        operator: OpOverload,
         arguments: Sequence[Any],
         keywords: dict[str, Any],
         fakes: Any,
         reason: str,
-        out_variant: torch._ops.OpOverload | None = None,
+        out_variant: OpOverload | None = None,
     ) -> Any:
         """Append a call of ``operator``; ``fakes`` (a FakeTensor, or a sequence) says what it returns."""
         assert self.node is not None
@@ -396,15 +394,3 @@ def _number(value: bool | int | float, dtype: torch.dtype) -> bool | int | float
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype that arithmetic on ``dtype`` is done in."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-
-
-__all__ = [
-    "NO_COST",
-    "LoweringContext",
-    "LoweringOptions",
-    "compute_dtype",
-    "constant_tensor",
-    "integer",
-    "scalar",
-    "storage_stride",
-]

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
+from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.lowering.context import LoweringContext
 from weft_loop_ir.lowering.registry import overload, register_lowering
 
 aten = torch.ops.aten
 
-OUT_VARIANTS: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {
+OUT_VARIANTS: dict[OpOverload, OpOverload] = {
     aten.mm.default: aten.mm.out,
     aten.addmm.default: aten.addmm.out,
     aten.bmm.default: aten.bmm.out,
@@ -28,7 +29,7 @@ LIBRARY = (
 ).split()
 
 
-def _library_rule(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+def _library_rule(operator: OpOverload) -> Callable[..., Any]:
     out_variant = OUT_VARIANTS.get(operator)
 
     def rule(context: LoweringContext, *args: Any, **kwargs: Any) -> Any:

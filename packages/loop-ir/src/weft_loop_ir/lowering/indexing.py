@@ -11,7 +11,7 @@ import torch
 from weft_loop_ir.expressions import dot
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.broadcasting import broadcast_index, broadcast_size, read
-from weft_loop_ir.lowering.context import LoweringContext, scalar, storage_stride
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar, storage_stride
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
@@ -226,8 +226,6 @@ def scatter(
         if isinstance(source, TensorValue):
             value = ops.to_dtype(source.load(ops, index), tensor.dtype)
         else:
-            from weft_loop_ir.lowering.context import compute_dtype
-
             number = scalar(ops, source, compute_dtype(tensor.dtype))
             value = ops.to_dtype(number, tensor.dtype)
         _store(ops, target, index[:d] + (position,) + index[d + 1 :], value, accumulate)

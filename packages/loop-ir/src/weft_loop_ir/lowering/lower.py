@@ -9,7 +9,13 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir._torch import is_symbolic_number, is_view_operator, must_keep, writes_argument
+from weft_loop_ir._torch import (
+    OpOverload,
+    is_symbolic_number,
+    is_view_operator,
+    must_keep,
+    writes_argument,
+)
 from weft_loop_ir.expressions import constant_float, to_expression
 from weft_loop_ir.ir import Buffer, BufferKind, BufferView, ExternCall, Layout, SymbolInput
 from weft_loop_ir.loop_graph import (
@@ -149,7 +155,7 @@ class _Driver:
         keywords = torch.fx.map_arg(node.kwargs, self._value_of)
         if node.target is python_operator.getitem:
             return arguments[0][arguments[1]]
-        if not isinstance(node.target, torch._ops.OpOverload):
+        if not isinstance(node.target, OpOverload):
             raise ValueError(
                 f"node {node.name} calls {node.target}, which is not an operator overload"
             )
@@ -189,7 +195,7 @@ class _Driver:
     def _apply(
         self,
         node: torch.fx.Node,
-        target: torch._ops.OpOverload,
+        target: OpOverload,
         arguments: Any,
         keywords: dict[str, Any],
     ) -> Any:
@@ -210,7 +216,7 @@ class _Driver:
     def _view(
         self,
         node: torch.fx.Node,
-        target: torch._ops.OpOverload,
+        target: OpOverload,
         arguments: Any,
         keywords: dict[str, Any],
         fake: torch.Tensor,

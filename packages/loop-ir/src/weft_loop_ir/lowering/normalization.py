@@ -10,7 +10,7 @@ import torch
 
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.broadcasting import broadcast_size, read
-from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor, scalar
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.reductions import (
     cast,
@@ -19,10 +19,17 @@ from weft_loop_ir.lowering.reductions import (
     map_values,
     moments,
     over_dims,
+    sum_of_exponentials,
 )
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
-from weft_loop_ir.lowering.views import normalize_dim, remove_dims, reshape
+from weft_loop_ir.lowering.views import (
+    normalize_dim,
+    remove_dims,
+    reshape,
+    reshape_index,
+    view_stride,
+)
 from weft_loop_ir.recording import BodyRecorder
 
 aten = torch.ops.aten
@@ -99,8 +106,6 @@ def log_softmax(
         raise NoLowering("log_softmax of no elements")
     context.realize_computed(tensor)
     (largest,) = over_dims(context, tensor, ["max"], dims, True, compute)
-    from weft_loop_ir.lowering.reductions import sum_of_exponentials
-
     total = sum_of_exponentials(context, tensor, largest, dims, True, compute)
     logarithm = map_values(context, [total], compute, lambda ops, s: ops.log(s), heavy=True)
     context.realize(logarithm)
@@ -213,8 +218,6 @@ def _per_channel(tensor: TensorValue | None, grouped: tuple[sympy.Expr, ...]) ->
     """A vector over channels as ``[groups, channels in a group, 1, ...]``."""
     if tensor is None:
         return None
-    from weft_loop_ir.lowering.views import reshape_index, view_stride
-
     size = (grouped[1], grouped[2]) + (sympy.S.One,) * (len(grouped) - 3)
     assert tensor.stride is not None
     stride = view_stride(tensor.size, tensor.stride, size)
@@ -237,8 +240,6 @@ def batch_norm_inference(
     size = (tensor.size[1],) + (sympy.S.One,) * (len(tensor.size) - 2)
 
     def column(vector: TensorValue) -> TensorValue:
-        from weft_loop_ir.lowering.views import reshape_index
-
         stride = (
             None
             if vector.stride is None
@@ -259,8 +260,6 @@ def batch_norm_inference(
     )
     empties = []
     for position in range(1, len(context.meta)):
-        from weft_loop_ir.lowering.context import constant_tensor
-
         dtype = context.meta_dtype(position)
         empties.append(
             constant_tensor(context, context.meta_size(position), 0, dtype, tensor.device)

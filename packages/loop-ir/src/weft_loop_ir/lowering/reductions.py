@@ -10,11 +10,12 @@ import torch
 
 from weft_loop_ir.expressions import product
 from weft_loop_ir.ir import Value
+from weft_loop_ir.lowering.broadcasting import read
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
-from weft_loop_ir.lowering.views import normalize_dim
+from weft_loop_ir.lowering.views import normalize_dim, remove_dims
 from weft_loop_ir.recording import BodyRecorder
 
 aten = torch.ops.aten
@@ -368,8 +369,6 @@ def logsumexp(
 
     shift = map_values(context, [largest], compute, finite)
     total = sum_of_exponentials(context, tensor, shift, dims, keepdim, compute)
-    from weft_loop_ir.lowering.views import remove_dims
-
     base = shift if keepdim else remove_dims(shift, dims)
     return map_values(
         context, [total, base], target, lambda ops, s, m: ops.add(ops.log(s), m), heavy=True
@@ -385,7 +384,6 @@ def sum_of_exponentials(
     compute: torch.dtype,
 ) -> TensorValue:
     """``sum(exp(tensor - shift))`` over ``dims``; ``shift`` has those dims as 1."""
-    from weft_loop_ir.lowering.broadcasting import read
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         value = read(ops, tensor, index, tensor.size, compute)

@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
+from weft_loop_ir._torch import OpOverload
+
 Rule = Callable[..., Any]
 """``rule(context, *args, **kwargs)``: the operator's arguments with tensors as ``TensorValue`` and symbolic
 integers as SymPy expressions.  Returns a tensor, or a tuple of them for several results."""
 
-RULES: dict[torch._ops.OpOverload, Rule] = {}
+RULES: dict[OpOverload, Rule] = {}
 
 
 class NoLowering(Exception):
@@ -21,7 +23,7 @@ class NoLowering(Exception):
     """
 
 
-def register_lowering(*overloads: torch._ops.OpOverload) -> Callable[[Rule], Rule]:
+def register_lowering(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     """Make the decorated function the rule of ``overloads``."""
 
     def register(rule: Rule) -> Rule:
@@ -34,7 +36,7 @@ def register_lowering(*overloads: torch._ops.OpOverload) -> Callable[[Rule], Rul
     return register
 
 
-def overload(name: str) -> torch._ops.OpOverload | None:
+def overload(name: str) -> OpOverload | None:
     """The ATen overload ``"packet.overload"``, or None where this torch doesn't have it."""
     packet_name, _, overload_name = name.partition(".")
     packet = getattr(torch.ops.aten, packet_name, None)

@@ -10,6 +10,7 @@ from typing import Any
 import sympy
 
 from weft_loop_ir.expressions import to_int
+from weft_loop_ir.index_simplify import exact_quotient
 from weft_loop_ir.ir import LoopBody
 
 Extent = Any
@@ -66,28 +67,12 @@ def index_expressions(body: LoopBody) -> list[tuple[str | None, bool, sympy.Expr
     return found
 
 
-def mergeable(forms: Sequence[LinearForm], loop: int, inner_extent: Extent, symbol: Any) -> bool:
-    """Whether loops ``loop`` and ``loop + 1`` act as one in every form.
-
-    ``symbol`` gives the symbols of the two loops, which may not occur opaquely.
-    """
-    for form in forms:
-        outer, inner = form.coefficients[loop], form.coefficients[loop + 1]
-        if outer != inner * inner_extent:
-            return False
-        if form.opaque and not form.rest.free_symbols.isdisjoint(symbol):
-            return False
-    return True
-
-
 def divides(divisor: Extent, dividend: Extent) -> Extent | None:
     """``dividend / divisor`` when that is provably an integer, else None."""
     if isinstance(divisor, int) and isinstance(dividend, int):
         return dividend // divisor if divisor and dividend % divisor == 0 else None
     if divisor == dividend:
         return 1
-    from weft_loop_ir.index_simplify import exact_quotient
-
     quotient = exact_quotient(sympy.sympify(dividend), sympy.sympify(divisor))
     return None if quotient is None else to_int(quotient)
 

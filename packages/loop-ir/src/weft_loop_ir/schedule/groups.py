@@ -13,10 +13,8 @@ from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.schedule.accesses import (
     Extent,
     LinearForm,
-    common_refinement,
     index_expressions,
     linear_form,
-    mergeable,
 )
 
 Row = tuple[Extent, ...]
@@ -98,7 +96,6 @@ def group_of_node(node: LoopNode, order: int) -> Group:
         mapping[k] = _unit(rank, position, factor)
     for k, (position, factor) in inner_rows.items():
         mapping[k] = _unit(rank, len(outer) + position, factor)
-    # a variable merged into a loop reads only part of it: what matters are the forms, which are exact
     mapping_tuple = tuple(mapping)
     member = Member(node, order, mapping_tuple, has_reduction)
     accesses = tuple(
@@ -144,8 +141,8 @@ def _merge(
 ) -> tuple[tuple[Extent, ...], dict[int, tuple[int, Extent]]]:
     """Merge adjacent loops that act as one in all ``forms``.
 
-    Returns the extents, and for each variable (its loop, its multiple of the loop's step): a merged
-    variable's contribution to any form is that of the loop's innermost variable, so the outer ones get 0.
+    Returns the extents, and for each variable (its loop, its multiple of the loop).  Of the variables that a
+    loop merges, the innermost stands for all of them and the others are 0: every form comes out the same.
     """
     extents: list[Extent] = []
     rows: dict[int, tuple[int, Extent]] = {}
@@ -236,17 +233,3 @@ def rewritten(
         for a in group.accesses
     )
     return members, accesses
-
-
-__all__ = [
-    "Group",
-    "GroupAccess",
-    "Member",
-    "combine",
-    "common_refinement",
-    "count",
-    "group_of_node",
-    "mergeable",
-    "rewritten",
-    "split_rows",
-]

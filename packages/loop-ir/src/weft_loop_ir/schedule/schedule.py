@@ -15,6 +15,7 @@ from weft_loop_ir.schedule.memory_plan import plan_memory, step_reads, step_writ
 from weft_loop_ir.schedule.options import ScheduleOptions
 from weft_loop_ir.schedule.split_reductions import split_large_reductions
 from weft_loop_ir.schedule.stages import build_kernel
+from weft_loop_ir.verify import verify
 
 SYMBOLIC_BYTES = 1 << 20
 """What a buffer of symbolic size counts in fusion scores."""
@@ -40,8 +41,6 @@ def schedule(loop_graph: LoopGraph, options: ScheduleOptions | None = None) -> S
         loop_graph.constants,
     )
     if options.verify:
-        from weft_loop_ir.verify import verify
-
         verify(result)
     return result
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import sympy
 import torch
 
 from weft_loop_ir.expressions import integer, loop_symbol
-from weft_loop_ir.index_simplify import IndexRanges, ranges_for
-from weft_loop_ir.ir import Kernel, LocalBuffer, LoopBody, LoopVariable, Stage, Value
+from weft_loop_ir.index_simplify import ranges_for
+from weft_loop_ir.ir import Kernel, LocalBuffer, LoopVariable, Stage, Value
 from weft_loop_ir.loop_graph import body_accesses
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.accesses import Extent, linear_form
@@ -264,6 +264,3 @@ def _member_index(
         return known
 
     return rewrite
-
-
-__all__ = ["IndexRanges", "LoopBody", "Mapping", "build_kernel", "partition"]

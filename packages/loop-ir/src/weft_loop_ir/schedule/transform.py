@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import sympy
-import torch
 
 from weft_loop_ir.ir import Instruction, LoopBody, Value
 from weft_loop_ir.recording import BodyRecorder
@@ -142,22 +141,3 @@ def _note_uses(instruction: Instruction, used: set[int], symbols: set[sympy.Symb
         elif isinstance(argument, LoopBody):
             for nested in argument.instructions:
                 _note_uses(nested, set(), symbols)
-
-
-def value_dtype(body: LoopBody, value: Value) -> torch.dtype:
-    """The dtype of a value of ``body``."""
-    dtype = body.instructions[value.index].dtype
-    assert dtype is not None
-    return dtype
-
-
-def symbols_of(body: LoopBody) -> set[Any]:
-    """Every symbol in the index expressions of ``body``."""
-    found: set[Any] = set()
-    for instruction in body.instructions:
-        for argument in instruction.arguments:
-            if isinstance(argument, sympy.Expr):
-                found |= argument.free_symbols
-            elif isinstance(argument, LoopBody):
-                found |= symbols_of(argument)
-    return found
