@@ -52,12 +52,15 @@ class _Renaming:
             return
         used = node.all_input_nodes
         if any(argument in self.version for argument in used):
-            for argument in used:
-                if argument in self.version:
-                    node.replace_input_with(argument, self.version[argument])
+            # All at once: a version may be an argument that has a newer version itself.
+            node.args = torch.fx.map_arg(node.args, self._latest)
+            node.kwargs = torch.fx.map_arg(node.kwargs, self._latest)
             used = node.all_input_nodes
         if node.op == "call_function" and any(argument in self._changed for argument in used):
             self._recompute(node)
+
+    def _latest(self, variable: torch.fx.Node) -> torch.fx.Node:
+        return self.version.get(variable, variable)
 
     def _recompute(self, node: torch.fx.Node) -> None:
         traced = self._traced[node] = node.meta["val"]
