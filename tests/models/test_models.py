@@ -3,47 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import pytest
 import torch
 import weft
-from torch.utils import _pytree as pytree
 
 from benchmarks.models import MODELS, ModelCase
-
-
-def tensors(output: Any) -> list[torch.Tensor]:
-    """The floating-point tensors of a model's output, caches and output classes included."""
-    found: list[torch.Tensor] = []
-
-    def collect(value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            if value.is_floating_point():
-                found.append(value)
-        elif isinstance(value, (list, tuple)):
-            for item in value:
-                collect(item)
-        elif hasattr(value, "items"):
-            for _, item in value.items():
-                collect(item)
-        elif hasattr(value, "layers"):  # a key-value cache of transformers
-            for layer in value.layers:
-                collect([getattr(layer, "keys", None), getattr(layer, "values", None)])
-
-    collect(output)
-    return found
-
-
-def relative_error(value: torch.Tensor, reference: torch.Tensor) -> float:
-    """Norm of the difference over the norm of the float64 reference."""
-    return ((value.double() - reference).norm() / reference.norm().clamp_min(1e-30)).item()
-
-
-def in_double(inputs: dict[str, Any]) -> dict[str, Any]:
-    return pytree.tree_map_only(
-        torch.Tensor, lambda t: t.double() if t.is_floating_point() else t, inputs
-    )
+from benchmarks.models.comparison import in_double, relative_error, tensors
 
 
 @pytest.mark.parametrize("case", MODELS.values(), ids=lambda case: case.name)

@@ -1,0 +1,29 @@
+"""weft's stages behind torch's own capture: ``torch.compile(model, backend="weft")``.
+
+Found by torch through the entry point group ``torch_dynamo_backends``; nothing of torch's compiler is
+imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.fx
+
+from .options import resolve_options
+from .pipeline import Pipeline
+from .report import active_graph_observers
+
+
+def weft_backend(
+    graph_module: torch.fx.GraphModule, example_inputs: list[Any], **options: object
+) -> Callable[..., Any]:
+    """Compile a graph that torch captured; ``options`` are fields of :class:`weft.CompileOptions`.
+
+    An error of a stage falls back to the captured graph with one warning, or is raised under
+    WEFT_STRICT=1.
+    """
+    resolved = resolve_options(None, options.get("options") or None)  # type: ignore[arg-type]
+    pipeline = Pipeline(resolved, raise_errors=resolved.strict, observers=active_graph_observers)
+    return pipeline(graph_module, example_inputs)
