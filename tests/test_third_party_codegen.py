@@ -12,7 +12,7 @@ import torch, weft
 def f(x, y):
     return torch.softmax(x @ y, dim=-1) * 2
 x, y = torch.randn(4, 8), torch.randn(8, 3)
-torch.testing.assert_close(weft.compile(f, fullgraph=True)(x, y), f(x, y))
+torch.testing.assert_close(torch.compile(f, backend="weft", fullgraph=True)(x, y), f(x, y))
 """
 
 

@@ -11,6 +11,11 @@ import weft
 from benchmarks.models import MODELS, ModelCase
 from benchmarks.models.comparison import in_double, relative_error, tensors
 
+pytestmark = pytest.mark.xfail(
+    reason="bytecode-capture's symbolic evaluator does not capture whole functions yet",
+    strict=False,
+)
+
 
 @pytest.mark.parametrize("case", MODELS.values(), ids=lambda case: case.name)
 def test_equals_eager_in_one_graph(case: ModelCase) -> None:

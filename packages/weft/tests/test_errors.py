@@ -7,6 +7,11 @@ import pytest
 import torch
 import weft
 
+pytestmark = pytest.mark.xfail(
+    reason="bytecode-capture's symbolic evaluator does not capture whole functions yet",
+    strict=False,
+)
+
 
 def bad_shapes(x: torch.Tensor) -> torch.Tensor:
     return x @ torch.ones(5, 5)

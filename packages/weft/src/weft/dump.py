@@ -63,6 +63,9 @@ def _imports(names: dict[str, Any]) -> list[str]:
     for name, value in sorted(names.items()):
         if name == "torch":
             continue
+        if value is type(None):
+            lines.append(f"{name} = type(None)")
+            continue
         if type(value).__name__ == "module":
             lines.append(f"import {value.__name__} as {name}")
         elif hasattr(value, "__module__") and hasattr(value, "__qualname__"):

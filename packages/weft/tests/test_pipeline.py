@@ -1,0 +1,90 @@
+"""The stages after capture, on graphs that torch.fx traced."""
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import weft
+import weft_functionalize
+from weft.pipeline import Pipeline
+
+
+def traced(function: Callable[..., tuple[torch.Tensor, ...]]) -> torch.fx.GraphModule:
+    return torch.fx.symbolic_trace(function)
+
+
+def softmax(x):
+    return (torch.softmax(x * 2, -1),)
+
+
+def strict_pipeline(**options: object) -> Pipeline:
+    return Pipeline(weft.CompileOptions(verify=True, **options), raise_errors=True)
+
+
+def test_result_and_report() -> None:
+    log = weft.CompileLog()
+    pipeline = Pipeline(weft.CompileOptions(), raise_errors=True, observers=lambda: (log,))
+    x = torch.randn(4, 8)
+    (result,) = pipeline(traced(softmax), [x])(x)
+    torch.testing.assert_close(result, softmax(x)[0])
+    (report,) = log.graphs
+    assert report.kernel_count == 1
+    assert report.extern_count == 0
+    assert set(report.seconds) == {"functionalize", "aot-autograd", "loop-ir", "codegen"}
+
+
+def test_a_mutated_input_is_written_back() -> None:
+    def program(x, y):
+        x[0].add_(y)
+        return (x * 2,)
+
+    x, y = torch.randn(3, 4), torch.randn(4)
+    expected = x.clone()
+    (wanted,) = program(expected, y)
+    (result,) = strict_pipeline()(traced(program), [x.clone(), y])(x, y)
+    torch.testing.assert_close(result, wanted)
+    torch.testing.assert_close(x, expected)
+
+
+def test_dump_is_readable_and_runs(tmp_path: Path) -> None:
+    x = torch.randn(4, 8)
+    strict_pipeline(dump_directory=tmp_path)(traced(softmax), [x])(x)
+    (folder,) = tmp_path.iterdir()
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == [
+        "1_captured.py",
+        "2_functional.py",
+        "3_forward.py",
+        "4_loop_ir.txt",
+        "5_schedule.txt",
+        "6_generated.cpp",
+    ]
+    assert "softmax" in (folder / "1_captured.py").read_text()
+    for name in names[1:3]:
+        runpy.run_path(str(folder / name), run_name="__main__")
+
+
+def test_a_failing_stage_is_named(monkeypatch) -> None:
+    def fail(*arguments, **keywords):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(weft_functionalize, "functionalize", fail)
+    x = torch.randn(4, 8)
+    with pytest.raises(weft.StageError, match=r"functionalize failed .*planted"):
+        strict_pipeline()(traced(softmax), [x])
+    lenient = Pipeline(weft.CompileOptions(), raise_errors=False)
+    with pytest.warns(weft.WeftWarning, match=r"functionalize failed.*runs eagerly") as caught:
+        (result,) = lenient(traced(softmax), [x])(x)
+    assert len(caught) == 1
+    assert torch.equal(result, softmax(x)[0])
+
+
+def test_a_graph_that_needs_gradients_runs_eagerly_with_one_warning() -> None:
+    x = torch.randn(4, 8, requires_grad=True)
+    with pytest.warns(weft.WeftWarning, match="training") as caught:
+        (result,) = strict_pipeline()(traced(softmax), [x])(x)
+    assert len(caught) == 1
+    result.sum().backward()
+    assert x.grad is not None
