@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft_guards import ConstantSource, IsObject, NotAliased
+from weft_guards import NotAliased
 
 from .variables.base import Variable
 
@@ -17,7 +17,7 @@ def guard_distinct(evaluator: Evaluator, left: Variable, right: Variable) -> Non
     first, second = left.source, right.source
     if first is None or second is None or left.python_type() is not right.python_type():
         return
-    if isinstance(first, ConstantSource) and isinstance(second, ConstantSource):
+    if evaluator.state.is_identified(first) and evaluator.state.is_identified(second):
         return
     evaluator.guard(second, NotAliased(first))
 
@@ -31,9 +31,8 @@ def guard_mutated_objects(evaluator: Evaluator) -> None:
     for target in mutated:
         if target.source is None:
             continue
-        identified = evaluator.state.has_guard(target.source, IsObject(None))
         for variable, source in rows:
-            if variable is target or source == target.source or identified:
+            if variable is target or source == target.source:
                 continue
             if type(variable) is type(target):
                 guard_distinct(evaluator, target, variable)

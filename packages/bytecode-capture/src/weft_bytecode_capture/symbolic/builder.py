@@ -117,7 +117,9 @@ class VariableBuilder:
             return row[1]
         wrapper = registered_wrapper(value)
         if wrapper is None:
-            raise Unsupported("value of unknown type", f"{type(value).__qualname__} at {source.name()}")
+            raise Unsupported(
+                "value of unknown type", f"{type(value).__qualname__} at {source.name()}"
+            )
         variable = wrapper(evaluator, value, source)
         self._memo[id(value)] = (value, variable, source)
         return variable

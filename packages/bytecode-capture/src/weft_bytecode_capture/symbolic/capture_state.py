@@ -136,10 +136,12 @@ class CaptureState:
         self.options = options
         self.cache = cache
         self.current: Evaluator | None = None
+        self.refused: Evaluator | None = None  # where an Unsupported was raised first
         self.builder = VariableBuilder(self.current_evaluator)
         self.side_effects = SideEffects()
         self.graph = graph()
         self.guards: dict[tuple[Any, ...], Guard] = {}
+        self.identified: set[Source] = set()  # sources with an identity guard
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}
@@ -180,10 +182,13 @@ class CaptureState:
             return
         key = _guard_key(source, predicate)
         if key not in self.guards:
+            if isinstance(predicate, IsObject):
+                self.identified.add(source)
             self.guards[key] = Guard(source, predicate, reason())
 
-    def has_guard(self, source: Source, predicate: Predicate) -> bool:
-        return _guard_key(source, predicate) in self.guards
+    def is_identified(self, source: Source) -> bool:
+        """Whether the guards fix which object is found at a source."""
+        return isinstance(source, ConstantSource) or source in self.identified
 
 
 def _guard_key(source: Source, predicate: Predicate) -> tuple[Any, ...]:

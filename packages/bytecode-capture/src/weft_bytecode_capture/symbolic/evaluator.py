@@ -18,6 +18,7 @@ from .variables.base import Variable
 from .variables.constant import ConstantVariable
 
 if TYPE_CHECKING:
+    from .frame_result import CaptureOptions, FrameInput, FrameResult, Skip
     from .graph import GraphBuilder
     from .variables.cells import CellVariable
     from .variables.exceptions import ExceptionVariable
@@ -47,7 +48,7 @@ class Evaluator:
         self.globals = state.module_globals(globals_dictionary)
         self.function = function
         self.parent = parent
-        self.depth = 0 if parent is None else parent.depth + 1
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.index = 0
         self.next_index = 0
         self.stack: list[Variable | None] = []
@@ -95,6 +96,10 @@ class Evaluator:
         state.current = self
         try:
             self._loop()
+        except Unsupported:
+            if state.refused is None:
+                state.refused = self
+            raise
         finally:
             state.current = previous
         if self.result is None:
@@ -158,7 +163,9 @@ class Evaluator:
                 exception.set_context(self, handled)
         raise CapturedException(exception)
 
-    def raise_error(self, kind: type[BaseException], *arguments: Any, **attributes: Any) -> NoReturn:
+    def raise_error(
+        self, kind: type[BaseException], *arguments: Any, **attributes: Any
+    ) -> NoReturn:
         """Raise a new exception with constant arguments in the captured program."""
         from .variables.exceptions import ExceptionVariable
 
@@ -265,3 +272,10 @@ class Evaluator:
         from .inlining import inline_call
 
         return inline_call(self.state.current or self, function, arguments, keywords)
+
+
+def capture_frame(frame: FrameInput, options: CaptureOptions) -> FrameResult | Skip:
+    """The graph, guards, effects and ending of one frame, or why it is left to CPython."""
+    from .root_frame import capture_root_frame
+
+    return capture_root_frame(frame, options)

@@ -82,7 +82,9 @@ def is_same_object(evaluator: Evaluator, left: Variable, right: Variable) -> boo
         if type(left_value) is not type(right_value) or left_value != right_value:
             return False
         raise Unsupported(
-            "identity of equal constants", f"{left!r} is {right!r}", "CPython may or may not share them"
+            "identity of equal constants",
+            f"{left!r} is {right!r}",
+            "CPython may or may not share them",
         )
     identity = left.same_object(evaluator, right)
     if identity is None:

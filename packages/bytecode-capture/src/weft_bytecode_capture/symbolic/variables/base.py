@@ -12,6 +12,7 @@ from ...unsupported import Unsupported
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
+    from .hashing import HashedKey
 
 
 class Variable:
@@ -95,6 +96,14 @@ class Variable:
     def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
         """``self is other`` for a kind of which several variables may stand for one object; None: by variable."""
         return None
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        """The object as a key of dicts and sets (constants are dealt with before)."""
+        from .hashing import no_key, unhashable
+
+        if self.python_type().__hash__ is None:
+            return unhashable(evaluator, self)
+        return no_key(self)
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         """The iterator's next element; None when it is exhausted."""

@@ -120,9 +120,13 @@ class ConstantVariable(Variable):
             custom = arguments[0].binary_operation(evaluator, "getitem", self, True)
             if custom is not None:
                 return custom
-        positional, named = evaluator.snapshots(arguments, keywords, f"{type(self.value).__name__}.{name}")
+        positional, named = evaluator.snapshots(
+            arguments, keywords, f"{type(self.value).__name__}.{name}"
+        )
         if name == "__getitem__":
-            return evaluator.wrap_result(evaluator.pure(operator_module.getitem, self.value, *positional))
+            return evaluator.wrap_result(
+                evaluator.pure(operator_module.getitem, self.value, *positional)
+            )
         if name == "__contains__":
             return evaluator.wrap_constant(
                 evaluator.pure(operator_module.contains, self.value, *positional)
@@ -161,11 +165,19 @@ def _enum_operation(
     value: enum.Enum, operator: str, other: Variable, reflected: bool
 ) -> Variable | None:
     kind = type(value)
-    special = {"eq": "__eq__", "ne": "__ne__", "or": "__or__", "and": "__and__", "xor": "__xor__"}.get(
-        operator
-    )
+    special = {
+        "eq": "__eq__",
+        "ne": "__ne__",
+        "or": "__or__",
+        "and": "__and__",
+        "xor": "__xor__",
+    }.get(operator)
     if special is not None:
-        owner = next(base for base in kind.__mro__ if special in base.__dict__) if hasattr(kind, special) else None
+        owner = (
+            next(base for base in kind.__mro__ if special in base.__dict__)
+            if hasattr(kind, special)
+            else None
+        )
         if owner is not None and (owner is object or owner.__module__ == "enum"):
             left, right = value, other.as_constant()
             if reflected:

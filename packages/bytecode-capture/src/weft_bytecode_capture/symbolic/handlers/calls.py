@@ -1,0 +1,71 @@
+"""Opcodes that call."""
+
+from __future__ import annotations
+
+from ...unsupported import Unsupported
+from ..decode import Instruction, handles
+from ..evaluator import Evaluator
+from ..variables.mappings import keyword_arguments
+
+
+@handles("KW_NAMES")
+def _keyword_names(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.keyword_names = evaluator.code.co_consts[instruction.argument]
+
+
+@handles("CALL")
+def _call(evaluator: Evaluator, instruction: Instruction) -> None:
+    """Stack: NULL, callable, arguments; or method, self, arguments."""
+    names = evaluator.keyword_names
+    evaluator.keyword_names = ()
+    arguments = evaluator.pop_many(instruction.argument)
+    second = evaluator.stack.pop()
+    first = evaluator.stack.pop()
+    if second is None:
+        raise RuntimeError("no callable on the stack")
+    if first is None:
+        function = second
+    else:
+        function = first
+        arguments.insert(0, second)
+    keywords = {}
+    if names:
+        keywords = dict(zip(names, arguments[-len(names) :], strict=True))
+        del arguments[-len(names) :]
+    evaluator.stack.append(function.call(evaluator, arguments, keywords))
+
+
+@handles("CALL_FUNCTION_EX")
+def _call_function_ex(evaluator: Evaluator, instruction: Instruction) -> None:
+    mapping = evaluator.pop() if instruction.argument & 1 else None
+    sequence = evaluator.pop()
+    function = evaluator.pop()
+    if evaluator.stack.pop() is not None:
+        raise RuntimeError("CALL_FUNCTION_EX without NULL")
+    keywords = {} if mapping is None else keyword_arguments(evaluator, mapping)
+    arguments = sequence.iterate(evaluator)
+    evaluator.stack.append(function.call(evaluator, arguments, keywords))
+
+
+@handles("CALL_INTRINSIC_1")
+def _call_intrinsic_1(evaluator: Evaluator, instruction: Instruction) -> None:
+    """3.12: functions of one operand that the compiler knows by number."""
+    from ..operations import unary_operation
+    from ..variables.sequences import TupleVariable
+    from .exceptions import stop_iteration_error
+
+    operand = evaluator.pop()
+    number = instruction.argument
+    if number == 3:
+        evaluator.stack.append(stop_iteration_error(evaluator, operand))
+    elif number == 5:
+        evaluator.stack.append(unary_operation(evaluator, "pos", operand))
+    elif number == 6:
+        evaluator.stack.append(TupleVariable(operand.iterate(evaluator)))
+    else:
+        raise Unsupported("opcode", f"CALL_INTRINSIC_1 {number}")
+
+
+@handles("CALL_INTRINSIC_2")
+def _call_intrinsic_2(evaluator: Evaluator, instruction: Instruction) -> None:
+    raise Unsupported("opcode", f"CALL_INTRINSIC_2 {instruction.argument}")

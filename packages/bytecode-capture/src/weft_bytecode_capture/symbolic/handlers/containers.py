@@ -1,0 +1,162 @@
+"""Opcodes that build, extend and unpack containers."""
+
+from __future__ import annotations
+
+from ..captured_exception import CapturedException
+from ..decode import Instruction, handles
+from ..evaluator import Evaluator
+from ..variables.base import Variable
+from ..variables.constant import ConstantVariable
+from ..variables.mappings import DictVariable, keyword_arguments
+from ..variables.sequences import ListVariable, TupleVariable
+from ..variables.sets import SetVariable
+
+
+@handles("BUILD_TUPLE")
+def _build_tuple(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.stack.append(TupleVariable(evaluator.pop_many(instruction.argument)))
+
+
+@handles("BUILD_LIST")
+def _build_list(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.stack.append(ListVariable(evaluator.pop_many(instruction.argument)))
+
+
+@handles("BUILD_SET")
+def _build_set(evaluator: Evaluator, instruction: Instruction) -> None:
+    elements = evaluator.pop_many(instruction.argument)
+    evaluator.stack.append(SetVariable.of(evaluator, elements))
+
+
+@handles("BUILD_MAP")
+def _build_map(evaluator: Evaluator, instruction: Instruction) -> None:
+    flat = evaluator.pop_many(2 * instruction.argument)
+    result = DictVariable()
+    for key, value in zip(flat[::2], flat[1::2], strict=True):
+        result.store(evaluator, key, value)
+    evaluator.stack.append(result)
+
+
+@handles("BUILD_CONST_KEY_MAP")
+def _build_const_key_map(evaluator: Evaluator, instruction: Instruction) -> None:
+    keys = evaluator.pop().iterate(evaluator)
+    values = evaluator.pop_many(instruction.argument)
+    result = DictVariable()
+    for key, value in zip(keys, values, strict=True):
+        result.store(evaluator, key, value)
+    evaluator.stack.append(result)
+
+
+@handles("LIST_TO_TUPLE")
+def _list_to_tuple(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.stack.append(TupleVariable(evaluator.pop().iterate(evaluator)))
+
+
+def _target(evaluator: Evaluator, instruction: Instruction) -> Variable:
+    target = evaluator.stack[-instruction.argument]
+    assert target is not None
+    return target
+
+
+@handles("LIST_APPEND")
+def _list_append(evaluator: Evaluator, instruction: Instruction) -> None:
+    value = evaluator.pop()
+    target = _target(evaluator, instruction)
+    assert isinstance(target, ListVariable)
+    target.mutate(evaluator).append(value)
+
+
+@handles("SET_ADD")
+def _set_add(evaluator: Evaluator, instruction: Instruction) -> None:
+    value = evaluator.pop()
+    _target(evaluator, instruction).call_method(evaluator, "add", [value], {})
+
+
+@handles("MAP_ADD")
+def _map_add(evaluator: Evaluator, instruction: Instruction) -> None:
+    key, value = evaluator.pop_many(2)
+    _target(evaluator, instruction).call_method(evaluator, "__setitem__", [key, value], {})
+
+
+@handles("LIST_EXTEND")
+def _list_extend(evaluator: Evaluator, instruction: Instruction) -> None:
+    iterable = evaluator.pop()
+    target = _target(evaluator, instruction)
+    assert isinstance(target, ListVariable)
+    target.mutate(evaluator).extend(iterable.iterate(evaluator))
+
+
+@handles("SET_UPDATE")
+def _set_update(evaluator: Evaluator, instruction: Instruction) -> None:
+    iterable = evaluator.pop()
+    _target(evaluator, instruction).call_method(evaluator, "update", [iterable], {})
+
+
+@handles("DICT_UPDATE")
+def _dict_update(evaluator: Evaluator, instruction: Instruction) -> None:
+    mapping = evaluator.pop()
+    _target(evaluator, instruction).call_method(evaluator, "update", [mapping], {})
+
+
+@handles("DICT_MERGE")
+def _dict_merge(evaluator: Evaluator, instruction: Instruction) -> None:
+    """``f(**a, **b)``: a repeated key is an error."""
+    mapping = evaluator.pop()
+    target = _target(evaluator, instruction)
+    assert isinstance(target, DictVariable)
+    for name, value in keyword_arguments(evaluator, mapping).items():
+        key = ConstantVariable(name)
+        if target.contains(evaluator, key):
+            function = evaluator.stack[-instruction.argument - 2]
+            label = getattr(function, "qualified_name", lambda: "function")()
+            evaluator.raise_error(
+                TypeError, f"{label}() got multiple values for keyword argument {name!r}"
+            )
+        target.store(evaluator, key, value)
+
+
+@handles("UNPACK_SEQUENCE")
+def _unpack_sequence(evaluator: Evaluator, instruction: Instruction) -> None:
+    count = instruction.argument
+    elements = _unpacked(evaluator, evaluator.pop(), count, exact=True)
+    if len(elements) < count:
+        evaluator.raise_error(
+            ValueError, f"not enough values to unpack (expected {count}, got {len(elements)})"
+        )
+    if len(elements) > count:
+        evaluator.raise_error(ValueError, f"too many values to unpack (expected {count})")
+    evaluator.stack.extend(reversed(elements))
+
+
+@handles("UNPACK_EX")
+def _unpack_ex(evaluator: Evaluator, instruction: Instruction) -> None:
+    before, after = instruction.argument & 0xFF, instruction.argument >> 8
+    elements = _unpacked(evaluator, evaluator.pop(), before, exact=False)
+    if len(elements) < before + after:
+        evaluator.raise_error(
+            ValueError,
+            f"not enough values to unpack (expected at least {before + after}, got {len(elements)})",
+        )
+    end = len(elements) - after
+    evaluator.stack.extend(reversed(elements[end:]))
+    evaluator.stack.append(ListVariable(elements[before:end]))
+    evaluator.stack.extend(reversed(elements[:before]))
+
+
+def _unpacked(evaluator: Evaluator, iterable: Variable, count: int, exact: bool) -> list[Variable]:
+    """The elements to unpack; of an iterator at most one more than needed, as CPython takes."""
+    try:
+        iterator = iterable.iterator(evaluator)
+    except CapturedException as error:
+        if error.exception.python_type() is TypeError:
+            evaluator.raise_error(
+                TypeError, f"cannot unpack non-iterable {iterable.python_type().__name__} object"
+            )
+        raise
+    elements: list[Variable] = []
+    while not exact or len(elements) <= count:
+        element = iterator.next_or_none(evaluator)
+        if element is None:
+            break
+        elements.append(element)
+    return elements

@@ -1,0 +1,88 @@
+"""Opcodes that make functions, return, and suspend generators."""
+
+from __future__ import annotations
+
+from ...unsupported import Unsupported
+from ..captured_exception import CapturedException
+from ..decode import Instruction, handles
+from ..evaluator import Evaluator
+from ..variables.constant import ConstantVariable
+from ..variables.functions import new_function
+
+
+@handles("MAKE_FUNCTION")
+def _make_function(evaluator: Evaluator, instruction: Instruction) -> None:
+    code = evaluator.pop().as_constant()
+    flags = instruction.argument
+    closure = evaluator.pop() if flags & 8 else None
+    annotations = evaluator.pop() if flags & 4 else None
+    keyword_defaults = evaluator.pop() if flags & 2 else None
+    defaults = evaluator.pop() if flags & 1 else None
+    function = new_function(evaluator, code, closure, defaults, keyword_defaults, annotations)
+    evaluator.stack.append(function)
+
+
+@handles("RETURN_VALUE")
+def _return_value(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.result = evaluator.pop()
+    evaluator.finished = True
+
+
+@handles("RETURN_CONST")
+def _return_const(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.result = ConstantVariable(evaluator.code.co_consts[instruction.argument])
+    evaluator.finished = True
+
+
+@handles("RETURN_GENERATOR")
+def _return_generator(evaluator: Evaluator, instruction: Instruction) -> None:
+    """The generator object exists already; its frame goes on after a POP_TOP of what send() gives."""
+    evaluator.stack.append(ConstantVariable(None))
+
+
+@handles("YIELD_VALUE")
+def _yield_value(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.result = evaluator.pop()
+    evaluator.suspended = True
+
+
+@handles("GET_YIELD_FROM_ITER")
+def _get_yield_from_iter(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.stack.append(evaluator.pop().iterator(evaluator))
+
+
+@handles("SEND")
+def _send(evaluator: Evaluator, instruction: Instruction) -> None:
+    """``yield from``: send the top to the iterator below it; on its end push its value and jump."""
+    value = evaluator.pop()
+    iterator = evaluator.stack[-1]
+    assert iterator is not None
+    try:
+        if value.is_constant() and value.as_constant() is None:
+            result = iterator.call_method(evaluator, "__next__", [], {})
+        else:
+            result = iterator.call_method(evaluator, "send", [value], {})
+    except CapturedException as error:
+        if not issubclass(error.exception.python_type(), StopIteration):
+            raise
+        result = error.exception.get_attribute(evaluator, "value")
+        if not _SEND_KEEPS_ITERATOR:
+            evaluator.stack.pop()
+        evaluator.jump(instruction)
+    evaluator.stack.append(result)
+
+
+_SEND_KEEPS_ITERATOR = "END_SEND" in __import__("dis").opmap  # 3.12
+
+
+@handles(
+    "ASYNC_GEN_WRAP",
+    "BEFORE_ASYNC_WITH",
+    "CLEANUP_THROW",
+    "END_ASYNC_FOR",
+    "GET_AITER",
+    "GET_ANEXT",
+    "GET_AWAITABLE",
+)
+def _asynchronous(evaluator: Evaluator, instruction: Instruction) -> None:
+    raise Unsupported("coroutine", instruction.name, "coroutines are not captured")

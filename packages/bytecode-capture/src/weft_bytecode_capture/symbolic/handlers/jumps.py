@@ -1,0 +1,85 @@
+"""Opcodes that jump and iterate."""
+
+from __future__ import annotations
+
+from ..decode import Instruction, handles
+from ..evaluator import Evaluator
+from ..variables.base import Variable
+
+
+@handles("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+def _jump(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.next_index = instruction.target
+
+
+@handles("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_IF_FALSE")
+def _pop_jump_if_false(evaluator: Evaluator, instruction: Instruction) -> None:
+    if not evaluator.pop().truth(evaluator):
+        evaluator.next_index = instruction.target
+
+
+@handles("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_IF_TRUE")
+def _pop_jump_if_true(evaluator: Evaluator, instruction: Instruction) -> None:
+    if evaluator.pop().truth(evaluator):
+        evaluator.next_index = instruction.target
+
+
+def _is_none(variable: Variable) -> bool:
+    return variable.is_constant() and variable.as_constant() is None
+
+
+@handles("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_IF_NONE")
+def _pop_jump_if_none(evaluator: Evaluator, instruction: Instruction) -> None:
+    if _is_none(evaluator.pop()):
+        evaluator.next_index = instruction.target
+
+
+@handles("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE", "POP_JUMP_IF_NOT_NONE")
+def _pop_jump_if_not_none(evaluator: Evaluator, instruction: Instruction) -> None:
+    if not _is_none(evaluator.pop()):
+        evaluator.next_index = instruction.target
+
+
+@handles("JUMP_IF_FALSE_OR_POP")
+def _jump_if_false_or_pop(evaluator: Evaluator, instruction: Instruction) -> None:
+    top = evaluator.stack[-1]
+    assert top is not None
+    if top.truth(evaluator):
+        evaluator.stack.pop()
+    else:
+        evaluator.next_index = instruction.target
+
+
+@handles("JUMP_IF_TRUE_OR_POP")
+def _jump_if_true_or_pop(evaluator: Evaluator, instruction: Instruction) -> None:
+    top = evaluator.stack[-1]
+    assert top is not None
+    if top.truth(evaluator):
+        evaluator.next_index = instruction.target
+    else:
+        evaluator.stack.pop()
+
+
+@handles("GET_ITER")
+def _get_iter(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.stack.append(evaluator.pop().iterator(evaluator))
+
+
+_FOR_ITER_POPS = "END_FOR" not in __import__("dis").opmap  # 3.11; 3.12 leaves it to END_FOR
+
+
+@handles("FOR_ITER")
+def _for_iter(evaluator: Evaluator, instruction: Instruction) -> None:
+    iterator = evaluator.stack[-1]
+    assert iterator is not None
+    element = iterator.next_or_none(evaluator)
+    if element is not None:
+        evaluator.stack.append(element)
+        return
+    if _FOR_ITER_POPS:
+        evaluator.stack.pop()
+        evaluator.next_index = instruction.target
+    else:
+        # CPython pops the iterator and jumps past the END_FOR at the target.
+        evaluator.stack.pop()
+        evaluator.next_index = instruction.target + 1

@@ -1,0 +1,161 @@
+"""Opcodes that read and write locals, cells, globals, attributes and constants."""
+
+from __future__ import annotations
+
+from ...unsupported import Unsupported
+from ..decode import Instruction, handles
+from ..evaluator import Evaluator
+from ..variables.cells import CellVariable
+from ..variables.new_values import wrap_code_constant
+
+
+@handles("LOAD_CONST")
+def _load_const(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.stack.append(wrap_code_constant(instruction.operand))
+
+
+@handles("LOAD_FAST", "LOAD_FAST_CHECK")
+def _load_fast(evaluator: Evaluator, instruction: Instruction) -> None:
+    variable = evaluator.locals.get(instruction.operand)
+    if variable is None:
+        _unbound_local(evaluator, instruction.operand)
+    evaluator.stack.append(variable)
+
+
+def _unbound_local(evaluator: Evaluator, name: str) -> None:
+    evaluator.raise_error(
+        UnboundLocalError,
+        f"cannot access local variable {name!r} where it is not associated with a value",
+    )
+
+
+@handles("STORE_FAST")
+def _store_fast(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.locals[instruction.operand] = evaluator.pop()
+
+
+@handles("DELETE_FAST")
+def _delete_fast(evaluator: Evaluator, instruction: Instruction) -> None:
+    if evaluator.locals.pop(instruction.operand, None) is None:
+        _unbound_local(evaluator, instruction.operand)
+
+
+@handles("LOAD_FAST_AND_CLEAR")
+def _load_fast_and_clear(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.stack.append(evaluator.locals.pop(instruction.operand, None))
+
+
+@handles("MAKE_CELL")
+def _make_cell(evaluator: Evaluator, instruction: Instruction) -> None:
+    name = instruction.operand
+    evaluator.cells[name] = CellVariable(evaluator.locals.pop(name, None))
+
+
+@handles("COPY_FREE_VARS")
+def _copy_free_vars(evaluator: Evaluator, instruction: Instruction) -> None:
+    if evaluator.function is not None:
+        cells = evaluator.function.closure_cells(evaluator)
+        evaluator.cells.update(zip(evaluator.code.co_freevars, cells, strict=True))
+
+
+@handles("LOAD_CLOSURE")
+def _load_closure(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.stack.append(evaluator.cells[instruction.operand])
+
+
+@handles("LOAD_DEREF", "LOAD_CLASSDEREF")
+def _load_deref(evaluator: Evaluator, instruction: Instruction) -> None:
+    name = instruction.operand
+    contents = evaluator.cells[name].read(evaluator)
+    if contents is None:
+        if name in evaluator.code.co_freevars:
+            evaluator.raise_error(
+                NameError,
+                f"cannot access free variable {name!r} where it is not associated with a value in "
+                "enclosing scope",
+            )
+        _unbound_local(evaluator, name)
+    evaluator.stack.append(contents)
+
+
+@handles("STORE_DEREF")
+def _store_deref(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.cells[instruction.operand].write(evaluator, evaluator.pop())
+
+
+@handles("DELETE_DEREF")
+def _delete_deref(evaluator: Evaluator, instruction: Instruction) -> None:
+    cell = evaluator.cells[instruction.operand]
+    if cell.read(evaluator) is None:
+        _unbound_local(evaluator, instruction.operand)
+    cell.write(evaluator, None)
+
+
+@handles("LOAD_GLOBAL")
+def _load_global(evaluator: Evaluator, instruction: Instruction) -> None:
+    if instruction.argument & 1:
+        evaluator.stack.append(None)
+    evaluator.stack.append(evaluator.globals.load(evaluator, instruction.operand))
+
+
+@handles("STORE_GLOBAL")
+def _store_global(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.globals.store(evaluator, instruction.operand, evaluator.pop())
+
+
+@handles("DELETE_GLOBAL")
+def _delete_global(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.globals.delete(evaluator, instruction.operand)
+
+
+_ATTRIBUTE_HAS_FLAG = "LOAD_METHOD" not in __import__("dis").opmap  # 3.12 folds LOAD_METHOD in
+
+
+@handles("LOAD_ATTR")
+def _load_attr(evaluator: Evaluator, instruction: Instruction) -> None:
+    owner = evaluator.pop()
+    attribute = owner.get_attribute(evaluator, instruction.operand)
+    if _ATTRIBUTE_HAS_FLAG and instruction.argument & 1:
+        evaluator.stack.append(None)
+    evaluator.stack.append(attribute)
+
+
+@handles("LOAD_METHOD")
+def _load_method(evaluator: Evaluator, instruction: Instruction) -> None:
+    """Always the form with NULL and the bound attribute, which CPython uses for non-functions."""
+    owner = evaluator.pop()
+    attribute = owner.get_attribute(evaluator, instruction.operand)
+    evaluator.stack.append(None)
+    evaluator.stack.append(attribute)
+
+
+@handles("LOAD_SUPER_ATTR")
+def _load_super_attr(evaluator: Evaluator, instruction: Instruction) -> None:
+    super_function, class_variable, instance = evaluator.pop_many(3)
+    receiver = evaluator.call_function(super_function, [class_variable, instance])
+    attribute = receiver.get_attribute(evaluator, instruction.operand)
+    if instruction.argument & 1:
+        evaluator.stack.append(None)
+    evaluator.stack.append(attribute)
+
+
+@handles("STORE_ATTR")
+def _store_attr(evaluator: Evaluator, instruction: Instruction) -> None:
+    owner = evaluator.pop()
+    value = evaluator.pop()
+    owner.set_attribute(evaluator, instruction.operand, value)
+
+
+@handles("DELETE_ATTR")
+def _delete_attr(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.pop().delete_attribute(evaluator, instruction.operand)
+
+
+@handles("LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_BUILD_CLASS", "SETUP_ANNOTATIONS")
+def _class_body(evaluator: Evaluator, instruction: Instruction) -> None:
+    raise Unsupported(
+        "class definition",
+        f"{instruction.name} in {evaluator.code.co_qualname}",
+        "classes defined while a frame is captured are built by CPython",
+        ("define the class outside the compiled function",),
+    )

@@ -1,0 +1,143 @@
+"""Opcodes of operators, comparisons, subscripts and string formatting."""
+
+from __future__ import annotations
+
+import dis
+
+from ..decode import Instruction, handles
+from ..evaluator import Evaluator
+from ..operations import contains, is_same_object, unary_operation
+from ..variables.constant import ConstantVariable
+from ..variables.sequences import SliceVariable
+from ..variables.strings import format_value, join_strings
+
+_BINARY_NAMES = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow",
+    "@": "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
+}  # fmt: skip
+
+
+def _binary_table() -> list[str]:
+    """Operator names by ``BINARY_OP`` operand."""
+    table = []
+    for _, symbol in dis._nb_ops:  # type: ignore[attr-defined]
+        if symbol.endswith("="):
+            table.append("i" + _BINARY_NAMES[symbol[:-1]])
+        else:
+            table.append(_BINARY_NAMES[symbol])
+    return table
+
+
+_BINARY = _binary_table()
+_COMPARISONS = {"<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge"}
+_COMPARISON_SHIFT = 0 if "POP_JUMP_FORWARD_IF_FALSE" in dis.opmap else 4  # 3.12 keeps flags below
+
+
+@handles("BINARY_OP")
+def _binary_op(evaluator: Evaluator, instruction: Instruction) -> None:
+    right = evaluator.pop()
+    left = evaluator.pop()
+    result = evaluator.binary_operation(_BINARY[instruction.argument], left, right)
+    evaluator.stack.append(result)
+
+
+@handles("COMPARE_OP")
+def _compare_op(evaluator: Evaluator, instruction: Instruction) -> None:
+    right = evaluator.pop()
+    left = evaluator.pop()
+    symbol = dis.cmp_op[instruction.argument >> _COMPARISON_SHIFT]
+    evaluator.stack.append(evaluator.binary_operation(_COMPARISONS[symbol], left, right))
+
+
+@handles("IS_OP")
+def _is_op(evaluator: Evaluator, instruction: Instruction) -> None:
+    right = evaluator.pop()
+    left = evaluator.pop()
+    result = is_same_object(evaluator, left, right)
+    evaluator.stack.append(ConstantVariable(result != bool(instruction.argument)))
+
+
+@handles("CONTAINS_OP")
+def _contains_op(evaluator: Evaluator, instruction: Instruction) -> None:
+    container = evaluator.pop()
+    item = evaluator.pop()
+    result = contains(evaluator, container, item)
+    evaluator.stack.append(ConstantVariable(result != bool(instruction.argument)))
+
+
+@handles("UNARY_NOT")
+def _unary_not(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.stack.append(ConstantVariable(not evaluator.pop().truth(evaluator)))
+
+
+_UNARY = {"UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "invert"}
+
+
+@handles(*_UNARY)
+def _unary(evaluator: Evaluator, instruction: Instruction) -> None:
+    operand = evaluator.pop()
+    evaluator.stack.append(unary_operation(evaluator, _UNARY[instruction.name], operand))
+
+
+@handles("BINARY_SUBSCR")
+def _binary_subscr(evaluator: Evaluator, instruction: Instruction) -> None:
+    key = evaluator.pop()
+    container = evaluator.pop()
+    evaluator.stack.append(container.call_method(evaluator, "__getitem__", [key], {}))
+
+
+@handles("STORE_SUBSCR")
+def _store_subscr(evaluator: Evaluator, instruction: Instruction) -> None:
+    value, container, key = evaluator.pop_many(3)
+    container.call_method(evaluator, "__setitem__", [key, value], {})
+
+
+@handles("DELETE_SUBSCR")
+def _delete_subscr(evaluator: Evaluator, instruction: Instruction) -> None:
+    container, key = evaluator.pop_many(2)
+    container.call_method(evaluator, "__delitem__", [key], {})
+
+
+@handles("BUILD_SLICE")
+def _build_slice(evaluator: Evaluator, instruction: Instruction) -> None:
+    parts = evaluator.pop_many(instruction.argument)
+    if len(parts) == 2:
+        parts.append(ConstantVariable(None))
+    evaluator.stack.append(SliceVariable(*parts))
+
+
+@handles("BINARY_SLICE")
+def _binary_slice(evaluator: Evaluator, instruction: Instruction) -> None:
+    container, start, stop = evaluator.pop_many(3)
+    key = SliceVariable(start, stop, ConstantVariable(None))
+    evaluator.stack.append(container.call_method(evaluator, "__getitem__", [key], {}))
+
+
+@handles("STORE_SLICE")
+def _store_slice(evaluator: Evaluator, instruction: Instruction) -> None:
+    value, container, start, stop = evaluator.pop_many(4)
+    key = SliceVariable(start, stop, ConstantVariable(None))
+    container.call_method(evaluator, "__setitem__", [key, value], {})
+
+
+_CONVERSIONS = {0: None, 1: "str", 2: "repr", 3: "ascii"}
+
+
+@handles("FORMAT_VALUE")
+def _format_value(evaluator: Evaluator, instruction: Instruction) -> None:
+    specification = evaluator.pop() if instruction.argument & 4 else ConstantVariable("")
+    value = evaluator.pop()
+    conversion = _CONVERSIONS[instruction.argument & 3]
+    evaluator.stack.append(format_value(evaluator, value, conversion, specification))
+
+
+@handles("BUILD_STRING")
+def _build_string(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.stack.append(join_strings(evaluator, evaluator.pop_many(instruction.argument)))
+
+
+@handles("GET_LEN")
+def _get_len(evaluator: Evaluator, instruction: Instruction) -> None:
+    top = evaluator.stack[-1]
+    assert top is not None
+    evaluator.stack.append(ConstantVariable(top.length(evaluator)))

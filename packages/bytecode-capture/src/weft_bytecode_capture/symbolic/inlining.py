@@ -1,0 +1,37 @@
+"""Evaluation of calls of Python functions inside the evaluation of their caller."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from ..unsupported import Unsupported
+from .binding import bind_arguments
+from .evaluator import Evaluator
+from .variables.base import Variable
+
+if TYPE_CHECKING:
+    from .variables.functions import FunctionVariable
+
+_ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+
+
+def inline_call(
+    caller: Evaluator,
+    function: FunctionVariable,
+    arguments: list[Variable],
+    keywords: dict[str, Variable],
+) -> Variable:
+    """The result of the call; a generator's for a generator function."""
+    code = function.code(caller)
+    if caller.depth >= caller.state.options.inline_depth:
+        raise Unsupported("calls nested too deep", function.qualified_name())
+    if code.co_flags & _ASYNCHRONOUS:
+        raise Unsupported("coroutine", function.qualified_name(), "coroutines are not captured")
+    child = Evaluator(caller.state, code, function.globals_dictionary(caller), function, caller)
+    child.locals = bind_arguments(caller, function, code, arguments, keywords)
+    if code.co_flags & inspect.CO_GENERATOR:
+        from .variables.generators import GeneratorVariable
+
+        return GeneratorVariable(child)
+    return child.run()

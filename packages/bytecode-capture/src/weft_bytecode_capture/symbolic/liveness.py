@@ -1,0 +1,64 @@
+"""Which graph outputs a frame's ending needs: those that rebuilding its objects would load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft_guards import Source
+
+from ..unsupported import Unsupported
+from .variables.base import Variable
+
+
+class OutputCollector:
+    """An emitter that emits nothing and notes the graph's values that are asked for.
+
+    It walks objects as the frame's emitter does: what has a source is loaded from there, each other object
+    is rebuilt once.
+    """
+
+    def __init__(self) -> None:
+        self.outputs: list[Variable] = []
+        self._seen: dict[int, Variable] = {}
+        self._temporaries = 0
+
+    def load_variable(self, variable: Variable) -> None:
+        if id(variable) in self._seen:
+            return
+        self._seen[id(variable)] = variable
+        if variable.source is not None or variable.is_constant():
+            return
+        if variable.node is not None:
+            self.outputs.append(variable)
+            return
+        variable.reconstruct(self)
+
+    def bind(self, variable: Variable) -> None:
+        """An object that the frame holds already."""
+        self._seen[id(variable)] = variable
+
+    def load_graph_output(self, index: int) -> None:
+        raise Unsupported("graph output by number", str(index))
+
+    def store_temporary(self) -> str:
+        self._temporaries += 1
+        return f"temporary {self._temporaries}"
+
+    def load_source(self, source: Source) -> None: ...
+    def load_constant(self, value: Any) -> None: ...
+    def load_object(self, value: Any) -> None: ...
+    def load_attribute(self, name: str) -> None: ...
+    def store_attribute(self, name: str) -> None: ...
+    def load_subscript(self) -> None: ...
+    def store_subscript(self) -> None: ...
+    def delete_subscript(self) -> None: ...
+    def build(self, kind: str, count: int) -> None: ...
+    def load_callable(self, value: Any) -> None: ...
+    def prepare_call(self) -> None: ...
+    def call(self, count: int, keywords: tuple[str, ...] = ()) -> None: ...
+    def call_unpacked(self, with_keywords: bool) -> None: ...
+    def load_temporary(self, name: str) -> None: ...
+    def store_global(self, name: str) -> None: ...
+    def load_cell(self, name: str) -> None: ...
+    def duplicate(self) -> None: ...
+    def pop(self) -> None: ...

@@ -1,0 +1,17 @@
+"""Registers every family of variables with the builder."""
+
+from __future__ import annotations
+
+import importlib
+
+_FAMILIES = (
+    "constant", "sequences", "mappings", "mapping_methods", "sets", "functions", "classes", "modules", "user_objects",
+    "builtin_functions", "builtin_classes", "tensor", "torch_function", "nn_module", "torch_values",
+    "context_managers",
+)  # fmt: skip
+
+
+def register_all() -> None:
+    """Import the modules of all families: each registers its wrappers as it is imported."""
+    for name in _FAMILIES:
+        importlib.import_module(f"{__package__}.variables.{name}")

@@ -1,0 +1,198 @@
+"""The capture of one frame: evaluation, started again at every break until it gets to its end."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateSource, Guard, Reason
+
+from ..captured_graph import GraphBreak, UserLocation
+from ..unsupported import Unsupported
+from . import handlers as handlers
+from .aliasing import guard_mutated_objects
+from .capture_state import CaptureState, DecodeCache, location
+from .captured_exception import CapturedException
+from .evaluator import Evaluator
+from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise, Return, Skip
+from .graph import GraphBuilder
+from .liveness import OutputCollector
+from .registration import register_all
+from .variables.base import Variable
+from .variables.cells import root_cell
+
+register_all()
+
+_NOT_CAPTURED = (
+    inspect.CO_GENERATOR
+    | inspect.CO_COROUTINE
+    | inspect.CO_ASYNC_GENERATOR
+    | inspect.CO_ITERABLE_COROUTINE
+)
+_MAXIMAL_RESTARTS = 64
+
+
+class _Broken(Exception):
+    """Evaluation arrived at a break point."""
+
+
+def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResult | Skip:
+    """Evaluate a frame up to its end or the first instruction that cannot be captured.
+
+    Evaluation cannot be undone, so a frame is evaluated from its beginning again, to stop just before the
+    instruction in question.
+    """
+    if frame.code.co_flags & _NOT_CAPTURED:
+        return Skip("a generator or coroutine")
+    global_state = GlobalState.current()
+    cache = DecodeCache()
+    breaks: dict[int, GraphBreak] = {}
+    for _ in range(_MAXIMAL_RESTARTS):
+        capture = _Capture(frame, options, cache, breaks, global_state)
+        try:
+            return capture.run()
+        except Unsupported as error:
+            position = capture.evaluator.index
+            if position in breaks:
+                return Skip(
+                    f"the state at a graph break cannot be rebuilt: {error}", True, breaks[position]
+                )
+            breaks[position] = capture.graph_break(error)
+    return Skip("too many graph breaks in one frame")
+
+
+class _RootEvaluator(Evaluator):
+    """The root frame's evaluator, which stops at break points."""
+
+    breaks: dict[int, GraphBreak]
+
+    def _loop(self) -> None:
+        instructions = self.decoded.instructions
+        while not self.finished:
+            instruction = instructions[self.next_index]
+            self.index = instruction.index
+            if instruction.index in self.breaks:
+                raise _Broken
+            self.next_index = instruction.index + 1
+            try:
+                instruction.handler(self, instruction)
+            except CapturedException as error:
+                self.unwind(error, instruction)
+
+
+class _Capture:
+    """One evaluation of the frame."""
+
+    def __init__(
+        self,
+        frame: FrameInput,
+        options: CaptureOptions,
+        cache: DecodeCache,
+        breaks: dict[int, GraphBreak],
+        global_state: GlobalState,
+    ) -> None:
+        self.frame = frame
+        self.breaks = breaks
+        self.global_state = global_state
+        self.state = CaptureState(frame, options, GraphBuilder, cache)
+        self.evaluator = _RootEvaluator(self.state, frame.code, frame.globals)
+        self.evaluator.breaks = breaks
+        self.innermost: Evaluator = self.evaluator
+
+    def run(self) -> FrameResult:
+        evaluator, state = self.evaluator, self.state
+        # Arguments are wrapped, and results made, with the root frame as the current one.
+        state.current = evaluator
+        try:
+            self._bind_arguments()
+            ending = self._evaluate()
+            return self._result(ending)
+        except RecursionError as error:
+            raise Unsupported("calls nested too deep", self.frame.code.co_qualname) from error
+
+    def _bind_arguments(self) -> None:
+        evaluator, frame = self.evaluator, self.frame
+        for name, value in frame.arguments.items():
+            evaluator.locals[name] = evaluator.builder.wrap(value, ArgumentSource(name))
+        for name, cell in frame.closure.items():
+            evaluator.cells[name] = root_cell(evaluator, name, cell)
+
+    def _evaluate(self) -> Return | Raise | Break:
+        evaluator = self.evaluator
+        try:
+            value = evaluator.run()
+        except CapturedException as error:
+            return Raise(error.exception, evaluator.index)
+        except _Broken:
+            return self._break()
+        finally:
+            self.state.current = evaluator
+        return Return(value)
+
+    def _break(self) -> Break:
+        evaluator, code = self.evaluator, self.frame.code
+        own = {name: evaluator.cells[name] for name in code.co_cellvars if name in evaluator.cells}
+        contents: dict[str, Variable | None] = {
+            name: own[name].read(evaluator) if name in own else evaluator.locals.get(name)
+            for name in code.co_cellvars
+        }
+        plain = {name: value for name, value in evaluator.locals.items() if name not in contents}
+        return Break(
+            evaluator.index,
+            tuple(evaluator.stack),
+            plain,
+            contents,
+            self.breaks[evaluator.index],
+            dict(own),
+            evaluator.handled,
+        )
+
+    def _result(self, ending: Return | Raise | Break) -> FrameResult:
+        state = self.state
+        guard_mutated_objects(self.evaluator)
+        collector = OutputCollector()
+        if isinstance(ending, Break):
+            for cell in ending.cell_variables.values():
+                collector.bind(cell)
+        state.side_effects.emit(collector)
+        for variable in _alive(ending):
+            collector.load_variable(variable)
+        outputs = tuple(collector.outputs)
+        graph = state.graph.finish(outputs)
+        guards = self._guards()
+        if graph is not None:
+            graph = dataclasses.replace(graph, guards=guards)
+        return FrameResult(graph, outputs, guards, state.side_effects, ending)
+
+    def _guards(self) -> tuple[Guard, ...]:
+        code = self.frame.code
+        reason = Reason(code.co_filename, code.co_firstlineno, "the function's beginning")
+        state_guard = Guard(GlobalStateSource(), GlobalStateIs(self.global_state), reason)
+        return (state_guard, *self.state.guards.values())
+
+    def graph_break(self, error: Unsupported) -> GraphBreak:
+        """The break that an error makes, at the place where evaluation stands."""
+        places = []
+        frame: Evaluator | None = self.state.refused or self.evaluator
+        while frame is not None:
+            places.append(location(frame))
+            frame = frame.parent
+        inner: UserLocation = places[0]
+        return GraphBreak(
+            error.kind,
+            error.context,
+            error.explanation,
+            error.hints,
+            inner,
+            tuple(reversed(places[1:])),
+        )
+
+
+def _alive(ending: Return | Raise | Break) -> list[Variable]:
+    """What the code after the graph loads, in its order."""
+    if isinstance(ending, Return):
+        return [ending.value]
+    if isinstance(ending, Raise):
+        return [ending.exception]
+    variables = [*ending.stack, *ending.locals.values(), *ending.cells.values(), ending.handled]
+    return [variable for variable in variables if variable is not None]

@@ -1,0 +1,249 @@
+"""What calls of builtin classes do."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...unsupported import Unsupported
+from .base import Variable
+from .classes import CLASS_CALLS, ClassCall
+from .constant import ConstantVariable
+from .iterators import (
+    LazyIteratorVariable,
+    SequenceIteratorVariable,
+    enumerate_iterator,
+    map_iterator,
+    zip_iterator,
+)
+from .mappings import DictVariable, OrderedDictVariable, new_keyword_dict
+from .sequences import ListVariable, SliceVariable, TupleVariable, index_value, storage_of
+from .sets import FrozenSetVariable, SetVariable
+from .strings import printable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+def _calls(kind: type) -> Callable[[ClassCall], ClassCall]:
+    def register(implementation: ClassCall) -> ClassCall:
+        CLASS_CALLS[kind] = implementation
+        return implementation
+
+    return register
+
+
+def _refuse(kind: type, keywords: dict[str, Variable]) -> None:
+    if keywords:
+        raise Unsupported("keyword arguments of a builtin class", kind.__name__)
+
+
+def _elements(evaluator: Evaluator, kind: type, arguments: list[Variable]) -> list[Variable]:
+    if not arguments:
+        return []
+    if len(arguments) > 1:
+        evaluator.raise_error(
+            TypeError, f"{kind.__name__} expected at most 1 argument, got {len(arguments)}"
+        )
+    return arguments[0].iterate(evaluator)
+
+
+@_calls(list)
+def _list(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    _refuse(list, keywords)
+    return ListVariable(_elements(evaluator, list, arguments))
+
+
+@_calls(tuple)
+def _tuple(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    _refuse(tuple, keywords)
+    if arguments and type(arguments[0]) is TupleVariable:
+        return arguments[0]
+    return TupleVariable(_elements(evaluator, tuple, arguments))
+
+
+@_calls(set)
+def _set(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    _refuse(set, keywords)
+    return SetVariable.of(evaluator, _elements(evaluator, set, arguments))
+
+
+@_calls(frozenset)
+def _frozenset(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    _refuse(frozenset, keywords)
+    return FrozenSetVariable.of(evaluator, _elements(evaluator, frozenset, arguments))
+
+
+def _new_dict(
+    kind: type[DictVariable],
+) -> ClassCall:
+    def call(
+        evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        result = kind()
+        for argument in arguments:
+            storage = storage_of(argument)
+            if isinstance(storage, DictVariable):
+                result.entries.update(storage.all_entries(evaluator))
+                continue
+            for pair in argument.iterate(evaluator):
+                key, value = pair.iterate(evaluator)
+                result.store(evaluator, key, value)
+        result.entries.update(new_keyword_dict(keywords).entries)
+        return result
+
+    return call
+
+
+CLASS_CALLS[dict] = _new_dict(DictVariable)
+CLASS_CALLS[collections.OrderedDict] = _new_dict(OrderedDictVariable)
+
+
+@_calls(range)
+def _range(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    _refuse(range, keywords)
+    values = [index_value(evaluator, argument, "range") for argument in arguments]
+    return ConstantVariable(evaluator.pure(range, *values))
+
+
+@_calls(slice)
+def _slice(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    _refuse(slice, keywords)
+    none = ConstantVariable(None)
+    if not 1 <= len(arguments) <= 3:
+        raise Unsupported("arguments of a builtin class", "slice")
+    if len(arguments) == 1:
+        return SliceVariable(none, arguments[0], none)
+    return SliceVariable(*arguments, *[none] * (3 - len(arguments)))
+
+
+@_calls(bool)
+def _bool(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    _refuse(bool, keywords)
+    return ConstantVariable(bool(arguments) and arguments[0].truth(evaluator))
+
+
+@_calls(type)
+def _type(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    if len(arguments) != 1 or keywords:
+        raise Unsupported("class definition", "type(...)")
+    return evaluator.wrap_known(arguments[0].python_type())
+
+
+@_calls(object)
+def _object(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    raise Unsupported("construction of an instance", "object()")
+
+
+def _scalar(kind: type, special: str) -> ClassCall:
+    def call(
+        evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        if len(arguments) == 1 and not keywords and not arguments[0].is_constant():
+            return arguments[0].call_method(evaluator, special, [], {})
+        positional, named = evaluator.snapshots(arguments, keywords, kind.__name__)
+        return ConstantVariable(evaluator.pure(kind, *positional, **named))
+
+    return call
+
+
+CLASS_CALLS[int] = _scalar(int, "__int__")
+CLASS_CALLS[float] = _scalar(float, "__float__")
+CLASS_CALLS[complex] = _scalar(complex, "__complex__")
+
+
+@_calls(str)
+def _str(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    _refuse(str, keywords)
+    values: list[Any] = [printable(argument) for argument in arguments]
+    return ConstantVariable(evaluator.pure(str, *values))
+
+
+@_calls(enumerate)
+def _enumerate(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    start = keywords.get("start") or (arguments[1] if len(arguments) == 2 else ConstantVariable(0))
+    if not arguments or len(arguments) > 2 or keywords.keys() - {"start"}:
+        raise Unsupported("arguments of a builtin class", "enumerate")
+    return enumerate_iterator(evaluator, arguments[0], index_value(evaluator, start, "enumerate"))
+
+
+@_calls(zip)
+def _zip(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    strict = "strict" in keywords and keywords["strict"].truth(evaluator)
+    return zip_iterator(evaluator, arguments, strict)
+
+
+@_calls(map)
+def _map(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    _refuse(map, keywords)
+    if len(arguments) < 2:
+        raise Unsupported("arguments of a builtin class", "map")
+    return map_iterator(evaluator, arguments[0], arguments[1:])
+
+
+@_calls(filter)
+def _filter(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    _refuse(filter, keywords)
+    function, iterable = arguments
+    iterator = iterable.iterator(evaluator)
+    plain = function.is_constant()
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        while (element := iterator.next_or_none(evaluator)) is not None:
+            kept = element if plain else function.call(evaluator, [element], {})
+            if kept.truth(evaluator):
+                return element
+        return None
+
+    return LazyIteratorVariable(filter, step)
+
+
+@_calls(reversed)
+def _reversed(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    _refuse(reversed, keywords)
+    (iterable,) = arguments
+    if not isinstance(iterable, (ListVariable, TupleVariable, ConstantVariable, DictVariable)):
+        method = iterable.get_attribute(evaluator, "__reversed__")
+        return method.call(evaluator, [], {})
+    return SequenceIteratorVariable(iterable, iterable.iterate(evaluator)[::-1])
+
+
+@_calls(super)
+def _super(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    from .supers import super_variable
+
+    _refuse(super, keywords)
+    return super_variable(evaluator, arguments)

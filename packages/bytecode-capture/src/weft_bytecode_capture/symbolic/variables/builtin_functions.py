@@ -1,0 +1,297 @@
+"""What calls of the builtin functions, and of those of ``math`` and ``operator``, do."""
+
+from __future__ import annotations
+
+import builtins
+import collections.abc
+import functools
+import math
+import operator as operators
+import types
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import IsObject, Source
+
+from ...unsupported import Unsupported
+from ..builder import register_predicate
+from ..captured_exception import CapturedException
+from ..operations import unary_operation
+from .base import Variable
+from .builtins import BuiltinFunctionVariable, builtin
+from .classes import PLAIN_METACLASSES, ClassVariable
+from .constant import ConstantVariable
+from .sequences import ListVariable, sorted_variables
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+@builtin(len)
+def _len(evaluator: Evaluator, value: Variable) -> Variable:
+    return ConstantVariable(value.length(evaluator))
+
+
+@builtin(isinstance)
+def _isinstance(evaluator: Evaluator, value: Variable, kinds: Variable) -> Variable:
+    return ConstantVariable(_is_subclass(evaluator, value.python_type(), kinds))
+
+
+@builtin(issubclass)
+def _issubclass(evaluator: Evaluator, kind: Variable, kinds: Variable) -> Variable:
+    if not isinstance(kind, ClassVariable):
+        raise Unsupported("issubclass() of an unknown class", repr(kind))
+    return ConstantVariable(_is_subclass(evaluator, kind.value, kinds))
+
+
+def _is_subclass(evaluator: Evaluator, kind: type, kinds: Variable) -> bool:
+    if isinstance(kinds, ClassVariable):
+        wanted = kinds.value
+        if wanted in kind.__mro__:
+            return True
+        if type(wanted) not in PLAIN_METACLASSES and not _tensor_metaclass(wanted):
+            raise Unsupported("isinstance() by a metaclass", wanted.__qualname__)
+        return issubclass(kind, wanted)
+    if kinds.is_constant() and kinds.as_constant() is None:
+        return kind is type(None)
+    if kinds.python_type() is tuple:
+        return any(_is_subclass(evaluator, kind, part) for part in kinds.iterate(evaluator))
+    if kinds.python_type() is types.UnionType:
+        parts = kinds.get_attribute(evaluator, "__args__").iterate(evaluator)
+        return any(_is_subclass(evaluator, kind, part) for part in parts)
+    raise Unsupported("isinstance() of an unknown class", repr(kinds))
+
+
+def _tensor_metaclass(kind: type) -> bool:
+    """Classes of torch whose metaclass only adds tensors marked as parameters, which are subclasses."""
+    import torch
+
+    return kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+@builtin(getattr)
+def _getattr(
+    evaluator: Evaluator, value: Variable, name: Variable, default: Variable | None = None
+) -> Variable:
+    try:
+        return value.get_attribute(evaluator, name.as_constant())
+    except CapturedException as error:
+        if default is None or not issubclass(error.exception.python_type(), AttributeError):
+            raise
+        return default
+
+
+@builtin(hasattr)
+def _hasattr(evaluator: Evaluator, value: Variable, name: Variable) -> Variable:
+    return ConstantVariable(value.has_attribute(evaluator, name.as_constant()))
+
+
+@builtin(setattr)
+def _setattr(evaluator: Evaluator, target: Variable, name: Variable, value: Variable) -> Variable:
+    target.set_attribute(evaluator, name.as_constant(), value)
+    return ConstantVariable(None)
+
+
+_CALLABLE: Any = collections.abc.Callable
+
+
+@builtin(callable)
+def _callable(evaluator: Evaluator, value: Variable) -> Variable:
+    return ConstantVariable(issubclass(value.python_type(), _CALLABLE))
+
+
+@builtin(iter)
+def _iter(evaluator: Evaluator, value: Variable) -> Variable:
+    return value.iterator(evaluator)
+
+
+@builtin(next)
+def _next(evaluator: Evaluator, iterator: Variable, default: Variable | None = None) -> Variable:
+    element = iterator.next_or_none(evaluator)
+    if element is not None:
+        return element
+    if default is None:
+        evaluator.raise_error(StopIteration)
+    return default
+
+
+@builtin(sorted)
+def _sorted(
+    evaluator: Evaluator,
+    iterable: Variable,
+    *,
+    key: Variable | None = None,
+    reverse: Variable | None = None,
+) -> Variable:
+    return ListVariable(sorted_variables(evaluator, iterable.iterate(evaluator), key, reverse))
+
+
+@builtin(any)
+def _any(evaluator: Evaluator, iterable: Variable) -> Variable:
+    iterator = iterable.iterator(evaluator)
+    while (element := iterator.next_or_none(evaluator)) is not None:
+        if element.truth(evaluator):
+            return ConstantVariable(True)
+    return ConstantVariable(False)
+
+
+@builtin(all)
+def _all(evaluator: Evaluator, iterable: Variable) -> Variable:
+    iterator = iterable.iterator(evaluator)
+    while (element := iterator.next_or_none(evaluator)) is not None:
+        if not element.truth(evaluator):
+            return ConstantVariable(False)
+    return ConstantVariable(True)
+
+
+@builtin(sum)
+def _sum(evaluator: Evaluator, iterable: Variable, start: Variable | None = None) -> Variable:
+    total: Variable = ConstantVariable(0) if start is None else start
+    iterator = iterable.iterator(evaluator)
+    floats = 0
+    while (element := iterator.next_or_none(evaluator)) is not None:
+        floats += element.python_type() is float
+        if floats and _COMPENSATED_SUM:
+            raise Unsupported("sum of floats", repr(iterable))
+        total = evaluator.binary_operation("add", total, element)
+    return total
+
+
+# 3.12 compensates rounding errors; adding one by one rounds as 3.11 does.
+_COMPENSATED_SUM = sum([0.1] * 10) == 1.0
+
+
+def _extreme(
+    evaluator: Evaluator,
+    operator: str,
+    arguments: tuple[Variable, ...],
+    keywords: dict[str, Variable],
+) -> Variable:
+    key = keywords.pop("key", None)
+    default = keywords.pop("default", None)
+    if keywords:
+        raise Unsupported("arguments of a builtin function", f"min or max: {sorted(keywords)}")
+    items = arguments[0].iterate(evaluator) if len(arguments) == 1 else list(arguments)
+    if not items:
+        if default is not None:
+            return default
+        raise Unsupported("min or max of nothing")
+    keys = items if key is None else [key.call(evaluator, [item], {}) for item in items]
+    best = 0
+    for position in range(1, len(items)):
+        if evaluator.binary_operation(operator, keys[position], keys[best]).truth(evaluator):
+            best = position
+    return items[best]
+
+
+@builtin(min)
+def _min(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+    return _extreme(evaluator, "lt", arguments, keywords)
+
+
+@builtin(max)
+def _max(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+    return _extreme(evaluator, "gt", arguments, keywords)
+
+
+@builtin(abs)
+def _abs(evaluator: Evaluator, value: Variable) -> Variable:
+    if value.is_constant():
+        return evaluator.wrap_constant(evaluator.pure(abs, value.as_constant()))
+    return value.call_method(evaluator, "__abs__", [], {})
+
+
+@builtin(id)
+def _id(evaluator: Evaluator, value: Variable) -> Variable:
+    raise Unsupported("id()", repr(value), "addresses differ from run to run")
+
+
+@builtin(functools.reduce)
+def _reduce(
+    evaluator: Evaluator, function: Variable, iterable: Variable, start: Variable | None = None
+) -> Variable:
+    iterator = iterable.iterator(evaluator)
+    total = iterator.next_or_none(evaluator) if start is None else start
+    if total is None:
+        evaluator.raise_error(TypeError, "reduce() of empty iterable with no initial value")
+    while (element := iterator.next_or_none(evaluator)) is not None:
+        total = function.call(evaluator, [total, element], {})
+    return total
+
+
+# Functions of constants alone.
+
+_PURE: tuple[Any, ...] = (
+    builtins.round, builtins.divmod, builtins.pow, builtins.ord, builtins.chr, builtins.bin,
+    builtins.hex, builtins.oct, builtins.ascii,
+    *(
+        value
+        for name, value in vars(math).items()
+        if isinstance(value, types.BuiltinFunctionType) and not name.startswith("_")
+    ),
+)  # fmt: skip
+
+
+def _register_pure(function: Any) -> None:
+    @builtin(function)
+    def _call(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+        custom = _graph_operand(arguments)
+        if custom is not None:
+            raise Unsupported("number that the graph computes", f"{function.__name__}({custom!r})")
+        positional, named = evaluator.snapshots(arguments, keywords, function.__name__)
+        return evaluator.wrap_result(evaluator.pure(function, *positional, **named))
+
+
+def _graph_operand(arguments: tuple[Variable, ...]) -> Variable | None:
+    return next((argument for argument in arguments if argument.node is not None), None)
+
+
+for _function in _PURE:
+    _register_pure(_function)
+
+
+@builtin(repr)
+def _repr(evaluator: Evaluator, value: Variable) -> Variable:
+    from .strings import printable
+
+    return evaluator.wrap_constant(evaluator.pure(repr, printable(value)))
+
+
+# The operator module.
+
+
+def _register_operator(function: Any, name: str) -> None:
+    @builtin(function)
+    def _call(evaluator: Evaluator, left: Variable, right: Variable) -> Variable:
+        return evaluator.binary_operation(name, left, right)
+
+
+def _register_unary(function: Any, name: str) -> None:
+    @builtin(function)
+    def _call(evaluator: Evaluator, operand: Variable) -> Variable:
+        return unary_operation(evaluator, name, operand)
+
+
+for _name in (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "xor",
+    "lt", "le", "gt", "ge", "eq", "ne",
+):  # fmt: skip
+    _register_operator(getattr(operators, _name), _name)
+_register_operator(operators.and_, "and")
+_register_operator(operators.or_, "or")
+for _name in ("neg", "pos", "invert"):
+    _register_unary(getattr(operators, _name), _name)
+
+
+@builtin(operators.getitem)
+def _getitem(evaluator: Evaluator, container: Variable, key: Variable) -> Variable:
+    return container.call_method(evaluator, "__getitem__", [key], {})
+
+
+def _is_builtin_function(value: Any) -> bool:
+    return type(value) is types.BuiltinFunctionType
+
+
+@register_predicate(_is_builtin_function, -100)
+def _wrap_builtin(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return BuiltinFunctionVariable(value, source, None)

@@ -1,0 +1,84 @@
+"""Builtin functions and the calls of builtin classes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import IsObject, Source
+
+from ...unsupported import Unsupported
+from ..builder import register_object
+from .base import Variable
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+Implementation = Callable[..., Variable]
+
+
+class BuiltinFunctionVariable(Variable):
+    """A function written in C."""
+
+    def __init__(self, value: Any, source: Source, implementation: Implementation | None) -> None:
+        self.value = value
+        self.source = source
+        self._implementation = implementation
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in ("__name__", "__qualname__", "__module__"):
+            return evaluator.wrap_constant(getattr(self.value, name))
+        return super().get_attribute(evaluator, name)
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        if self._implementation is None:
+            raise Unsupported(
+                "call of a builtin function",
+                f"{self.value.__name__}({', '.join(map(repr, arguments))})",
+                "the evaluator does not know what it does",
+            )
+        return self._implementation(evaluator, *arguments, **keywords)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_object(self.value)
+
+    def __repr__(self) -> str:
+        return f"Builtin({self.value.__name__})"
+
+
+def builtin(function: Any) -> Callable[[Implementation], Implementation]:
+    """Register what a call of a builtin function does."""
+
+    def register(implementation: Implementation) -> Implementation:
+        def wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+            evaluator.guard(source, IsObject(value))
+            return BuiltinFunctionVariable(value, source, _checked(function, implementation))
+
+        register_object(function)(wrap)
+        return implementation
+
+    return register
+
+
+def _checked(function: Any, implementation: Implementation) -> Implementation:
+    """The implementation; arguments that it does not take are unsupported."""
+    signature = inspect.signature(implementation)
+
+    def call(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+        try:
+            signature.bind(evaluator, *arguments, **keywords)
+        except TypeError as error:
+            raise Unsupported("arguments of a builtin function", function.__name__) from error
+        return implementation(evaluator, *arguments, **keywords)
+
+    return call

@@ -1,0 +1,113 @@
+"""Exception objects of the captured program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft_guards import Source
+
+from ...unsupported import Unsupported
+from .base import Variable
+from .constant import ConstantVariable
+from .sequences import TupleVariable
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+
+class ExceptionVariable(Variable):
+    """An exception made during evaluation, of a class without an ``__init__`` in Python."""
+
+    def __init__(
+        self, kind: type[BaseException], arguments: list[Variable], source: Source | None = None
+    ) -> None:
+        self.kind = kind
+        self.arguments = arguments
+        self.source = source
+        self.attributes: dict[str, Variable] = {}
+        self.cause: Variable | None = None
+        self.has_cause = False
+        self.context: Variable | None = None
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def set_cause(self, cause: Variable | None) -> None:
+        self.cause = cause
+        self.has_cause = True
+
+    def set_context(self, evaluator: Evaluator, context: Variable) -> None:
+        """Set ``__context__``, broken where it would close a cycle, as CPython does."""
+        current: Variable | None = context
+        while isinstance(current, ExceptionVariable):
+            if current.context is self:
+                current.context = None
+                break
+            current = current.context
+        self.context = context
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        none = ConstantVariable(None)
+        if name in self.attributes:
+            return self.attributes[name]
+        if name == "args":
+            return TupleVariable(self.arguments)
+        if name == "value" and issubclass(self.kind, StopIteration):
+            return self.arguments[0] if self.arguments else none
+        if name == "__cause__":
+            return self.cause or none
+        if name == "__context__":
+            return self.context or none
+        if name == "__suppress_context__":
+            return ConstantVariable(self.has_cause)
+        if name == "__class__":
+            return evaluator.wrap_known(self.kind)
+        if not hasattr(self.kind, name):
+            evaluator.raise_error(
+                AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}"
+            )
+        raise Unsupported("attribute of an exception", f"{self.kind.__name__}.{name}")
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        if self.source is not None or name.startswith("__") or hasattr(self.kind, name):
+            raise Unsupported("attribute write", f"{self!r}.{name}")
+        self.attributes[name] = value
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.context is not None and self.context is not self.cause:
+            raise Unsupported("exception with a context outlives the graph", repr(self))
+        emitter.load_callable(_new_exception)
+        emitter.load_callable(self.kind)
+        for argument in self.arguments:
+            emitter.load_variable(argument)
+        emitter.call(len(self.arguments))
+        for name, value in self.attributes.items():
+            emitter.load_constant(name)
+            emitter.load_variable(value)
+        emitter.build("map", len(self.attributes))
+        emitter.load_constant(self.has_cause)
+        emitter.load_variable(self.cause or ConstantVariable(None))
+        emitter.load_variable(self.context or ConstantVariable(None))
+        emitter.call(5)
+
+    def __repr__(self) -> str:
+        return f"{self.kind.__name__}({', '.join(map(repr, self.arguments))})"
+
+
+def _new_exception(
+    exception: BaseException,
+    attributes: dict[str, object],
+    has_cause: bool,
+    cause: BaseException | None,
+    context: BaseException | None,
+) -> BaseException:
+    for name, value in attributes.items():
+        setattr(exception, name, value)
+    if has_cause:
+        exception.__cause__ = cause
+    exception.__context__ = context
+    return exception

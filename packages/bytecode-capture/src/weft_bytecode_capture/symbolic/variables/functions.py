@@ -1,0 +1,289 @@
+"""Python functions: from outside the frame, made in it, and bound methods."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import (
+    AttributeSource,
+    CellContentsSource,
+    ConstantSource,
+    IsObject,
+    ItemSource,
+    Source,
+)
+
+from ...unsupported import Unsupported
+from ..builder import register_wrapper
+from ..policy import is_library_module
+from .base import Variable
+from .cells import CellVariable, known_cell
+from .constant import ConstantVariable
+from .mappings import DictVariable, keyword_arguments
+from .sequences import TupleVariable
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+
+class FunctionVariable(Variable):
+    """A Python function whose calls are evaluated with the caller."""
+
+    def code(self, evaluator: Evaluator) -> types.CodeType:
+        raise NotImplementedError
+
+    def globals_dictionary(self, evaluator: Evaluator) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def qualified_name(self) -> str:
+        raise NotImplementedError
+
+    def default_count(self) -> int:
+        raise NotImplementedError
+
+    def default(self, evaluator: Evaluator, index: int) -> Variable:
+        """Default number ``index`` of the positional parameters that have one."""
+        raise NotImplementedError
+
+    def keyword_default(self, evaluator: Evaluator, name: str) -> Variable | None:
+        raise NotImplementedError
+
+    def closure_cells(self, evaluator: Evaluator) -> list[CellVariable]:
+        raise NotImplementedError
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        return evaluator.inline_call(self, arguments, keywords)
+
+    def __repr__(self) -> str:
+        return f"Function({self.qualified_name()})"
+
+
+class KnownFunctionVariable(FunctionVariable):
+    """A function that existed before the frame, known by identity."""
+
+    def __init__(self, value: types.FunctionType, source: Source) -> None:
+        self.value = value
+        self.source = source
+        self._trusted = isinstance(source, ConstantSource) and is_library_module(value.__module__)
+
+    def _own(self, name: str) -> Source:
+        assert self.source is not None
+        return AttributeSource(self.source, name)
+
+    def code(self, evaluator: Evaluator) -> types.CodeType:
+        if not self._trusted:
+            evaluator.guard(self._own("__code__"), IsObject(self.value.__code__))
+        return self.value.__code__
+
+    def globals_dictionary(self, evaluator: Evaluator) -> dict[str, Any]:
+        return self.value.__globals__
+
+    def qualified_name(self) -> str:
+        return self.value.__qualname__
+
+    def default_count(self) -> int:
+        return len(self.value.__defaults__ or ())
+
+    def default(self, evaluator: Evaluator, index: int) -> Variable:
+        assert self.value.__defaults__ is not None
+        defaults = self.value.__defaults__
+        source = self._own("__defaults__")
+        if not self._trusted:
+            evaluator.guard(source, IsObject(defaults))
+        return evaluator.builder.wrap(defaults[index], ItemSource(source, index))
+
+    def keyword_default(self, evaluator: Evaluator, name: str) -> Variable | None:
+        defaults = self.value.__kwdefaults__ or {}
+        if name not in defaults:
+            return None
+        return evaluator.builder.wrap(defaults[name], ItemSource(self._own("__kwdefaults__"), name))
+
+    def closure_cells(self, evaluator: Evaluator) -> list[CellVariable]:
+        cells = []
+        for index, cell in enumerate(self.value.__closure__ or ()):
+            source = ItemSource(self._own("__closure__"), index)
+            cells.append(known_cell(evaluator, cell, source, CellContentsSource(source)))
+        return cells
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        value = self.value
+        if name == "__class__":
+            return evaluator.wrap_known(types.FunctionType)
+        if name not in value.__dict__ and not hasattr(types.FunctionType, name):
+            if not self._trusted:
+                from weft_guards import HasAttribute
+
+                assert self.source is not None
+                evaluator.guard(self.source, HasAttribute(name, False))
+            evaluator.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
+        if name in ("__closure__", "__dict__", "__get__", "__call__"):
+            raise Unsupported("attribute of a function", f"{self!r}.{name}")
+        return evaluator.builder.wrap(getattr(value, name), self._own(name))
+
+
+class NewFunctionVariable(FunctionVariable):
+    """A function made by ``def`` or ``lambda`` in captured code."""
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        dictionary: dict[str, Any],
+        closure: list[CellVariable],
+        defaults: list[Variable],
+        keyword_defaults: dict[str, Variable],
+        annotated: bool,
+    ) -> None:
+        self._code = code
+        self._dictionary = dictionary
+        self._closure = closure
+        self._defaults = defaults
+        self._keyword_defaults = keyword_defaults
+        self._annotated = annotated
+
+    def code(self, evaluator: Evaluator) -> types.CodeType:
+        return self._code
+
+    def globals_dictionary(self, evaluator: Evaluator) -> dict[str, Any]:
+        return self._dictionary
+
+    def qualified_name(self) -> str:
+        return self._code.co_qualname
+
+    def default_count(self) -> int:
+        return len(self._defaults)
+
+    def default(self, evaluator: Evaluator, index: int) -> Variable:
+        return self._defaults[index]
+
+    def keyword_default(self, evaluator: Evaluator, name: str) -> Variable | None:
+        return self._keyword_defaults.get(name)
+
+    def closure_cells(self, evaluator: Evaluator) -> list[CellVariable]:
+        return self._closure
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name == "__name__":
+            return ConstantVariable(self._code.co_name)
+        if name == "__qualname__":
+            return ConstantVariable(self._code.co_qualname)
+        if not hasattr(types.FunctionType, name):
+            evaluator.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
+        return super().get_attribute(evaluator, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self._annotated:
+            raise Unsupported("function with annotations outlives the graph", self.qualified_name())
+        emitter.load_callable(_make_function)
+        emitter.load_object(self._code)
+        emitter.load_object(self._dictionary)
+        for default in self._defaults:
+            emitter.load_variable(default)
+        emitter.build("tuple", len(self._defaults))
+        for name, default in self._keyword_defaults.items():
+            emitter.load_constant(name)
+            emitter.load_variable(default)
+        emitter.build("map", len(self._keyword_defaults))
+        for cell in self._closure:
+            emitter.load_variable(cell)
+        emitter.build("tuple", len(self._closure))
+        emitter.call(5)
+
+
+def _make_function(
+    code: types.CodeType,
+    dictionary: dict[str, Any],
+    defaults: tuple[Any, ...],
+    keyword_defaults: dict[str, Any],
+    closure: tuple[types.CellType, ...],
+) -> types.FunctionType:
+    function = types.FunctionType(code, dictionary, None, defaults or None, closure or None)
+    function.__qualname__ = code.co_qualname
+    function.__kwdefaults__ = keyword_defaults or None
+    return function
+
+
+def new_function(
+    evaluator: Evaluator,
+    code: types.CodeType,
+    closure: Variable | None,
+    defaults: Variable | None,
+    keyword_defaults: Variable | None,
+    annotations: Variable | None,
+) -> Variable:
+    """What ``MAKE_FUNCTION`` makes."""
+    cells = []
+    for cell in closure.iterate(evaluator) if closure is not None else ():
+        assert isinstance(cell, CellVariable)
+        cells.append(cell)
+    keyword_rows: dict[str, Variable] = {}
+    if keyword_defaults is not None:
+        assert isinstance(keyword_defaults, DictVariable)
+        keyword_rows = keyword_arguments(evaluator, keyword_defaults)
+    positional = defaults.iterate(evaluator) if isinstance(defaults, TupleVariable) else []
+    return NewFunctionVariable(
+        code, evaluator.globals.dictionary, cells, positional, keyword_rows, annotations is not None
+    )
+
+
+class BoundMethodVariable(Variable):
+    """A function bound to a variable."""
+
+    def __init__(
+        self, function: Variable, receiver: Variable, source: Source | None = None
+    ) -> None:
+        self.function = function
+        self.receiver = receiver
+        self.source = source
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name == "__self__":
+            return self.receiver
+        if name == "__func__":
+            return self.function
+        return self.function.get_attribute(evaluator, name)
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        return self.function.call(evaluator, [self.receiver, *arguments], keywords)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(types.MethodType)
+        emitter.load_variable(self.function)
+        emitter.load_variable(self.receiver)
+        emitter.call(2)
+
+    def __repr__(self) -> str:
+        return f"BoundMethod({self.function!r} of {self.receiver!r})"
+
+
+@register_wrapper(types.FunctionType)
+def _wrap_function(evaluator: Evaluator, value: types.FunctionType, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return KnownFunctionVariable(value, source)
+
+
+@register_wrapper(types.MethodType)
+def _wrap_method(evaluator: Evaluator, value: types.MethodType, source: Source) -> Variable:
+    from weft_guards import TypeIs
+
+    evaluator.guard(source, TypeIs(types.MethodType))
+    function = evaluator.builder.wrap(value.__func__, AttributeSource(source, "__func__"))
+    receiver = evaluator.builder.wrap(value.__self__, AttributeSource(source, "__self__"))
+    return BoundMethodVariable(function, receiver, source)

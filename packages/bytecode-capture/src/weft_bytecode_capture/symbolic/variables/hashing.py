@@ -1,0 +1,74 @@
+"""Keys of dicts and members of sets: variables that compare as Python's keys do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...unsupported import Unsupported
+from .base import Variable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+class HashedKey:
+    """A variable with the Python value that it hashes and compares as.
+
+    ``python_key`` is a 1-tuple of the real key object, None where the object is made during evaluation
+    and hashed by identity.
+    """
+
+    __slots__ = ("_hash", "_token", "python_key", "variable")
+
+    def __init__(self, variable: Variable, python_key: tuple[Any] | None) -> None:
+        self.variable = variable
+        self.python_key = python_key
+        self._token: Any = python_key[0] if python_key is not None else _Identity(variable)
+        self._hash = hash(self._token)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HashedKey):
+            return NotImplemented
+        return self._token is other._token or bool(self._token == other._token)
+
+    def __repr__(self) -> str:
+        return repr(self.variable)
+
+
+class _Identity:
+    __slots__ = ("variable",)
+
+    def __init__(self, variable: Variable) -> None:
+        self.variable = variable
+
+    def __hash__(self) -> int:
+        return id(self.variable)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.variable is self.variable
+
+
+def hashed_key(evaluator: Evaluator, variable: Variable) -> HashedKey:
+    """The key that a variable is; TypeError in the captured program if it has no hash."""
+    if variable.is_constant():
+        value = variable.as_constant()
+        evaluator.pure(hash, value)
+        return HashedKey(variable, (value,))
+    return variable.hashed_key(evaluator)
+
+
+def identity_key(evaluator: Evaluator, variable: Variable, value: Any) -> HashedKey:
+    """The key of an object that is hashed by identity: ``value`` is it, None if it is new."""
+    return HashedKey(variable, None if value is None else (value,))
+
+
+def unhashable(evaluator: Evaluator, variable: Variable) -> HashedKey:
+    """The TypeError of a list or dict used as a key."""
+    evaluator.raise_error(TypeError, f"unhashable type: {variable.python_type().__name__!r}")
+
+
+def no_key(variable: Variable) -> HashedKey:
+    raise Unsupported("hash of a value", repr(variable))

@@ -1,0 +1,214 @@
+"""Iterators over sequences and ranges, and those of zip, enumerate, reversed and map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ...unsupported import Unsupported
+from .base import Variable
+from .constant import ConstantVariable
+from .methods import BuiltinMethodVariable
+from .sequences import ListVariable, TupleVariable
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+
+class IteratorVariable(Variable):
+    """What iterators made during evaluation share."""
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        return self
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        elements = []
+        while (element := self.next_or_none(evaluator)) is not None:
+            elements.append(element)
+        return elements
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in ("__next__", "__iter__"):
+            return BuiltinMethodVariable(self, name)
+        return super().get_attribute(evaluator, name)
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        if name == "__iter__":
+            return self
+        if name == "__next__":
+            element = self.next_or_none(evaluator)
+            if element is None:
+                evaluator.raise_error(StopIteration)
+            return element
+        raise Unsupported("method of an iterator", f"{self!r}.{name}")
+
+
+class SequenceIteratorVariable(IteratorVariable):
+    """An iterator over elements known when it was made."""
+
+    def __init__(self, iterable: Variable, elements: Sequence[Variable]) -> None:
+        self.iterable = iterable
+        self.elements = list(elements)
+        self.position = 0
+
+    def python_type(self) -> type:
+        kind = self.iterable.python_type()
+        if kind is tuple:
+            return type(iter(()))
+        return super().python_type()
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        if self.position >= len(self.elements):
+            return None
+        self.position += 1
+        return self.elements[self.position - 1]
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if not isinstance(self.iterable, TupleVariable) and not (
+            self.iterable.is_constant() and isinstance(self.iterable.as_constant(), (str, bytes))
+        ):
+            super().reconstruct(emitter)
+        remaining = self.elements[self.position :]
+        emitter.load_callable(iter)
+        for element in remaining:
+            emitter.load_variable(element)
+        emitter.build("tuple", len(remaining))
+        emitter.call(1)
+
+
+class ListIteratorVariable(IteratorVariable):
+    """An iterator over a list, which sees the list's changes."""
+
+    def __init__(self, iterated: ListVariable) -> None:
+        self.iterated = iterated
+        self.position = 0
+        self.exhausted = False
+
+    def python_type(self) -> type:
+        return type(iter([]))
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        items = self.iterated.items(evaluator)
+        if self.exhausted or self.position >= len(items):
+            self.exhausted = True
+            return None
+        self.position += 1
+        return items[self.position - 1]
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(_list_iterator)
+        if self.exhausted:
+            emitter.build("list", 0)
+        else:
+            emitter.load_variable(self.iterated)
+        emitter.load_constant(0 if self.exhausted else self.position)
+        emitter.call(2)
+
+
+def _list_iterator(items: list[object], position: int) -> object:
+    iterator = iter(items)
+    iterator.__setstate__(position)  # type: ignore[attr-defined]
+    return iterator
+
+
+class RangeIteratorVariable(IteratorVariable):
+    """An iterator over a range."""
+
+    def __init__(self, values: range) -> None:
+        self.values = values
+        self.position = 0
+
+    def python_type(self) -> type:
+        return type(iter(range(0)))
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        if self.position >= len(self.values):
+            return None
+        self.position += 1
+        return ConstantVariable(self.values[self.position - 1])
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(iter)
+        emitter.load_object(self.values[self.position :])
+        emitter.call(1)
+
+
+class LazyIteratorVariable(IteratorVariable):
+    """An iterator of a builtin class (zip, enumerate, map, ...) whose elements ``step`` computes."""
+
+    def __init__(self, kind: type, step: Callable[[Evaluator], Variable | None]) -> None:
+        self.kind = kind
+        self._step = step
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        return self._step(evaluator)
+
+
+def enumerate_iterator(evaluator: Evaluator, iterable: Variable, start: int) -> Variable:
+    iterator = iterable.iterator(evaluator)
+    count = start
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        nonlocal count
+        element = iterator.next_or_none(evaluator)
+        if element is None:
+            return None
+        count += 1
+        return TupleVariable([ConstantVariable(count - 1), element])
+
+    return LazyIteratorVariable(enumerate, step)
+
+
+def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bool) -> Variable:
+    iterators = [iterable.iterator(evaluator) for iterable in iterables]
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        elements = []
+        for iterator in iterators:
+            element = iterator.next_or_none(evaluator)
+            if element is None:
+                if strict:
+                    _require_all_ended(evaluator, iterators, iterator)
+                return None
+            elements.append(element)
+        return TupleVariable(elements) if elements else None
+
+    return LazyIteratorVariable(zip, step)
+
+
+def _require_all_ended(evaluator: Evaluator, iterators: list[Variable], ended: Variable) -> None:
+    if ended is not iterators[0]:
+        raise Unsupported("zip() arguments of different lengths")
+    for iterator in iterators[1:]:
+        if iterator.next_or_none(evaluator) is not None:
+            raise Unsupported("zip() arguments of different lengths")
+
+
+def map_iterator(
+    evaluator: Evaluator, function: Variable, iterables: Sequence[Variable]
+) -> Variable:
+    iterators = [iterable.iterator(evaluator) for iterable in iterables]
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        elements = []
+        for iterator in iterators:
+            element = iterator.next_or_none(evaluator)
+            if element is None:
+                return None
+            elements.append(element)
+        return function.call(evaluator, elements, {})
+
+    return LazyIteratorVariable(map, step)

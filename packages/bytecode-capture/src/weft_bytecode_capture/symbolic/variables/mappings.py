@@ -1,0 +1,382 @@
+"""Dictionaries: dict, OrderedDict, defaultdict, Counter, mapping proxies, and their views."""
+
+from __future__ import annotations
+
+import collections
+import types
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import DictContains, DictKeysAre, ItemSource, LengthIs, Source, TypeIs
+
+from ...unsupported import Unsupported
+from ..builder import register_wrapper
+from ..operations import values_equal
+from .base import Variable
+from .constant import ConstantVariable
+from .hashing import HashedKey, hashed_key
+from .methods import MethodTable, method_of
+from .sequences import TupleVariable, storage_of
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+
+class DictVariable(Variable):
+    """A dict, or a dict subclass's storage.
+
+    ``entries`` maps hashed keys to values, in order.  For a dict from outside, ``unread`` is the dict
+    itself: keys are looked up in it, each look-up guarded, until something needs all keys.
+    """
+
+    kind: Any = dict
+    methods = MethodTable(dict)
+
+    def __init__(
+        self, entries: dict[HashedKey, Variable] | None = None, source: Source | None = None
+    ) -> None:
+        self.entries: dict[HashedKey, Variable] = {} if entries is None else entries
+        self.source = source
+        self.unread: Mapping[Any, Any] | None = None
+        self.original: Mapping[Any, Any] | None = None
+        self.deleted: set[HashedKey] = set()
+        self.written: set[HashedKey] = set()
+
+    @classmethod
+    def from_object(cls, value: Mapping[Any, Any], source: Source) -> DictVariable:
+        variable = cls({}, source)
+        variable.unread = variable.original = value
+        return variable
+
+    # Reading.
+
+    def all_entries(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
+        """Every entry; guards the keys of a dict from outside."""
+        if self.unread is not None:
+            values, self.unread = self.unread, None
+            assert self.source is not None
+            keys = tuple(values)
+            evaluator.guard(self.source, DictKeysAre(keys))
+            read = self.entries
+            entries: dict[HashedKey, Variable] = {}
+            for position, (key, value) in enumerate(values.items()):
+                hashed = hashed_key(evaluator, self._wrap_key(evaluator, key, position))
+                if hashed in read:
+                    entries[hashed] = read[hashed]
+                else:
+                    entries[hashed] = evaluator.builder.wrap(value, ItemSource(self.source, key))
+            self.entries = entries
+        return self.entries
+
+    def _wrap_key(self, evaluator: Evaluator, key: Any, position: int) -> Variable:
+        # The guard on the keys holds them by identity or equality.
+        if isinstance(key, tuple):
+            return TupleVariable([self._wrap_key(evaluator, part, position) for part in key])
+        return evaluator.wrap_known(key)
+
+    def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
+        """The value of a key; None if absent."""
+        hashed = hashed_key(evaluator, key)
+        found = self.entries.get(hashed)
+        if found is not None or self.unread is None:
+            return found
+        plain = hashed.python_key
+        if plain is None:
+            return self.all_entries(evaluator).get(hashed)
+        assert self.source is not None
+        present = plain[0] in self.unread
+        if not present:
+            self._guard_contains(evaluator, plain[0], False)
+            return None
+        value = evaluator.builder.wrap(self.unread[plain[0]], ItemSource(self.source, plain[0]))
+        self.entries[hashed] = value
+        return value
+
+    def _guard_contains(self, evaluator: Evaluator, key: Any, present: bool) -> None:
+        assert self.source is not None
+        if self.kind in (dict, collections.OrderedDict, collections.defaultdict):
+            evaluator.guard(self.source, DictContains(key, present))
+        else:
+            evaluator.guard(self.source, DictKeysAre(tuple(self.unread or ())))
+
+    def contains(self, evaluator: Evaluator, key: Variable) -> bool:
+        hashed = hashed_key(evaluator, key)
+        if hashed in self.entries:
+            return True
+        if self.unread is None:
+            return False
+        plain = hashed.python_key
+        if plain is None:
+            return hashed in self.all_entries(evaluator)
+        present = plain[0] in self.unread
+        self._guard_contains(evaluator, plain[0], present)
+        return present
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def length(self, evaluator: Evaluator) -> int:
+        if self.unread is not None and self.source is not None:
+            evaluator.guard(self.source, LengthIs(len(self.unread)))
+            return len(self.unread)
+        return len(self.entries)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return self.length(evaluator) > 0
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        return [hashed.variable for hashed in self.all_entries(evaluator)]
+
+    def snapshot(self) -> Any:
+        if self.unread is not None:
+            raise Unsupported("value is not a constant", repr(self))
+        if self.kind not in (dict, collections.OrderedDict):
+            raise Unsupported("value is not a constant", repr(self))
+        return self.kind(
+            (hashed.variable.snapshot(), value.snapshot()) for hashed, value in self.entries.items()
+        )
+
+    # Writing.
+
+    def mutate(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
+        entries = self.all_entries(evaluator)
+        if self.source is not None:
+            evaluator.side_effects.mutated(self)
+        return entries
+
+    def store(self, evaluator: Evaluator, key: Variable, value: Variable) -> None:
+        hashed = hashed_key(evaluator, key)
+        if self.unread is not None and hashed.python_key is not None:
+            # Writing one key of a dict from outside needs no knowledge of the others.
+            present = hashed.python_key[0] in self.unread
+            if not present:
+                self.mutate(evaluator)
+            else:
+                self._guard_contains(evaluator, hashed.python_key[0], True)
+                evaluator.side_effects.mutated(self)
+        else:
+            self.mutate(evaluator)
+        self.entries[hashed] = value
+        self.written.add(hashed)
+
+    def remove(self, evaluator: Evaluator, key: Variable) -> Variable | None:
+        """Take a key out; gives its value, None if absent."""
+        if not self.contains(evaluator, key):
+            return None
+        hashed = hashed_key(evaluator, key)
+        value = self.mutate(evaluator).pop(hashed)
+        self.deleted.add(hashed)
+        self.written.discard(hashed)
+        return value
+
+    def clear(self, evaluator: Evaluator) -> None:
+        entries = self.mutate(evaluator)
+        self.deleted.update(entries)
+        self.written.clear()
+        entries.clear()
+
+    # Python's protocol.
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        return method_of(evaluator, self, name)
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        return self.methods.call(evaluator, self, name, arguments, keywords)
+
+    def missing(self, evaluator: Evaluator, key: Variable) -> Variable:
+        """What ``self[key]`` gives for an absent key: KeyError."""
+        from .exceptions import ExceptionVariable
+
+        evaluator.raise_exception(ExceptionVariable(KeyError, [key]))
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        storage = storage_of(other)
+        if not isinstance(storage, DictVariable):
+            if operator == "ior":
+                self.methods.call(evaluator, self, "update", [other], {})
+                return self
+            return None
+        if operator in ("eq", "ne"):
+            return evaluator.wrap_constant(
+                equal_dicts(evaluator, self, storage) == (operator == "eq")
+            )
+        if operator == "ior":
+            self.methods.call(evaluator, self, "update", [storage], {})
+            return self
+        if operator == "or":
+            left, right = (storage, self) if reflected else (self, storage)
+            result = left.new_like(dict(left.all_entries(evaluator)))
+            result.entries.update(right.all_entries(evaluator))
+            return result
+        return None
+
+    def new_like(self, entries: dict[HashedKey, Variable]) -> DictVariable:
+        return type(self)(entries)
+
+    # Emission.
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        assert self.original is not None
+        for hashed in self.deleted:
+            if hashed.python_key is not None and hashed.python_key[0] in self.original:
+                emitter.load_callable(self.kind.__delitem__)
+                emitter.load_variable(self)
+                emitter.load_variable(hashed.variable)
+                emitter.call(2)
+                emitter.pop()
+            elif hashed.python_key is None:
+                raise Unsupported("deletion of a key that is not constant", repr(hashed))
+        for hashed, value in self.entries.items():
+            if hashed in self.written:
+                emitter.load_callable(self.kind.__setitem__)
+                emitter.load_variable(self)
+                emitter.load_variable(hashed.variable)
+                emitter.load_variable(value)
+                emitter.call(3)
+                emitter.pop()
+
+    def emit_entries(self, emitter: Emitter) -> None:
+        """Push a plain dict of the entries."""
+        for hashed, value in self.entries.items():
+            emitter.load_variable(hashed.variable)
+            emitter.load_variable(value)
+        emitter.build("map", len(self.entries))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        self.emit_entries(emitter)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self.entries.items())!r})"
+
+
+class OrderedDictVariable(DictVariable):
+    """``collections.OrderedDict``."""
+
+    kind = collections.OrderedDict
+    methods = MethodTable(collections.OrderedDict, DictVariable.methods)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(self.kind)
+        self.emit_entries(emitter)
+        emitter.call(1)
+
+
+class DefaultDictVariable(DictVariable):
+    """``collections.defaultdict``."""
+
+    kind = collections.defaultdict
+    methods = MethodTable(collections.defaultdict, DictVariable.methods)
+    factory: Variable = ConstantVariable(None)
+
+    def missing(self, evaluator: Evaluator, key: Variable) -> Variable:
+        if self.factory.is_constant():
+            return super().missing(evaluator, key)
+        value = evaluator.call_function(self.factory, [])
+        self.store(evaluator, key, value)
+        return value
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        return self.factory if name == "default_factory" else super().get_attribute(evaluator, name)
+
+    def new_like(self, entries: dict[HashedKey, Variable]) -> DictVariable:
+        new = DefaultDictVariable(entries)
+        new.factory = self.factory
+        return new
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(self.kind)
+        emitter.load_variable(self.factory)
+        self.emit_entries(emitter)
+        emitter.call(2)
+
+
+class MappingProxyVariable(DictVariable):
+    """A read-only view of a dict, such as a class's ``__dict__``."""
+
+    kind = types.MappingProxyType
+    methods = MethodTable(types.MappingProxyType, DictVariable.methods)
+
+    def mutate(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
+        evaluator.raise_error(TypeError, "'mappingproxy' object does not support item assignment")
+
+
+def equal_dicts(evaluator: Evaluator, left: DictVariable, right: DictVariable) -> bool:
+    """Equality of dicts; of two OrderedDicts order counts."""
+    first, second = left.all_entries(evaluator), right.all_entries(evaluator)
+    if len(first) != len(second):
+        return False
+    ordered = isinstance(left, OrderedDictVariable) and isinstance(right, OrderedDictVariable)
+    if ordered and list(first) != list(second):
+        return False
+    for hashed, value in first.items():
+        other = second.get(hashed)
+        if other is None or not values_equal(evaluator, value, other):
+            return False
+    return True
+
+
+def new_keyword_dict(keywords: Mapping[str, Variable]) -> DictVariable:
+    """A new dict with constant string keys."""
+    return DictVariable(
+        {HashedKey(ConstantVariable(name), (name,)): value for name, value in keywords.items()}
+    )
+
+
+def keyword_arguments(evaluator: Evaluator, variable: Variable) -> dict[str, Variable]:
+    """The keyword arguments that ``**variable`` gives."""
+    storage = storage_of(variable)
+    if isinstance(storage, DictVariable):
+        pairs = [
+            (hashed.variable, value) for hashed, value in storage.all_entries(evaluator).items()
+        ]
+    else:
+        keys = variable.call_method(evaluator, "keys", [], {}).iterate(evaluator)
+        pairs = [(key, variable.call_method(evaluator, "__getitem__", [key], {})) for key in keys]
+    result = {}
+    for key, value in pairs:
+        if not (key.is_constant() and isinstance(key.as_constant(), str)):
+            evaluator.raise_error(TypeError, "keywords must be strings")
+        result[key.as_constant()] = value
+    return result
+
+
+@register_wrapper(dict)
+def _wrap_dict(evaluator: Evaluator, value: dict[Any, Any], source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(dict))
+    return DictVariable.from_object(value, source)
+
+
+@register_wrapper(collections.OrderedDict)
+def _wrap_ordered_dict(evaluator: Evaluator, value: dict[Any, Any], source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(collections.OrderedDict))
+    return OrderedDictVariable.from_object(value, source)
+
+
+@register_wrapper(collections.defaultdict)
+def _wrap_default_dict(
+    evaluator: Evaluator, value: collections.defaultdict[Any, Any], source: Source
+) -> Variable:
+    from weft_guards import AttributeSource
+
+    evaluator.guard(source, TypeIs(collections.defaultdict))
+    variable = DefaultDictVariable.from_object(value, source)
+    assert isinstance(variable, DefaultDictVariable)
+    variable.factory = evaluator.builder.wrap(
+        value.default_factory, AttributeSource(source, "default_factory")
+    )
+    return variable
+
+
+@register_wrapper(types.MappingProxyType)
+def _wrap_mapping_proxy(evaluator: Evaluator, value: Mapping[Any, Any], source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(types.MappingProxyType))
+    return MappingProxyVariable.from_object(value, source)

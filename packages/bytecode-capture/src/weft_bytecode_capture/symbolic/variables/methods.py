@@ -1,0 +1,117 @@
+"""Tables of builtin types' methods on variables, and methods bound to a variable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...unsupported import Unsupported
+from .base import Variable
+from .constant import ConstantVariable
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+Implementation = Callable[..., Variable | None]
+
+
+class MethodTable:
+    """The methods of a builtin type; an implementation takes the evaluator, the object, the arguments.
+
+    None as a result stands for Python's None.
+    """
+
+    def __init__(self, kind: type, *bases: MethodTable) -> None:
+        self.kind = kind
+        self._rows: dict[str, tuple[Implementation, tuple[int, ...], tuple[str, ...]]] = {}
+        for base in bases:
+            self._rows.update(base._rows)
+
+    def method(
+        self, name: str, *counts: int, keywords: tuple[str, ...] = ()
+    ) -> Callable[[Any], Any]:
+        """Register a method that takes any of ``counts`` positional arguments (any number if none given)."""
+
+        def register(implementation: Implementation) -> Implementation:
+            self._rows[name] = (implementation, counts, keywords)
+            return implementation
+
+        return register
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._rows
+
+    def call(
+        self,
+        evaluator: Evaluator,
+        variable: Variable,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        row = self._rows.get(name)
+        if row is None:
+            if not hasattr(self.kind, name):
+                evaluator.raise_error(
+                    AttributeError,
+                    f"{self.kind.__name__!r} object has no attribute {name!r}",
+                    name=name,
+                )
+            raise Unsupported("method of a builtin type", f"{self.kind.__name__}.{name}")
+        implementation, counts, accepted = row
+        wrong_keyword = accepted != ("*",) and any(key not in accepted for key in keywords)
+        if (counts and len(arguments) not in counts) or wrong_keyword:
+            raise Unsupported(
+                "arguments of a builtin method",
+                f"{self.kind.__name__}.{name} with {len(arguments)} and {sorted(keywords)}",
+            )
+        result = implementation(evaluator, variable, *arguments, **keywords)
+        return ConstantVariable(None) if result is None else result
+
+
+class BuiltinMethodVariable(Variable):
+    """A method of a builtin type bound to a variable: ``x.append``."""
+
+    def __init__(self, receiver: Variable, name: str) -> None:
+        self.receiver = receiver
+        self.name = name
+
+    def python_type(self) -> type:
+        return type([].append)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        return self.receiver.call_method(evaluator, self.name, arguments, keywords)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name == "__self__":
+            return self.receiver
+        if name == "__name__":
+            return evaluator.wrap_constant(self.name)
+        return super().get_attribute(evaluator, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_variable(self.receiver)
+        emitter.load_attribute(self.name)
+
+    def __repr__(self) -> str:
+        return f"BuiltinMethod({self.receiver!r}.{self.name})"
+
+
+def method_of(evaluator: Evaluator, variable: Variable, name: str) -> Variable:
+    """The attribute of an object of an exact builtin type, which has no attributes but its methods."""
+    kind = variable.python_type()
+    if name == "__class__":
+        return evaluator.wrap_known(kind)
+    if not hasattr(kind, name):
+        evaluator.raise_error(
+            AttributeError, f"{kind.__name__!r} object has no attribute {name!r}", name=name
+        )
+    if name == "__doc__":
+        return evaluator.wrap_constant(kind.__doc__)
+    return BuiltinMethodVariable(variable, name)

@@ -1,0 +1,67 @@
+"""Python modules."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING
+
+from weft_guards import AttributeSource, ConstantSource, IsObject, Source
+
+from ...unsupported import Unsupported
+from ..builder import is_constant_value, register_predicate
+from .base import Variable
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+
+class ModuleVariable(Variable):
+    """A Python module, known by identity; writes to it are refused."""
+
+    def __init__(self, value: types.ModuleType, source: Source) -> None:
+        self.value = value
+        self.source = source
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        module = self.value
+        scope = evaluator.state.module_globals(module.__dict__)
+        if name in scope.written:
+            written = scope.written[name]
+            if written is not None:
+                return written
+            raise Unsupported("deleted attribute of a module", f"{module.__name__}.{name}")
+        try:
+            value = getattr(module, name)
+        except AttributeError:
+            if not scope.trusted:
+                from weft_guards import HasAttribute
+
+                assert self.source is not None
+                evaluator.guard(self.source, HasAttribute(name, False))
+            evaluator.raise_error(
+                AttributeError, f"module {module.__name__!r} has no attribute {name!r}", name=name
+            )
+        if scope.trusted and not is_constant_value(value):
+            return evaluator.builder.wrap(value, ConstantSource(f"{module.__name__}.{name}", value))
+        return evaluator.builder.wrap(
+            value, AttributeSource(ConstantSource(module.__name__, module), name)
+        )
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_object(self.value)
+
+    def __repr__(self) -> str:
+        return f"Module({self.value.__name__})"
+
+
+@register_predicate(lambda value: isinstance(value, types.ModuleType), -50)
+def _wrap_module(evaluator: Evaluator, value: types.ModuleType, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return ModuleVariable(value, source)

@@ -1,0 +1,61 @@
+"""Variables of values made during evaluation: results of pure functions and constants of code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...unsupported import Unsupported
+from ..builder import is_constant_value
+from .base import Variable
+from .constant import ConstantVariable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+def wrap_new_value(evaluator: Evaluator, value: Any) -> Variable:
+    """A new object's variable: a constant, or a tuple, list, dict, set or slice of such."""
+    from .hashing import HashedKey
+    from .mappings import DictVariable
+    from .sequences import ListVariable, SliceVariable, TupleVariable
+    from .sets import FrozenSetVariable, SetVariable
+
+    if is_constant_value(value):
+        return ConstantVariable(value)
+    kind = type(value)
+    if kind is slice:
+        return SliceVariable(
+            *(wrap_new_value(evaluator, part) for part in (value.start, value.stop, value.step))
+        )
+    if kind in (tuple, list):
+        items = [wrap_new_value(evaluator, item) for item in value]
+        return TupleVariable(items) if kind is tuple else ListVariable(items)
+    if kind in (set, frozenset):
+        items = [wrap_new_value(evaluator, item) for item in value]
+        family = SetVariable if kind is set else FrozenSetVariable
+        return family.of(evaluator, items)
+    if kind is dict:
+        return DictVariable(
+            {
+                HashedKey(wrap_new_value(evaluator, key), (key,)): wrap_new_value(evaluator, item)
+                for key, item in value.items()
+            }
+        )
+    if isinstance(value, type):
+        return evaluator.wrap_known(value)
+    raise Unsupported("value of unknown type", kind.__qualname__)
+
+
+def wrap_code_constant(value: Any) -> Variable:
+    """The variable of one of a code object's constants."""
+    from .hashing import HashedKey
+    from .sequences import TupleVariable
+    from .sets import FrozenSetVariable
+
+    if type(value) is tuple:
+        return TupleVariable([wrap_code_constant(item) for item in value])
+    if type(value) is frozenset:
+        return FrozenSetVariable(
+            {HashedKey(wrap_code_constant(item), (item,)): None for item in value}
+        )
+    return ConstantVariable(value)

@@ -1,0 +1,480 @@
+"""Lists, tuples, slices and named tuples' storage."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import ItemSource, LengthIs, Source, TypeIs
+
+from ...unsupported import Unsupported
+from ..builder import register_wrapper
+from ..operations import values_equal
+from .base import Variable
+from .constant import ConstantVariable
+from .methods import MethodTable, method_of
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+
+class SequenceVariable(Variable):
+    """What lists and tuples share.  A sequence from outside is wrapped element by element when used."""
+
+    kind: type
+    methods: MethodTable
+
+    def __init__(self, items: Sequence[Variable] = (), source: Source | None = None) -> None:
+        self._items: list[Variable] = list(items)
+        self.source = source
+        self._unread: Sequence[Any] | None = None
+
+    @classmethod
+    def from_object(
+        cls, evaluator: Evaluator, value: Sequence[Any], source: Source
+    ) -> SequenceVariable:
+        variable = cls((), source)
+        variable._unread = value
+        return variable
+
+    def items(self, evaluator: Evaluator) -> list[Variable]:
+        """The elements; the very list that mutation changes."""
+        if self._unread is not None:
+            values, self._unread = self._unread, None
+            source = self.source
+            assert source is not None
+            evaluator.guard(source, LengthIs(len(values)))
+            self._items = [
+                evaluator.builder.wrap(value, ItemSource(source, index))
+                for index, value in enumerate(values)
+            ]
+        return self._items
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        return list(self.items(evaluator))
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return self.length(evaluator) > 0
+
+    def length(self, evaluator: Evaluator) -> int:
+        if self._unread is not None and self.source is not None:
+            evaluator.guard(self.source, LengthIs(len(self._unread)))
+            return len(self._unread)
+        return len(self._items)
+
+    def snapshot(self) -> Any:
+        if self._unread is not None:
+            raise Unsupported("value is not a constant", repr(self))
+        return self.kind(item.snapshot() for item in self._items)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        return method_of(evaluator, self, name)
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        evaluator.raise_error(
+            AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}"
+        )
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        return self.methods.call(evaluator, self, name, arguments, keywords)
+
+    def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
+        if isinstance(key, SliceVariable):
+            return type(self).plain(self.items(evaluator)[key.as_slice(evaluator)])
+        index = index_value(evaluator, key, self.kind.__name__)
+        items = self._items if self._unread is None else self.items(evaluator)
+        try:
+            return items[index]
+        except IndexError:
+            evaluator.raise_error(IndexError, f"{self.kind.__name__} index out of range")
+
+    @classmethod
+    def plain(cls, items: Sequence[Variable]) -> Variable:
+        """A new sequence of the builtin kind."""
+        return cls(items)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        storage = storage_of(other)
+        if isinstance(storage, SequenceVariable) and storage.kind is self.kind:
+            if operator == "add":
+                left, right = (storage, self) if reflected else (self, storage)
+                return type(self).plain(left.items(evaluator) + right.items(evaluator))
+            if operator in ("eq", "ne", "lt", "le", "gt", "ge"):
+                left, right = (storage, self) if reflected else (self, storage)
+                return compare_sequences(
+                    evaluator, operator, left.items(evaluator), right.items(evaluator)
+                )
+        if operator == "mul" and other.is_constant() and isinstance(other.as_constant(), int):
+            return type(self).plain(self.items(evaluator) * other.as_constant())
+        return None
+
+
+def compare_sequences(
+    evaluator: Evaluator, operator: str, left: list[Variable], right: list[Variable]
+) -> Variable:
+    """Comparison as of lists and tuples."""
+    if operator in ("eq", "ne") and len(left) != len(right):
+        return evaluator.wrap_constant(operator == "ne")
+    for first, second in zip(left, right, strict=False):
+        if not values_equal(evaluator, first, second):
+            if operator in ("eq", "ne"):
+                return evaluator.wrap_constant(operator == "ne")
+            return evaluator.binary_operation(operator, first, second)
+    lengths = ConstantVariable(len(left)), ConstantVariable(len(right))
+    return evaluator.binary_operation(operator, *lengths)
+
+
+def storage_of(variable: Variable) -> Variable:
+    """The builtin storage of an instance of a subclass of a builtin container, or the variable itself."""
+    return getattr(variable, "storage", None) or variable
+
+
+def index_value(evaluator: Evaluator, key: Variable, what: str) -> int:
+    """``operator.index`` of a subscript."""
+    if key.is_constant():
+        value = key.as_constant()
+        if isinstance(value, int):
+            return int(value)
+        evaluator.raise_error(
+            TypeError, f"{what} indices must be integers or slices, not {type(value).__name__}"
+        )
+    if key.node is not None:
+        raise Unsupported("subscript that the graph computes", f"{what}[{key!r}]")
+    index = key.call_method(evaluator, "__index__", [], {})
+    return int(index.as_constant())
+
+
+class TupleVariable(SequenceVariable):
+    """An exact tuple."""
+
+    kind = tuple
+    methods = MethodTable(tuple)
+
+    def is_constant(self) -> bool:
+        return self._unread is None and all(item.is_constant() for item in self._items)
+
+    def as_constant(self) -> Any:
+        if self._unread is not None:
+            raise Unsupported("value is not a constant", repr(self))
+        return tuple(item.as_constant() for item in self._items)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        for item in self._items:
+            emitter.load_variable(item)
+        emitter.build("tuple", len(self._items))
+
+    def __repr__(self) -> str:
+        return f"Tuple({self._items!r})"
+
+
+class ListVariable(SequenceVariable):
+    """An exact list."""
+
+    kind = list
+    methods = MethodTable(list)
+
+    def mutate(self, evaluator: Evaluator) -> list[Variable]:
+        """The elements, about to be changed."""
+        items = self.items(evaluator)
+        if self.source is not None:
+            evaluator.side_effects.mutated(self)
+        return items
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        from .iterators import ListIteratorVariable
+
+        return ListIteratorVariable(self)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if operator == "iadd" and not reflected:
+            added = other.iterate(evaluator)
+            self.mutate(evaluator).extend(added)
+            return self
+        if operator == "imul" and other.is_constant() and isinstance(other.as_constant(), int):
+            items = self.mutate(evaluator)
+            items[:] = items * other.as_constant()
+            return self
+        return super().binary_operation(evaluator, operator, other, reflected)
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        emitter.load_callable(list.__setitem__)
+        emitter.load_variable(self)
+        emitter.load_object(slice(None))
+        self.reconstruct(emitter)
+        emitter.call(3)
+        emitter.pop()
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        for item in self._items:
+            emitter.load_variable(item)
+        emitter.build("list", len(self._items))
+
+    def __repr__(self) -> str:
+        return f"List({self._items!r})"
+
+
+class SliceVariable(Variable):
+    """A slice object."""
+
+    def __init__(self, start: Variable, stop: Variable, step: Variable) -> None:
+        self.parts = (start, stop, step)
+
+    def python_type(self) -> type:
+        return slice
+
+    def is_constant(self) -> bool:
+        return all(part.is_constant() for part in self.parts)
+
+    def as_constant(self) -> slice:
+        return slice(*(part.as_constant() for part in self.parts))
+
+    def as_slice(self, evaluator: Evaluator) -> slice:
+        values: list[int | None] = []
+        for part in self.parts:
+            if part.is_constant() and part.as_constant() is None:
+                values.append(None)
+            else:
+                values.append(index_value(evaluator, part, "slice"))
+        return slice(*values)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in ("start", "stop", "step"):
+            return self.parts[("start", "stop", "step").index(name)]
+        if name == "indices":
+            return method_of(evaluator, self, name)
+        evaluator.raise_error(AttributeError, f"'slice' object has no attribute {name!r}")
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        if name == "indices" and self.is_constant():
+            positional, _ = evaluator.snapshots(arguments, {}, "slice.indices")
+            return evaluator.wrap_result(evaluator.pure(self.as_constant().indices, *positional))
+        return super().call_method(evaluator, name, arguments, keywords)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if operator in ("eq", "ne") and isinstance(other, SliceVariable):
+            return compare_sequences(evaluator, operator, list(self.parts), list(other.parts))
+        return None
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        for part in self.parts:
+            emitter.load_variable(part)
+        emitter.build("slice", 3)
+
+
+@register_wrapper(list)
+def _wrap_list(evaluator: Evaluator, value: list[Any], source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(list))
+    return ListVariable.from_object(evaluator, value, source)
+
+
+@register_wrapper(tuple)
+def _wrap_tuple(evaluator: Evaluator, value: tuple[Any, ...], source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(tuple))
+    variable = TupleVariable.from_object(evaluator, value, source)
+    variable.items(evaluator)
+    return variable
+
+
+@register_wrapper(slice)
+def _wrap_slice(evaluator: Evaluator, value: slice, source: Source) -> Variable:
+    from weft_guards import AttributeSource
+
+    evaluator.guard(source, TypeIs(slice))
+    variable = SliceVariable(
+        *(
+            evaluator.builder.wrap(getattr(value, part), AttributeSource(source, part))
+            for part in ("start", "stop", "step")
+        )
+    )
+    variable.source = source
+    return variable
+
+
+# Methods.
+
+_LIST = ListVariable.methods
+_TUPLE = TupleVariable.methods
+
+
+@_LIST.method("__getitem__", 1)
+@_TUPLE.method("__getitem__", 1)
+def _get_item(evaluator: Evaluator, self: SequenceVariable, key: Variable) -> Variable:
+    return self.get_item(evaluator, key)
+
+
+@_LIST.method("__iter__", 0)
+@_TUPLE.method("__iter__", 0)
+def _iter(evaluator: Evaluator, self: SequenceVariable) -> Variable:
+    return self.iterator(evaluator)
+
+
+@_LIST.method("__len__", 0)
+@_TUPLE.method("__len__", 0)
+def _len(evaluator: Evaluator, self: SequenceVariable) -> Variable:
+    return evaluator.wrap_constant(self.length(evaluator))
+
+
+@_LIST.method("__contains__", 1)
+@_TUPLE.method("__contains__", 1)
+def _contains(evaluator: Evaluator, self: SequenceVariable, item: Variable) -> Variable:
+    found = any(values_equal(evaluator, element, item) for element in self.items(evaluator))
+    return evaluator.wrap_constant(found)
+
+
+@_LIST.method("count", 1)
+@_TUPLE.method("count", 1)
+def _count(evaluator: Evaluator, self: SequenceVariable, item: Variable) -> Variable:
+    found = [values_equal(evaluator, element, item) for element in self.items(evaluator)]
+    return evaluator.wrap_constant(sum(found))
+
+
+@_LIST.method("index", 1, 2, 3)
+@_TUPLE.method("index", 1, 2, 3)
+def _index(
+    evaluator: Evaluator, self: SequenceVariable, item: Variable, *bounds: Variable
+) -> Variable:
+    items = self.items(evaluator)
+    limits = [index_value(evaluator, bound, "slice") for bound in bounds]
+    for position in range(
+        *slice(*(limits or [0]), *([None] * (2 - max(len(limits), 1)))).indices(len(items))
+    ):
+        if values_equal(evaluator, items[position], item):
+            return evaluator.wrap_constant(position)
+    if self.kind is tuple:
+        evaluator.raise_error(ValueError, "tuple.index(x): x not in tuple")
+    evaluator.raise_error(ValueError, f"{item.snapshot()!r} is not in list")
+
+
+@_LIST.method("append", 1)
+def _append(evaluator: Evaluator, self: ListVariable, item: Variable) -> None:
+    self.mutate(evaluator).append(item)
+
+
+@_LIST.method("extend", 1)
+def _extend(evaluator: Evaluator, self: ListVariable, items: Variable) -> None:
+    added = items.iterate(evaluator)
+    self.mutate(evaluator).extend(added)
+
+
+@_LIST.method("insert", 2)
+def _insert(evaluator: Evaluator, self: ListVariable, position: Variable, item: Variable) -> None:
+    self.mutate(evaluator).insert(index_value(evaluator, position, "list"), item)
+
+
+@_LIST.method("pop", 0, 1)
+def _pop(evaluator: Evaluator, self: ListVariable, position: Variable | None = None) -> Variable:
+    items = self.items(evaluator)
+    index = -1 if position is None else index_value(evaluator, position, "list")
+    if not items:
+        evaluator.raise_error(IndexError, "pop from empty list")
+    if not -len(items) <= index < len(items):
+        evaluator.raise_error(IndexError, "pop index out of range")
+    return self.mutate(evaluator).pop(index)
+
+
+@_LIST.method("remove", 1)
+def _remove(evaluator: Evaluator, self: ListVariable, item: Variable) -> None:
+    for position, element in enumerate(self.items(evaluator)):
+        if values_equal(evaluator, element, item):
+            del self.mutate(evaluator)[position]
+            return
+    evaluator.raise_error(ValueError, "list.remove(x): x not in list")
+
+
+@_LIST.method("clear", 0)
+def _clear(evaluator: Evaluator, self: ListVariable) -> None:
+    self.mutate(evaluator).clear()
+
+
+@_LIST.method("reverse", 0)
+def _reverse(evaluator: Evaluator, self: ListVariable) -> None:
+    self.mutate(evaluator).reverse()
+
+
+@_LIST.method("copy", 0)
+def _copy(evaluator: Evaluator, self: ListVariable) -> Variable:
+    return ListVariable(self.items(evaluator))
+
+
+@_LIST.method("__setitem__", 2)
+def _set_item(evaluator: Evaluator, self: ListVariable, key: Variable, value: Variable) -> None:
+    if isinstance(key, SliceVariable):
+        new = value.iterate(evaluator)
+        items = self.mutate(evaluator)
+        evaluator.pure(list.__setitem__, items, key.as_slice(evaluator), new)
+        return
+    index = index_value(evaluator, key, "list")
+    items = self.mutate(evaluator)
+    if not -len(items) <= index < len(items):
+        evaluator.raise_error(IndexError, "list assignment index out of range")
+    items[index] = value
+
+
+@_LIST.method("__delitem__", 1)
+def _delete_item(evaluator: Evaluator, self: ListVariable, key: Variable) -> None:
+    items = self.mutate(evaluator)
+    if isinstance(key, SliceVariable):
+        del items[key.as_slice(evaluator)]
+        return
+    index = index_value(evaluator, key, "list")
+    if not -len(items) <= index < len(items):
+        evaluator.raise_error(IndexError, "list assignment index out of range")
+    del items[index]
+
+
+@_LIST.method("sort", 0, keywords=("key", "reverse"))
+def _sort(
+    evaluator: Evaluator,
+    self: ListVariable,
+    key: Variable | None = None,
+    reverse: Variable | None = None,
+) -> None:
+    items = self.mutate(evaluator)
+    items[:] = sorted_variables(evaluator, items, key, reverse)
+
+
+def sorted_variables(
+    evaluator: Evaluator, items: Sequence[Variable], key: Variable | None, reverse: Variable | None
+) -> list[Variable]:
+    """Stable sort by ``<`` of the program's own objects."""
+    by_key = key is not None and not (key.is_constant() and key.as_constant() is None)
+    keys = (
+        [evaluator.call_function(key, [item]) for item in items] if by_key and key else list(items)
+    )
+
+    def compare(left: tuple[Variable, Variable], right: tuple[Variable, Variable]) -> int:
+        if evaluator.binary_operation("lt", left[0], right[0]).truth(evaluator):
+            return -1
+        return 1 if evaluator.binary_operation("lt", right[0], left[0]).truth(evaluator) else 0
+
+    descending = reverse is not None and reverse.truth(evaluator)
+    pairs = sorted(
+        zip(keys, items, strict=True), key=functools.cmp_to_key(compare), reverse=descending
+    )
+    return [item for _, item in pairs]
