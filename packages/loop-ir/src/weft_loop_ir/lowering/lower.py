@@ -121,6 +121,8 @@ class _Driver:
                 self.symbols[expression] = SymbolInput(expression, buffer, dimension, position)
 
     def _input_buffer(self, name: str, kind: BufferKind, fake: torch.Tensor) -> TensorValue:
+        if fake.layout != torch.strided:
+            raise Unsupported("sparse tensor", f"input {name}", "Keep it out of the graph.")
         size = tuple(to_expression(s) for s in fake.shape)
         stride = tuple(to_expression(s) for s in fake.stride())
         device = torch.device(fake.device)
@@ -282,6 +284,8 @@ class _Driver:
         return tuple(self._output(r) for r in results)
 
     def _output(self, result: Any) -> Any:
+        if isinstance(result, list | tuple | dict):
+            raise ValueError("the graph returns a nested structure: it must return a flat tuple")
         if not isinstance(result, torch.fx.Node):
             return result
         value = self.values[result]

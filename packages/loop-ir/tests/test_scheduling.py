@@ -1,0 +1,324 @@
+"""What is fused, in which loops, and where intermediates lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import sympy
+import torch
+import weft_loop_ir
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
+from weft_loop_ir import Kernel, Schedule, ScheduleOptions
+
+Function = Callable[..., Any]
+
+
+def scheduled(
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    options: ScheduleOptions | None = None,
+    lowering: weft_loop_ir.LoweringOptions | None = None,
+) -> Schedule:
+    """The verified schedule of ``function``; its results equal eager's in memory of its plan."""
+    with torch.no_grad():
+        graph = make_fx(lambda *v: tuple(tree_leaves(function(*v))), tracing_mode="fake")(*inputs)
+        expected = tree_leaves(function(*inputs))
+    loop_graph = weft_loop_ir.lower(graph, options=lowering)
+    weft_loop_ir.verify(loop_graph)
+    schedule = weft_loop_ir.schedule(loop_graph, options)
+    weft_loop_ir.verify(schedule)
+    for program, arena in ((loop_graph, False), (schedule, False), (schedule, True)):
+        results = weft_loop_ir.evaluate(program, list(inputs), use_arena=arena)
+        for result, value in zip(results, expected, strict=True):
+            torch.testing.assert_close(result, value, equal_nan=True)
+    return schedule
+
+
+def kernels(schedule: Schedule) -> list[Kernel]:
+    return [step for step in schedule.steps if isinstance(step, Kernel)]
+
+
+def test_bias_residual_and_layer_norm_are_one_kernel() -> None:
+    x, residual, bias = torch.randn(4, 6, 16), torch.randn(4, 6, 16), torch.randn(16)
+    weight = torch.randn(16)
+    schedule = scheduled(
+        lambda *v: F.layer_norm(v[0] + v[2] + v[1], (16,), v[3], v[2]), [x, residual, bias, weight]
+    )
+    (kernel,) = kernels(schedule)
+    assert [v.size for v in kernel.outer] == [24]
+    assert [[v.size for v in s.inner] for s in kernel.stages] == [[16], [], [16]]
+    assert [s.is_reduction for s in kernel.stages] == [True, False, False]
+    assert schedule.memory.arena_bytes == 0  # the row and the statistics are local
+
+
+def test_linear_bias_gelu_residual_layer_norm() -> None:
+    inputs = [torch.randn(3, 5, 8), torch.randn(16, 8), torch.randn(16), torch.randn(8, 16)]
+
+    def block(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x + F.linear(F.gelu(F.linear(x, w, b)), v), (8,))
+
+    schedule = scheduled(block, inputs)
+    assert len(kernels(schedule)) == 2  # gelu, and residual with layer norm
+    assert not schedule.fallbacks
+
+
+def test_pointwise_over_contiguous_memory_is_one_loop() -> None:
+    (kernel,) = kernels(scheduled(lambda x: x.relu() * 2, [torch.randn(3, 4, 5)]))
+    assert [v.size for v in kernel.outer] == [60]
+    assert kernel.stages[0].inner == ()
+
+
+def test_loops_follow_the_memory_of_channels_last() -> None:
+    image = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    (kernel,) = kernels(scheduled(lambda x: x * 2 + 1, [image]))
+    assert [v.size for v in kernel.outer] == [120]
+
+
+def test_chains_in_different_loop_orders_fuse_through_a_view() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        first = torch.exp(x).reshape(4, 15)
+        return first, first.reshape(12, 5).sin()
+
+    assert len(kernels(scheduled(function, [torch.randn(3, 4, 5)]))) == 1
+
+
+def test_a_reversed_read_of_an_intermediate_is_not_fused() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        first = torch.exp(x)
+        return first, first.flip(0) + 1
+
+    schedule = scheduled(function, [torch.randn(7)])
+    for kernel in kernels(schedule):
+        assert not set(kernel.reads) & set(kernel.writes)
+
+
+def test_independent_reductions_of_one_input_share_a_pass() -> None:
+    schedule = scheduled(lambda x: (x.sum(1), (x * x).sum(1), x.amax(1)), [torch.randn(8, 32)])
+    (kernel,) = kernels(schedule)
+    assert len(kernel.stages) == 1
+
+
+def test_a_fusion_that_would_make_a_cycle_is_refused() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        first = torch.exp(x)
+        return (first @ w) + first
+
+    assert len(kernels(scheduled(function, [torch.randn(4, 4), torch.randn(4, 4)]))) == 2
+
+
+def test_a_large_full_reduction_is_split() -> None:
+    x = torch.randn(512, 256)
+    assert len(kernels(scheduled(lambda v: (v * 2).sum(), [x]))) == 2
+    whole = ScheduleOptions(split_reduction_elements=None)
+    (kernel,) = kernels(scheduled(lambda v: (v * 2).sum(), [x], whole))
+    assert kernel.outer == ()
+
+
+def test_values_used_by_a_library_call_and_outside_keep_their_store() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = torch.tanh(x + 1)
+        return hidden @ w, hidden * 2
+
+    scheduled(function, [torch.randn(4, 4), torch.randn(4, 4)])
+
+
+def test_rounding_of_low_precision_chains_can_be_left_out() -> None:
+    x = torch.randn(64).to(torch.bfloat16)
+
+    def conversions(rounds: bool) -> int:
+        graph = make_fx(lambda v: ((v * 3 + 1) * v,), tracing_mode="fake")(x)
+        lowering = weft_loop_ir.LoweringOptions(round_low_precision=rounds)
+        options = ScheduleOptions(round_low_precision=rounds)
+        schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph, options=lowering), options)
+        weft_loop_ir.verify(schedule)
+        (kernel,) = kernels(schedule)
+        body = kernel.stages[0].body
+        return sum(i.operation == "to_dtype" for i in body.instructions)
+
+    assert conversions(False) == 2
+    assert conversions(True) == 6
+
+
+def test_schedules_are_the_same_from_run_to_run() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.softmax(x + y, -1), (x * y).sum(0), x.sin() + y.cos(), x.var(0)
+
+    inputs = [torch.randn(6, 8), torch.randn(6, 8)]
+    dumps = {weft_loop_ir.format_schedule(scheduled(function, inputs)) for _ in range(3)}
+    assert len(dumps) == 1
+
+
+def test_a_row_too_large_for_a_local_buffer_stays_in_the_arena() -> None:
+    schedule = scheduled(
+        lambda x: torch.softmax(x, -1),
+        [torch.randn(16, 64)],
+        ScheduleOptions(max_local_bytes=64),
+    )
+    (kernel,) = kernels(schedule)
+    assert all(b.size == 1 for b in kernel.local_buffers)
+    assert schedule.memory.arena_bytes > 0
+
+
+def step_interval(schedule: Schedule, name: str) -> tuple[int, int]:
+    positions = []
+    for position, step in enumerate(schedule.steps):
+        names = (
+            step.reads + step.writes
+            if isinstance(step, Kernel)
+            else weft_loop_ir.loop_graph.extern_reads(step)
+            + weft_loop_ir.loop_graph.extern_writes(step)
+        )
+        if name in names:
+            positions.append(position)
+    return min(positions), max(positions)
+
+
+UNARY: list[Function] = [torch.sin, torch.relu, lambda x: x * 2 + 1, lambda x: x.t().contiguous()]
+BINARY: list[Function] = [torch.add, torch.mul, torch.matmul, lambda a, b: a + b.sum(0)]
+ROWS: list[Function] = [
+    lambda x: torch.softmax(x, -1),
+    lambda x: F.layer_norm(x, (8,)),
+    lambda x: x - x.amax(0, keepdim=True),
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10), st.integers(0, 99), st.integers(0, 99)),
+        min_size=2,
+        max_size=14,
+    ),
+    st.integers(1, 3),
+)
+def test_random_programs_equal_eager_and_live_buffers_never_overlap(
+    program: list[tuple[int, int, int]], outputs: int
+) -> None:
+    operations = UNARY + BINARY + ROWS
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values = [x, y]
+        for number, first, second in program:
+            operation = operations[number]
+            a, b = values[first % len(values)], values[second % len(values)]
+            value = operation(a, b) if operation in BINARY else operation(a)
+            values.append(torch.tanh(value) if operation is torch.matmul else value)
+        return tuple(values[-outputs:])
+
+    torch.manual_seed(0)
+    inputs = [torch.randn(8, 8, dtype=torch.float64) for _ in range(2)]
+    schedule = scheduled(function, inputs)
+    check_no_overlap(schedule)
+
+
+def check_no_overlap(schedule: Schedule) -> None:
+    """Buffers alive together occupy disjoint bytes, but for a step that writes in place."""
+    placed = []
+    for name, offset in schedule.memory.offsets.items():
+        assert offset % 64 == 0
+        layout = schedule.buffers[name].layout
+        span = 1 + sum((n - 1) * s for n, s in zip(layout.size, layout.stride, strict=True))
+        start = int(offset)
+        end = start + int(span) * layout.dtype.itemsize
+        assert end <= schedule.memory.arena_bytes
+        placed.append((name, start, end, *step_interval(schedule, name)))
+    for k, (_, start, end, first, last) in enumerate(placed):
+        for _, other_start, other_end, other_first, other_last in placed[k + 1 :]:
+            if start >= other_end or other_start >= end:
+                continue
+            in_place = last == other_first or other_last == first
+            assert last < other_first or other_last < first or in_place
+
+
+def test_memory_is_reused_and_overwritten_in_place() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = torch.relu(x @ w)
+        return x @ w
+
+    inputs = [torch.randn(16, 16), torch.randn(16, 16)]
+    schedule = scheduled(function, inputs)
+    assert schedule.memory.arena_bytes == 2 * 16 * 16 * 4
+    apart = scheduled(function, inputs, ScheduleOptions(reuse_memory=False))
+    assert apart.memory.arena_bytes > schedule.memory.arena_bytes
+
+
+def test_contractions_write_into_planned_memory_and_other_externs_do_not() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.cumsum(torch.relu(x @ w), 0) * 2
+
+    schedule = scheduled(function, [torch.randn(4, 4), torch.randn(4, 4)])
+    externs = [s for s in schedule.steps if not isinstance(s, Kernel)]
+    product, cumulative = externs
+    assert product.out_variant is torch.ops.aten.mm.out
+    assert product.outputs[0] in schedule.memory.offsets
+    assert cumulative.out_variant is None
+    assert cumulative.outputs[0] not in schedule.memory.offsets
+
+
+def make_symbolic(function: Function, inputs: Sequence[torch.Tensor]) -> Schedule:
+    graph = make_fx(lambda *values: (function(*values),), tracing_mode="symbolic")(*inputs)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
+    weft_loop_ir.verify(schedule)
+    return schedule
+
+
+SYMBOLIC: list[Function] = [
+    lambda x: F.layer_norm(torch.softmax(x * 2, -1), x.shape[-1:]),
+    lambda x: x.transpose(1, 2).reshape(x.shape[0], -1) + 1,
+    lambda x: x[:, 1:] * x[:, :-1],
+    lambda x: torch.cat([x, x * 2], 1).sum(1),
+    lambda x: torch.arange(x.shape[2]) + x.flip(0),
+    lambda x: (x @ x.transpose(1, 2)).mean((0, 2)),
+    lambda x: F.pad(x, (1, 2)).var(-1),
+]
+
+
+@pytest.mark.parametrize("number", range(len(SYMBOLIC)))
+def test_one_schedule_serves_every_size(number: int) -> None:
+    function = SYMBOLIC[number]
+    schedule = make_symbolic(function, [torch.randn(3, 5, 7)])
+    for size in ((3, 5, 7), (4, 9, 6), (2, 33, 17)):
+        x = torch.randn(size)
+        for arena in (False, True):
+            (result,) = weft_loop_ir.evaluate(schedule, [x], use_arena=arena)
+            expected = function(x)
+            torch.testing.assert_close(result, expected)
+            assert result.stride() == expected.stride()
+    assert any(isinstance(v.size, sympy.Expr) and v.size.free_symbols
+               for k in kernels(schedule) for v in k.outer)  # fmt: skip
+
+
+def test_ten_thousand_nodes_stay_near_linear() -> None:
+    """Counts the fusion attempts, not time: they grow with the graph, not with its square."""
+    from weft_loop_ir.schedule import fusion
+
+    def attempts(layers: int) -> int:
+        def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            for _ in range(layers):
+                x = torch.relu(F.layer_norm(x + 1, (4,)) @ w) + x
+            return x
+
+        inputs = [torch.randn(4, 4), torch.randn(4, 4)]
+        graph = make_fx(lambda *v: (function(*v),), tracing_mode="fake")(*inputs)
+        loop_graph = weft_loop_ir.lower(graph)
+        calls = 0
+        original = fusion.fuse
+
+        def counted(*arguments: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return original(*arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fusion, "fuse", counted)
+            weft_loop_ir.schedule(loop_graph)
+        return calls
+
+    assert attempts(80) < 5 * attempts(20)
