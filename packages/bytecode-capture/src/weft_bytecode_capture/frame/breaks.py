@@ -72,8 +72,9 @@ class BreakEmission:
     def _restored_locals(self) -> dict[str, Variable]:
         """Locals to have at the breaking instruction.
 
-        Those still needed, and those that came from outside: the frame keeps an object alive that may have
-        a finalizer, as CPython does, even if no instruction reads it again.
+        Those still needed, and those that cost nothing: an object that came from outside may have a
+        finalizer and lives as long as the frame in CPython, even if no instruction reads it again; so
+        does a constant, for who looks at the frame in a traceback.
         """
         live = self.original.live[self.first]
         first = self._first_argument()
@@ -81,7 +82,7 @@ class BreakEmission:
             name: self.ending.locals[name]
             for name in self.original.plain_locals
             if name in self.ending.locals
-            and (name in live or name == first or self.ending.locals[name].source is not None)
+            and (name in live or name == first or _is_lasting(self.ending.locals[name]))
         }
 
     def _first_argument(self) -> str | None:
@@ -290,7 +291,7 @@ class BreakEmission:
         """The plain locals to hand over, in the order of the original's locals."""
         last = self.original.instructions[self.last]
         bound = set(self.restored)
-        lasting = {name for name, variable in self.restored.items() if variable.source is not None}
+        lasting = {name for name, variable in self.restored.items() if _is_lasting(variable)}
         if last.name == "STORE_FAST" and last.local is not None:
             bound.add(last.local)
             lasting.add(last.local)
@@ -313,6 +314,11 @@ def call_unit(instructions: list[Instruction], position: int) -> tuple[int, int]
     while first > 0 and instructions[first - 1].name in ("KW_NAMES", "PRECALL"):
         first -= 1
     return first, last
+
+
+def _is_lasting(variable: Variable) -> bool:
+    """Whether a local is kept although no instruction reads it again."""
+    return variable.source is not None or variable.is_constant()
 
 
 def _is_argument(variable: Variable, name: str) -> bool:
