@@ -1,7 +1,7 @@
 """One measurement, in a process of its own: ``python -m benchmarks.measure SUBJECT COMPILER``.
 
-Prints one line of JSON.  SUBJECT is a model's name or ``trivial``; COMPILER is eager, torch.compile or
-weft.  ``first_call_seconds`` starts after the imports that a user's program has anyway and includes the
+Prints one line of JSON.  SUBJECT is a model's name or ``trivial``; COMPILER is eager, torch.compile,
+weft, or torch-capture+weft (weft's stages behind torch's own capture).  ``first_call_seconds`` starts after the imports that a user's program has anyway and includes the
 compiler's own; ``steady_ms`` and ``call_overhead_us`` are medians.
 """
 
@@ -21,6 +21,8 @@ def compile_with(compiler: str, model: Any) -> Any:
     """``model`` compiled by the named compiler; the compiler is imported only here."""
     if compiler == "torch.compile":
         return torch.compile(model)
+    if compiler == "torch-capture+weft":
+        return torch.compile(model, backend="weft", dynamic=False)
     if compiler == "weft":
         import weft
 
@@ -86,7 +88,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("subject")
-    parser.add_argument("compiler", choices=("eager", "torch.compile", "weft"))
+    parser.add_argument(
+        "compiler", choices=("eager", "torch.compile", "torch-capture+weft", "weft")
+    )
     parser.add_argument("--seconds", type=float, default=5.0)
     options = parser.parse_args()
     if options.subject == "trivial":

@@ -89,7 +89,7 @@ class ModuleGlobals:
             if name not in self.written:
                 self._cached[name] = variable
             return variable
-        evaluator.raise_error(NameError, f"name {name!r} is not defined")
+        return evaluator.raise_error(NameError, f"name {name!r} is not defined")
 
     def _wrap(self, evaluator: Evaluator, name: str, value: Any) -> Variable:
         if self.trusted and not is_constant_value(value):

@@ -51,7 +51,7 @@ def binary_operation(
         if in_place and plain == "pow":
             symbol = "**="
         message = f"unsupported operand type(s) for {symbol}: {left_name!r} and {right_name!r}"
-    evaluator.raise_error(TypeError, message)
+    return evaluator.raise_error(TypeError, message)
 
 
 def _plain_operation(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 
 _FAMILIES = (
-    "constant", "sequences", "mappings", "mapping_methods", "sets", "functions", "classes", "modules", "user_objects",
-    "builtin_functions", "builtin_classes", "tensor", "torch_function", "nn_module", "torch_values",
-    "context_managers",
+    "constant", "sequences", "mappings", "mapping_methods", "sets", "functions", "classes",
+    "modules", "user_objects", "builtin_functions", "builtin_classes", "tensor", "torch_function",
+    "nn_module", "torch_values", "context_managers",
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from typing import Any, cast
 
 from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateSource, Guard, Reason
 
@@ -158,7 +159,8 @@ class _Capture:
         for variable in _alive(ending):
             collector.load_variable(variable)
         outputs = tuple(collector.outputs)
-        graph = state.graph.finish(outputs)
+        # Every variable of a graph's value is one of the torch families.
+        graph = state.graph.finish(cast("Any", outputs))
         guards = self._guards()
         if graph is not None:
             graph = dataclasses.replace(graph, guards=guards)

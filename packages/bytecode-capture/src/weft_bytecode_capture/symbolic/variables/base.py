@@ -94,7 +94,7 @@ class Variable:
         return SequenceIteratorVariable(self, self.iterate(evaluator))
 
     def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
-        """``self is other`` for a kind of which several variables may stand for one object; None: by variable."""
+        """``self is other`` where several variables may stand for one object; None: by variable."""
         return None
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:

@@ -105,7 +105,9 @@ class ConstantVariable(Variable):
 
             method = get_enum_attribute(evaluator, self, "__call__")
             return method.call(evaluator, arguments, keywords)
-        evaluator.raise_error(TypeError, f"{type(self.value).__name__!r} object is not callable")
+        return evaluator.raise_error(
+            TypeError, f"{type(self.value).__name__!r} object is not callable"
+        )
 
     def call_method(
         self,

@@ -30,7 +30,7 @@ class DictVariable(Variable):
     itself: keys are looked up in it, each look-up guarded, until something needs all keys.
     """
 
-    kind: Any = dict
+    kind: type[dict[Any, Any]] = dict
     methods = MethodTable(dict)
 
     def __init__(
@@ -302,7 +302,7 @@ class DefaultDictVariable(DictVariable):
 class MappingProxyVariable(DictVariable):
     """A read-only view of a dict, such as a class's ``__dict__``."""
 
-    kind = types.MappingProxyType
+    kind: Any = types.MappingProxyType
     methods = MethodTable(types.MappingProxyType, DictVariable.methods)
 
     def mutate(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:

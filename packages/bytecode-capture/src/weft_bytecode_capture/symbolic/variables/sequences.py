@@ -260,7 +260,7 @@ class SliceVariable(Variable):
             return self.parts[("start", "stop", "step").index(name)]
         if name == "indices":
             return method_of(evaluator, self, name)
-        evaluator.raise_error(AttributeError, f"'slice' object has no attribute {name!r}")
+        return evaluator.raise_error(AttributeError, f"'slice' object has no attribute {name!r}")
 
     def call_method(
         self,
@@ -368,7 +368,7 @@ def _index(
             return evaluator.wrap_constant(position)
     if self.kind is tuple:
         evaluator.raise_error(ValueError, "tuple.index(x): x not in tuple")
-    evaluator.raise_error(ValueError, f"{item.snapshot()!r} is not in list")
+    return evaluator.raise_error(ValueError, f"{item.snapshot()!r} is not in list")
 
 
 @_LIST.method("append", 1)

@@ -36,7 +36,7 @@ class SuperVariable(Variable):
                 )
             # The owner stands for the class: guards on what is found cover its own resolution order.
             return bind_attribute(evaluator, owner, owner, name, raw, self.receiver)
-        raise_no_attribute(evaluator, super, name)
+        return raise_no_attribute(evaluator, super, name)
 
 
 def super_variable(evaluator: Evaluator, arguments: list[Variable]) -> Variable:

@@ -1,0 +1,3 @@
+"""The FX graph under construction."""
+
+from .builder import GraphBuilder as GraphBuilder

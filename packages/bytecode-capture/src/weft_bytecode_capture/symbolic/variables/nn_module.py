@@ -1,0 +1,118 @@
+"""Modules: known by identity, their parameters attributes of the graph."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+from weft_guards import InstanceDictSource, IsObject, ItemSource, LengthIs, Source
+
+from ...unsupported import Unsupported
+from ..builder import register_predicate
+from .base import Variable
+from .tensor import TensorVariable
+from .user_objects import UserObjectVariable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential)
+
+
+class ModuleInstanceVariable(UserObjectVariable):
+    """An ``nn.Module`` that existed before the frame."""
+
+    value: torch.nn.Module
+    source: Source
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        if hasattr(type(self.value), "__bool__"):
+            return super().truth(evaluator)
+        return self.length(evaluator) != 0 if hasattr(type(self.value), "__len__") else True
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name not in self.attributes and name not in self.value.__dict__:
+            for registry in ("_parameters", "_buffers", "_modules"):
+                members = self.value.__dict__[registry]
+                if name in members:
+                    source = ItemSource(InstanceDictSource(self.source, registry), name)
+                    return _member(evaluator, members[name], source)
+        return super().get_attribute(evaluator, name)
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        raise Unsupported("attribute write to a module", f"{self!r}.{name}")
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        if any(getattr(torch.nn.modules.module, f"_global{name}") for name in _HOOKS[:3]):
+            raise Unsupported("global hooks of modules", repr(self))
+        for name in _HOOKS:
+            if self.value.__dict__[name]:
+                raise Unsupported("hook of a module", f"{self!r}.{name}")
+            evaluator.guard(InstanceDictSource(self.source, name), LengthIs(0))
+        return self.get_attribute(evaluator, "forward").call(evaluator, arguments, keywords)
+
+    def _is_container(self) -> bool:
+        kind = type(self.value)
+        return isinstance(self.value, _CONTAINERS) and any(
+            getattr(kind, "__iter__") is vars(base)["__iter__"] for base in _CONTAINERS
+        )
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        if not self._is_container():
+            raise Unsupported("iteration over a module", repr(self))
+        self._guard_length(evaluator)
+        return [self.get_attribute(evaluator, name) for name in self.value._modules]
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        from .iterators import SequenceIteratorVariable
+
+        return SequenceIteratorVariable(self, self.iterate(evaluator))
+
+    def length(self, evaluator: Evaluator) -> int:
+        if not self._is_container():
+            raise Unsupported("len() of a module", repr(self))
+        self._guard_length(evaluator)
+        return len(self.value._modules)
+
+    def _guard_length(self, evaluator: Evaluator) -> None:
+        members = self.value._modules
+        evaluator.guard(InstanceDictSource(self.source, "_modules"), LengthIs(len(members)))
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        if name == "__getitem__" and self._is_container() and len(arguments) == 1:
+            index = arguments[0].snapshot()
+            if isinstance(index, int):
+                return self.iterate(evaluator)[index]
+            raise Unsupported("slice of a module list", repr(self))
+        return super().call_method(evaluator, name, arguments, keywords)
+
+
+def _member(evaluator: Evaluator, member: Any, source: Source) -> Variable:
+    if isinstance(member, torch.Tensor) and not isinstance(member, TensorVariable):
+        known = evaluator.builder.known(member)
+        if known is not None:
+            return known
+        return evaluator.graph.add_attribute(evaluator, member, source, source.name())
+    return evaluator.builder.wrap(member, source)
+
+
+@register_predicate(lambda value: isinstance(value, torch.nn.Module), 50)
+def _wrap_module(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    if isinstance(value, torch.jit.ScriptModule) or type(value).__getattr__ is not (
+        torch.nn.Module.__getattr__
+    ):
+        raise Unsupported("module of unusual kind", type(value).__qualname__)
+    if isinstance(type(value).__dict__.get("forward"), types.BuiltinFunctionType):
+        raise Unsupported("module of unusual kind", type(value).__qualname__)
+    evaluator.guard(source, IsObject(value, weak=True))
+    return ModuleInstanceVariable(type(value), value, source)

@@ -1,0 +1,214 @@
+"""Tensors: nodes of the graph, known by their fake tensors."""
+
+from __future__ import annotations
+
+import operator as operator_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from weft_guards import ArgumentSource, Source
+
+from ...unsupported import Unsupported
+from ..builder import register_wrapper
+from .base import Variable
+from .constant import OPERATORS, ConstantVariable
+from .methods import BuiltinMethodVariable
+from .sequences import ListVariable, SliceVariable, TupleVariable
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+# Attributes whose value a fake tensor tells as the tensor itself would.
+_METADATA = frozenset(
+    "dtype device layout ndim requires_grad is_cuda is_cpu is_leaf is_sparse is_quantized is_meta "
+    "itemsize nbytes names".split()
+)
+_TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag"})
+# Methods that give numbers and need no node, as metadata is fixed by guards.
+_QUERIES = frozenset(
+    "size dim numel nelement stride is_contiguous element_size is_floating_point is_complex ndimension "
+    "is_signed get_device storage_offset __len__".split()
+)
+_REFUSED = frozenset(
+    "item tolist numpy data_ptr backward register_hook retain_grad __bool__ __int__ __float__ __index__ "
+    "__array__ untyped_storage storage requires_grad_ set_ resize_ apply_ map_ share_memory_".split()
+)
+
+
+class TensorVariable(Variable):
+    """A tensor of the graph; ``fake`` has its metadata, ``node`` is where its value comes from."""
+
+    node: torch.fx.Node
+
+    def __init__(self, node: torch.fx.Node, fake: torch.Tensor, source: Source | None) -> None:
+        self.node = node
+        self.fake = fake
+        self.source = source
+
+    def python_type(self) -> type:
+        return torch.nn.Parameter if isinstance(self.fake, torch.nn.Parameter) else torch.Tensor
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        raise Unsupported(
+            "branch on a tensor's value",
+            repr(self),
+            "which way it goes is known only when the graph runs",
+            ("use torch.where, or torch.cond",),
+        )
+
+    def length(self, evaluator: Evaluator) -> int:
+        return int(evaluator.pure(len, self.fake))
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        if self.fake.dim() == 0:
+            evaluator.raise_error(TypeError, "iteration over a 0-d tensor")
+        rows = evaluator.graph.call_method(evaluator, "unbind", self, (), {})
+        return rows.iterate(evaluator)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name == "shape":
+            return wrap_graph_result(evaluator, None, self.fake.shape)
+        if name in _METADATA:
+            return evaluator.wrap_result(getattr(self.fake, name))
+        if name in _TENSOR_ATTRIBUTES:
+            return evaluator.graph.call_function(
+                evaluator, getattr, [self, ConstantVariable(name)], {}
+            )
+        if name in _REFUSED or not callable(getattr(torch.Tensor, name, None)):
+            raise Unsupported("attribute of a tensor", f"{self!r}.{name}")
+        return BuiltinMethodVariable(self, name)
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        if name in _REFUSED:
+            raise Unsupported(
+                "value of a tensor as a Python object",
+                f"{self!r}.{name}()",
+                "",
+                ("keep it a tensor",),
+            )
+        if name in _QUERIES:
+            positional, named = evaluator.snapshots(arguments, keywords, name)
+            value = evaluator.pure(getattr(self.fake, name), *positional, **named)
+            return wrap_graph_result(evaluator, None, value)
+        if name == "__getitem__":
+            return evaluator.graph.call_function(
+                evaluator, operator_module.getitem, [self, *arguments], keywords
+            )
+        if name == "__setitem__":
+            evaluator.graph.call_function(
+                evaluator, operator_module.setitem, [self, *arguments], keywords
+            )
+            return ConstantVariable(None)
+        if not callable(getattr(torch.Tensor, name, None)):
+            evaluator.raise_error(
+                AttributeError, f"'Tensor' object has no attribute {name!r}", name=name
+            )
+        result = evaluator.graph.call_method(evaluator, name, self, arguments, keywords)
+        if isinstance(result, TensorVariable) and result.fake is self.fake:
+            return self  # an in-place method gives the tensor itself
+        return result
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        function = OPERATORS.get(operator)
+        if function is None:
+            function = getattr(operator_module, operator, None)
+        if function is None or not (isinstance(other, TensorVariable) or other.is_constant()):
+            return None
+        pair = [other, self] if reflected else [self, other]
+        result = evaluator.graph.call_function(evaluator, function, pair, {})
+        if isinstance(result, TensorVariable) and result.fake is self.fake:
+            return self
+        return result
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        raise Unsupported("a tensor that is no output of the graph", repr(self))
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.node.name}: {self.fake.dtype}{list(self.fake.shape)})"
+
+
+class SizeVariable(TupleVariable):
+    """A ``torch.Size`` of known integers."""
+
+    def python_type(self) -> type:
+        return torch.Size
+
+    def as_constant(self) -> Any:
+        return torch.Size(super().as_constant())
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        if name == "numel":
+            return ConstantVariable(self.as_constant().numel())
+        return super().call_method(evaluator, name, arguments, keywords)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(torch.Size)
+        super().reconstruct(emitter)
+        emitter.call(1)
+
+
+def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
+    """An argument as a node takes it, and as the fake call takes it."""
+    if isinstance(variable, TensorVariable):
+        return variable.node, variable.fake
+    if isinstance(variable, (TupleVariable, ListVariable)):
+        pairs = [graph_argument(evaluator, item) for item in variable.iterate(evaluator)]
+        kind = variable.python_type()
+        if kind not in (tuple, list):
+            kind = tuple
+        return kind(pair[0] for pair in pairs), kind(pair[1] for pair in pairs)
+    if isinstance(variable, SliceVariable):
+        parts = [
+            graph_argument(evaluator, variable.get_attribute(evaluator, part))
+            for part in ("start", "stop", "step")
+        ]
+        return slice(*(part[0] for part in parts)), slice(*(part[1] for part in parts))
+    if variable.is_constant():
+        value = variable.as_constant()
+        return value, value
+    raise Unsupported("argument of an operator", repr(variable))
+
+
+def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: Any) -> Variable:
+    """The variable of what a node, or a query of a fake tensor, gives."""
+    if isinstance(value, torch.Tensor):
+        assert node is not None
+        node.meta["example_value"] = value
+        return TensorVariable(node, value, None)
+    if isinstance(value, torch.Size):
+        return SizeVariable([ConstantVariable(int(size)) for size in value])
+    if type(value) in (tuple, list):
+        items = []
+        for index, item in enumerate(value):
+            part = node
+            if node is not None:
+                part = node.graph.call_function(operator_module.getitem, (node, index))
+                part.meta["stack_trace"] = node.meta.get("stack_trace")
+            items.append(wrap_graph_result(evaluator, part, item))
+        return TupleVariable(items) if type(value) is tuple else ListVariable(items)
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        raise Unsupported("number that depends on data", str(value))
+    return evaluator.wrap_result(value)
+
+
+@register_wrapper(torch.Tensor, torch.nn.Parameter)
+def _wrap_tensor(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    if isinstance(source, ArgumentSource):
+        return evaluator.graph.add_input(evaluator, value, source)
+    return evaluator.graph.add_attribute(evaluator, value, source, source.name())
