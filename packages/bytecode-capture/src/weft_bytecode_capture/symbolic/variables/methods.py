@@ -103,9 +103,6 @@ class BuiltinMethodVariable(Variable):
         return f"BuiltinMethod({self.receiver!r}.{self.name})"
 
 
-BoundMethodVariable = BuiltinMethodVariable
-
-
 def method_of(evaluator: Evaluator, variable: Variable, name: str) -> Variable:
     """The attribute of an object of an exact builtin type, which has no attributes but its methods."""
     kind = variable.python_type()

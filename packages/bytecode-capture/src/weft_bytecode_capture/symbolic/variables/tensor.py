@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
-from weft_guards import ArgumentSource, Source
+from weft_guards import ArgumentSource, ClosureSource, ItemSource, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
@@ -207,8 +207,15 @@ def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: A
     return evaluator.wrap_result(value)
 
 
+def _is_passed(source: Source) -> bool:
+    """Whether a tensor is an argument, or an element of containers that are: another in each call."""
+    while isinstance(source, ItemSource):
+        source = source.base
+    return isinstance(source, (ArgumentSource, ClosureSource))
+
+
 @register_wrapper(torch.Tensor, torch.nn.Parameter)
 def _wrap_tensor(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    if isinstance(source, ArgumentSource):
+    if _is_passed(source):
         return evaluator.graph.add_input(evaluator, value, source)
     return evaluator.graph.add_attribute(evaluator, value, source, source.name())
