@@ -1,8 +1,9 @@
 """One measurement, in a process of its own: ``python -m benchmarks.measure SUBJECT COMPILER``.
 
-Prints one line of JSON.  SUBJECT is a model's name or ``trivial``; COMPILER is eager, torch.compile,
-weft, or torch-capture+weft (weft's stages behind torch's own capture).  ``first_call_seconds`` starts after the imports that a user's program has anyway and includes the
-compiler's own; ``steady_ms`` and ``call_overhead_us`` are medians.
+Prints one line of JSON.  SUBJECT is a model's name or ``trivial``.  COMPILER is eager,
+torch.compile, weft, or torch-capture+weft (weft's stages behind torch's own capture).
+``first_call_seconds`` starts after the imports that a user's program has anyway and includes the
+compiler's own; ``steady_ms`` and ``call_us`` are medians.
 """
 
 from __future__ import annotations

@@ -1,4 +1,17 @@
 """Everything private of torch that capture reaches.  Checked on torch 2.13."""
 
+from torch._C import TensorBase as TensorBase
+from torch._C import _nn as neural_functions
+from torch._ops import OpOverload as OpOverload
+from torch._ops import OpOverloadPacket as OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+
+__all__ = [
+    "FakeTensor",
+    "FakeTensorMode",
+    "OpOverload",
+    "OpOverloadPacket",
+    "TensorBase",
+    "neural_functions",
+]

@@ -56,9 +56,9 @@ class ModuleInstanceVariable(UserObjectVariable):
         return self.get_attribute(evaluator, "forward").call(evaluator, arguments, keywords)
 
     def _is_container(self) -> bool:
-        kind = type(self.value)
+        kind: Any = type(self.value)
         return isinstance(self.value, _CONTAINERS) and any(
-            getattr(kind, "__iter__") is vars(base)["__iter__"] for base in _CONTAINERS
+            kind.__iter__ is vars(base)["__iter__"] for base in _CONTAINERS
         )
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from weft_guards import Source
 
+from ..._torch import OpOverload, OpOverloadPacket, TensorBase, neural_functions
 from ...unsupported import Unsupported
 from ..builder import register_object, register_predicate
 from .base import Variable
@@ -29,7 +30,7 @@ _REFUSED = frozenset(
 
 def goes_into_graph(value: Any) -> bool:
     """Whether a function is one of torch's operators on tensors."""
-    if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(value, (OpOverload, OpOverloadPacket)):
         return True
     name = getattr(value, "__name__", None)
     if not isinstance(name, str) or name in _REFUSED:
@@ -37,10 +38,10 @@ def goes_into_graph(value: Any) -> bool:
     if isinstance(value, (types.BuiltinFunctionType, types.FunctionType)):
         if getattr(value, "__module__", None) in _MODULES:
             return True
-        return getattr(torch, name, None) is value or getattr(torch._C._nn, name, None) is value
+        return getattr(torch, name, None) is value or getattr(neural_functions, name, None) is value
     return isinstance(value, types.MethodDescriptorType) and value.__objclass__ in (
         torch.Tensor,
-        torch._C.TensorBase,
+        TensorBase,
     )
 
 
@@ -64,9 +65,9 @@ class TorchFunctionVariable(Variable):
             name = self.function.__name__
             return arguments[0].call_method(evaluator, name, arguments[1:], keywords)
         result = evaluator.graph.call_function(evaluator, self.function, arguments, keywords)
-        for argument in arguments:
-            if isinstance(argument, TensorVariable) and isinstance(result, TensorVariable):
-                if result.fake is argument.fake:
+        if isinstance(result, TensorVariable):
+            for argument in arguments:
+                if isinstance(argument, TensorVariable) and result.fake is argument.fake:
                     return argument  # in place, or nothing to do: the very tensor
         return result
 
