@@ -270,6 +270,25 @@ def batch_norm_inference(
 register_lowering(aten._native_batch_norm_legit_no_training.default)(batch_norm_inference)
 
 
+@register_lowering(aten.native_batch_norm.default)
+def native_batch_norm(
+    context: LoweringContext,
+    tensor: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    running_mean: TensorValue | None,
+    running_var: TensorValue | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorValue, ...]:
+    if training or running_mean is None or running_var is None:
+        raise NoLowering("batch norm that updates its statistics")
+    return batch_norm_inference(
+        context, tensor, weight, bias, running_mean, running_var, momentum, eps
+    )
+
+
 def rms_norm(
     context: LoweringContext,
     tensor: TensorValue,
