@@ -130,7 +130,7 @@ def test_images() -> None:
     check(lambda x: F.interpolate(x, scale_factor=2), image)
     check(lambda x: F.group_norm(x, 3), image)
     mean, variance = torch.randn(3), torch.rand(3)
-    normalized = check(lambda x: F.batch_norm(x, mean, variance, mean, variance).relu(), image)
+    normalized = check(lambda x, m, v: F.batch_norm(x, m, v, m, v).relu(), image, mean, variance)
     assert kernels(normalized) == 1
     assert not normalized.fallbacks
     check(lambda x: F.conv2d(x, torch.ones(4, 3, 3, 3)) + 1, image)
