@@ -71,7 +71,7 @@ def handlers(x):
 def containers(values):
     values.append(3)
     values.sort(reverse=True)
-    table = dict(a=1, b=2)
+    table = dict(a=1, b=2)  # noqa: C408
     return values, table, sorted(table.items()), max(values), sum(values), len(values)
 
 
@@ -80,7 +80,7 @@ def formats(x):
 
 
 def iterators(*args, **kwargs):
-    mapped = [*map(lambda v: v + 1, args)]
+    mapped = [*map(lambda v: v + 1, args)]  # noqa: C417
     return (
         list(zip(args, kwargs, strict=False)),
         list(enumerate(args)),

@@ -1,6 +1,7 @@
 """Everything private of torch that capture reaches.  Checked on torch 2.13."""
 
 from torch._C import TensorBase as TensorBase
+from torch._C import _get_tracing_state as get_tracing_state
 from torch._C import _nn as neural_functions
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
@@ -13,5 +14,6 @@ __all__ = [
     "OpOverload",
     "OpOverloadPacket",
     "TensorBase",
+    "get_tracing_state",
     "neural_functions",
 ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft_guards import IsObject, Source
 
+from ..._torch import get_tracing_state
 from ...unsupported import Unsupported
 from ..builder import register_predicate
 from ..captured_exception import CapturedException
@@ -216,6 +217,13 @@ def _reduce(
     while (element := iterator.next_or_none(evaluator)) is not None:
         total = function.call(evaluator, [total, element], {})
     return total
+
+
+@builtin(get_tracing_state)
+def _tracing_state(evaluator: Evaluator) -> Variable:
+    if get_tracing_state() is not None:  # type: ignore[no-untyped-call, unused-ignore]
+        raise Unsupported("call inside torch.jit.trace")
+    return ConstantVariable(None)
 
 
 # Functions of constants alone.
