@@ -126,8 +126,10 @@ class UserObjectVariable(Variable):
     def _special(self, evaluator: Evaluator, name: str) -> Variable | None:
         """A special method of the class bound to this object; None where the class has none."""
         found = evaluator.state.find_in_type(self.kind, name)
-        if found is None or found[1] is None or is_builtin_descriptor(found[1]):
+        if found is None or found[1] is None or found[0] is object:
             return None
+        if is_builtin_descriptor(found[1]):
+            raise Unsupported("method of a builtin type", f"{self.kind.__qualname__}.{name}")
         return bind_attribute(evaluator, self.kind, found[0], name, found[1], self)
 
     def call(
