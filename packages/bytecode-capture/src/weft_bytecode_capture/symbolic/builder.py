@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from weft_guards import ConstantSource, EqualsConstant, IsObject, SameObject, Source
+from weft_guards import ConstantSource, EqualsConstant, IsObject, SameObject, Source, is_constant
 
 from ..unsupported import Unsupported
 
@@ -155,7 +155,7 @@ class VariableBuilder:
 
 def guard_constant(evaluator: Evaluator, value: Any, source: Source) -> None:
     """Guard that an immutable constant, or a tuple of such, is still equal."""
-    if isinstance(value, (bool, type(None), type(Ellipsis))):
+    if isinstance(value, (bool, type(None), type(Ellipsis))) or not is_constant(value):
         evaluator.guard(source, IsObject(value))
     else:
         evaluator.guard(source, EqualsConstant(value))

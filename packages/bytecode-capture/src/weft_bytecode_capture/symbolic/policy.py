@@ -49,5 +49,8 @@ def is_skipped_code(code: CodeType) -> bool:
     if file.startswith("<frozen"):
         return True
     if file.startswith(_TORCH_FOLDER):
+        # Calls of modules and reads of their attributes are answered where a user's frame makes them.
+        if file.endswith(os.path.join("nn", "modules", "module.py")):
+            return True
         return not file.startswith(_CAPTURED_TORCH_FOLDERS)
     return file.startswith(_STANDARD_LIBRARY_FOLDER) and "site-packages" not in file

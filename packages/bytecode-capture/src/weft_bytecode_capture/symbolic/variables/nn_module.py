@@ -114,5 +114,7 @@ def _wrap_module(evaluator: Evaluator, value: Any, source: Source) -> Variable:
         raise Unsupported("module of unusual kind", type(value).__qualname__)
     if isinstance(type(value).__dict__.get("forward"), types.BuiltinFunctionType):
         raise Unsupported("module of unusual kind", type(value).__qualname__)
+    if not value.__dict__.keys() >= {"_parameters", "_buffers", "_modules", *_HOOKS}:
+        raise Unsupported("module under construction", type(value).__qualname__)
     evaluator.guard(source, IsObject(value, weak=True))
     return ModuleInstanceVariable(type(value), value, source)

@@ -129,6 +129,16 @@ def _wrap_query(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     return TorchQueryVariable(value, source)
 
 
+# Registered one by one: an exact type, such as a Python function's, is asked for before predicates.
+_PYTHON_FUNCTIONS = [
+    value
+    for module in (torch.functional, torch.nn.functional)
+    for name, value in vars(module).items()
+    if isinstance(value, types.FunctionType) and not name.startswith("_") and goes_into_graph(value)
+]
+
+
+@register_object(*_PYTHON_FUNCTIONS)
 @register_predicate(goes_into_graph, 100)
 def _wrap_function(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     return TorchFunctionVariable(value, source)
