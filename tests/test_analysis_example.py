@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 EXAMPLE = Path(__file__).parent.parent / "examples" / "analyse_graphs.py"
 
 HIDE_THE_REST = """
@@ -21,10 +19,6 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
 
-@pytest.mark.xfail(
-    reason="bytecode-capture's symbolic evaluator does not capture whole functions yet",
-    strict=False,
-)
 def test_prints_graphs_guards_and_breaks() -> None:
     run = subprocess.run(
         [sys.executable, "-c", HIDE_THE_REST, str(EXAMPLE)], capture_output=True, text=True

@@ -239,7 +239,7 @@ def test_mutable_values_are_no_constants(value):
         (HasAttribute("attribute", True), [SimpleNamespace(attribute=1)], [RaisingProperty()]),
         (HasAttribute("attribute", False), [1], [RaisingProperty()]),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_predicate(predicate, passing, failing):
     for value in passing:

@@ -5,11 +5,6 @@ import torch
 import weft
 from torch import nn
 
-pytestmark = pytest.mark.xfail(
-    reason="bytecode-capture's symbolic evaluator does not capture whole functions yet",
-    strict=False,
-)
-
 
 class Net(nn.Module):
     def __init__(self) -> None:

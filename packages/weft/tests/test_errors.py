@@ -7,11 +7,6 @@ import pytest
 import torch
 import weft
 
-pytestmark = pytest.mark.xfail(
-    reason="bytecode-capture's symbolic evaluator does not capture whole functions yet",
-    strict=False,
-)
-
 
 def bad_shapes(x: torch.Tensor) -> torch.Tensor:
     return x @ torch.ones(5, 5)
@@ -25,7 +20,16 @@ def eager_error(function, *arguments) -> Exception:
     raise AssertionError("no exception was raised")
 
 
-@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize(
+    "fullgraph",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.xfail(reason="raises Unsupported, not eager's error", strict=True),
+        ),
+    ],
+)
 def test_bad_input_gives_eagers_exception(fullgraph: bool) -> None:
     compiled = weft.compile(bad_shapes, fullgraph=fullgraph)
     expected = eager_error(bad_shapes, torch.randn(3, 3))
@@ -101,6 +105,7 @@ def test_a_graph_that_needs_gradients_runs_eagerly_with_one_warning() -> None:
         torch.testing.assert_close(compiled(x), (x * weight).sum())
 
 
+@pytest.mark.xfail(reason="the error does not name print and its line together", strict=True)
 def test_a_graph_break_is_an_error_under_fullgraph() -> None:
     def breaks(x):
         y = x + 1

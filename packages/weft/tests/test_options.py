@@ -4,11 +4,6 @@ import pytest
 import torch
 import weft
 
-needs_capture = pytest.mark.xfail(
-    reason="bytecode-capture's symbolic evaluator does not capture whole functions yet",
-    strict=False,
-)
-
 
 def add_one(x: torch.Tensor) -> torch.Tensor:
     return x + 1
@@ -48,14 +43,12 @@ def test_disable_gives_the_function_itself() -> None:
     assert weft.compile(add_one, disable=True) is add_one
 
 
-@needs_capture
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
 def test_modes(mode: str) -> None:
     x = torch.randn(3)
     assert torch.equal(weft.compile(add_one, mode=mode)(x), x + 1)
 
 
-@needs_capture
 def test_decorator_forms() -> None:
     @weft.compile
     def plain(x: torch.Tensor) -> torch.Tensor:
@@ -73,7 +66,6 @@ def test_decorator_forms() -> None:
     assert called.__doc__ == "Doc."
 
 
-@needs_capture
 def test_registered_backend() -> None:
     seen = []
 
@@ -88,7 +80,6 @@ def test_registered_backend() -> None:
     assert seen == [["placeholder", "call_function", "output"]]
 
 
-@needs_capture
 def test_callable_backend() -> None:
     def backend(graph_module, example_inputs):
         assert all(isinstance(value, torch.Tensor) for value in example_inputs)
