@@ -114,7 +114,7 @@ def mutates(table):
 
 def breaks(x):
     values = [x]
-    print("between", x)  # noqa: T201
+    print("between", x)
     values.append(x + 1)
     return values
 

@@ -7,7 +7,7 @@ import enum
 import types
 from collections.abc import Callable, Iterator, Sequence
 
-from .instructions import IS_312, DecodedCode, Handler, Instruction
+from .instructions import IS_312, DecodedCode, Handler, Instruction, decode
 
 
 class Slot(enum.Enum):
@@ -153,6 +153,12 @@ def live_locals(decoded: DecodedCode) -> list[frozenset[str]]:
             cache[mask] = frozenset(name for name in names if mask & bits[name])
         result.append(cache[mask])
     return result
+
+
+def live_at(code: types.CodeType, index: int) -> frozenset[str]:
+    """:func:`live_locals` before the instruction number ``index``, counted as ``dis`` does."""
+    decoded = decode(code)
+    return live_locals(decoded)[decoded.index_of(decoded.by_index[index])]
 
 
 def _live_masks(instructions: Sequence[Instruction], bits: dict[str, int]) -> list[int]:

@@ -72,9 +72,8 @@ class BreakEmission:
     def _restored_locals(self) -> dict[str, Variable]:
         """Locals to have at the breaking instruction.
 
-        Those still needed, and those that cost nothing: an object that came from outside may have a
-        finalizer and lives as long as the frame in CPython, even if no instruction reads it again; so
-        does a constant, for who looks at the frame in a traceback.
+        Those still needed, and objects that came from outside: one may have a finalizer, and in CPython
+        lives as long as the frame, even if no instruction reads it again.
         """
         live = self.original.live[self.first]
         first = self._first_argument()
@@ -317,8 +316,12 @@ def call_unit(instructions: list[Instruction], position: int) -> tuple[int, int]
 
 
 def _is_lasting(variable: Variable) -> bool:
-    """Whether a local is kept although no instruction reads it again."""
-    return variable.source is not None or variable.is_constant()
+    """Whether a local is kept although no instruction reads it again.
+
+    Not constants and tensors: nothing happens when they go, and the guards on what is handed to a resume
+    function would ask for compilation again when they differ.
+    """
+    return variable.source is not None and variable.node is None and not variable.is_constant()
 
 
 def _is_argument(variable: Variable, name: str) -> bool:

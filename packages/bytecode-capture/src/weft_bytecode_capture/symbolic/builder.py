@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from weft_guards import ConstantSource, EqualsConstant, IsObject, SameObject, Source, is_constant
 
-from ..unsupported import Unsupported
-
 if TYPE_CHECKING:
     from .evaluator import Evaluator
     from .variables.base import Variable
@@ -117,9 +115,9 @@ class VariableBuilder:
             return row[1]
         wrapper = registered_wrapper(value)
         if wrapper is None:
-            raise Unsupported(
-                "value of unknown type", f"{type(value).__qualname__} at {source.name()}"
-            )
+            from .variables.opaque import OpaqueVariable
+
+            wrapper = OpaqueVariable.of
         variable = wrapper(evaluator, value, source)
         self._memo[id(value)] = (value, variable, source)
         return variable

@@ -74,9 +74,10 @@ class Break:
     """The frame stopped just before the instruction at ``instruction`` (index in ``dis`` order).
 
     ``stack`` is the value stack, bottom first, None for a NULL that CPython's calling convention pushed;
-    ``locals`` every bound local, cell contents excluded; ``cells`` maps the names of the frame's own cell
-    variables to the contents' variables (None: an empty cell).  ``cell_variables`` maps them to the
-    variables of the cells themselves, so that closures made before the break share the frame's cells.
+    ``locals`` the bound locals that are live or have a source, cell contents excluded; ``cells`` maps
+    the names of the frame's own cell variables to the contents' variables (None: an empty cell).
+    ``cell_variables`` maps them to the variables of the cells themselves, so that closures made before
+    the break share the frame's cells.
     ``handled`` is the exception that the frame's innermost except clause handles, if it stopped in one.
     """
 

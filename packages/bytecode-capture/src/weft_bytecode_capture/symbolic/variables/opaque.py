@@ -1,0 +1,86 @@
+"""Objects of kinds that the evaluator knows nothing about, and weft's own wrappers of functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import AttributeSource, Source, TypeIs
+
+from ... import _frame_hook
+from ...capture import is_compiling
+from ...unsupported import Unsupported
+from ..builder import register_object, register_wrapper
+from .base import Variable
+from .constant import ConstantVariable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+class OpaqueVariable(Variable):
+    """An object that can be held, passed on and returned; any other use is unsupported.
+
+    Nothing about it is guarded: code that only moves it around is right for every object.
+    """
+
+    def __init__(self, value: Any, source: Source) -> None:
+        self.value = value
+        self.source = source
+
+    @classmethod
+    def of(cls, evaluator: Evaluator, value: Any, source: Source) -> OpaqueVariable:
+        """The wrapper of objects that have no other."""
+        return cls(value, source)
+
+    def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        """An object of another kind is another object, as long as this one's type stays."""
+        if other.is_constant():
+            assert self.source is not None
+            evaluator.guard(self.source, TypeIs(type(self.value)))
+            return other.as_constant() is self.value
+        return None
+
+    def __repr__(self) -> str:
+        where = self.source.name() if self.source is not None else ""
+        return f"{type(self.value).__qualname__} object at {where}"
+
+
+class IsCompilingVariable(Variable):
+    """``weft.is_compiling``: True in captured code."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        if arguments or keywords:
+            raise Unsupported("call", "is_compiling() with arguments")
+        return ConstantVariable(True)
+
+
+@register_object(is_compiling)
+def _wrap_is_compiling(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    return IsCompilingVariable(source)
+
+
+class DisabledVariable(OpaqueVariable):
+    """A function that ``disable`` was applied to."""
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        raise Unsupported(
+            "call of a disabled function",
+            repr(self.value),
+            "weft.disable keeps the function out of captured code",
+        )
+
+
+@register_wrapper(_frame_hook.Wrapper)
+def _wrap_wrapper(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    """A compiled function called in captured code is captured with it."""
+    if value.context is None:
+        return DisabledVariable(value, source)
+    evaluator.guard(source, TypeIs(_frame_hook.Wrapper))
+    return evaluator.builder.wrap(value.callable, AttributeSource(source, "callable"))
