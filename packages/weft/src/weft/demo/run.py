@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from rich import box
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
@@ -50,7 +51,7 @@ def run_demo(runs: int) -> int:
     torch.manual_seed(0)
     models: list[tuple[str, torch.nn.Module, torch.Tensor]] = [
         ("transformer", Transformer(), torch.randint(0, 1000, (4, 128))),
-        ("convolutional network", ConvolutionalNetwork(), torch.randn(4, 3, 64, 64)),
+        ("convnet", ConvolutionalNetwork(), torch.randn(4, 3, 64, 64)),
     ]
     console.print(
         f"weft demo: torch {torch.__version__}, {torch.get_num_threads()} threads, float32 inference"
@@ -107,17 +108,23 @@ def _interleaved_medians(
 
 
 def _table(rows: list[Measurement]) -> Table:
-    table = Table(title="eager PyTorch and weft, medians")
-    table.add_column("model")
+    # Narrow enough for a terminal of 80 columns.
+    table = Table(
+        title="eager PyTorch and weft, medians",
+        box=box.MINIMAL,
+        padding=0,
+        show_edge=False,
+    )
+    table.add_column("model", no_wrap=True, min_width=11)
     for heading in (
-        "eager ms",
-        "weft ms",
+        "eager\nms",
+        "weft\nms",
         "speed-up",
-        "rel. error",
-        "compile s",
+        "relative\nerror",
+        "compile\nseconds",
         "kernels",
-        "library calls",
-        "graph breaks",
+        "library\ncalls",
+        "graph\nbreaks",
     ):
         table.add_column(heading, justify="right")
     for row in rows:
