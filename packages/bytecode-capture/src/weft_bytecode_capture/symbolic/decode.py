@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -150,7 +151,7 @@ def _decode(code: types.CodeType, variable_names: tuple[str, ...]) -> list[Instr
 
 def _name_shift() -> dict[str, int]:
     """How many low bits of a name operand are flags."""
-    if "LOAD_METHOD" in dis.opmap:
+    if sys.version_info < (3, 12):
         return {"LOAD_GLOBAL": 1}
     return {"LOAD_GLOBAL": 1, "LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 2}
 
