@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dis
-import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
+from ..code_objects.instructions import IS_312
 from ..unsupported import Unsupported
 
 Handler = Callable[[Any, "Instruction"], None]
@@ -151,7 +151,7 @@ def _decode(code: types.CodeType, variable_names: tuple[str, ...]) -> list[Instr
 
 def _name_shift() -> dict[str, int]:
     """How many low bits of a name operand are flags."""
-    if sys.version_info < (3, 12):
+    if not IS_312:
         return {"LOAD_GLOBAL": 1}
     return {"LOAD_GLOBAL": 1, "LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 2}
 

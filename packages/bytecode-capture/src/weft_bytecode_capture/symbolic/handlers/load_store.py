@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...code_objects.instructions import IS_312
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
@@ -108,14 +109,11 @@ def _delete_global(evaluator: Evaluator, instruction: Instruction) -> None:
     evaluator.globals.delete(evaluator, instruction.operand)
 
 
-_ATTRIBUTE_HAS_FLAG = "LOAD_METHOD" not in __import__("dis").opmap  # 3.12 folds LOAD_METHOD in
-
-
 @handles("LOAD_ATTR")
 def _load_attr(evaluator: Evaluator, instruction: Instruction) -> None:
     owner = evaluator.pop()
     attribute = owner.get_attribute(evaluator, instruction.operand)
-    if _ATTRIBUTE_HAS_FLAG and instruction.argument & 1:
+    if IS_312 and instruction.argument & 1:
         evaluator.stack.append(None)
     evaluator.stack.append(attribute)
 
