@@ -118,17 +118,20 @@ class AttributeSource(Source):
 class InstanceDictSource(Source):
     """``base.__dict__[key]``: the attribute in the instance itself, no descriptor run.
 
-    The dict is the one that ``object.__getattribute__`` gives, whatever the class overrides.
+    ``key`` None stands for the dict itself.  The dict is the one that ``object.__getattribute__`` gives,
+    whatever the class overrides.
     """
 
     base: Source
-    key: str
+    key: str | None = None
 
     def name(self) -> str:
-        return f"{self.base.name()}.__dict__[{self.key!r}]"
+        dictionary = f"{self.base.name()}.__dict__"
+        return dictionary if self.key is None else f"{dictionary}[{self.key!r}]"
 
     def evaluate(self, scope: Scope) -> Any:
-        return object.__getattribute__(self.base.evaluate(scope), "__dict__")[self.key]
+        dictionary = object.__getattribute__(self.base.evaluate(scope), "__dict__")
+        return dictionary if self.key is None else dictionary[self.key]
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,11 @@ _STEPS: dict[type[Source], Callable[[Any], tuple[Step, ...]]] = {
     GlobalStateSource: lambda source: ((Access.GLOBAL_STATE, None),),
     ConstantSource: lambda source: ((Access.CONSTANT, source.value),),
     AttributeSource: lambda source: ((Access.ATTRIBUTE, source.attribute),),
-    InstanceDictSource: lambda source: ((Access.INSTANCE_DICT, None), (Access.ITEM, source.key)),
+    InstanceDictSource: lambda source: (
+        ((Access.INSTANCE_DICT, None),)
+        if source.key is None
+        else ((Access.INSTANCE_DICT, None), (Access.ITEM, source.key))
+    ),
     ItemSource: lambda source: ((Access.ITEM, source.key),),
     DictKeySource: lambda source: ((Access.DICT_KEY, source.index),),
     TypeSource: lambda source: ((Access.TYPE, None),),

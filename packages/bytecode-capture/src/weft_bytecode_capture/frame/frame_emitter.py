@@ -285,10 +285,13 @@ class _SourceReader:
         self._builder.load_attribute(source.attribute)
 
     def instance_dictionary(self, source: Any) -> None:
+        self._emitter.load_callable(object.__getattribute__)
         self.base(source.base)
-        self._builder.load_attribute("__dict__")
-        self._emitter.load_constant(source.key)
-        self._builder.add("BINARY_SUBSCR")
+        self._emitter.load_constant("__dict__")
+        self._builder.call(2)
+        if source.key is not None:
+            self._emitter.load_constant(source.key)
+            self._builder.add("BINARY_SUBSCR")
 
     def item(self, source: Any) -> None:
         self.base(source.base)

@@ -131,6 +131,10 @@ class VariableBuilder:
         """Let ``variable`` stand for ``value`` from now on (before wrapping what may refer back to it)."""
         self._memo[id(value)] = (value, variable, source)
 
+    def value_of(self, variable: Variable) -> Any:
+        """The object from outside that ``variable`` stands for."""
+        return next(value for value, known, _ in self._memo.values() if known is variable)
+
     def wrapped(self) -> Iterator[tuple[Any, Variable, Source]]:
         """All objects wrapped so far with their variables and first sources."""
         return iter(list(self._memo.values()))

@@ -6,8 +6,9 @@ import importlib
 
 _FAMILIES = (
     "constant", "sequences", "mappings", "mapping_methods", "sets", "functions", "classes",
-    "modules", "user_objects", "builtin_functions", "builtin_classes", "tensor", "torch_function",
-    "nn_module", "torch_values", "context_managers", "opaque",
+    "modules", "builtin_descriptors", "user_objects", "instances", "builtin_functions",
+    "builtin_classes", "functools_values", "tensor", "torch_function", "nn_module",
+    "torch_values", "context_managers", "opaque",
 )  # fmt: skip
 
 

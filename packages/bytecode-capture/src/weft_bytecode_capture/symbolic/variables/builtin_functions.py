@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import builtins
 import collections.abc
 import functools
@@ -49,7 +50,7 @@ def _is_subclass(evaluator: Evaluator, kind: type, kinds: Variable) -> bool:
         wanted = kinds.value
         if wanted in kind.__mro__:
             return True
-        if type(wanted) not in PLAIN_METACLASSES and not _tensor_metaclass(wanted):
+        if not (_plain_checks(type(wanted)) or _tensor_metaclass(wanted)):
             raise Unsupported("isinstance() by a metaclass", wanted.__qualname__)
         return issubclass(kind, wanted)
     if kinds.is_constant() and kinds.as_constant() is None:
@@ -60,6 +61,16 @@ def _is_subclass(evaluator: Evaluator, kind: type, kinds: Variable) -> bool:
         parts = kinds.get_attribute(evaluator, "__args__").iterate(evaluator)
         return any(_is_subclass(evaluator, kind, part) for part in parts)
     raise Unsupported("isinstance() of an unknown class", repr(kinds))
+
+
+def _plain_checks(metaclass: type) -> bool:
+    """Whether classes of this metaclass answer isinstance() from their bases, or as ABCMeta does."""
+    if metaclass in PLAIN_METACLASSES:
+        return True
+    checks: tuple[Any, ...] = (type.__instancecheck__, type.__subclasscheck__)
+    abstract = (abc.ABCMeta.__instancecheck__, abc.ABCMeta.__subclasscheck__)
+    own: Any = metaclass
+    return (own.__instancecheck__, own.__subclasscheck__) in (checks, abstract)
 
 
 def _tensor_metaclass(kind: type) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import types
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -43,9 +44,18 @@ def bind_attribute(
     """``type(raw).__get__(raw, receiver, kind)`` for what is found in a class; ``receiver`` an instance."""
     from .functions import BoundMethodVariable
 
+    if is_builtin_method(raw):
+        from .builtin_descriptors import known_descriptor
+
+        return BoundMethodVariable(known_descriptor(evaluator, raw), receiver)
     source = class_attribute_source(kind, owner, name, raw)
     if isinstance(raw, types.FunctionType):
         return BoundMethodVariable(evaluator.builder.wrap(raw, source), receiver)
+    python_get = find_raw(type(raw), "__get__")
+    if isinstance(python_get, types.FunctionType) and type(raw) is not functools.cached_property:
+        method = bind_to_class(evaluator, type(raw), type(raw), "__get__", python_get)
+        descriptor = evaluator.builder.wrap(raw, source)
+        return method.call(evaluator, [descriptor, receiver, evaluator.wrap_known(kind)], {})
     if type(raw) is property:
         if raw.fget is None:
             evaluator.raise_error(AttributeError, f"property {name!r} has no getter")
@@ -58,6 +68,10 @@ def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw:
     """``type(raw).__get__(raw, None, kind)``."""
     from .functions import BoundMethodVariable
 
+    if is_builtin_method(raw):
+        from .builtin_descriptors import known_descriptor
+
+        return known_descriptor(evaluator, raw)
     source = class_attribute_source(kind, owner, name, raw)
     if type(raw) is staticmethod:
         return evaluator.builder.wrap(raw.__func__, AttributeSource(source, "__func__"))
@@ -66,7 +80,9 @@ def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw:
         return BoundMethodVariable(function, evaluator.wrap_known(kind))
     if isinstance(raw, types.FunctionType):
         return evaluator.builder.wrap(raw, source)
-    if hasattr(type(raw), "__get__"):
+    if type(raw) is property:
+        return evaluator.builder.wrap(raw, source)
+    if hasattr(type(raw), "__get__") and not isinstance(raw, type):
         raise Unsupported("descriptor", f"{kind.__qualname__}.{name}: {type(raw).__qualname__}")
     return evaluator.builder.wrap(raw, source)
 
@@ -77,6 +93,16 @@ def is_data_descriptor(raw: Any) -> bool:
 
 def is_builtin_descriptor(raw: Any) -> bool:
     return isinstance(raw, _BUILTIN_DESCRIPTORS)
+
+
+def is_builtin_method(raw: Any) -> bool:
+    """Whether an attribute of a class is a method written in C."""
+    return isinstance(raw, (types.WrapperDescriptorType, types.MethodDescriptorType))
+
+
+def find_raw(kind: type, name: str) -> Any:
+    """The raw attribute that a class's resolution order gives; None if there is none."""
+    return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None)
 
 
 def raise_no_attribute(evaluator: Evaluator, kind: type, name: str) -> NoReturn:

@@ -78,7 +78,7 @@ class ClassVariable(Variable):
         if isinstance(self.value, enum.EnumMeta):
             positional, named = evaluator.snapshots(arguments, keywords, self.value.__qualname__)
             return evaluator.wrap_constant(evaluator.pure(self.value, *positional, **named))
-        from .user_objects import new_instance
+        from .instances import new_instance
 
         return new_instance(evaluator, self.value, arguments, keywords)
 

@@ -89,6 +89,8 @@ class ConstantVariable(Variable):
             return evaluator.wrap_known(attribute)
         if callable(attribute):
             return ConstantMethodVariable(value, name)
+        if type(attribute) is tuple:
+            return evaluator.wrap_result(attribute)
         raise Unsupported("attribute read", f"{value!r}.{name}")
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:

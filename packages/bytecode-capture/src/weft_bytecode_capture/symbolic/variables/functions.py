@@ -108,6 +108,14 @@ class KnownFunctionVariable(FunctionVariable):
             return None
         return evaluator.builder.wrap(defaults[name], ItemSource(self._own("__kwdefaults__"), name))
 
+    def guard_signature(self, evaluator: Evaluator) -> None:
+        """Guard everything that ``inspect.signature`` reads."""
+        if self._trusted:
+            return
+        evaluator.guard(self._own("__code__"), IsObject(self.value.__code__))
+        for name in ("__defaults__", "__kwdefaults__"):
+            evaluator.guard(self._own(name), IsObject(getattr(self.value, name)))
+
     def closure_cells(self, evaluator: Evaluator) -> list[CellVariable]:
         cells = []
         for index, cell in enumerate(self.value.__closure__ or ()):

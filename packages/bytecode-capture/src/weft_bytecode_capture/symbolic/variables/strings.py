@@ -28,7 +28,9 @@ def format_value(
 def printable(value: Variable) -> Any:
     """The Python value that prints as ``value`` does."""
     if isinstance(value, ClassVariable):
-        if type(value.value) is not type:
+        metaclass: Any = type(value.value)
+        special = (metaclass.__repr__, metaclass.__str__, metaclass.__format__)
+        if special != (type.__repr__, object.__str__, object.__format__):
             raise Unsupported("formatting of a class with a metaclass", repr(value))
         return value.value
     return value.snapshot()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
 from .base import Variable
-from .class_attributes import bind_attribute, is_builtin_descriptor, raise_no_attribute
+from .class_attributes import bind_attribute, bind_to_class
 from .classes import ClassVariable
 
 if TYPE_CHECKING:
@@ -14,29 +14,45 @@ if TYPE_CHECKING:
 
 
 class SuperVariable(Variable):
-    """A super object: attributes are looked up after ``start`` in the receiver's resolution order."""
+    """A super object: attributes are looked up after ``start`` in the resolution order of ``kind``.
 
-    def __init__(self, start: type, receiver: Variable) -> None:
+    ``receiver`` is an instance of ``kind``, or ``kind`` itself in a class method.
+    """
+
+    def __init__(self, start: type, kind: type, receiver: Variable) -> None:
         self.start = start
+        self.kind = kind
         self.receiver = receiver
 
     def python_type(self) -> type:
         return super
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        kind = self.receiver.python_type()
-        order = kind.__mro__
+        order = self.kind.__mro__
         for owner in order[order.index(self.start) + 1 :]:
             if name not in owner.__dict__:
                 continue
             raw = owner.__dict__[name]
-            if is_builtin_descriptor(raw):
-                raise Unsupported(
-                    "method of a builtin type", f"super().{name} of {kind.__qualname__}"
-                )
+            if isinstance(self.receiver, ClassVariable) and self.receiver.value is self.kind:
+                if isinstance(raw, classmethod):
+                    return self._class_method(evaluator, owner, name, raw)
+                return bind_to_class(evaluator, owner, owner, name, raw)
+            if isinstance(raw, classmethod):
+                return self._class_method(evaluator, owner, name, raw)
             # The owner stands for the class: guards on what is found cover its own resolution order.
             return bind_attribute(evaluator, owner, owner, name, raw, self.receiver)
-        return raise_no_attribute(evaluator, super, name)
+        return evaluator.raise_error(
+            AttributeError, f"'super' object has no attribute {name!r}", name=name
+        )
+
+    def _class_method(
+        self, evaluator: Evaluator, owner: type, name: str, raw: classmethod[object, ..., object]
+    ) -> Variable:
+        from .functions import BoundMethodVariable
+
+        bound = bind_to_class(evaluator, owner, owner, name, raw)
+        assert isinstance(bound, BoundMethodVariable)
+        return BoundMethodVariable(bound.function, evaluator.wrap_known(self.kind))
 
 
 def super_variable(evaluator: Evaluator, arguments: list[Variable]) -> Variable:
@@ -53,12 +69,10 @@ def super_variable(evaluator: Evaluator, arguments: list[Variable]) -> Variable:
         kind, receiver = arguments
     else:
         raise Unsupported("super() of one argument")
-    if (
-        not isinstance(kind, ClassVariable)
-        or receiver is None
-        or isinstance(receiver, ClassVariable)
-    ):
-        raise Unsupported("super() in a class method", repr(kind))
+    if not isinstance(kind, ClassVariable) or receiver is None:
+        raise Unsupported("super() of an unknown class", repr(kind))
+    if isinstance(receiver, ClassVariable) and kind.value in receiver.value.__mro__:
+        return SuperVariable(kind.value, receiver.value, receiver)
     if kind.value not in receiver.python_type().__mro__:
         raise Unsupported("super() of an unrelated class", repr(kind))
-    return SuperVariable(kind.value, receiver)
+    return SuperVariable(kind.value, receiver.python_type(), receiver)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
-from weft_guards import ArgumentSource, ClosureSource, ItemSource, Source
+from weft_guards import ArgumentSource, ClosureSource, HasAttribute, ItemSource, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
@@ -76,9 +76,22 @@ class TensorVariable(Variable):
             return evaluator.graph.call_function(
                 evaluator, getattr, [self, ConstantVariable(name)], {}
             )
-        if name in _REFUSED or not callable(getattr(torch.Tensor, name, None)):
+        if not hasattr(torch.Tensor, name):
+            return self._python_attribute(evaluator, name)
+        if name in _REFUSED or not callable(getattr(torch.Tensor, name)):
             raise Unsupported("attribute of a tensor", f"{self!r}.{name}")
         return BuiltinMethodVariable(self, name)
+
+    def _python_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        """An attribute that a program gave a tensor."""
+        if self.source is not None:
+            if hasattr(evaluator.builder.value_of(self), name):
+                raise Unsupported("attribute of a tensor", f"{self!r}.{name}")
+            evaluator.guard(self.source, HasAttribute(name, False))
+        kind = self.python_type().__name__
+        evaluator.raise_error(
+            AttributeError, f"{kind!r} object has no attribute {name!r}", name=name
+        )
 
     def call_method(
         self,

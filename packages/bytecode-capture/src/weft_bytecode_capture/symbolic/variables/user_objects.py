@@ -1,82 +1,130 @@
-"""Instances of classes defined in Python."""
+"""Instances of classes defined in Python, those that derive from a builtin container included."""
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import TYPE_CHECKING, Any
 
-from weft_guards import (
-    AttributeSource,
-    ConstantSource,
-    DictContains,
-    InstanceDictSource,
-    Source,
-    TypeIs,
-)
+from weft_guards import AttributeSource, ConstantSource, IsObject, Source, TypeIs
 
 from ...unsupported import Unsupported
 from ..builder import register_predicate
+from ..captured_exception import CapturedException
 from .base import Variable
+from .builtin_descriptors import DESCRIPTOR_CALLS, descriptor_call
 from .class_attributes import (
     bind_attribute,
+    bind_to_class,
+    find_raw,
     is_builtin_descriptor,
     is_data_descriptor,
     raise_no_attribute,
 )
-from .exceptions import ExceptionVariable
+from .constant import ConstantVariable
+from .instance_dictionary import InstanceDictVariable, read_instance_attribute
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
+    from .hashing import HashedKey
 
 
 class UserObjectVariable(Variable):
-    """An instance whose state is its instance dict; ``value`` is None for an object made in the frame."""
+    """An instance; ``value`` is None for an object made in the frame.
 
-    def __init__(self, kind: type, value: Any = None, source: Source | None = None) -> None:
+    Its state is the instance dict and slots, and for a class that derives from a builtin container or
+    scalar ``storage``: a variable of the exact builtin kind, which holds the elements.
+    """
+
+    def __init__(
+        self,
+        kind: type,
+        value: Any = None,
+        source: Source | None = None,
+        storage: Variable | None = None,
+    ) -> None:
         self.kind = kind
         self.value = value
         self.source = source
-        self.attributes: dict[str, Variable] = {}  # written during evaluation
+        self.storage = storage
+        self.attributes: dict[str, Variable | None] = {}  # written during evaluation; None: deleted
+        self._dictionary_variable: InstanceDictVariable | None = None
 
     def python_type(self) -> type:
         return self.kind
 
-    # Attributes.
+    # Reading attributes.
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        """``__getattribute__``, then ``__getattr__`` if that raised AttributeError."""
+        state = evaluator.state
+        hook = state.find_in_type(self.kind, "__getattribute__")
+        fallback = state.find_in_type(self.kind, "__getattr__")
+        try:
+            if hook is None or is_builtin_descriptor(hook[1]):
+                return self.generic_get_attribute(evaluator, name)
+            method = bind_attribute(
+                evaluator, self.kind, hook[0], "__getattribute__", hook[1], self
+            )
+            return method.call(evaluator, [ConstantVariable(name)], {})
+        except CapturedException as error:
+            if fallback is None or not issubclass(error.exception.python_type(), AttributeError):
+                raise
+        method = bind_attribute(evaluator, self.kind, fallback[0], "__getattr__", fallback[1], self)
+        return method.call(evaluator, [ConstantVariable(name)], {})
+
+    def generic_get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        """``object.__getattribute__(self, name)``."""
         kind = self.kind
-        self._require_plain(evaluator, "__getattribute__")
         if name == "__class__":
             return evaluator.wrap_known(kind)
-        if name == "__dict__":
-            raise Unsupported("instance dictionary", repr(self))
+        if name == "__dict__" and kind.__dictoffset__ != 0:
+            return self.instance_dictionary()
         found = evaluator.state.find_in_type(kind, name)
         if found is not None and is_data_descriptor(found[1]):
-            if isinstance(found[1], types.MemberDescriptorType):
-                return self._slot(evaluator, name)
-            return bind_attribute(evaluator, kind, found[0], name, found[1], self)
+            return self._through_data_descriptor(evaluator, name, *found)
+        own = self.instance_attribute(evaluator, name)
+        if own is not None:
+            return own
+        if found is None:
+            raise_no_attribute(evaluator, kind, name)
+        if type(found[1]) is functools.cached_property:
+            return self._cached_property(evaluator, name, *found)
+        if isinstance(found[1], types.GetSetDescriptorType):
+            raise Unsupported("attribute of a builtin type", f"{kind.__qualname__}.{name}")
+        return bind_attribute(evaluator, kind, found[0], name, found[1], self)
+
+    def _through_data_descriptor(
+        self, evaluator: Evaluator, name: str, owner: type, raw: Any
+    ) -> Variable:
+        if isinstance(raw, types.MemberDescriptorType):
+            return self._slot(evaluator, name)
+        position = _field_position(raw)
+        if position is not None and self.storage is not None:
+            return self.storage.call_method(
+                evaluator, "__getitem__", [ConstantVariable(position)], {}
+            )
+        if isinstance(raw, types.GetSetDescriptorType):
+            raise Unsupported("attribute of a builtin type", f"{self.kind.__qualname__}.{name}")
+        return bind_attribute(evaluator, self.kind, owner, name, raw, self)
+
+    def instance_attribute(self, evaluator: Evaluator, name: str) -> Variable | None:
+        """The entry of the instance dict; None if there is none."""
         if name in self.attributes:
             return self.attributes[name]
-        if self.source is not None:
-            dictionary = self._dictionary()
-            if name in dictionary:
-                return evaluator.builder.wrap(
-                    dictionary[name], InstanceDictSource(self.source, name)
-                )
-            if hasattr(self.value, "__dict__"):
-                evaluator.guard(AttributeSource(self.source, "__dict__"), DictContains(name, False))
-        if found is not None:
-            if is_builtin_descriptor(found[1]):
-                raise Unsupported("method of a builtin type", f"{kind.__qualname__}.{name}")
-            return bind_attribute(evaluator, kind, found[0], name, found[1], self)
-        fallback = evaluator.state.find_in_type(kind, "__getattr__")
-        if fallback is None:
-            raise_no_attribute(evaluator, kind, name)
-        method = bind_attribute(evaluator, kind, fallback[0], "__getattr__", fallback[1], self)
-        return method.call(evaluator, [evaluator.wrap_constant(name)], {})
+        if self.source is None:
+            return None
+        return read_instance_attribute(evaluator, self, name)
 
-    def _dictionary(self) -> dict[str, Any]:
+    def instance_dictionary(self) -> InstanceDictVariable:
+        """``self.__dict__``."""
+        if self._dictionary_variable is None:
+            self._dictionary_variable = InstanceDictVariable(self)
+        return self._dictionary_variable
+
+    def dictionary(self) -> dict[str, Any]:
+        """The real object's instance dict, empty if it has none."""
         try:
             dictionary = object.__getattribute__(self.value, "__dict__")
         except AttributeError:
@@ -86,84 +134,180 @@ class UserObjectVariable(Variable):
 
     def _slot(self, evaluator: Evaluator, name: str) -> Variable:
         if name in self.attributes:
-            return self.attributes[name]
+            written = self.attributes[name]
+            if written is None:
+                raise_no_attribute(evaluator, self.kind, name)
+            return written
         if self.source is None:
             raise_no_attribute(evaluator, self.kind, name)
         try:
-            value = getattr(self.value, name)
+            value = object.__getattribute__(self.value, name)
         except AttributeError:
             raise Unsupported("empty slot", f"{self!r}.{name}") from None
         return evaluator.builder.wrap(value, AttributeSource(self.source, name))
 
-    def _require_plain(self, evaluator: Evaluator, special: str) -> None:
-        found = evaluator.state.find_in_type(self.kind, special)
-        if found is not None and found[0] is not object:
-            raise Unsupported("attribute access by a method", f"{self.kind.__qualname__}.{special}")
+    def _cached_property(
+        self, evaluator: Evaluator, name: str, owner: type, raw: functools.cached_property[Any]
+    ) -> Variable:
+        """Computed once and kept in the instance dict; no other thread sees it half done."""
+        function = bind_attribute(evaluator, self.kind, owner, name, raw.func, self)
+        value = function.call(evaluator, [], {})
+        self.write_attribute(evaluator, raw.attrname or name, value)
+        return value
+
+    # Writing attributes.
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        self._require_plain(evaluator, "__setattr__")
-        if name.startswith("__") and name.endswith("__"):
+        hook = evaluator.state.find_in_type(self.kind, "__setattr__")
+        if hook is None or is_builtin_descriptor(hook[1]):
+            self.generic_set_attribute(evaluator, name, value)
+            return
+        method = bind_attribute(evaluator, self.kind, hook[0], "__setattr__", hook[1], self)
+        method.call(evaluator, [ConstantVariable(name), value], {})
+
+    def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
+        hook = evaluator.state.find_in_type(self.kind, "__delattr__")
+        if hook is None or is_builtin_descriptor(hook[1]):
+            self.generic_set_attribute(evaluator, name, None)
+            return
+        method = bind_attribute(evaluator, self.kind, hook[0], "__delattr__", hook[1], self)
+        method.call(evaluator, [ConstantVariable(name)], {})
+
+    def generic_set_attribute(
+        self, evaluator: Evaluator, name: str, value: Variable | None
+    ) -> None:
+        """``object.__setattr__(self, name, value)``; ``object.__delattr__`` if ``value`` is None."""
+        if name in ("__class__", "__dict__"):
             raise Unsupported("attribute write", f"{self!r}.{name}")
         found = evaluator.state.find_in_type(self.kind, name)
         if found is not None and is_data_descriptor(found[1]):
-            raw = found[1]
-            if type(raw) is property and raw.fset is not None:
-                setter = evaluator.builder.wrap(
-                    raw.fset, ConstantSource(f"{self.kind.__qualname__}.{name}.fset", raw.fset)
-                )
-                setter.call(evaluator, [self, value], {})
+            if not isinstance(found[1], types.MemberDescriptorType):
+                self._set_through_descriptor(evaluator, name, *found, value)
                 return
-            if not isinstance(raw, types.MemberDescriptorType):
-                raise Unsupported("attribute write", f"{self!r}.{name}")
+            if value is None:
+                self._slot(evaluator, name)
         elif self.kind.__dictoffset__ == 0:
             raise_no_attribute(evaluator, self.kind, name)
+        elif value is None and self.instance_attribute(evaluator, name) is None:
+            evaluator.raise_error(AttributeError, name)
+        self.write_attribute(evaluator, name, value)
+
+    def _set_through_descriptor(
+        self, evaluator: Evaluator, name: str, owner: type, raw: Any, value: Variable | None
+    ) -> None:
+        qualified = f"{self.kind.__qualname__}.{name}"
+        what = "deleter" if value is None else "setter"
+        arguments: list[Variable] = [self] if value is None else [self, value]
+        if type(raw) is property:
+            function = raw.fdel if value is None else raw.fset
+            if function is None:
+                evaluator.raise_error(
+                    AttributeError,
+                    f"property {name!r} of {self.kind.__qualname__!r} object has no {what}",
+                )
+            accessor = evaluator.builder.wrap(
+                function, ConstantSource(f"{qualified}.{what}", function)
+            )
+            accessor.call(evaluator, arguments, {})
+            return
+        special = "__delete__" if value is None else "__set__"
+        function = find_raw(type(raw), special)
+        if not isinstance(function, types.FunctionType):
+            raise Unsupported("attribute write", qualified)
+        method = bind_to_class(evaluator, type(raw), type(raw), special, function)
+        descriptor = evaluator.builder.wrap(raw, ConstantSource(qualified, raw))
+        method.call(evaluator, [descriptor, *arguments], {})
+
+    def write_attribute(self, evaluator: Evaluator, name: str, value: Variable | None) -> None:
+        """Change the instance dict or a slot; None deletes."""
         self.attributes[name] = value
         if self.source is not None:
             evaluator.side_effects.mutated(self)
 
     # Special methods.
 
-    def _special(self, evaluator: Evaluator, name: str) -> Variable | None:
-        """A special method of the class bound to this object; None where the class has none."""
+    def special(self, evaluator: Evaluator, name: str) -> Variable | None:
+        """A special method of the class bound to this object; None where the class has none.
+
+        ``object``'s own count as none: what they do is each protocol's default.
+        """
         found = evaluator.state.find_in_type(self.kind, name)
         if found is None or found[1] is None or found[0] is object:
             return None
-        if is_builtin_descriptor(found[1]):
-            raise Unsupported("method of a builtin type", f"{self.kind.__qualname__}.{name}")
         return bind_attribute(evaluator, self.kind, found[0], name, found[1], self)
 
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
-        method = self._special(evaluator, "__call__")
+        method = self.special(evaluator, "__call__")
         if method is None:
             evaluator.raise_error(TypeError, f"{self.kind.__name__!r} object is not callable")
         return method.call(evaluator, arguments, keywords)
 
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        if name.startswith("__") and name.endswith("__"):
+            method = self.special(evaluator, name)
+            if method is not None:
+                return method.call(evaluator, arguments, keywords)
+            if name == "__contains__":
+                return self._contains(evaluator, *arguments)
+            if name in _MISSING:
+                evaluator.raise_error(TypeError, _MISSING[name].format(self.kind.__name__))
+        return super().call_method(evaluator, name, arguments, keywords)
+
+    def _contains(self, evaluator: Evaluator, item: Variable) -> Variable:
+        from ..operations import values_equal
+
+        iterator = self.iterator(evaluator)
+        while (element := iterator.next_or_none(evaluator)) is not None:
+            if values_equal(evaluator, element, item):
+                return ConstantVariable(True)
+        return ConstantVariable(False)
+
     def truth(self, evaluator: Evaluator) -> bool:
         for name in ("__bool__", "__len__"):
-            method = self._special(evaluator, name)
+            method = self.special(evaluator, name)
             if method is not None:
                 return method.call(evaluator, [], {}).truth(evaluator)
         return True
 
     def length(self, evaluator: Evaluator) -> int:
-        method = self._special(evaluator, "__len__")
+        method = self.special(evaluator, "__len__")
         if method is None:
             evaluator.raise_error(TypeError, f"object of type {self.kind.__name__!r} has no len()")
         return int(method.call(evaluator, [], {}).as_constant())
 
     def iterator(self, evaluator: Evaluator) -> Variable:
-        method = self._special(evaluator, "__iter__")
+        method = self.special(evaluator, "__iter__")
         if method is None:
-            raise Unsupported("iteration", repr(self))
+            if self.special(evaluator, "__getitem__") is not None:
+                raise Unsupported("iteration", f"{self!r}, by __getitem__")
+            evaluator.raise_error(TypeError, f"{self.kind.__name__!r} object is not iterable")
         return method.call(evaluator, [], {})
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         iterator = self.iterator(evaluator)
-        if iterator is self:
-            raise Unsupported("iteration", repr(self))
-        return iterator.iterate(evaluator)
+        elements = []
+        while (element := iterator.next_or_none(evaluator)) is not None:
+            elements.append(element)
+        return elements
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        method = self.special(evaluator, "__next__")
+        if method is None:
+            evaluator.raise_error(TypeError, f"{self.kind.__name__!r} object is not an iterator")
+        try:
+            return method.call(evaluator, [], {})
+        except CapturedException as error:
+            if issubclass(error.exception.python_type(), StopIteration):
+                return None
+            raise
 
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
@@ -171,33 +315,48 @@ class UserObjectVariable(Variable):
         name = operator
         if reflected:
             name = _REFLECTED_COMPARISONS.get(operator, "r" + operator)
-        method = self._special(evaluator, f"__{name}__")
+        method = self.special(evaluator, f"__{name}__")
+        if method is None and operator == "ne":
+            # object.__ne__ inverts __eq__.
+            method = self.special(evaluator, "__eq__")
+            equal = None if method is None else method.call(evaluator, [other], {})
+            if equal is None or _is_not_implemented(equal):
+                return None
+            return ConstantVariable(not equal.truth(evaluator))
         if method is None:
             return None
         result = method.call(evaluator, [other], {})
-        if result.is_constant() and result.as_constant() is NotImplemented:
-            return None
-        return result
+        return None if _is_not_implemented(result) else result
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        from .hashing import HashedKey, identity_key
+
+        owner, raw = evaluator.state.find_in_type(self.kind, "__hash__") or (object, None)
+        equal = evaluator.state.find_in_type(self.kind, "__eq__")
+        if owner is object and raw is not None and equal is not None and equal[0] is object:
+            if self.source is not None:
+                evaluator.guard(self.source, IsObject(self.value, weak=True))
+            return identity_key(evaluator, self, self.value)
+        if self.storage is not None and self.storage.is_constant() and is_builtin_descriptor(raw):
+            return HashedKey(self, (self.storage.as_constant(),))
+        return super().hashed_key(evaluator)
 
     # Emission.
 
     def emit_mutation(self, emitter: Emitter) -> None:
         for name, value in self.attributes.items():
-            emitter.load_callable(object.__setattr__)
+            emitter.load_callable(object.__delattr__ if value is None else object.__setattr__)
             emitter.load_variable(self)
             emitter.load_constant(name)
-            emitter.load_variable(value)
-            emitter.call(3)
+            if value is not None:
+                emitter.load_variable(value)
+            emitter.call(2 if value is None else 3)
             emitter.pop()
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(_new_object)
-        emitter.load_object(self.kind)
-        for name, value in self.attributes.items():
-            emitter.load_constant(name)
-            emitter.load_variable(value)
-        emitter.build("map", len(self.attributes))
-        emitter.call(2)
+        from .instances import emit_new_instance
+
+        emit_new_instance(emitter, self)
 
     def __repr__(self) -> str:
         return f"{self.kind.__qualname__} object"
@@ -207,58 +366,82 @@ _REFLECTED_COMPARISONS = {
     "lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne",
 }  # fmt: skip
 
-
-def _new_object(kind: type, attributes: dict[str, Any]) -> Any:
-    instance: Any = object.__new__(kind)
-    for name, value in attributes.items():
-        object.__setattr__(instance, name, value)
-    return instance
-
-
-def new_instance(
-    evaluator: Evaluator, kind: type, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    """The instance that calling a class gives."""
-    make = evaluator.state.find_in_type(kind, "__new__")
-    start = evaluator.state.find_in_type(kind, "__init__")
-    assert make is not None
-    assert start is not None
-    if issubclass(kind, BaseException):
-        if keywords or not (is_builtin_descriptor(start[1]) and is_builtin_descriptor(make[1])):
-            raise Unsupported("exception class with a constructor", kind.__qualname__)
-        if issubclass(kind, (OSError, UnicodeError, ImportError, SyntaxError, BaseExceptionGroup)):
-            raise Unsupported("exception class with a constructor", kind.__qualname__)
-        return ExceptionVariable(kind, arguments)
-    if type(kind) is not type or make[0] is not object or not _is_heap_class(kind):
-        raise Unsupported("construction of an instance", kind.__qualname__)
-    instance = UserObjectVariable(kind)
-    if start[0] is object:
-        if arguments or keywords:
-            evaluator.raise_error(TypeError, f"{kind.__name__}() takes no arguments")
-        return instance
-    method = bind_attribute(evaluator, kind, start[0], "__init__", start[1], instance)
-    result = method.call(evaluator, arguments, keywords)
-    if not (result.is_constant() and result.as_constant() is None):
-        raise Unsupported("__init__ that returns a value", kind.__qualname__)
-    return instance
+_MISSING = {
+    "__getitem__": "{!r} object is not subscriptable",
+    "__setitem__": "{!r} object does not support item assignment",
+    "__delitem__": "{!r} object doesn't support item deletion",
+}
 
 
-_HEAP_CLASS = 1 << 9
+def _is_not_implemented(variable: Variable) -> bool:
+    return variable.is_constant() and variable.as_constant() is NotImplemented
 
 
-def _is_heap_class(kind: type) -> bool:
-    """Whether a class and all its bases but object are made by Python code, with nothing hidden in C."""
-    return all(base is object or base.__flags__ & _HEAP_CLASS for base in kind.__mro__) and (
-        "__dict__" in dir(kind) or kind.__dictoffset__ == 0
-    )
+def _field_position(raw: Any) -> int | None:
+    """The position that a field of a named tuple reads."""
+    if type(raw).__name__ != "_tuplegetter":
+        return None
+    position: int = raw.__reduce__()[1][0]
+    return position
+
+
+# What object's methods do when called with an instance of a Python class.
+
+
+def _instance(receiver: Variable, name: str) -> UserObjectVariable:
+    if not isinstance(receiver, UserObjectVariable):
+        raise Unsupported("method of a builtin type", f"object.{name} of {receiver!r}")
+    return receiver
+
+
+@descriptor_call(object, "__getattribute__")
+def _getattribute(evaluator: Evaluator, receiver: Variable, name: Variable) -> Variable:
+    instance = _instance(receiver, "__getattribute__")
+    return instance.generic_get_attribute(evaluator, name.as_constant())
+
+
+@descriptor_call(object, "__setattr__")
+def _setattr(evaluator: Evaluator, receiver: Variable, name: Variable, value: Variable) -> None:
+    instance = _instance(receiver, "__setattr__")
+    instance.generic_set_attribute(evaluator, name.as_constant(), value)
+
+
+@descriptor_call(object, "__delattr__")
+def _delattr(evaluator: Evaluator, receiver: Variable, name: Variable) -> None:
+    instance = _instance(receiver, "__delattr__")
+    instance.generic_set_attribute(evaluator, name.as_constant(), None)
+
+
+@descriptor_call(object, "__init__")
+def _init(
+    evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
+) -> None:
+    if arguments or keywords:
+        raise Unsupported("arguments of a builtin method", "object.__init__")
+
+
+@descriptor_call(object, "__eq__")
+def _eq(evaluator: Evaluator, receiver: Variable, other: Variable) -> Variable:
+    from ..operations import is_same_object
+
+    same = is_same_object(evaluator, receiver, other)
+    return ConstantVariable(True if same else NotImplemented)
+
+
+for _kind in (dict, list, tuple, set, frozenset, str, int, float):
+    DESCRIPTOR_CALLS[_kind, "__getattribute__"] = _getattribute
 
 
 def _is_plain_instance(value: Any) -> bool:
-    kind = type(value)
-    return not isinstance(value, type) and _is_heap_class(kind)
+    from .instances import storage_class
+
+    return not isinstance(value, type) and storage_class(type(value)) is not None
 
 
 @register_predicate(_is_plain_instance, -100)
 def _wrap_instance(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    from .instances import wrap_storage
+
     evaluator.guard(source, TypeIs(type(value)))
-    return UserObjectVariable(type(value), value, source)
+    storage = wrap_storage(evaluator, value, source)
+    return UserObjectVariable(type(value), value, source, storage)

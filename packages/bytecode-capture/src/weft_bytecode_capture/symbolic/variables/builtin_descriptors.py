@@ -1,0 +1,152 @@
+"""Methods of builtin classes as their classes give them: ``object.__setattr__``, ``dict.__getitem__``."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import ConstantSource, Source
+
+from ...unsupported import Unsupported
+from ..builder import register_predicate
+from ..operations import COMPARISONS, SYMBOLS
+from .base import Variable
+from .constant import OPERATORS, ConstantVariable
+from .sequences import storage_of
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+DescriptorCall = Callable[..., Variable | None]
+
+DESCRIPTOR_CALLS: dict[tuple[type, str], DescriptorCall] = {}
+"""What calling a builtin class's method with its receiver first does, by class and name.
+
+Methods of builtin containers have no row: they are the storage's own.  None as a result stands for None.
+"""
+
+UNBOUND_KINDS = (
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+)
+
+
+def descriptor_call(kind: type, name: str) -> Callable[[DescriptorCall], DescriptorCall]:
+    """Register what a builtin class's method does."""
+
+    def register(implementation: DescriptorCall) -> DescriptorCall:
+        DESCRIPTOR_CALLS[kind, name] = implementation
+        return implementation
+
+    return register
+
+
+class BuiltinDescriptorVariable(Variable):
+    """An unbound method of a builtin class; its first argument is the receiver."""
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        self.value = value
+        self.source = source
+        self.owner: type = value.__objclass__
+        self.name: str = value.__name__
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in ("__name__", "__qualname__", "__doc__"):
+            return ConstantVariable(getattr(self.value, name))
+        if name == "__objclass__":
+            return evaluator.wrap_known(self.owner)
+        return super().get_attribute(evaluator, name)
+
+    def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        if isinstance(other, BuiltinDescriptorVariable):
+            return other.value is self.value
+        return None
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        if not arguments:
+            evaluator.raise_error(
+                TypeError,
+                f"unbound method {self.owner.__name__}.{self.name}() needs an argument",
+            )
+        receiver, *rest = arguments
+        if not issubclass(receiver.python_type(), self.owner):
+            raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
+        implementation = DESCRIPTOR_CALLS.get((self.owner, self.name))
+        if implementation is not None:
+            result = implementation(evaluator, receiver, *rest, **keywords)
+            return ConstantVariable(None) if result is None else result
+        storage = storage_of(receiver)
+        if self.owner is object or not issubclass(storage.python_type(), self.owner):
+            raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
+        return _storage_method(evaluator, storage, self.name, rest, keywords)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_object(self.value)
+
+    def __repr__(self) -> str:
+        return f"{self.owner.__name__}.{self.name}"
+
+
+_BINARY_NAMES: dict[str, tuple[str, bool]] = {
+    f"__{operator}__": (operator, False) for operator in OPERATORS if operator != "getitem"
+}
+_BINARY_NAMES.update(
+    {
+        f"__r{operator}__": (operator, True)
+        for operator in OPERATORS
+        if operator in SYMBOLS and operator not in COMPARISONS
+    }
+)
+
+
+def _storage_method(
+    evaluator: Evaluator,
+    storage: Variable,
+    name: str,
+    arguments: list[Variable],
+    keywords: dict[str, Variable],
+) -> Variable:
+    """A builtin container's or scalar's own method, special methods included."""
+    operation = _BINARY_NAMES.get(name)
+    if operation is not None and len(arguments) == 1 and not keywords:
+        other = storage_of(arguments[0])
+        result = storage.binary_operation(evaluator, operation[0], other, operation[1])
+        return ConstantVariable(NotImplemented) if result is None else result
+    if not arguments and not keywords:
+        if name == "__iter__":
+            return storage.iterator(evaluator)
+        if name == "__len__":
+            return ConstantVariable(storage.length(evaluator))
+        if name == "__bool__":
+            return ConstantVariable(storage.truth(evaluator))
+        if name == "__hash__":
+            raise Unsupported("hash of a value", repr(storage))
+    return storage.call_method(evaluator, name, arguments, keywords)
+
+
+@register_predicate(lambda value: isinstance(value, UNBOUND_KINDS), -50)
+def _wrap_descriptor(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    from weft_guards import IsObject
+
+    evaluator.guard(source, IsObject(value))
+    return BuiltinDescriptorVariable(value, source)
+
+
+def known_descriptor(evaluator: Evaluator, value: Any) -> Variable:
+    """The variable of a builtin class's method."""
+    known = evaluator.builder.known(value)
+    if known is not None:
+        return known
+    label = f"{value.__objclass__.__name__}.{value.__name__}"
+    return evaluator.builder.wrap(value, ConstantSource(label, value))

@@ -1,0 +1,170 @@
+"""Values of ``functools`` and ``inspect``: partial functions, cached functions, signatures."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import AttributeSource, ConstantSource, IsObject, Source, TypeIs
+
+from ...unsupported import Unsupported
+from ..builder import register_wrapper
+from ..policy import is_library_module
+from .base import Variable
+from .builtins import builtin
+from .classes import CLASS_CALLS
+from .constant import ConstantVariable
+from .functions import BoundMethodVariable, KnownFunctionVariable
+from .mappings import keyword_arguments, new_keyword_dict
+from .sequences import TupleVariable
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+
+class PartialVariable(Variable):
+    """``functools.partial(function, *arguments, **keywords)``."""
+
+    def __init__(
+        self, function: Variable, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.keywords = keywords
+
+    def python_type(self) -> type:
+        return functools.partial
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name == "func":
+            return self.function
+        if name == "args":
+            return TupleVariable(self.arguments)
+        if name == "keywords":
+            return new_keyword_dict(self.keywords)
+        if not hasattr(functools.partial, name):
+            evaluator.raise_error(
+                AttributeError, f"'functools.partial' object has no attribute {name!r}"
+            )
+        return super().get_attribute(evaluator, name)
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        return self.function.call(
+            evaluator, [*self.arguments, *arguments], {**self.keywords, **keywords}
+        )
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(functools.partial)
+        emitter.load_variable(self.function)
+        for value in (*self.arguments, *self.keywords.values()):
+            emitter.load_variable(value)
+        emitter.call(1 + len(self.arguments) + len(self.keywords), tuple(self.keywords))
+
+    def __repr__(self) -> str:
+        return f"Partial({self.function!r})"
+
+
+def _new_partial(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    if not arguments:
+        evaluator.raise_error(TypeError, "type 'partial' takes at least one argument")
+    function, *rest = arguments
+    if isinstance(function, PartialVariable):
+        return PartialVariable(
+            function.function, [*function.arguments, *rest], {**function.keywords, **keywords}
+        )
+    return PartialVariable(function, rest, keywords)
+
+
+CLASS_CALLS[functools.partial] = _new_partial
+
+
+@register_wrapper(functools.partial)
+def _wrap_partial(evaluator: Evaluator, value: functools.partial[Any], source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(functools.partial))
+    wrap = evaluator.builder.wrap
+    variable = PartialVariable(
+        wrap(value.func, AttributeSource(source, "func")),
+        wrap(value.args, AttributeSource(source, "args")).iterate(evaluator),
+        keyword_arguments(evaluator, wrap(value.keywords, AttributeSource(source, "keywords"))),
+    )
+    variable.source = source
+    return variable
+
+
+class CachedFunctionVariable(Variable):
+    """What ``functools.lru_cache`` gives."""
+
+    def __init__(self, value: Any, source: Source) -> None:
+        self.value = value
+        self.source = source
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        assert self.source is not None
+        if name in ("__wrapped__", "__name__", "__qualname__", "__module__", "__doc__"):
+            return evaluator.builder.wrap(
+                getattr(self.value, name), AttributeSource(self.source, name)
+            )
+        return super().get_attribute(evaluator, name)
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        """A library's cached function is asked during capture: it answers the same each time."""
+        if not is_library_module(self.value.__module__):
+            raise Unsupported(
+                "call of a cached function",
+                self.value.__qualname__,
+                "whether it runs or answers from its cache is decided at run time",
+                ("call the function without functools.lru_cache in compiled code",),
+            )
+        positional, named = evaluator.snapshots(arguments, keywords, self.value.__qualname__)
+        result = evaluator.pure(self.value, *positional, **named)
+        if isinstance(result, (type, types.ModuleType, types.FunctionType)):
+            return evaluator.wrap_known(result)
+        return evaluator.wrap_result(result)
+
+    def __repr__(self) -> str:
+        return f"CachedFunction({self.value.__qualname__})"
+
+
+@register_wrapper(functools._lru_cache_wrapper)
+def _wrap_cached_function(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return CachedFunctionVariable(value, source)
+
+
+@builtin(inspect.signature)
+def _signature(evaluator: Evaluator, function: Variable) -> Variable:
+    """The signature of a function that the guards hold."""
+    bound = isinstance(function, BoundMethodVariable)
+    plain = function.function if isinstance(function, BoundMethodVariable) else function
+    if not isinstance(plain, KnownFunctionVariable):
+        raise Unsupported("call of a builtin function", f"inspect.signature({function!r})")
+    plain.guard_signature(evaluator)
+    target: Any = plain.value
+    if bound:
+        target = types.MethodType(target, object())
+    signature = evaluator.pure(inspect.signature, target)
+    label = f"inspect.signature({plain.qualified_name()})"
+    return evaluator.builder.wrap(signature, ConstantSource(label, signature))
+
+
+@builtin(inspect.isclass)
+def _is_class(evaluator: Evaluator, value: Variable) -> Variable:
+    return ConstantVariable(issubclass(value.python_type(), type))

@@ -1,0 +1,116 @@
+"""``instance.__dict__``: the attributes of an instance as a dict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import DictContains, DictKeysAre, InstanceDictSource
+
+from ...unsupported import Unsupported
+from .base import Variable
+from .constant import ConstantVariable
+from .hashing import HashedKey, hashed_key
+from .mappings import DictVariable
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+    from .user_objects import UserObjectVariable
+
+
+class InstanceDictVariable(DictVariable):
+    """The instance dict of ``owner``, whose attributes are the only storage."""
+
+    def __init__(self, owner: UserObjectVariable) -> None:
+        super().__init__()
+        self.owner = owner
+        if owner.source is not None:
+            self.source = InstanceDictSource(owner.source)
+
+    def all_entries(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
+        names: list[str] = []
+        if self.owner.source is not None:
+            assert self.source is not None
+            names.extend(self.owner.dictionary())
+            evaluator.guard(self.source, DictKeysAre(tuple(names)))
+        names.extend(name for name in self.owner.attributes if name not in names)
+        entries = {}
+        for name in names:
+            value = self.owner.instance_attribute(evaluator, name)
+            if value is not None:
+                entries[HashedKey(ConstantVariable(name), (name,))] = value
+        return entries
+
+    def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
+        name = self._name(evaluator, key)
+        return None if name is None else self.owner.instance_attribute(evaluator, name)
+
+    def contains(self, evaluator: Evaluator, key: Variable) -> bool:
+        name = self._name(evaluator, key)
+        if name is None:
+            return False
+        if name in self.owner.attributes:
+            return self.owner.attributes[name] is not None
+        if self.owner.source is None:
+            return False
+        present = name in self.owner.dictionary()
+        assert self.source is not None
+        evaluator.guard(self.source, DictContains(name, present))
+        return present
+
+    def _name(self, evaluator: Evaluator, key: Variable) -> str | None:
+        plain = hashed_key(evaluator, key).python_key
+        return plain[0] if plain is not None and isinstance(plain[0], str) else None
+
+    def length(self, evaluator: Evaluator) -> int:
+        return len(self.all_entries(evaluator))
+
+    def snapshot(self) -> Any:
+        raise Unsupported("value is not a constant", repr(self))
+
+    def mutate(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
+        raise Unsupported("instance dictionary", f"change of {self!r} as a whole")
+
+    def store(self, evaluator: Evaluator, key: Variable, value: Variable) -> None:
+        name = self._name(evaluator, key)
+        if name is None:
+            raise Unsupported("instance dictionary", f"key {key!r} of {self!r}")
+        self.owner.write_attribute(evaluator, name, value)
+
+    def remove(self, evaluator: Evaluator, key: Variable) -> Variable | None:
+        found = self.lookup(evaluator, key)
+        name = self._name(evaluator, key)
+        if found is not None and name is not None:
+            self.owner.write_attribute(evaluator, name, None)
+        return found
+
+    def clear(self, evaluator: Evaluator) -> None:
+        self.mutate(evaluator)
+
+    def new_like(self, entries: dict[HashedKey, Variable]) -> DictVariable:
+        return DictVariable(entries)
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        raise RuntimeError("the owner's attributes are emitted, not its dict's entries")
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(object.__getattribute__)
+        emitter.load_variable(self.owner)
+        emitter.load_constant("__dict__")
+        emitter.call(2)
+
+    def __repr__(self) -> str:
+        return f"{self.owner!r}.__dict__"
+
+
+def read_instance_attribute(
+    evaluator: Evaluator, owner: UserObjectVariable, name: str
+) -> Variable | None:
+    """An entry of an instance dict from outside; None, guarded, if there is none."""
+    assert owner.source is not None
+    dictionary = owner.dictionary()
+    if name in dictionary:
+        return evaluator.builder.wrap(dictionary[name], InstanceDictSource(owner.source, name))
+    if hasattr(owner.value, "__dict__"):
+        evaluator.guard(InstanceDictSource(owner.source), DictContains(name, False))
+    return None

@@ -1,0 +1,231 @@
+"""Construction of instances: ``__new__``, ``__init__``, and rebuilding them after the graph."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import Source
+
+from ...unsupported import Unsupported
+from .base import Variable
+from .builtin_descriptors import DESCRIPTOR_CALLS
+from .builtins import builtin
+from .class_attributes import bind_attribute, bind_to_class, is_builtin_descriptor
+from .classes import CLASS_CALLS, ClassVariable
+from .exceptions import ExceptionVariable
+from .mappings import DictVariable, OrderedDictVariable
+from .sequences import ListVariable, TupleVariable, storage_of
+from .user_objects import UserObjectVariable
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+_IMMUTABLE: tuple[type, ...] = (tuple, str, int, float)
+_DICTS: tuple[type, ...] = (collections.OrderedDict, dict)
+# The most derived first.
+_STORAGES: tuple[type, ...] = (*_DICTS, list, *_IMMUTABLE)
+_READERS = ("__getitem__", "__len__", "__iter__", "__contains__", "keys", "items", "values")
+
+_HEAP_CLASS = 1 << 9
+_ABSTRACT_CLASS = 1 << 20
+
+
+def storage_class(kind: type) -> type | None:
+    """The builtin class that holds an instance's elements, ``object`` if there are none.
+
+    None for a class with state that only C knows.
+    """
+    found: type = object
+    for base in reversed(kind.__mro__):
+        if base in _STORAGES:
+            found = base
+        elif base is not object and not base.__flags__ & _HEAP_CLASS:
+            return None
+    if kind.__flags__ & _HEAP_CLASS == 0:
+        return None
+    return found
+
+
+def new_instance(
+    evaluator: Evaluator, kind: type, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    """What calling a class gives: its metaclass's ``__call__``."""
+    found = evaluator.state.find_in_type(type(kind), "__call__")
+    if found is not None and not is_builtin_descriptor(found[1]):
+        class_variable = evaluator.wrap_known(kind)
+        method = bind_attribute(
+            evaluator, type(kind), found[0], "__call__", found[1], class_variable
+        )
+        return method.call(evaluator, arguments, keywords)
+    return instantiate(evaluator, kind, arguments, keywords)
+
+
+def instantiate(
+    evaluator: Evaluator, kind: type, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    """``type.__call__(kind, *arguments, **keywords)``."""
+    make = evaluator.state.find_in_type(kind, "__new__")
+    start = evaluator.state.find_in_type(kind, "__init__")
+    assert make is not None
+    assert start is not None
+    if issubclass(kind, BaseException):
+        return _new_exception(kind, make[1], start[1], arguments, keywords)
+    if storage_class(kind) is None:
+        raise Unsupported("construction of an instance", kind.__qualname__)
+    class_variable = evaluator.wrap_known(kind)
+    maker = bind_to_class(evaluator, kind, make[0], "__new__", make[1])
+    if make[0] is object:
+        instance = allocate(evaluator, kind)
+        if start[0] is object and (arguments or keywords):
+            evaluator.raise_error(TypeError, f"{kind.__name__}() takes no arguments")
+    else:
+        instance = maker.call(evaluator, [class_variable, *arguments], keywords)
+    if not issubclass(instance.python_type(), kind):
+        return instance
+    if start[0] is object:
+        return instance
+    method = bind_attribute(evaluator, kind, start[0], "__init__", start[1], instance)
+    result = method.call(evaluator, arguments, keywords)
+    if not (result.is_constant() and result.as_constant() is None):
+        evaluator.raise_error(
+            TypeError,
+            f"__init__() should return None, not {result.python_type().__name__!r}",
+        )
+    return instance
+
+
+def _new_exception(
+    kind: type[BaseException],
+    make: Any,
+    start: Any,
+    arguments: list[Variable],
+    keywords: dict[str, Variable],
+) -> Variable:
+    if keywords or not (is_builtin_descriptor(start) and is_builtin_descriptor(make)):
+        raise Unsupported("exception class with a constructor", kind.__qualname__)
+    if issubclass(kind, (OSError, UnicodeError, ImportError, SyntaxError, BaseExceptionGroup)):
+        raise Unsupported("exception class with a constructor", kind.__qualname__)
+    return ExceptionVariable(kind, arguments)
+
+
+def allocate(evaluator: Evaluator, kind: type, content: Variable | None = None) -> Variable:
+    """A new instance without attributes; ``content`` is what an immutable builtin base holds."""
+    if kind.__flags__ & _ABSTRACT_CLASS:
+        raise Unsupported("construction of an instance", f"abstract class {kind.__qualname__}")
+    base = storage_class(kind)
+    if base is None:
+        raise Unsupported("construction of an instance", kind.__qualname__)
+    if base is object:
+        return UserObjectVariable(kind)
+    if base in _IMMUTABLE:
+        return UserObjectVariable(kind, storage=content)
+    empty = CLASS_CALLS[base](evaluator, [], {})
+    return UserObjectVariable(kind, storage=empty)
+
+
+def wrap_storage(evaluator: Evaluator, value: Any, source: Source) -> Variable | None:
+    """The elements of an instance from outside."""
+    kind = type(value)
+    base = storage_class(kind)
+    if base is None or base is object:
+        return None
+    for name in _READERS:
+        found = evaluator.state.find_in_type(kind, name)
+        if found is not None and not is_builtin_descriptor(found[1]):
+            raise Unsupported(
+                "container with reading methods of its own", f"{kind.__qualname__}.{name}"
+            )
+    if base is tuple:
+        return TupleVariable.from_object(evaluator, value, source)
+    if base is list:
+        return ListVariable.from_object(evaluator, value, source)
+    if base in _DICTS:
+        family = OrderedDictVariable if base is collections.OrderedDict else DictVariable
+        return family.from_object(value, source)
+    raise Unsupported(
+        "instance of a subclass of a scalar", f"{kind.__qualname__} at {source.name()}"
+    )
+
+
+def emit_new_instance(emitter: Emitter, instance: UserObjectVariable) -> None:
+    """Push a new object equal to ``instance``."""
+    emitter.load_callable(_rebuild)
+    emitter.load_object(instance.kind)
+    emitter.load_object(storage_class(instance.kind))
+    if instance.storage is None:
+        emitter.load_constant(None)
+    elif isinstance(instance.storage, DictVariable):
+        instance.storage.emit_entries(emitter)
+    else:
+        instance.storage.reconstruct(emitter)
+    present = [(name, value) for name, value in instance.attributes.items() if value is not None]
+    for name, value in present:
+        emitter.load_constant(name)
+        emitter.load_variable(value)
+    emitter.build("map", len(present))
+    emitter.call(4)
+
+
+def _rebuild(kind: Any, base: Any, content: Any, attributes: dict[str, Any]) -> Any:
+    if base in _IMMUTABLE:
+        instance = base.__new__(kind, content)
+    else:
+        instance = base.__new__(kind)
+    if base is list:
+        list.extend(instance, content)
+    elif base in _DICTS:
+        for key, value in content.items():
+            base.__setitem__(instance, key, value)
+    for name, value in attributes.items():
+        object.__setattr__(instance, name, value)
+    return instance
+
+
+def _class_argument(kind: Variable) -> type:
+    if not isinstance(kind, ClassVariable):
+        raise Unsupported("construction of an instance", repr(kind))
+    return kind.value
+
+
+@builtin(object.__new__)
+def _object_new(
+    evaluator: Evaluator, kind: Variable, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    return allocate(evaluator, _class_argument(kind))
+
+
+def _register_container_new(base: Any) -> None:
+    @builtin(base.__new__)
+    def _new(
+        evaluator: Evaluator, kind: Variable, *arguments: Variable, **keywords: Variable
+    ) -> Variable:
+        wanted = _class_argument(kind)
+        if wanted in CLASS_CALLS:
+            given = arguments if base in _IMMUTABLE else ()
+            return CLASS_CALLS[wanted](evaluator, list(given), keywords if given else {})
+        if base not in _IMMUTABLE:
+            return allocate(evaluator, wanted)
+        content = CLASS_CALLS[base](evaluator, list(arguments), keywords)
+        return allocate(evaluator, wanted, storage_of(content))
+
+
+for _base in (dict, list, *_IMMUTABLE):
+    _register_container_new(_base)
+
+
+def _container_init(
+    evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
+) -> None:
+    """``list.__init__`` and ``dict.__init__``."""
+    storage = storage_of(receiver)
+    if isinstance(storage, ListVariable):
+        added = arguments[0].iterate(evaluator) if arguments else []
+        storage.mutate(evaluator)[:] = added
+    else:
+        storage.call_method(evaluator, "update", list(arguments), keywords)
+
+
+for _base in (dict, collections.OrderedDict, list):
+    DESCRIPTOR_CALLS[_base, "__init__"] = _container_init
