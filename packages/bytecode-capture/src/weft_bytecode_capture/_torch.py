@@ -3,6 +3,7 @@
 from torch._C import TensorBase as TensorBase
 from torch._C import _get_tracing_state as get_tracing_state
 from torch._C import _nn as neural_functions
+from torch._C import _set_grad_enabled as set_grad_enabled
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
@@ -16,4 +17,5 @@ __all__ = [
     "TensorBase",
     "get_tracing_state",
     "neural_functions",
+    "set_grad_enabled",
 ]

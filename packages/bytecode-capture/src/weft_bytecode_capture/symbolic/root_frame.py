@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from typing import Any, cast
 
+import torch
 from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateSource, Guard, Reason
 
 from ..captured_graph import GraphBreak, UserLocation
@@ -22,6 +23,7 @@ from .liveness import OutputCollector
 from .registration import register_all
 from .variables.base import Variable
 from .variables.cells import root_cell
+from .variables.context_managers import set_grad_mode
 
 register_all()
 
@@ -111,6 +113,8 @@ class _Capture:
             return self._result(ending)
         except RecursionError as error:
             raise Unsupported("calls nested too deep", self.frame.code.co_qualname) from error
+        finally:
+            state.graph.restore_grad_mode()
 
     def _bind_arguments(self) -> None:
         evaluator, frame = self.evaluator, self.frame
@@ -158,6 +162,9 @@ class _Capture:
     def _result(self, ending: Return | Raise | Break) -> FrameResult:
         state = self.state
         guard_mutated_objects(self.evaluator)
+        if state.graph.grad_mode_changed:
+            state.side_effects.record(set_grad_mode(torch.is_grad_enabled()))
+            state.graph.restore_grad_mode()
         collector = OutputCollector()
         if isinstance(ending, Break):
             for cell in ending.cell_variables.values():

@@ -11,10 +11,12 @@ from weft_guards import InstanceDictSource, IsObject, ItemSource, LengthIs, Sour
 from ...unsupported import Unsupported
 from ..builder import register_predicate
 from .base import Variable
+from .sequences import SliceVariable
 from .tensor import TensorVariable
 from .user_objects import UserObjectVariable
 
 if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -90,11 +92,59 @@ class ModuleInstanceVariable(UserObjectVariable):
         keywords: dict[str, Variable],
     ) -> Variable:
         if name == "__getitem__" and self._is_container() and len(arguments) == 1:
+            members = self.iterate(evaluator)
+            if isinstance(arguments[0], SliceVariable):
+                return ModuleSliceVariable(self, members, arguments[0], evaluator)
             index = arguments[0].snapshot()
-            if isinstance(index, int):
-                return self.iterate(evaluator)[index]
-            raise Unsupported("slice of a module list", repr(self))
+            if not isinstance(index, int) or not -len(members) <= index < len(members):
+                raise Unsupported("subscript of a module", f"{self!r}[{index!r}]")
+            return members[index]
         return super().call_method(evaluator, name, arguments, keywords)
+
+
+class ModuleSliceVariable(Variable):
+    """A new ModuleList or Sequential of some of another's members: ``layers[:n]``."""
+
+    def __init__(
+        self,
+        container: ModuleInstanceVariable,
+        members: list[Variable],
+        key: SliceVariable,
+        evaluator: Evaluator,
+    ) -> None:
+        self.container = container
+        self.key = key
+        self.members = members[key.as_slice(evaluator)]
+
+    def python_type(self) -> type:
+        return type(self.container.value)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return bool(self.members)
+
+    def length(self, evaluator: Evaluator) -> int:
+        return len(self.members)
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        return list(self.members)
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        if self.python_type() is not torch.nn.Sequential or len(arguments) != 1 or keywords:
+            raise Unsupported("call", f"{self!r}(...)")
+        (value,) = arguments
+        for member in self.members:
+            value = member.call(evaluator, [value], {})
+        return value
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_variable(self.container)
+        emitter.load_variable(self.key)
+        emitter.load_subscript()
+
+    def __repr__(self) -> str:
+        return f"{self.container!r}[{self.key!r}]"
 
 
 def _member(evaluator: Evaluator, member: Any, source: Source) -> Variable:

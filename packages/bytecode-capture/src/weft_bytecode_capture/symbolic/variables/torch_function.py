@@ -23,7 +23,7 @@ _MODULES = ("torch.functional", "torch.nn.functional", "torch._C._nn", "torch._t
 # Functions that set or read state, call back into Python, or give Python numbers of a tensor's value.
 _REFUSED = frozenset(
     "compile vmap grad save load manual_seed seed set_rng_state get_rng_state set_grad_enabled equal "
-    "set_default_dtype set_default_device use_deterministic_algorithms from_numpy as_tensor tensor "
+    "set_default_dtype set_default_device use_deterministic_algorithms from_numpy "
     "frombuffer is_nonzero allclose _assert cond while_loop".split()
 )
 
@@ -94,6 +94,9 @@ class TorchQueryVariable(TorchFunctionVariable):
 _QUERIES: dict[Any, Any] = {
     torch.is_grad_enabled: torch.is_grad_enabled,
     torch.is_inference_mode_enabled: torch.is_inference_mode_enabled,
+    torch.is_autocast_enabled: torch.is_autocast_enabled,
+    torch.is_autocast_cache_enabled: torch.is_autocast_cache_enabled,
+    torch.get_autocast_dtype: torch.get_autocast_dtype,
     torch.is_floating_point: torch.is_floating_point,
     torch.is_complex: torch.is_complex,
     torch.get_default_dtype: torch.get_default_dtype,
