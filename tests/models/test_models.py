@@ -11,20 +11,8 @@ import weft
 from benchmarks.models import MODELS, ModelCase
 from benchmarks.models.comparison import in_double, relative_error, tensors
 
-CASES = [
-    pytest.param(
-        case,
-        marks=pytest.mark.xfail(
-            case.name in {"bert", "gpt2", "t5", "vit", "llama"},
-            reason="Python of the transformers library that breaks the graph",
-            strict=True,
-        ),
-    )
-    for case in MODELS.values()
-]
 
-
-@pytest.mark.parametrize("case", CASES, ids=list(MODELS))
+@pytest.mark.parametrize("case", MODELS.values(), ids=list(MODELS))
 def test_equals_eager_in_one_graph(case: ModelCase) -> None:
     torch.manual_seed(0)
     model = case.build(False)
@@ -49,7 +37,7 @@ def test_equals_eager_in_one_graph(case: ModelCase) -> None:
     assert all(report.eager_reason is None and report.kernel_count > 0 for report in log.graphs)
 
 
-@pytest.mark.parametrize("case", MODELS.values(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", MODELS.values(), ids=list(MODELS))
 def test_output_class_is_eagers(case: ModelCase) -> None:
     model = case.build(False)
     inputs = case.inputs(False, 0)
