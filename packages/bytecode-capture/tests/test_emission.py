@@ -487,7 +487,7 @@ def test_fullgraph_names_the_break():
 
     with pytest.raises(Unsupported, match="break kind") as caught:
         compiled(f, capture, options=CaptureOptions(fullgraph=True))(1)
-    assert "here.py:3" in str(caught.value)
+    assert 'File "here.py", line 3' in str(caught.value)
     assert compiled(f, capture)(1) == 1
 
 

@@ -152,7 +152,8 @@ def test_fullgraph():
 
     with pytest.raises(Unsupported, match="call of a builtin function") as error:
         compile_frames(f, run_graph, CaptureOptions(fullgraph=True))(torch.ones(1))
-    assert f"{__file__}:" in str(error.value)
+    assert f'File "{__file__}", line' in str(error.value)
+    assert 'print(end="")' in str(error.value)
 
 
 def test_users_exceptions_are_the_users():

@@ -13,6 +13,7 @@ from .capture import is_compiling as is_compiling
 from .captured_graph import Backend as Backend
 from .captured_graph import CapturedGraph as CapturedGraph
 from .captured_graph import GraphBreak as GraphBreak
+from .captured_graph import GraphBreakError as GraphBreakError
 from .captured_graph import UserLocation as UserLocation
 from .frame.convert_frame import CaptureReport as CaptureReport
 from .symbolic.frame_result import CaptureOptions as CaptureOptions

@@ -6,10 +6,28 @@ from torch._C import _nn as neural_functions
 from torch._C import _set_grad_enabled as set_grad_enabled
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+FAKE_TENSOR_ERRORS = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+    NotImplementedError,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+"""What operators raise that cannot run on fake tensors although their arguments may be right."""
 
 __all__ = [
+    "FAKE_TENSOR_ERRORS",
     "FakeTensor",
     "FakeTensorMode",
     "OpOverload",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch.fx
 from weft_guards import Guard, Source
+
+from .unsupported import Unsupported
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,25 @@ class GraphBreak:
     hints: tuple[str, ...]
     location: UserLocation
     stack: tuple[UserLocation, ...]  # inlined calls, outermost first
+
+
+class GraphBreakError(Unsupported):
+    """A graph break where none is allowed (``fullgraph=True``); ``graph_break`` says which."""
+
+    def __init__(self, graph_break: GraphBreak) -> None:
+        super().__init__(
+            graph_break.kind, graph_break.context, graph_break.explanation, graph_break.hints
+        )
+        self.graph_break = graph_break
+
+    def __str__(self) -> str:
+        lines = [f"graph break under fullgraph=True: {super().__str__()}"]
+        for place in (*self.graph_break.stack, self.graph_break.location):
+            lines.append(f'  File "{place.file}", line {place.line}, in {place.function}')
+            text = linecache.getline(place.file, place.line).strip()
+            if text:
+                lines.append(f"    {text}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+OPERATOR_REJECTS = "operator that rejects its arguments"
+"""The kind of break where an operator's own checks fail: eager raises the same, in its own words."""
+
 
 class Unsupported(Exception):
     """The evaluator cannot go on soundly; becomes a graph break, or an error under ``fullgraph=True``.

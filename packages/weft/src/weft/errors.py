@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from weft_bytecode_capture import GraphBreakError
+
 
 class WeftError(RuntimeError):
     """Base class of weft's own errors."""
@@ -23,9 +25,11 @@ class StageError(WeftError):
     def __init__(self, stage: str, location: str, cause: BaseException) -> None:
         self.stage = stage
         self.location = location
-        first_line = str(cause).strip().split("\n", 1)[0]
+        text = str(cause).strip()
+        if not isinstance(cause, GraphBreakError):
+            text = text.split("\n", 1)[0]
         super().__init__(
-            f"weft: {stage} failed on the graph of {location}: {type(cause).__name__}: {first_line}"
+            f"weft: {stage} failed on the graph of {location}: {type(cause).__name__}: {text}"
         )
         self.__cause__ = cause
 

@@ -17,9 +17,9 @@ import torch
 from weft_guards import Guard, GuardSet, Scope
 
 from .. import _frame_hook
-from ..captured_graph import Backend, CapturedGraph, GraphBreak, UserLocation
+from ..captured_graph import Backend, CapturedGraph, GraphBreak, GraphBreakError, UserLocation
 from ..symbolic.frame_result import Break, CaptureOptions, FrameInput, FrameResult, Skip
-from ..unsupported import Unsupported
+from ..unsupported import OPERATOR_REJECTS, Unsupported
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
 from .skip_files import skip_reason
@@ -132,8 +132,6 @@ class _Conversion:
                 answer = self._convert()
         except Exception as error:
             self._report("error", error)
-            if isinstance(error, _FullGraphError):
-                error = error.unsupported
             self._converter._on_error(error, self._location_text())
             return _frame_hook.SKIP
         if isinstance(answer, Skip):
@@ -148,13 +146,15 @@ class _Conversion:
         if isinstance(result, Skip):
             self._break = result.graph_break
             if self._break is not None and converter._options.fullgraph:
-                raise _FullGraphError(self._break)
+                raise GraphBreakError(self._break)
             return result
         self._result = result
         if isinstance(result.ending, Break):
             self._break = result.ending.reason
             if converter._options.fullgraph:
-                raise _FullGraphError(self._break)
+                if self._break.kind == OPERATOR_REJECTS:
+                    return Skip(f"eager raises its own error: {self._break.context}", False)
+                raise GraphBreakError(self._break)
         guard_set = GuardSet(result.guards)
         check = guard_set.compile(self._argument_names(), frame.code.co_freevars)
         self._require_guards_hold(guard_set)
@@ -262,20 +262,6 @@ def _guard_set(entry: _frame_hook.Entry) -> GuardSet:
     guard_set = entry.objects[-1]
     assert isinstance(guard_set, GuardSet)
     return guard_set
-
-
-class _FullGraphError(Exception):
-    """A graph break under ``fullgraph=True``."""
-
-    def __init__(self, graph_break: GraphBreak) -> None:
-        super().__init__(graph_break.kind)
-        place = graph_break.location
-        self.unsupported = Unsupported(
-            f"graph break with fullgraph=True: {graph_break.kind}",
-            graph_break.context,
-            graph_break.explanation,
-            (*graph_break.hints, f"at {place.file}:{place.line} in {place.function}"),
-        )
 
 
 def _capture_function(given: Capture | None) -> Capture:

@@ -10,9 +10,9 @@ import torch.fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from weft_guards import IsObject, Source, TensorMatches, TensorMetadata
 
-from ..._torch import FakeTensorMode, set_grad_enabled
+from ..._torch import FAKE_TENSOR_ERRORS, FakeTensorMode, set_grad_enabled
 from ...captured_graph import CapturedGraph
-from ...unsupported import Unsupported
+from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..variables.base import Variable
 
 if TYPE_CHECKING:
@@ -160,8 +160,11 @@ class GraphBuilder:
                     value = target(*fakes, **fake_keywords)
         except Exception as error:
             # Whatever it is, a user's mistake or an operator that fakes do not know: eager decides.
+            unknown = isinstance(error, FAKE_TENSOR_ERRORS)
             raise Unsupported(
-                "operator that cannot be evaluated on fake tensors",
+                "operator that cannot be evaluated on fake tensors"
+                if unknown
+                else OPERATOR_REJECTS,
                 f"{getattr(target, '__name__', target)}: {error}",
             ) from error
         node = self.graph.create_node(
