@@ -80,6 +80,8 @@ class _HostPrinter:
                     self.positions[item] = position
                 position += 1
         self.input_count = position
+        self.last_uses: dict[str, float] = {}
+        self.released: set[int] = set()  # positions in owned
         self.constants = {
             name: self._object(constants[name])
             for name, buffer in schedule.buffers.items()
@@ -102,15 +104,18 @@ class _HostPrinter:
     # -- the program -------------------------------------------------------------------------------------
 
     def print(self) -> PrintedHost:
-        self._inputs()
-        for number, step in enumerate(self.schedule.steps):
+        for step in self.schedule.steps:
             if not isinstance(step, Kernel | ExternCall):
                 raise CodegenError(f"no C++ form for a step of type {type(step).__name__}")
+        self.last_uses = _last_uses(self.schedule)
+        self._inputs()
+        for number, step in enumerate(self.schedule.steps):
             self._allocate(step)
             if isinstance(step, Kernel):
                 self._kernel(step)
             else:
                 self._extern(step, number)
+            self._release(number)
         self._outputs_without_writer()
         results = self._results()
         parts = [self._call_struct(), self._steps_function(), results, self._entry()]
@@ -202,6 +207,15 @@ class _HostPrinter:
             f'return c.failed = "allocation", operator_failed;'
         )
         self.steps.append(f"c.{name} = ({memory_type(layout.dtype)}*)data_of(c.owned[{slot}]);")
+
+    def _release(self, number: int) -> None:
+        """Free the tensors that no later step and no result needs, as eager would."""
+        for slot, name in enumerate(self.owned):
+            if slot in self.released or self.last_uses.get(name, -1) > number:
+                continue
+            self.released.add(slot)
+            what = "made" if self.sources.get(name, "").startswith("handle_of") else "owned"
+            self.steps.append(f"drop_{what}(c.{what}[{slot}]);")
 
     def _outputs_without_writer(self) -> None:
         """Outputs of which no step writes an element (they are empty)."""
@@ -537,6 +551,22 @@ class _HostPrinter:
                 )
                 lines.append(f"const i64 {symbol.name} = {symbol.name}_sizes[{source.dimension}];")
         return lines
+
+
+def _last_uses(schedule: Schedule) -> dict[str, float]:
+    """The number of the last step that touches each buffer; infinite for those of results."""
+    last: dict[str, float] = {}
+    for number, step in enumerate(schedule.steps):
+        if isinstance(step, Kernel):
+            touched = [*step.reads, *step.writes]
+        else:
+            touched = [view.buffer for view in views_of(step)]
+            touched += [name for name in step.outputs if name is not None]
+        last.update(dict.fromkeys(touched, number))
+    for view in schedule.outputs:
+        if isinstance(view, BufferView):
+            last[view.buffer] = float("inf")
+    return last
 
 
 _BOILERPLATE = """\

@@ -85,6 +85,15 @@ static void run_kernel(KernelFunction kernel, const void* call, i64 units, f64 n
   api.GOMP_parallel(run_share, &region, unsigned(threads), 0);
 }
 
+static inline void drop_owned(Handle& handle) {
+  api.delete_tensor(handle);
+  handle = nullptr;
+}
+static inline void drop_made(Object& object) {
+  api.Py_DecRef(object);
+  object = nullptr;
+}
+
 // ---- the memory of one call --------------------------------------------------------------------------------
 
 template <int n> struct Extents { i64 values[n]; };
