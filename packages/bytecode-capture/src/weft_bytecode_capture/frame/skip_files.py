@@ -14,6 +14,8 @@ from pathlib import Path
 
 # Below the installed torch: code written in terms of tensors, as a user's would be.
 _TORCH_CAPTURED = ("nn/modules", "nn/utils", "optim", "distributions")
+# The calling of modules: what it calls, a forward or a hook, is captured on its own.
+_TORCH_PLUMBING = ("nn/modules/module.py",)
 
 
 def skip_reason(code: types.CodeType) -> str | None:
@@ -28,7 +30,7 @@ def _reason(file: str) -> str | None:
     for folder, reason, captured in _folders():
         if file.startswith(folder):
             inner = file[len(folder) :].replace(os.sep, "/")
-            if not inner.startswith(captured):
+            if not inner.startswith(captured) or inner in _TORCH_PLUMBING:
                 return reason
             return None
     return None

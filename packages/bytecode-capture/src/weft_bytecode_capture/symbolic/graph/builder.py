@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ class GraphBuilder:
         self._examples: list[Any] = []
         self._attributes: dict[int, TensorVariable] = {}
         self._last_placeholder: torch.fx.Node | None = None
+        self._last_attribute: torch.fx.Node | None = None
         self._entry_grad_mode = torch.is_grad_enabled()
 
     @property
@@ -55,8 +57,8 @@ class GraphBuilder:
     ) -> TensorVariable:
         """A placeholder for a tensor of the caller, guarded by its metadata."""
         fake = self._fake(evaluator, tensor, source)
-        name = "".join(c if c.isalnum() else "_" for c in source.name()).strip("_").lower()
-        with self._after_placeholders():
+        name = _readable_name(source)
+        with self._after(self._last_placeholder):
             node = self.graph.placeholder(name)
         self._last_placeholder = node
         self._sources.append(source)
@@ -64,7 +66,7 @@ class GraphBuilder:
         return self._variable(evaluator, node, fake, source)
 
     def add_attribute(
-        self, evaluator: Evaluator, tensor: torch.Tensor, source: Source, name: str
+        self, evaluator: Evaluator, tensor: torch.Tensor, source: Source
     ) -> TensorVariable:
         """A tensor known by identity (a parameter, a buffer): an attribute of the graph module."""
         known = self._attributes.get(id(tensor))
@@ -72,15 +74,16 @@ class GraphBuilder:
             return known
         fake = self._fake(evaluator, tensor, source)
         evaluator.guard(source, IsObject(tensor, weak=True))
-        target = "".join(c if c.isalnum() else "_" for c in name).strip("_").lower() or "tensor"
+        target = _readable_name(source)
         while hasattr(self.root, target):
             target += "_"
         if isinstance(tensor, torch.nn.Parameter):
             self.root.register_parameter(target, tensor)
         else:
             self.root.register_buffer(target, tensor)
-        with self._after_placeholders():
+        with self._after(self._last_attribute or self._last_placeholder):
             node = self.graph.get_attr(target)
+        self._last_attribute = node
         variable = self._variable(evaluator, node, fake, source)
         self._attributes[id(tensor)] = variable
         return variable
@@ -114,9 +117,10 @@ class GraphBuilder:
 
     # Parts.
 
-    def _after_placeholders(self) -> Any:
-        if self._last_placeholder is not None:
-            return self.graph.inserting_after(self._last_placeholder)
+    def _after(self, node: torch.fx.Node | None) -> Any:
+        """Insert after ``node``, or before everything."""
+        if node is not None:
+            return self.graph.inserting_after(node)
         first = next(iter(self.graph.nodes), None)
         return self.graph.inserting_before(first)
 
@@ -175,3 +179,14 @@ class GraphBuilder:
             f'  File "{reason.file}", line {reason.line}, in captured code\n    {reason.text}'
         )
         return wrap_graph_result(evaluator, node, value)
+
+
+# What says nothing in the name of a parameter: L['self'].__dict__['_modules']['fc'] is self.fc.
+_NOISE = re.compile(r"__dict__|\['_(?:modules|parameters|buffers)'\]|^[LGC](?=\[)|[^A-Za-z0-9_]+")
+
+
+def _readable_name(source: Source) -> str:
+    """An identifier that says where a tensor was found, much as the program writes it."""
+    words = _NOISE.sub(" ", source.name()).split()
+    name = "_".join(words).lower()
+    return name if name.isidentifier() else f"tensor_{name}"

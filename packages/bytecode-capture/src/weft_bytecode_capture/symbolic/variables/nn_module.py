@@ -152,7 +152,7 @@ def _member(evaluator: Evaluator, member: Any, source: Source) -> Variable:
         known = evaluator.builder.known(member)
         if known is not None:
             return known
-        return evaluator.graph.add_attribute(evaluator, member, source, source.name())
+        return evaluator.graph.add_attribute(evaluator, member, source)
     return evaluator.builder.wrap(member, source)
 
 

@@ -231,4 +231,4 @@ def _is_passed(source: Source) -> bool:
 def _wrap_tensor(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     if _is_passed(source):
         return evaluator.graph.add_input(evaluator, value, source)
-    return evaluator.graph.add_attribute(evaluator, value, source, source.name())
+    return evaluator.graph.add_attribute(evaluator, value, source)
