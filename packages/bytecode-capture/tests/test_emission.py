@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 import time
 import weakref
-from pathlib import Path
 
 import pytest
 import torch
+from frame_stepping import Constant, Known, NoEffects
 from weft_bytecode_capture import CaptureOptions, Unsupported
 from weft_bytecode_capture import _frame_hook as hook
 from weft_bytecode_capture.captured_graph import CapturedGraph, GraphBreak, UserLocation
@@ -35,9 +34,6 @@ from weft_guards import (
     TypeIs,
     TypeSource,
 )
-
-sys.path.insert(0, str(Path(__file__).parent))
-from frame_stepping import Constant, Known, NoEffects
 
 GLOBAL_LIST = [1, 2]
 PLACE = UserLocation("here.py", 3, "f")

@@ -11,11 +11,8 @@ import sys
 import traceback
 import types
 import weakref
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from frame_stepping import SteppingEvaluator, stepped
 
 

@@ -103,6 +103,17 @@ def _setattr(evaluator: Evaluator, target: Variable, name: Variable, value: Vari
     return ConstantVariable(None)
 
 
+@builtin(delattr)
+def _delattr(evaluator: Evaluator, target: Variable, name: Variable) -> Variable:
+    target.delete_attribute(evaluator, name.as_constant())
+    return ConstantVariable(None)
+
+
+@builtin(vars)
+def _vars(evaluator: Evaluator, value: Variable) -> Variable:
+    return value.get_attribute(evaluator, "__dict__")
+
+
 _CALLABLE: Any = collections.abc.Callable
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft_guards import IsObject, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_predicate, register_wrapper
 from .base import Variable
-from .class_attributes import bind_to_class
+from .class_attributes import bind_attribute, bind_to_class, find_raw, is_builtin_descriptor
 from .constant import ConstantVariable
+from .sequences import TupleVariable
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -54,20 +55,38 @@ class ClassVariable(Variable):
             return evaluator.wrap_known(type(value))
         if isinstance(value, enum.EnumMeta) and name in value.__members__:
             return ConstantVariable(value.__members__[name])
-        if type(value) not in PLAIN_METACLASSES:
-            raise Unsupported(
-                "attribute of a class with a metaclass", f"{value.__qualname__}.{name}"
-            )
+        if name in ("__mro__", "__bases__"):
+            return TupleVariable([evaluator.wrap_known(base) for base in getattr(value, name)])
+        meta = evaluator.state.find_in_type(type(value), name)
+        if meta is not None and isinstance(meta[1], property):
+            return bind_attribute(evaluator, type(value), meta[0], name, meta[1], self)
         found = evaluator.state.find_in_type(value, name)
         if found is None:
-            if hasattr(type(value), name):
-                raise Unsupported("attribute of a class", f"{value.__qualname__}.{name}")
-            evaluator.raise_error(
-                AttributeError,
-                f"type object {value.__name__!r} has no attribute {name!r}",
-                name=name,
-            )
+            return self._through_metaclass(evaluator, name, meta)
         return bind_to_class(evaluator, value, found[0], name, found[1])
+
+    def _through_metaclass(
+        self, evaluator: Evaluator, name: str, found: tuple[type, Any] | None
+    ) -> Variable:
+        """An attribute that neither the class nor its bases have."""
+        metaclass = type(self.value)
+        if find_raw(metaclass, "__getattribute__") is not type.__getattribute__:
+            raise Unsupported("attribute of a class", f"{self.value.__qualname__}.{name}")
+        if found is not None and is_builtin_descriptor(found[1]):
+            raise Unsupported("attribute of a class", f"{self.value.__qualname__}.{name}")
+        if found is not None:
+            return bind_attribute(evaluator, metaclass, found[0], name, found[1], self)
+        fallback = evaluator.state.find_in_type(metaclass, "__getattr__")
+        if fallback is not None:
+            method = bind_attribute(
+                evaluator, metaclass, fallback[0], "__getattr__", fallback[1], self
+            )
+            return method.call(evaluator, [ConstantVariable(name)], {})
+        return evaluator.raise_error(
+            AttributeError,
+            f"type object {self.value.__name__!r} has no attribute {name!r}",
+            name=name,
+        )
 
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]

@@ -141,14 +141,14 @@ class ConstantVariable(Variable):
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
+        if isinstance(self.value, enum.Enum):
+            return _enum_operation(evaluator, self, operator, other, reflected)
         if not other.is_constant():
             if operator == "mod" and not reflected and isinstance(self.value, (str, bytes)):
                 return evaluator.wrap_result(
                     evaluator.pure(operator_module.mod, self.value, other.snapshot())
                 )
             return None
-        if isinstance(self.value, enum.Enum) and not isinstance(self.value, (int, str)):
-            return _enum_operation(self.value, operator, other, reflected)
         function = OPERATORS[operator]
         left, right = self.value, other.as_constant()
         if reflected:
@@ -166,28 +166,29 @@ class ConstantVariable(Variable):
 
 
 def _enum_operation(
-    value: enum.Enum, operator: str, other: Variable, reflected: bool
+    evaluator: Evaluator, member: ConstantVariable, operator: str, other: Variable, reflected: bool
 ) -> Variable | None:
-    kind = type(value)
-    special = {
-        "eq": "__eq__",
-        "ne": "__ne__",
-        "or": "__or__",
-        "and": "__and__",
-        "xor": "__xor__",
-    }.get(operator)
-    if special is not None:
-        owner = (
-            next(base for base in kind.__mro__ if special in base.__dict__)
-            if hasattr(kind, special)
-            else None
-        )
-        if owner is not None and (owner is object or owner.__module__ == "enum"):
-            left, right = value, other.as_constant()
-            if reflected:
-                left, right = right, left
-            return ConstantVariable(OPERATORS[operator](left, right))
-    return None
+    """An operator on a member of an enumeration; enum's own methods are pure."""
+    from .class_attributes import find_raw, get_enum_attribute
+
+    special = f"__r{operator}__" if reflected else f"__{operator}__"
+    if reflected and operator in _REFLECTED:
+        special = f"__{_REFLECTED[operator]}__"
+    raw = find_raw(type(member.value), special)
+    if raw is None:
+        return None
+    if isinstance(raw, types.FunctionType) and raw.__module__ != "enum":
+        method = get_enum_attribute(evaluator, member, special)
+        result = method.call(evaluator, [other], {})
+        unknown = result.is_constant() and result.as_constant() is NotImplemented
+        return None if unknown else result
+    if not other.is_constant():
+        return None
+    result_value = evaluator.pure(raw, member.value, other.as_constant())
+    return None if result_value is NotImplemented else ConstantVariable(result_value)
+
+
+_REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 class ConstantMethodVariable(Variable):

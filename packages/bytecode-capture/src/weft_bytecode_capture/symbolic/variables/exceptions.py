@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING
 
 from weft_guards import Source
@@ -76,6 +77,13 @@ class ExceptionVariable(Variable):
         if self.source is not None or name.startswith("__") or hasattr(self.kind, name):
             raise Unsupported("attribute write", f"{self!r}.{name}")
         self.attributes[name] = value
+
+    def snapshot(self) -> BaseException:
+        """An equal exception, for its text."""
+        special = next(base for base in self.kind.__mro__ if "__str__" in base.__dict__)
+        if not isinstance(special.__dict__["__str__"], types.WrapperDescriptorType):
+            raise Unsupported("text of an exception", f"{self.kind.__qualname__}.__str__")
+        return self.kind(*(argument.snapshot() for argument in self.arguments))
 
     def reconstruct(self, emitter: Emitter) -> None:
         if self.context is not None and self.context is not self.cause:

@@ -9,7 +9,7 @@ from weft_guards import Source
 
 from ...unsupported import Unsupported
 from .base import Variable
-from .builtin_descriptors import DESCRIPTOR_CALLS
+from .builtin_descriptors import DESCRIPTOR_CALLS, descriptor_call
 from .builtins import builtin
 from .class_attributes import bind_attribute, bind_to_class, is_builtin_descriptor
 from .classes import CLASS_CALLS, ClassVariable
@@ -229,3 +229,21 @@ def _container_init(
 
 for _base in (dict, collections.OrderedDict, list):
     DESCRIPTOR_CALLS[_base, "__init__"] = _container_init
+
+
+@descriptor_call(dict, "__getitem__")
+def _dict_getitem(evaluator: Evaluator, receiver: Variable, key: Variable) -> Variable:
+    """A subclass's ``__missing__`` answers for absent keys."""
+    storage = storage_of(receiver)
+    if isinstance(receiver, UserObjectVariable) and isinstance(storage, DictVariable):
+        method = receiver.special(evaluator, "__missing__")
+        if method is not None and not storage.contains(evaluator, key):
+            return method.call(evaluator, [key], {})
+    return storage.call_method(evaluator, "__getitem__", [key], {})
+
+
+@descriptor_call(type, "__call__")
+def _type_call(
+    evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    return instantiate(evaluator, _class_argument(receiver), list(arguments), keywords)

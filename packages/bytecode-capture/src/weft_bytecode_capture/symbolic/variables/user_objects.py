@@ -16,6 +16,7 @@ from .builtin_descriptors import DESCRIPTOR_CALLS, descriptor_call
 from .class_attributes import (
     bind_attribute,
     bind_to_class,
+    class_attribute_source,
     find_raw,
     is_builtin_descriptor,
     is_data_descriptor,
@@ -150,8 +151,8 @@ class UserObjectVariable(Variable):
         self, evaluator: Evaluator, name: str, owner: type, raw: functools.cached_property[Any]
     ) -> Variable:
         """Computed once and kept in the instance dict; no other thread sees it half done."""
-        function = bind_attribute(evaluator, self.kind, owner, name, raw.func, self)
-        value = function.call(evaluator, [], {})
+        source = AttributeSource(class_attribute_source(self.kind, owner, name, raw), "func")
+        value = evaluator.builder.wrap(raw.func, source).call(evaluator, [self], {})
         self.write_attribute(evaluator, raw.attrname or name, value)
         return value
 

@@ -1,0 +1,92 @@
+"""Runs a function plainly and compiled, over several calls, and compares all that can be seen."""
+
+from __future__ import annotations
+
+import copy
+import math
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from weft_bytecode_capture import CaptureOptions, compile_frames
+
+
+def run_graph(graph_module: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    return graph_module.forward
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equality of values, types included, down through containers and instances."""
+    if isinstance(left, (type, types.FunctionType)):
+        return left is right or getattr(left, "__code__", 0) is getattr(right, "__code__", 1)
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, torch.Tensor):
+        return (
+            left.dtype == right.dtype
+            and left.requires_grad == right.requires_grad
+            and left.stride() == right.stride()
+            and torch.equal(torch.nan_to_num(left.detach()), torch.nan_to_num(right.detach()))
+        )
+    if isinstance(left, float):
+        return left == right or (math.isnan(left) and math.isnan(right))
+    if isinstance(left, BaseException):
+        return same(left.args, right.args) and same(left.__cause__, right.__cause__)
+    if isinstance(left, dict):
+        pairs = zip(left.items(), right.items(), strict=True)
+        if len(left) != len(right) or not all(same(a, b) for a, b in pairs):
+            return False
+    elif isinstance(left, (list, tuple)):
+        if len(left) != len(right) or not all(map(same, left, right)):
+            return False
+    elif isinstance(left, (set, frozenset)):
+        return left == right
+    if type(left).__module__ not in ("builtins", "collections"):
+        return bool(same(_state(left), _state(right)) and (_has_state(left) or left == right))
+    return isinstance(left, (dict, list, tuple)) or bool(left == right)
+
+
+def _has_state(value: Any) -> bool:
+    return hasattr(value, "__dict__") or hasattr(type(value), "__slots__")
+
+
+def _state(value: Any) -> dict[str, Any]:
+    state = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        slots = getattr(kind, "__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name):
+                state[name] = getattr(value, name)
+    return state
+
+
+def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a call gave or raised, and the arguments after it."""
+    try:
+        return "gave", function(*arguments), arguments
+    except Exception as error:
+        return "raised", error, arguments
+
+
+def check(
+    function: Callable[..., Any],
+    calls: Iterable[tuple[Any, ...]],
+    *,
+    fullgraph: bool = True,
+    reset: Callable[[], Any] = lambda: None,
+    state: Callable[[], Any] = lambda: None,
+) -> None:
+    """Every call, twice over, gives what it gives in CPython.
+
+    ``state`` reads what the function changes beside its arguments, ``reset`` brings it back.
+    """
+    calls = list(calls)
+    compiled = compile_frames(function, run_graph, CaptureOptions(fullgraph=fullgraph))
+    for arguments in (*calls, *calls):
+        reset()
+        plain = (*outcome(function, copy.deepcopy(arguments)), state())
+        reset()
+        found = (*outcome(compiled, copy.deepcopy(arguments)), state())
+        assert same(found, plain), f"{found} is not {plain}, for {arguments}"
+    reset()
