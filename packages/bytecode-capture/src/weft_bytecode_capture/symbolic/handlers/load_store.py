@@ -32,7 +32,16 @@ def _unbound_local(evaluator: Evaluator, name: str) -> None:
 
 @handles("STORE_FAST")
 def _store_fast(evaluator: Evaluator, instruction: Instruction) -> None:
-    evaluator.locals[instruction.operand] = evaluator.pop()
+    name, value = instruction.operand, evaluator.stack.pop()
+    if isinstance(value, CellVariable):
+        evaluator.cells[name] = value
+        return
+    # The variable of an inlined comprehension (3.12) gets back what it held before: a cell, or nothing.
+    evaluator.cells.pop(name, None)
+    if value is None:
+        evaluator.locals.pop(name, None)
+    else:
+        evaluator.locals[name] = value
 
 
 @handles("DELETE_FAST")
@@ -43,7 +52,9 @@ def _delete_fast(evaluator: Evaluator, instruction: Instruction) -> None:
 
 @handles("LOAD_FAST_AND_CLEAR")
 def _load_fast_and_clear(evaluator: Evaluator, instruction: Instruction) -> None:
-    evaluator.stack.append(evaluator.locals.pop(instruction.operand, None))
+    name = instruction.operand
+    cell = evaluator.cells.pop(name, None)
+    evaluator.stack.append(cell if cell is not None else evaluator.locals.pop(name, None))
 
 
 @handles("MAKE_CELL")

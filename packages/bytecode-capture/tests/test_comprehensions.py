@@ -1,0 +1,83 @@
+"""Comprehensions, which CPython 3.12 inlines: scopes, cells and what the variable held before."""
+
+# The programs below are written for their scopes.
+# ruff: noqa: B023, C400, C416
+
+from __future__ import annotations
+
+import pytest
+from differential import check
+
+
+def plain(x):
+    return [i * x for i in range(3)], {i: i + x for i in range(2)}, {i % 2 for i in range(4)}
+
+
+def variable_is_restored(i):
+    values = [i for i in range(3)]
+    return values, i
+
+
+def unbound_stays_unbound(x):
+    values = [j for j in range(x)]
+    try:
+        return j
+    except NameError as error:
+        return type(error).__name__, values
+
+
+def cells(x):
+    k = 7
+    functions = [lambda: k + x for k in range(3)]
+    return [f() for f in functions], k
+
+
+def outer_cell(x):
+    i = x
+
+    def read():
+        return i
+
+    values = [i for i in range(3)]
+    return read(), values, i
+
+
+def nested(x):
+    return [[i * j for j in range(i)] for i in range(x)], [
+        a for b in [[1, 2], [x]] for a in b if a > 1
+    ]
+
+
+def raises_inside(x):
+    i = "kept"
+    try:
+        return [1 // (i - x) for i in range(3)]
+    except ZeroDivisionError:
+        return i
+
+
+def generator_expressions(x):
+    return sum(i for i in range(x)), list(i * i for i in range(x)), any(i > 1 for i in range(x))
+
+
+def walrus(x):
+    return [y := i for i in range(x)], y
+
+
+class Scope:
+    values = [n for n in range(2)]
+
+
+def in_a_class(x):
+    return Scope.values, x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        plain, variable_is_restored, unbound_stays_unbound, cells, outer_cell, nested, raises_inside,
+        generator_expressions, walrus, in_a_class,
+    ],
+)  # fmt: skip
+def test_comprehensions(function):
+    check(function, [(1,), (2,), (3,)])
