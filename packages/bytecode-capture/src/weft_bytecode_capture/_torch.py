@@ -2,6 +2,7 @@
 
 from torch._C import TensorBase as TensorBase
 from torch._C import _get_tracing_state as get_tracing_state
+from torch._C import _is_torch_function_mode_enabled as is_torch_function_mode_enabled
 from torch._C import _nn as neural_functions
 from torch._C import _set_grad_enabled as set_grad_enabled
 from torch._ops import OpOverload as OpOverload
@@ -34,6 +35,7 @@ __all__ = [
     "OpOverloadPacket",
     "TensorBase",
     "get_tracing_state",
+    "is_torch_function_mode_enabled",
     "neural_functions",
     "set_grad_enabled",
 ]

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 from typing import Any, cast
 
-import torch
 from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateSource, Guard, Reason
 
 from ..captured_graph import GraphBreak, UserLocation
@@ -19,11 +18,11 @@ from .captured_exception import CapturedException
 from .evaluator import Evaluator
 from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise, Return, Skip
 from .graph import GraphBuilder
+from .graph.modes import emit_modes
 from .liveness import OutputCollector
 from .registration import register_all
 from .variables.base import Variable
 from .variables.cells import root_cell
-from .variables.context_managers import set_grad_mode
 
 register_all()
 
@@ -114,7 +113,7 @@ class _Capture:
         except RecursionError as error:
             raise Unsupported("calls nested too deep", self.frame.code.co_qualname) from error
         finally:
-            state.graph.restore_grad_mode()
+            state.graph.modes.restore()
 
     def _bind_arguments(self) -> None:
         evaluator, frame = self.evaluator, self.frame
@@ -162,9 +161,10 @@ class _Capture:
     def _result(self, ending: Return | Raise | Break) -> FrameResult:
         state = self.state
         guard_mutated_objects(self.evaluator)
-        if state.graph.grad_mode_changed:
-            state.side_effects.record(set_grad_mode(torch.is_grad_enabled()))
-            state.graph.restore_grad_mode()
+        changed_modes = state.graph.modes.changed()
+        if changed_modes:
+            state.side_effects.record(emit_modes(changed_modes))
+            state.graph.modes.restore()
         collector = OutputCollector()
         if isinstance(ending, Break):
             for cell in ending.cell_variables.values():

@@ -11,10 +11,11 @@ import torch.fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from weft_guards import IsObject, Source, TensorMatches, TensorMetadata
 
-from ..._torch import FAKE_TENSOR_ERRORS, FakeTensorMode, set_grad_enabled
+from ..._torch import FAKE_TENSOR_ERRORS, FakeTensorMode
 from ...captured_graph import CapturedGraph
 from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..variables.base import Variable
+from .modes import ModeSwitches
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -35,22 +36,7 @@ class GraphBuilder:
         self._attributes: dict[int, TensorVariable] = {}
         self._last_placeholder: torch.fx.Node | None = None
         self._last_attribute: torch.fx.Node | None = None
-        self._entry_grad_mode = torch.is_grad_enabled()
-
-    @property
-    def grad_mode_changed(self) -> bool:
-        """Whether the captured program has switched gradients on or off since the frame began."""
-        return torch.is_grad_enabled() != self._entry_grad_mode
-
-    def set_grad_mode(self, enabled: bool) -> None:
-        """Switch gradients on or off: for what is evaluated from here on, and in the graph."""
-        if enabled != torch.is_grad_enabled():
-            self.graph.call_function(set_grad_enabled, (enabled,))
-            set_grad_enabled(enabled)
-
-    def restore_grad_mode(self) -> None:
-        """End the evaluation with the mode that it began with; the graph does so as well."""
-        self.set_grad_mode(self._entry_grad_mode)
+        self.modes = ModeSwitches(self.graph)
 
     def add_input(
         self, evaluator: Evaluator, tensor: torch.Tensor, source: Source

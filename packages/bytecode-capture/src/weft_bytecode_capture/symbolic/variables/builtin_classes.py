@@ -19,7 +19,7 @@ from .iterators import (
 )
 from .mappings import DictVariable, OrderedDictVariable, new_keyword_dict
 from .sequences import ListVariable, SliceVariable, TupleVariable, index_value, storage_of
-from .sets import FrozenSetVariable, SetVariable
+from .sets import FrozenSetVariable, SetVariable, new_set
 from .strings import printable
 
 if TYPE_CHECKING:
@@ -39,14 +39,17 @@ def _refuse(kind: type, keywords: dict[str, Variable]) -> None:
         raise Unsupported("keyword arguments of a builtin class", kind.__name__)
 
 
-def _elements(evaluator: Evaluator, kind: type, arguments: list[Variable]) -> list[Variable]:
-    if not arguments:
-        return []
+def _single(evaluator: Evaluator, kind: type, arguments: list[Variable]) -> Variable | None:
     if len(arguments) > 1:
         evaluator.raise_error(
             TypeError, f"{kind.__name__} expected at most 1 argument, got {len(arguments)}"
         )
-    return arguments[0].iterate(evaluator)
+    return arguments[0] if arguments else None
+
+
+def _elements(evaluator: Evaluator, kind: type, arguments: list[Variable]) -> list[Variable]:
+    iterable = _single(evaluator, kind, arguments)
+    return [] if iterable is None else iterable.iterate(evaluator)
 
 
 @_calls(list)
@@ -72,7 +75,7 @@ def _set(
     evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
 ) -> Variable:
     _refuse(set, keywords)
-    return SetVariable.of(evaluator, _elements(evaluator, set, arguments))
+    return new_set(evaluator, SetVariable, _single(evaluator, set, arguments))
 
 
 @_calls(frozenset)
@@ -80,7 +83,7 @@ def _frozenset(
     evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
 ) -> Variable:
     _refuse(frozenset, keywords)
-    return FrozenSetVariable.of(evaluator, _elements(evaluator, frozenset, arguments))
+    return new_set(evaluator, FrozenSetVariable, _single(evaluator, frozenset, arguments))
 
 
 def _new_dict(

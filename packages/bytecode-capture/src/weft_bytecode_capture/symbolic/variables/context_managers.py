@@ -1,52 +1,95 @@
 """The modes of torch that context managers switch.
 
-``torch.no_grad``, ``torch.enable_grad`` and ``torch.set_grad_enabled`` are Python classes, evaluated like
-any other: what they come down to is one call that switches the mode.
+``torch.no_grad``, ``torch.enable_grad``, ``torch.set_grad_enabled`` and ``torch.autocast`` are Python
+classes, evaluated like any other: what they come down to is calls that switch a mode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from weft_guards import Source
 
-from ..._torch import set_grad_enabled
 from ...unsupported import Unsupported
 from ..builder import register_object
+from ..graph.modes import MODES
 from .base import Variable
 from .builtins import builtin
+from .classes import CLASS_CALLS
 from .constant import ConstantVariable
 
 if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
 
-@builtin(set_grad_enabled)
-def _set_grad_enabled(evaluator: Evaluator, enabled: Variable) -> Variable:
-    evaluator.graph.set_grad_mode(bool(enabled.as_constant()))
+def _register_setter(setter: Any) -> None:
+    @builtin(setter)
+    def _set(evaluator: Evaluator, *arguments: Variable) -> Variable:
+        *place, value = (argument.as_constant() for argument in arguments)
+        if tuple(place) not in MODES[setter][1]:
+            raise Unsupported("context manager of torch", f"{setter.__name__}{tuple(place)}")
+        evaluator.graph.modes.switch(setter, tuple(place), value)
+        return ConstantVariable(None)
+
+
+for _setter in MODES:
+    _register_setter(_setter)
+
+
+@builtin(torch.autocast_increment_nesting)
+def _increment_nesting(evaluator: Evaluator) -> Variable:
+    return ConstantVariable(evaluator.graph.modes.nest(1))
+
+
+@builtin(torch.autocast_decrement_nesting)
+def _decrement_nesting(evaluator: Evaluator) -> Variable:
+    return ConstantVariable(evaluator.graph.modes.nest(-1))
+
+
+@builtin(torch.clear_autocast_cache)
+def _clear_autocast_cache(evaluator: Evaluator) -> Variable:
+    evaluator.graph.graph.call_function(torch.clear_autocast_cache)
     return ConstantVariable(None)
 
 
-def set_grad_mode(enabled: bool) -> Callable[[Emitter], None]:
-    """The effect of a frame that is left, or broken, with another mode than it began with."""
+class RecordFunctionVariable(Variable):
+    """``torch.profiler.record_function``: names a region for a profiler, nothing else."""
 
-    def emit(emitter: Emitter) -> None:
-        emitter.load_callable(set_grad_enabled)
-        emitter.load_constant(enabled)
-        emitter.call(1)
-        emitter.pop()
+    def python_type(self) -> type:
+        return torch.profiler.record_function
 
-    return emit
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in ("__enter__", "__exit__"):
+            return _RecordFunctionMethod(self, name)
+        return super().get_attribute(evaluator, name)
 
 
-@register_object(torch.inference_mode, torch.autocast)
+class _RecordFunctionMethod(Variable):
+    def __init__(self, owner: RecordFunctionVariable, name: str) -> None:
+        self.owner = owner
+        self.name = name
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        return self.owner if self.name == "__enter__" else ConstantVariable(None)
+
+
+def _new_record_function(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    return RecordFunctionVariable()
+
+
+CLASS_CALLS[torch.profiler.record_function] = _new_record_function
+
+
+@register_object(torch.inference_mode)
 def _wrap_context_manager(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     raise Unsupported(
         "context manager of torch",
         f"{value.__qualname__}",
-        "switching the mode inside a captured function is not captured yet",
-        ("switch it around the call of the compiled function",),
+        "switching the mode inside a captured function is not captured",
+        ("switch it around the call of the compiled function, or use torch.no_grad inside",),
     )

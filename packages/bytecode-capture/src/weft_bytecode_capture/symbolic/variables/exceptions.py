@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
 
+class TracebackVariable(Variable):
+    """The traceback of a captured exception: it is passed to ``__exit__``, and otherwise unknown."""
+
+    def python_type(self) -> type:
+        return types.TracebackType
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        return False if other.is_constant() else None
+
+
 class ExceptionVariable(Variable):
     """An exception made during evaluation, of a class without an ``__init__`` in Python."""
 
@@ -63,6 +76,8 @@ class ExceptionVariable(Variable):
             return self.cause or none
         if name == "__context__":
             return self.context or none
+        if name == "__traceback__":
+            return TracebackVariable()
         if name == "__suppress_context__":
             return ConstantVariable(self.has_cause)
         if name == "__class__":

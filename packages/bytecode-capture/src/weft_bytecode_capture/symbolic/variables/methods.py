@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from weft_guards import AttributeSource, EqualsConstant, Source, TypeIs
+
 from ...unsupported import Unsupported
+from ..builder import register_predicate
 from .base import Variable
 from .constant import ConstantVariable
 
@@ -73,9 +77,10 @@ class MethodTable:
 class BuiltinMethodVariable(Variable):
     """A method of a builtin type bound to a variable: ``x.append``."""
 
-    def __init__(self, receiver: Variable, name: str) -> None:
+    def __init__(self, receiver: Variable, name: str, source: Source | None = None) -> None:
         self.receiver = receiver
         self.name = name
+        self.source = source
 
     def python_type(self) -> type:
         return type([].append)
@@ -115,3 +120,19 @@ def method_of(evaluator: Evaluator, variable: Variable, name: str) -> Variable:
     if name == "__doc__":
         return evaluator.wrap_constant(kind.__doc__)
     return BuiltinMethodVariable(variable, name)
+
+
+def _is_bound(value: Any) -> bool:
+    """Whether a builtin function is the method of an instance: ``[].append``."""
+    return type(value) is types.BuiltinFunctionType and not isinstance(
+        value.__self__, (types.ModuleType, type, types.NoneType)
+    )
+
+
+@register_predicate(_is_bound, 90)
+def _wrap_bound_method(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    """Known by its receiver and name: a new method object is made by every ``x.append``."""
+    evaluator.guard(source, TypeIs(types.BuiltinFunctionType))
+    evaluator.guard(AttributeSource(source, "__name__"), EqualsConstant(value.__name__))
+    receiver = evaluator.builder.wrap(value.__self__, AttributeSource(source, "__self__"))
+    return BuiltinMethodVariable(receiver, value.__name__, source)

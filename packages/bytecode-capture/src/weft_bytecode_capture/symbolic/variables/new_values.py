@@ -55,7 +55,11 @@ def wrap_code_constant(value: Any) -> Variable:
     if type(value) is tuple:
         return TupleVariable([wrap_code_constant(item) for item in value])
     if type(value) is frozenset:
-        return FrozenSetVariable(
-            {HashedKey(wrap_code_constant(item), (item,)): None for item in value}
-        )
+        keys = [HashedKey(wrap_code_constant(item), (item,)) for item in value]
+        variable = FrozenSetVariable(frozenset(keys))
+        # A set made in the order of another's iteration may come out in a different one.
+        variable.order_known = [key.python_key for key in variable.members_in_order()] == [
+            (item,) for item in value
+        ]
+        return variable
     return ConstantVariable(value)

@@ -43,9 +43,6 @@ class ModuleInstanceVariable(UserObjectVariable):
                     return _member(evaluator, members[name], source)
         return super().get_attribute(evaluator, name)
 
-    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        raise Unsupported("attribute write to a module", f"{self!r}.{name}")
-
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
@@ -65,18 +62,20 @@ class ModuleInstanceVariable(UserObjectVariable):
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         if not self._is_container():
-            raise Unsupported("iteration over a module", repr(self))
+            return super().iterate(evaluator)
         self._guard_length(evaluator)
         return [self.get_attribute(evaluator, name) for name in self.value._modules]
 
     def iterator(self, evaluator: Evaluator) -> Variable:
         from .iterators import SequenceIteratorVariable
 
+        if not self._is_container():
+            return super().iterator(evaluator)
         return SequenceIteratorVariable(self, self.iterate(evaluator))
 
     def length(self, evaluator: Evaluator) -> int:
         if not self._is_container():
-            raise Unsupported("len() of a module", repr(self))
+            return super().length(evaluator)
         self._guard_length(evaluator)
         return len(self.value._modules)
 

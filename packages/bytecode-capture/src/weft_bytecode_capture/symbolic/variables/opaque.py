@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft_guards import AttributeSource, Source, TypeIs
+from weft_guards import AttributeSource, IsObject, Source, TypeIs
 
 from ... import _frame_hook
 from ...capture import is_compiling
@@ -61,6 +61,7 @@ class IsCompilingVariable(Variable):
 
 @register_object(is_compiling)
 def _wrap_is_compiling(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
     return IsCompilingVariable(source)
 
 

@@ -30,6 +30,7 @@ class SequenceVariable(Variable):
         self._items: list[Variable] = list(items)
         self.source = source
         self._unread: Sequence[Any] | None = None
+        self._appended: list[Variable] = []  # to a list that has not been read
 
     @classmethod
     def from_object(
@@ -50,6 +51,8 @@ class SequenceVariable(Variable):
                 evaluator.builder.wrap(value, ItemSource(source, index))
                 for index, value in enumerate(values)
             ]
+            self._items.extend(self._appended)
+            self._appended = []
         return self._items
 
     def python_type(self) -> type:
@@ -64,7 +67,7 @@ class SequenceVariable(Variable):
     def length(self, evaluator: Evaluator) -> int:
         if self._unread is not None and self.source is not None:
             evaluator.guard(self.source, LengthIs(len(self._unread)))
-            return len(self._unread)
+            return len(self._unread) + len(self._appended)
         return len(self._items)
 
     def snapshot(self) -> Any:
@@ -211,7 +214,24 @@ class ListVariable(SequenceVariable):
             return self
         return super().binary_operation(evaluator, operator, other, reflected)
 
+    def append(self, evaluator: Evaluator, item: Variable) -> None:
+        """Appending to a list from outside needs no knowledge of what it holds."""
+        if self._unread is None:
+            self.mutate(evaluator).append(item)
+        else:
+            self._appended.append(item)
+            evaluator.side_effects.mutated(self)
+
     def emit_mutation(self, emitter: Emitter) -> None:
+        if self._unread is not None:
+            emitter.load_callable(list.extend)
+            emitter.load_variable(self)
+            for item in self._appended:
+                emitter.load_variable(item)
+            emitter.build("tuple", len(self._appended))
+            emitter.call(2)
+            emitter.pop()
+            return
         emitter.load_callable(list.__setitem__)
         emitter.load_variable(self)
         emitter.load_object(slice(None))
@@ -373,13 +393,13 @@ def _index(
 
 @_LIST.method("append", 1)
 def _append(evaluator: Evaluator, self: ListVariable, item: Variable) -> None:
-    self.mutate(evaluator).append(item)
+    self.append(evaluator, item)
 
 
 @_LIST.method("extend", 1)
 def _extend(evaluator: Evaluator, self: ListVariable, items: Variable) -> None:
-    added = items.iterate(evaluator)
-    self.mutate(evaluator).extend(added)
+    for item in items.iterate(evaluator):
+        self.append(evaluator, item)
 
 
 @_LIST.method("insert", 2)

@@ -1,8 +1,9 @@
-"""Sets and frozen sets made during evaluation."""
+"""Sets and frozen sets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator as operators
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 from weft_guards import ConstantSource, SetIs, Source, TypeIs
@@ -10,53 +11,93 @@ from weft_guards import ConstantSource, SetIs, Source, TypeIs
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from .base import Variable
+from .constant import ConstantVariable
 from .hashing import HashedKey, hashed_key
 from .methods import MethodTable, method_of
+from .sequences import storage_of
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
+_Members = set[HashedKey] | frozenset[HashedKey]
+
 
 class SetVariable(Variable):
-    """An exact set; ``members`` is an ordered set of keys.
+    """An exact set.
 
-    The order of a set's elements is not captured: iteration over more than one element is refused.
+    ``members`` is a real set of keys that hash as the program's objects do, changed by the operations that
+    the program makes: it iterates in the order in which the program's set does.  That order is unknown of
+    a set from outside, and of one that holds objects hashed by address.  A set from outside that is only
+    added to or discarded from is not read.
     """
 
     kind: type = set
     methods = MethodTable(set)
 
-    def __init__(self, members: dict[HashedKey, None] | None = None) -> None:
-        self.members: dict[HashedKey, None] = {} if members is None else members
+    def __init__(self, members: _Members | None = None) -> None:
+        self._members: Any = self.kind() if members is None else members
+        self._unread: Any = None
+        self._journal: list[tuple[Callable[[Any, Any], None], HashedKey]] = []
+        self.order_known = True
 
     @classmethod
     def of(cls, evaluator: Evaluator, elements: Iterable[Variable | None]) -> Self:
-        members: dict[HashedKey, None] = {}
-        for element in elements:
-            assert element is not None
-            members.setdefault(hashed_key(evaluator, element), None)
-        return cls(members)
+        keys = (hashed_key(evaluator, element) for element in elements if element is not None)
+        return cls(cls.kind(list(keys)))
+
+    @classmethod
+    def from_object(cls, value: Any, source: Source) -> Self:
+        variable = cls()
+        variable.source = source
+        variable._unread = value
+        variable.order_known = False
+        return variable
+
+    def members(self, evaluator: Evaluator) -> _Members:
+        """The keys; those of a set from outside are guarded."""
+        if self._unread is not None:
+            value, self._unread = self._unread, None
+            assert self.source is not None
+            evaluator.guard(self.source, SetIs(frozenset(value)))
+            label = f"an element of {self.source.name()}"
+            self._members = self.kind(
+                hashed_key(evaluator, evaluator.builder.wrap(item, ConstantSource(label, item)))
+                for item in value
+            )
+            for change, key in self._journal:
+                change(self._members, key)
+        members: _Members = self._members
+        return members
+
+    def members_in_order(self) -> list[HashedKey]:
+        """The keys of a set made during evaluation."""
+        return list(self._members)
 
     def python_type(self) -> type:
         return self.kind
 
-    def elements(self) -> list[Variable]:
-        return [member.variable for member in self.members]
+    def elements(self, evaluator: Evaluator) -> list[Variable]:
+        """The elements in no order that means anything."""
+        return [member.variable for member in self.members(evaluator)]
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
-        if len(self.members) > 1:
-            raise Unsupported("iteration over a set", repr(self), "its order is not captured")
-        return self.elements()
+        members = self.members(evaluator)
+        known = self.order_known and all(member.python_key is not None for member in members)
+        if len(members) > 1 and not known:
+            raise Unsupported("iteration over a set", repr(self), "its order is not known")
+        return self.elements(evaluator)
 
     def length(self, evaluator: Evaluator) -> int:
-        return len(self.members)
+        return len(self.members(evaluator))
 
     def truth(self, evaluator: Evaluator) -> bool:
-        return bool(self.members)
+        return bool(self.members(evaluator))
 
     def snapshot(self) -> Any:
-        return self.kind(element.snapshot() for element in self.elements())
+        if self._unread is not None:
+            raise Unsupported("value is not a constant", repr(self))
+        return self.kind(member.variable.snapshot() for member in self._members)
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         return method_of(evaluator, self, name)
@@ -70,20 +111,77 @@ class SetVariable(Variable):
     ) -> Variable:
         return self.methods.call(evaluator, self, name, arguments, keywords)
 
-    def mutate(self, evaluator: Evaluator) -> dict[HashedKey, None]:
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        storage = storage_of(other)
+        if not isinstance(storage, SetVariable):
+            return None
+        left, right = (storage, self) if reflected else (self, storage)
+        if operator in _COMPARISONS:
+            compare = _COMPARISONS[operator]
+            return ConstantVariable(compare(left.members(evaluator), right.members(evaluator)))
+        if operator in _IN_PLACE and self.kind is set:
+            self.replace(evaluator, _IN_PLACE[operator], storage)
+            return self
+        if operator in _COMBINATIONS:
+            combine = _COMBINATIONS[operator]
+            return left.combined(evaluator, combine, right)
+        return None
+
+    def combined(
+        self, evaluator: Evaluator, combine: Callable[[Any, Any], Any], other: SetVariable
+    ) -> SetVariable:
+        """A new set, by an operator on the keys."""
+        result = type(self)(combine(self.members(evaluator), other.members(evaluator)))
+        result.order_known = self.order_known and other.order_known
+        return result
+
+    # Writing.
+
+    def change(
+        self, evaluator: Evaluator, change: Callable[[Any, Any], None], key: HashedKey
+    ) -> None:
+        """``set.add`` or ``set.discard``."""
         if self.source is not None:
-            raise Unsupported("mutation of a set from outside the frame", repr(self))
-        return self.members
+            self._journal.append((change, key))
+            evaluator.side_effects.mutated(self)
+        if self._unread is None:
+            change(self._members, key)
+
+    def replace(
+        self, evaluator: Evaluator, combine: Callable[[Any, Any], Any], other: SetVariable
+    ) -> None:
+        """An operator in place."""
+        before = set(self.members(evaluator))
+        self._members = combine(self._members, other.members(evaluator))
+        self.order_known = self.order_known and other.order_known
+        if self.source is not None:
+            for key in before - self._members:
+                self._journal.append((set.discard, key))
+            for key in self._members - before:
+                self._journal.append((set.add, key))
+            evaluator.side_effects.mutated(self)
+
+    # Emission.
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        for change, key in self._journal:
+            emitter.load_callable(change)
+            emitter.load_variable(self)
+            emitter.load_variable(key.variable)
+            emitter.call(2)
+            emitter.pop()
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(self.kind)
-        for element in self.elements():
-            emitter.load_variable(element)
-        emitter.build("tuple", len(self.members))
+        for member in self._members:
+            emitter.load_variable(member.variable)
+        emitter.build("tuple", len(self._members))
         emitter.call(1)
 
     def __repr__(self) -> str:
-        return f"Set({self.elements()!r})"
+        return f"Set({[member.variable for member in self._members]!r})"
 
 
 class FrozenSetVariable(SetVariable):
@@ -92,51 +190,166 @@ class FrozenSetVariable(SetVariable):
     kind = frozenset
     methods = MethodTable(frozenset)
 
+    def is_constant(self) -> bool:
+        return self._unread is None and all(m.variable.is_constant() for m in self._members)
 
-def _elements(iterable: Variable, evaluator: Evaluator) -> list[Variable]:
-    if isinstance(iterable, SetVariable):
-        return iterable.elements()
-    return iterable.iterate(evaluator)
+    def as_constant(self) -> Any:
+        return frozenset(member.variable.as_constant() for member in self._members)
 
 
-@SetVariable.methods.method("__contains__", 1)
-@FrozenSetVariable.methods.method("__contains__", 1)
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operators.eq, "ne": operators.ne, "lt": operators.lt, "le": operators.le, "gt": operators.gt,
+    "ge": operators.ge,
+}  # fmt: skip
+_COMBINATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "and": operators.and_, "or": operators.or_, "sub": operators.sub, "xor": operators.xor,
+}  # fmt: skip
+_IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "iand": operators.iand, "ior": operators.ior, "isub": operators.isub, "ixor": operators.ixor,
+}  # fmt: skip
+
+
+def as_set(evaluator: Evaluator, iterable: Variable) -> SetVariable:
+    """The elements of any iterable as a set."""
+    storage = storage_of(iterable)
+    if isinstance(storage, SetVariable):
+        return storage
+    return SetVariable.of(evaluator, iterable.iterate(evaluator))
+
+
+def new_set(evaluator: Evaluator, kind: type[SetVariable], iterable: Variable | None) -> Variable:
+    """``set(iterable)`` or ``frozenset(iterable)``; one of a set copies its table."""
+    if iterable is None:
+        return kind()
+    storage = storage_of(iterable)
+    if isinstance(storage, SetVariable):
+        if kind is FrozenSetVariable and type(storage) is FrozenSetVariable:
+            return storage
+        copied = kind(kind.kind(storage.members(evaluator)))
+        copied.order_known = storage.order_known
+        return copied
+    return kind.of(evaluator, iterable.iterate(evaluator))
+
+
+_BOTH = (SetVariable.methods, FrozenSetVariable.methods)
+
+
+def _method(*names: str) -> Callable[[Any], Any]:
+    """Register a method of sets and frozen sets."""
+
+    def register(implementation: Any) -> Any:
+        for table in _BOTH:
+            for name in names:
+                table.method(name)(implementation)
+        return implementation
+
+    return register
+
+
+@_method("__contains__")
 def _contains(evaluator: Evaluator, self: SetVariable, item: Variable) -> Variable:
-    return evaluator.wrap_constant(hashed_key(evaluator, item) in self.members)
+    return ConstantVariable(hashed_key(evaluator, item) in self.members(evaluator))
 
 
-@SetVariable.methods.method("__len__", 0)
-@FrozenSetVariable.methods.method("__len__", 0)
+@_method("__len__")
 def _length(evaluator: Evaluator, self: SetVariable) -> Variable:
-    return evaluator.wrap_constant(len(self.members))
+    return ConstantVariable(self.length(evaluator))
 
 
-@SetVariable.methods.method("add", 1)
-def _add(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
-    self.mutate(evaluator).setdefault(hashed_key(evaluator, item), None)
+@_method("__iter__")
+def _iter(evaluator: Evaluator, self: SetVariable) -> Variable:
+    return self.iterator(evaluator)
 
 
-@SetVariable.methods.method("discard", 1)
-def _discard(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
-    self.mutate(evaluator).pop(hashed_key(evaluator, item), None)
+@_method("copy")
+def _copy(evaluator: Evaluator, self: SetVariable) -> Variable:
+    return new_set(evaluator, type(self), self)
+
+
+def _register_combination(name: str, combine: Callable[[Any, Any], Any]) -> None:
+    @_method(name)
+    def _combined(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> Variable:
+        result = self.combined(evaluator, operators.or_, type(self)())
+        for iterable in iterables:
+            result = result.combined(evaluator, combine, as_set(evaluator, iterable))
+        return result
+
+
+def _register_update(name: str, combine: Callable[[Any, Any], Any]) -> None:
+    @SetVariable.methods.method(name)
+    def _updated(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> None:
+        for iterable in iterables:
+            self.replace(evaluator, combine, as_set(evaluator, iterable))
+
+
+def _register_comparison(name: str, compare: Callable[[Any, Any], bool]) -> None:
+    @_method(name)
+    def _compared(evaluator: Evaluator, self: SetVariable, iterable: Variable) -> Variable:
+        other = as_set(evaluator, iterable)
+        return ConstantVariable(compare(self.members(evaluator), other.members(evaluator)))
+
+
+for _name, _operator in (
+    ("union", "or"), ("intersection", "and"), ("difference", "sub"), ("symmetric_difference", "xor"),
+):  # fmt: skip
+    _register_combination(_name, _COMBINATIONS[_operator])
+for _name, _operator in (
+    ("intersection_update", "iand"), ("difference_update", "isub"),
+    ("symmetric_difference_update", "ixor"),
+):  # fmt: skip
+    _register_update(_name, _IN_PLACE[_operator])
+_register_comparison("issubset", operators.le)
+_register_comparison("issuperset", operators.ge)
+_register_comparison("isdisjoint", lambda left, right: left.isdisjoint(right))
 
 
 @SetVariable.methods.method("update")
 def _update(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> None:
     for iterable in iterables:
-        for item in _elements(iterable, evaluator):
-            self.mutate(evaluator).setdefault(hashed_key(evaluator, item), None)
+        storage = storage_of(iterable)
+        if isinstance(storage, SetVariable):
+            self.replace(evaluator, operators.ior, storage)
+            continue
+        for item in iterable.iterate(evaluator):
+            self.change(evaluator, set.add, hashed_key(evaluator, item))
+
+
+@SetVariable.methods.method("add", 1)
+def _add(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
+    self.change(evaluator, set.add, hashed_key(evaluator, item))
+
+
+@SetVariable.methods.method("discard", 1)
+def _discard(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
+    self.change(evaluator, set.discard, hashed_key(evaluator, item))
+
+
+@SetVariable.methods.method("remove", 1)
+def _remove(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
+    from .exceptions import ExceptionVariable
+
+    key = hashed_key(evaluator, item)
+    if key not in self.members(evaluator):
+        evaluator.raise_exception(ExceptionVariable(KeyError, [item]))
+    self.change(evaluator, set.discard, key)
+
+
+@SetVariable.methods.method("pop", 0)
+def _pop(evaluator: Evaluator, self: SetVariable) -> Variable:
+    if not self.members(evaluator):
+        evaluator.raise_error(KeyError, "pop from an empty set")
+    first = self.iterate(evaluator)[0]
+    self.change(evaluator, set.discard, hashed_key(evaluator, first))
+    return first
+
+
+@SetVariable.methods.method("clear", 0)
+def _clear(evaluator: Evaluator, self: SetVariable) -> None:
+    self.replace(evaluator, operators.iand, SetVariable())
 
 
 @register_wrapper(set, frozenset)
 def _wrap_set(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     evaluator.guard(source, TypeIs(type(value)))
-    evaluator.guard(source, SetIs(frozenset(value)))
     family = SetVariable if type(value) is set else FrozenSetVariable
-    members = (
-        evaluator.builder.wrap(item, ConstantSource(f"an element of {source.name()}", item))
-        for item in value
-    )
-    variable = family.of(evaluator, members)
-    variable.source = source
-    return variable
+    return family.from_object(value, source)

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
-from weft_guards import ArgumentSource, ClosureSource, HasAttribute, ItemSource, Source
+from weft_guards import (
+    ArgumentSource,
+    AttributeSource,
+    ClosureSource,
+    HasAttribute,
+    ItemSource,
+    Source,
+)
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from .base import Variable
 from .constant import OPERATORS, ConstantVariable
+from .hashing import HashedKey, identity_key
 from .methods import BuiltinMethodVariable
 from .sequences import ListVariable, SliceVariable, TupleVariable
 
@@ -23,9 +31,9 @@ if TYPE_CHECKING:
 # Attributes whose value a fake tensor tells as the tensor itself would.
 _METADATA = frozenset(
     "dtype device layout ndim requires_grad is_cuda is_cpu is_leaf is_sparse is_quantized is_meta "
-    "itemsize nbytes names".split()
+    "itemsize nbytes names is_mps is_xpu is_sparse_csr is_mkldnn output_nr".split()
 )
-_TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag"})
+_TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 # Methods that give numbers and need no node, as metadata is fixed by guards.
 _QUERIES = frozenset(
     "size dim numel nelement stride is_contiguous element_size is_floating_point is_complex ndimension "
@@ -76,11 +84,26 @@ class TensorVariable(Variable):
             return evaluator.graph.call_function(
                 evaluator, getattr, [self, ConstantVariable(name)], {}
             )
+        if name == "grad":
+            return self._gradient(evaluator)
         if not hasattr(torch.Tensor, name):
             return self._python_attribute(evaluator, name)
         if name in _REFUSED or not callable(getattr(torch.Tensor, name)):
             raise Unsupported("attribute of a tensor", f"{self!r}.{name}")
         return BuiltinMethodVariable(self, name)
+
+    def _gradient(self, evaluator: Evaluator) -> Variable:
+        if self.source is None:
+            if not self.fake.requires_grad or not self.fake.is_leaf:
+                return ConstantVariable(None)
+            raise Unsupported("attribute of a tensor", f"{self!r}.grad")
+        value = evaluator.builder.value_of(self).grad
+        return evaluator.builder.wrap(value, AttributeSource(self.source, "grad"))
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        """Tensors are hashed by identity; the guards hold that of a parameter."""
+        known = self.source is not None and evaluator.state.is_identified(self.source)
+        return identity_key(evaluator, self, evaluator.builder.value_of(self) if known else None)
 
     def _python_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         """An attribute that a program gave a tensor."""
@@ -176,6 +199,34 @@ class SizeVariable(TupleVariable):
         emitter.call(1)
 
 
+class StructSequenceVariable(TupleVariable):
+    """A tuple with named fields of torch.return_types: the values and indices of ``max``."""
+
+    def __init__(self, kind: Any, items: list[Variable]) -> None:
+        super().__init__(items)
+        self._type = kind
+        self._fields = [
+            name for name, raw in vars(kind).items() if type(raw).__name__ == "member_descriptor"
+        ]
+
+    def python_type(self) -> type:
+        kind: type = self._type
+        return kind
+
+    def is_constant(self) -> bool:
+        return False
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in self._fields:
+            return self._items[self._fields.index(name)]
+        return super().get_attribute(evaluator, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(self._type)
+        super().reconstruct(emitter)
+        emitter.call(1)
+
+
 def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
     """An argument as a node takes it, and as the fake call takes it."""
     if isinstance(variable, TensorVariable):
@@ -215,6 +266,9 @@ def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: A
                 part.meta["stack_trace"] = node.meta.get("stack_trace")
             items.append(wrap_graph_result(evaluator, part, item))
         return TupleVariable(items) if type(value) is tuple else ListVariable(items)
+    if isinstance(value, tuple) and hasattr(type(value), "n_sequence_fields"):
+        parts = wrap_graph_result(evaluator, node, tuple(value)).iterate(evaluator)
+        return StructSequenceVariable(type(value), parts)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         raise Unsupported("number that depends on data", str(value))
     return evaluator.wrap_result(value)
@@ -222,7 +276,9 @@ def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: A
 
 def _is_passed(source: Source) -> bool:
     """Whether a tensor is an argument, or an element of containers that are: another in each call."""
-    while isinstance(source, ItemSource):
+    while isinstance(source, ItemSource) or (
+        isinstance(source, AttributeSource) and source.name_of_attribute == "__self__"
+    ):
         source = source.base
     return isinstance(source, (ArgumentSource, ClosureSource))
 

@@ -6,9 +6,15 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import torch
-from weft_guards import Source
+from weft_guards import IsObject, Source
 
-from ..._torch import OpOverload, OpOverloadPacket, TensorBase, neural_functions
+from ..._torch import (
+    OpOverload,
+    OpOverloadPacket,
+    TensorBase,
+    is_torch_function_mode_enabled,
+    neural_functions,
+)
 from ...unsupported import Unsupported
 from ..builder import register_object, register_predicate
 from .base import Variable
@@ -97,6 +103,7 @@ _QUERIES: dict[Any, Any] = {
     torch.is_autocast_enabled: torch.is_autocast_enabled,
     torch.is_autocast_cache_enabled: torch.is_autocast_cache_enabled,
     torch.get_autocast_dtype: torch.get_autocast_dtype,
+    is_torch_function_mode_enabled: is_torch_function_mode_enabled,
     torch.is_floating_point: torch.is_floating_point,
     torch.is_complex: torch.is_complex,
     torch.get_default_dtype: torch.get_default_dtype,
@@ -124,11 +131,13 @@ class IsTensorVariable(TorchFunctionVariable):
 
 @register_object(torch.is_tensor)
 def _wrap_is_tensor(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
     return IsTensorVariable(value, source)
 
 
 @register_object(*_QUERIES)
 def _wrap_query(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
     return TorchQueryVariable(value, source)
 
 
@@ -144,4 +153,5 @@ _PYTHON_FUNCTIONS = [
 @register_object(*_PYTHON_FUNCTIONS)
 @register_predicate(goes_into_graph, 100)
 def _wrap_function(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
     return TorchFunctionVariable(value, source)
