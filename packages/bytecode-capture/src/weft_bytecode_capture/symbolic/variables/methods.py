@@ -124,8 +124,10 @@ def method_of(evaluator: Evaluator, variable: Variable, name: str) -> Variable:
 
 def _is_bound(value: Any) -> bool:
     """Whether a builtin function is the method of an instance: ``[].append``."""
-    return type(value) is types.BuiltinFunctionType and not isinstance(
-        value.__self__, (types.ModuleType, type, types.NoneType)
+    return (
+        type(value) is types.BuiltinFunctionType
+        and not isinstance(value.__self__, (types.ModuleType, type, types.NoneType))
+        and hasattr(type(value.__self__), value.__name__)  # pybind11 keeps its records there
     )
 
 
