@@ -160,7 +160,16 @@ def _delete_attr(evaluator: Evaluator, instruction: Instruction) -> None:
     evaluator.pop().delete_attribute(evaluator, instruction.operand)
 
 
-@handles("LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_BUILD_CLASS", "SETUP_ANNOTATIONS")
+@handles(
+    "LOAD_NAME",
+    "STORE_NAME",
+    "DELETE_NAME",
+    "LOAD_BUILD_CLASS",
+    "LOAD_FROM_DICT_OR_DEREF",
+    "LOAD_FROM_DICT_OR_GLOBALS",
+    "LOAD_LOCALS",
+    "SETUP_ANNOTATIONS",
+)
 def _class_body(evaluator: Evaluator, instruction: Instruction) -> None:
     raise Unsupported(
         "class definition",
