@@ -2,6 +2,8 @@
 
 from torch._C import TensorBase as TensorBase
 from torch._C import _get_tracing_state as get_tracing_state
+from torch._C import _get_privateuse1_backend_name as private_backend_name
+from torch._C import _is_autocast_available as is_autocast_available
 from torch._C import _is_torch_function_mode_enabled as is_torch_function_mode_enabled
 from torch._C import _nn as neural_functions
 from torch._C import _set_grad_enabled as set_grad_enabled
@@ -35,7 +37,9 @@ __all__ = [
     "OpOverloadPacket",
     "TensorBase",
     "get_tracing_state",
+    "is_autocast_available",
     "is_torch_function_mode_enabled",
     "neural_functions",
+    "private_backend_name",
     "set_grad_enabled",
 ]

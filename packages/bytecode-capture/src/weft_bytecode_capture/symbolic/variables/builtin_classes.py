@@ -17,7 +17,7 @@ from .iterators import (
     map_iterator,
     zip_iterator,
 )
-from .mappings import DictVariable, OrderedDictVariable, new_keyword_dict
+from .mappings import DefaultDictVariable, DictVariable, OrderedDictVariable, new_keyword_dict
 from .sequences import ListVariable, SliceVariable, TupleVariable, index_value, storage_of
 from .sets import FrozenSetVariable, SetVariable, new_set
 from .strings import printable
@@ -105,6 +105,17 @@ def _new_dict(
         return result
 
     return call
+
+
+@_calls(collections.defaultdict)
+def _default_dict(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    made = _new_dict(DefaultDictVariable)(evaluator, arguments[1:], keywords)
+    assert isinstance(made, DefaultDictVariable)
+    if arguments:
+        made.factory = arguments[0]
+    return made
 
 
 CLASS_CALLS[dict] = _new_dict(DictVariable)

@@ -17,12 +17,14 @@ from ..._torch import get_tracing_state
 from ...unsupported import Unsupported
 from ..builder import register_predicate
 from ..captured_exception import CapturedException
-from ..operations import unary_operation
+from ..operations import unary_operation, values_equal
 from .base import Variable
 from .builtins import BuiltinFunctionVariable, builtin
 from .classes import PLAIN_METACLASSES, ClassVariable
 from .constant import ConstantVariable
-from .sequences import ListVariable, sorted_variables
+from .hashing import hashed_key
+from .iterators import LazyIteratorVariable
+from .sequences import ListVariable, index_value, sorted_variables
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -123,8 +125,32 @@ def _callable(evaluator: Evaluator, value: Variable) -> Variable:
 
 
 @builtin(iter)
-def _iter(evaluator: Evaluator, value: Variable) -> Variable:
-    return value.iterator(evaluator)
+def _iter(evaluator: Evaluator, value: Variable, sentinel: Variable | None = None) -> Variable:
+    if sentinel is None:
+        return value.iterator(evaluator)
+    ended = sentinel
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        element = value.call(evaluator, [], {})
+        return None if values_equal(evaluator, element, ended) else element
+
+    return LazyIteratorVariable(_CALLABLE_ITERATOR, step)
+
+
+_CALLABLE_ITERATOR = type(iter(int, 1))
+
+
+@builtin(hash)
+def _hash(evaluator: Evaluator, value: Variable) -> Variable:
+    key = hashed_key(evaluator, value).python_key
+    if key is None or not value.is_constant():
+        raise Unsupported("hash of a value", repr(value), "it differs from run to run")
+    return ConstantVariable(hash(key[0]))
+
+
+@builtin(operators.index)
+def _index(evaluator: Evaluator, value: Variable) -> Variable:
+    return ConstantVariable(index_value(evaluator, value, "index"))
 
 
 @builtin(next)

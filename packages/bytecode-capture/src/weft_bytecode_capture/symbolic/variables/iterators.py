@@ -176,25 +176,33 @@ def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bo
     iterators = [iterable.iterator(evaluator) for iterable in iterables]
 
     def step(evaluator: Evaluator) -> Variable | None:
-        elements = []
-        for iterator in iterators:
+        elements: list[Variable] = []
+        for number, iterator in enumerate(iterators):
             element = iterator.next_or_none(evaluator)
-            if element is None:
-                if strict:
-                    _require_all_ended(evaluator, iterators, iterator)
-                return None
-            elements.append(element)
+            if element is not None:
+                elements.append(element)
+                continue
+            if strict and number:
+                _raise_of_other_length(evaluator, number, "shorter")
+            if strict:
+                _require_all_ended(evaluator, iterators)
+            return None
         return TupleVariable(elements) if elements else None
 
     return LazyIteratorVariable(zip, step)
 
 
-def _require_all_ended(evaluator: Evaluator, iterators: list[Variable], ended: Variable) -> None:
-    if ended is not iterators[0]:
-        raise Unsupported("zip() arguments of different lengths")
-    for iterator in iterators[1:]:
-        if iterator.next_or_none(evaluator) is not None:
-            raise Unsupported("zip() arguments of different lengths")
+def _require_all_ended(evaluator: Evaluator, iterators: list[Variable]) -> None:
+    for number, iterator in enumerate(iterators):
+        if number and iterator.next_or_none(evaluator) is not None:
+            _raise_of_other_length(evaluator, number, "longer")
+
+
+def _raise_of_other_length(evaluator: Evaluator, number: int, how: str) -> None:
+    plural = "s 1-" if number > 1 else " "
+    evaluator.raise_error(
+        ValueError, f"zip() argument {number + 1} is {how} than argument{plural}{number}"
+    )
 
 
 def map_iterator(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
+from ..operations import COMPARISONS, values_equal
 from .base import Variable
 from .iterators import SequenceIteratorVariable
 from .mappings import (
@@ -14,8 +15,9 @@ from .mappings import (
     OrderedDictVariable,
     new_keyword_dict,
 )
-from .methods import MethodTable
+from .methods import MethodTable, method_of
 from .sequences import TupleVariable, storage_of
+from .sets import SetVariable, as_set
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -61,9 +63,48 @@ class DictViewVariable(Variable):
         arguments: list[Variable],
         keywords: dict[str, Variable],
     ) -> Variable:
-        if name == "__contains__" and self.name == "keys" and not keywords:
-            return evaluator.wrap_constant(self.mapping.contains(evaluator, arguments[0]))
+        if name == "__contains__" and not keywords:
+            return evaluator.wrap_constant(self._contains(evaluator, *arguments))
+        if name == "__iter__":
+            return self.iterator(evaluator)
+        if name == "__len__":
+            return evaluator.wrap_constant(self.length(evaluator))
+        if name == "__reversed__":
+            return SequenceIteratorVariable(self, self.iterate(evaluator)[::-1])
+        if name == "isdisjoint" and self.name != "values":
+            return as_set(evaluator, self).call_method(evaluator, name, arguments, keywords)
         raise Unsupported("method of a dict view", f"{self.name}().{name}")
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name == "mapping":
+            raise Unsupported("attribute of a dict view", name)
+        return method_of(evaluator, self, name)
+
+    def _contains(self, evaluator: Evaluator, item: Variable) -> bool:
+        if self.name == "keys":
+            return self.mapping.contains(evaluator, item)
+        if self.name == "values":
+            return any(values_equal(evaluator, value, item) for value in self.iterate(evaluator))
+        if not issubclass(item.python_type(), tuple) or item.length(evaluator) != 2:
+            return False
+        key, value = item.iterate(evaluator)
+        found = self.mapping.lookup(evaluator, key)
+        return found is not None and values_equal(evaluator, found, value)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        """Keys and items behave as sets do."""
+        if self.name == "values":
+            return None
+        comparison = operator in COMPARISONS
+        if comparison and not isinstance(other, (SetVariable, DictViewVariable)):
+            return None
+        if not comparison and operator not in ("and", "or", "sub", "xor"):
+            return None
+        pair = as_set(evaluator, self), as_set(evaluator, other)
+        left, right = pair[::-1] if reflected else pair
+        return left.binary_operation(evaluator, operator, right, False)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(getattr(self.mapping.kind, self.name))
@@ -156,7 +197,60 @@ def _update(
         self.store(evaluator, hashed.variable, value)
 
 
+def _reversed(evaluator: Evaluator, self: DictVariable) -> Variable:
+    return SequenceIteratorVariable(self, self.iterate(evaluator)[::-1])
+
+
+def _pop_item(evaluator: Evaluator, self: DictVariable) -> Variable:
+    entries = self.all_entries(evaluator)
+    if not entries:
+        evaluator.raise_error(KeyError, "popitem(): dictionary is empty")
+    last = list(entries)[-1]
+    value = self.remove(evaluator, last.variable)
+    assert value is not None
+    return TupleVariable([last.variable, value])
+
+
+def _pop_either_item(
+    evaluator: Evaluator, self: DictVariable, last: Variable | None = None
+) -> Variable:
+    if last is None or last.truth(evaluator):
+        if not self.all_entries(evaluator):
+            evaluator.raise_error(KeyError, "dictionary is empty")
+        return _pop_item(evaluator, self)
+    entries = self.all_entries(evaluator)
+    if not entries:
+        evaluator.raise_error(KeyError, "dictionary is empty")
+    first = next(iter(entries))
+    value = self.remove(evaluator, first.variable)
+    assert value is not None
+    return TupleVariable([first.variable, value])
+
+
+def _move_to_end(
+    evaluator: Evaluator, self: DictVariable, key: Variable, last: Variable | None = None
+) -> None:
+    value = self.remove(evaluator, key)
+    if value is None:
+        DictVariable.missing(self, evaluator, key)
+        return
+    if self.source is not None:
+        raise Unsupported("method of a builtin type", "move_to_end of an OrderedDict from outside")
+    if last is None or last.truth(evaluator):
+        self.store(evaluator, key, value)
+        return
+    rest = dict(self.entries)
+    self.entries.clear()
+    self.store(evaluator, key, value)
+    self.entries.update(rest)
+
+
+OrderedDictVariable.methods.method("popitem", 0, 1, keywords=("last",))(_pop_either_item)
+OrderedDictVariable.methods.method("move_to_end", 1, 2, keywords=("last",))(_move_to_end)
+for _methods in (DictVariable.methods, DefaultDictVariable.methods):
+    _methods.method("popitem", 0)(_pop_item)
 for _methods in _READABLE:
+    _methods.method("__reversed__", 0)(_reversed)
     _register_views(_methods)
     _methods.method("__getitem__", 1)(_get_item)
     _methods.method("get", 1, 2)(_get)

@@ -12,8 +12,10 @@ from ..._torch import (
     OpOverload,
     OpOverloadPacket,
     TensorBase,
+    is_autocast_available,
     is_torch_function_mode_enabled,
     neural_functions,
+    private_backend_name,
 )
 from ...unsupported import Unsupported
 from ..builder import register_object, register_predicate
@@ -101,6 +103,8 @@ _QUERIES: dict[Any, Any] = {
     torch.is_grad_enabled: torch.is_grad_enabled,
     torch.is_inference_mode_enabled: torch.is_inference_mode_enabled,
     torch.is_autocast_enabled: torch.is_autocast_enabled,
+    is_autocast_available: is_autocast_available,
+    private_backend_name: private_backend_name,
     torch.is_autocast_cache_enabled: torch.is_autocast_cache_enabled,
     torch.get_autocast_dtype: torch.get_autocast_dtype,
     is_torch_function_mode_enabled: is_torch_function_mode_enabled,
