@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
@@ -43,3 +45,16 @@ def test_output_class_is_eagers(case: ModelCase) -> None:
     inputs = case.inputs(False, 0)
     with torch.no_grad():
         assert type(weft.compile(model)(**inputs)) is type(model(**inputs))
+
+
+@pytest.mark.parametrize("name", ["bert", "unet"])
+def test_dumped_graphs_are_programs(name: str, tmp_path: Path) -> None:
+    case = MODELS[name]
+    compiled = weft.compile(case.build(False), options={"dump_directory": tmp_path})
+    with torch.no_grad():
+        compiled(**case.inputs(False, 0))
+    (folder,) = tmp_path.iterdir()
+    programs = sorted(folder.glob("*.py"))
+    assert [path.stem for path in programs] == ["1_captured", "2_functional", "3_forward"]
+    for path in programs:
+        runpy.run_path(str(path), run_name="__main__")
