@@ -145,6 +145,7 @@ class CaptureState:
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}
+        self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted
 
     def current_evaluator(self) -> Evaluator:
         if self.current is None:
@@ -170,11 +171,21 @@ class CaptureState:
         found = None
         for base in kind.__mro__:
             dictionary = base.__dict__
-            if name in dictionary:
+            if (base, name) in self.class_writes:
+                written = self.class_writes[base, name]
+                if written is not None:
+                    found = (base, written)
+                    break
+            elif name in dictionary:
                 found = (base, dictionary[name])
                 break
         self._type_lookups[key] = found
         return found
+
+    def write_to_class(self, kind: type, name: str, written: Any) -> None:
+        """Note what a class's own attribute is from now on (None: deleted)."""
+        self.class_writes[kind, name] = written
+        self._type_lookups.clear()
 
     def add_guard(self, source: Source, predicate: Predicate, reason: Callable[[], Reason]) -> None:
         """Add a guard once; identity and type of an object that the guard set holds need none."""

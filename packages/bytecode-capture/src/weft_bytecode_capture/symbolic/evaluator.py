@@ -182,7 +182,10 @@ class Evaluator:
             arguments = [self.wrap_result(argument) for argument in error.args]
         except Unsupported:
             raise Unsupported("exception with unusual arguments", repr(error)) from error
-        self.raise_exception(ExceptionVariable(type(error), arguments))
+        exception = ExceptionVariable(type(error), arguments)
+        if isinstance(error, (AttributeError, NameError)):
+            exception.attributes["name"] = ConstantVariable(error.name)
+        self.raise_exception(exception)
 
     def handled_exception(self) -> ExceptionVariable | None:
         """The exception being handled, in this frame or a caller's."""

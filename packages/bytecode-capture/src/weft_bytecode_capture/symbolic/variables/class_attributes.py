@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import types
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from weft_guards import AttributeSource, ConstantSource, ItemSource, Source
+from weft_guards import AttributeSource, ConstantSource, HasAttribute, ItemSource, Source
 
 from ...unsupported import Unsupported
 from ..policy import is_library_module
@@ -32,10 +33,24 @@ def class_attribute_source(kind: type, owner: type, name: str, raw: Any) -> Sour
     if is_library_module(kind.__module__):
         return ConstantSource(f"{owner.__qualname__}.{name}", raw)
     class_source = ConstantSource(kind.__qualname__, kind)
-    if isinstance(raw, (classmethod, staticmethod)):
+    if _read_runs_code(raw):
         owner_source = ConstantSource(owner.__qualname__, owner)
         return ItemSource(AttributeSource(owner_source, "__dict__"), name)
     return AttributeSource(class_source, name)
+
+
+def _read_runs_code(raw: Any) -> bool:
+    """Whether reading it from its class gives something else than itself."""
+    if isinstance(raw, (types.FunctionType, property, type)):
+        return False
+    return hasattr(type(raw), "__get__")
+
+
+@dataclasses.dataclass(frozen=True)
+class WrittenAttribute:
+    """What the captured program stored in a class: never a descriptor."""
+
+    variable: Variable
 
 
 def bind_attribute(
@@ -44,6 +59,8 @@ def bind_attribute(
     """``type(raw).__get__(raw, receiver, kind)`` for what is found in a class; ``receiver`` an instance."""
     from .functions import BoundMethodVariable
 
+    if isinstance(raw, WrittenAttribute):
+        return raw.variable
     if is_builtin_method(raw):
         from .builtin_descriptors import known_descriptor
 
@@ -51,11 +68,9 @@ def bind_attribute(
     source = class_attribute_source(kind, owner, name, raw)
     if isinstance(raw, types.FunctionType):
         return BoundMethodVariable(evaluator.builder.wrap(raw, source), receiver)
-    python_get = find_raw(type(raw), "__get__")
-    if isinstance(python_get, types.FunctionType) and type(raw) is not functools.cached_property:
-        method = bind_to_class(evaluator, type(raw), type(raw), "__get__", python_get)
-        descriptor = evaluator.builder.wrap(raw, source)
-        return method.call(evaluator, [descriptor, receiver, evaluator.wrap_known(kind)], {})
+    found = _python_get(evaluator, kind, raw, source, receiver)
+    if found is not None:
+        return found
     if type(raw) is property:
         if raw.fget is None:
             evaluator.raise_error(AttributeError, f"property {name!r} has no getter")
@@ -64,10 +79,24 @@ def bind_attribute(
     return bind_to_class(evaluator, kind, owner, name, raw)
 
 
+def _python_get(
+    evaluator: Evaluator, kind: type, raw: Any, source: Source, receiver: Variable
+) -> Variable | None:
+    """What a ``__get__`` written in Python gives; None for other descriptors."""
+    function = find_raw(type(raw), "__get__")
+    if not isinstance(function, types.FunctionType) or type(raw) is functools.cached_property:
+        return None
+    method = bind_to_class(evaluator, type(raw), type(raw), "__get__", function)
+    descriptor = evaluator.builder.wrap(raw, source)
+    return method.call(evaluator, [descriptor, receiver, evaluator.wrap_known(kind)], {})
+
+
 def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw: Any) -> Variable:
     """``type(raw).__get__(raw, None, kind)``."""
     from .functions import BoundMethodVariable
 
+    if isinstance(raw, WrittenAttribute):
+        return raw.variable
     if is_builtin_method(raw):
         from .builtin_descriptors import known_descriptor
 
@@ -81,6 +110,11 @@ def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw:
     if isinstance(raw, types.FunctionType):
         return evaluator.builder.wrap(raw, source)
     if type(raw) is property:
+        return evaluator.builder.wrap(raw, source)
+    found = _python_get(evaluator, kind, raw, source, ConstantVariable(None))
+    if found is not None:
+        return found
+    if type(raw) is functools.cached_property:
         return evaluator.builder.wrap(raw, source)
     if hasattr(type(raw), "__get__") and not isinstance(raw, type):
         raise Unsupported("descriptor", f"{kind.__qualname__}.{name}: {type(raw).__qualname__}")
@@ -105,7 +139,15 @@ def find_raw(kind: type, name: str) -> Any:
     return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None)
 
 
+def guard_absent(evaluator: Evaluator, kind: type, name: str) -> None:
+    """Guard that a class of the user's own still has no such attribute."""
+    if not is_library_module(kind.__module__) and not hasattr(kind, name):
+        source = ConstantSource(kind.__qualname__, kind)
+        evaluator.guard(source, HasAttribute(name, False))
+
+
 def raise_no_attribute(evaluator: Evaluator, kind: type, name: str) -> NoReturn:
+    guard_absent(evaluator, kind, name)
     evaluator.raise_error(
         AttributeError, f"{kind.__name__!r} object has no attribute {name!r}", name=name
     )

@@ -12,7 +12,14 @@ from weft_guards import IsObject, Source
 from ...unsupported import Unsupported
 from ..builder import register_predicate, register_wrapper
 from .base import Variable
-from .class_attributes import bind_attribute, bind_to_class, find_raw, is_builtin_descriptor
+from .class_attributes import (
+    WrittenAttribute,
+    bind_attribute,
+    bind_to_class,
+    find_raw,
+    guard_absent,
+    is_builtin_descriptor,
+)
 from .constant import ConstantVariable
 from .sequences import TupleVariable
 
@@ -26,6 +33,8 @@ ClassCall = Callable[["Evaluator", list[Variable], dict[str, Variable]], Variabl
 CLASS_CALLS: dict[type, ClassCall] = {}
 """What calling a builtin class does; filled by the modules of the builtin kinds."""
 
+_HEAP_CLASS = 1 << 9
+
 PLAIN_METACLASSES = (type, abc.ABCMeta, enum.EnumMeta)
 
 
@@ -35,6 +44,7 @@ class ClassVariable(Variable):
     def __init__(self, value: type, source: Source) -> None:
         self.value = value
         self.source = source
+        self.written: dict[str, Variable | None] = {}  # stored in the class itself; None: deleted
 
     def python_type(self) -> type:
         return type(self.value)
@@ -49,7 +59,7 @@ class ClassVariable(Variable):
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         value = self.value
-        if name in ("__name__", "__qualname__", "__module__"):
+        if name in ("__name__", "__qualname__", "__module__", "__doc__"):
             return ConstantVariable(getattr(value, name))
         if name == "__class__":
             return evaluator.wrap_known(type(value))
@@ -57,6 +67,8 @@ class ClassVariable(Variable):
             return ConstantVariable(value.__members__[name])
         if name in ("__mro__", "__bases__"):
             return TupleVariable([evaluator.wrap_known(base) for base in getattr(value, name)])
+        if name == "__base__":
+            return evaluator.wrap_known(value.__base__)
         meta = evaluator.state.find_in_type(type(value), name)
         if meta is not None and isinstance(meta[1], property):
             return bind_attribute(evaluator, type(value), meta[0], name, meta[1], self)
@@ -64,6 +76,39 @@ class ClassVariable(Variable):
         if found is None:
             return self._through_metaclass(evaluator, name, meta)
         return bind_to_class(evaluator, value, found[0], name, found[1])
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        if hasattr(value.python_type(), "__get__") or value.python_type().__module__ == "torch.nn":
+            raise Unsupported("attribute write", f"{self!r}.{name}, a descriptor")
+        self._write(evaluator, name, WrittenAttribute(value))
+
+    def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
+        if self.written.get(name) is None and name not in self.value.__dict__:
+            evaluator.raise_error(AttributeError, name)
+        self._write(evaluator, name, None)
+
+    def _write(self, evaluator: Evaluator, name: str, written: WrittenAttribute | None) -> None:
+        """Store in the class itself; its subclasses and instances see it."""
+        kind: Any = self.value
+        plain = kind.__flags__ & _HEAP_CLASS and type(kind) in (type, abc.ABCMeta)
+        current = kind.__dict__.get(name)
+        if not plain or name.startswith("__") or hasattr(type(current), "__get__"):
+            raise Unsupported("attribute write", f"{self!r}.{name}")
+        evaluator.state.write_to_class(kind, name, written)
+        self.written[name] = None if written is None else written.variable
+        evaluator.side_effects.mutated(self)
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        for name, value in self.written.items():
+            if value is None and name not in self.value.__dict__:
+                continue
+            emitter.load_callable(type.__delattr__ if value is None else type.__setattr__)
+            emitter.load_object(self.value)
+            emitter.load_constant(name)
+            if value is not None:
+                emitter.load_variable(value)
+            emitter.call(2 if value is None else 3)
+            emitter.pop()
 
     def _through_metaclass(
         self, evaluator: Evaluator, name: str, found: tuple[type, Any] | None
@@ -82,6 +127,7 @@ class ClassVariable(Variable):
                 evaluator, metaclass, fallback[0], "__getattr__", fallback[1], self
             )
             return method.call(evaluator, [ConstantVariable(name)], {})
+        guard_absent(evaluator, self.value, name)
         return evaluator.raise_error(
             AttributeError,
             f"type object {self.value.__name__!r} has no attribute {name!r}",

@@ -271,6 +271,19 @@ class BoundMethodVariable(Variable):
     ) -> Variable:
         return self.function.call(evaluator, [self.receiver, *arguments], keywords)
 
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        """Methods are equal if they bind equal functions to one object."""
+        from ..operations import is_same_object, values_equal
+
+        if operator not in ("eq", "ne") or not isinstance(other, BoundMethodVariable):
+            return None
+        equal = is_same_object(evaluator, self.receiver, other.receiver) and values_equal(
+            evaluator, self.function, other.function
+        )
+        return ConstantVariable(equal is (operator == "eq"))
+
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(types.MethodType)
         emitter.load_variable(self.function)

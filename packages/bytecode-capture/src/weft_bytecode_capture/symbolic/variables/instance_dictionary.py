@@ -85,7 +85,8 @@ class InstanceDictVariable(DictVariable):
         return found
 
     def clear(self, evaluator: Evaluator) -> None:
-        self.mutate(evaluator)
+        for key in self.all_entries(evaluator):
+            self.remove(evaluator, key.variable)
 
     def new_like(self, entries: dict[HashedKey, Variable]) -> DictVariable:
         return DictVariable(entries)

@@ -6,7 +6,7 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
-from weft_guards import AttributeSource, ConstantSource, IsObject, Source, TypeIs
+from weft_guards import AttributeSource, ConstantSource, HasAttribute, IsObject, Source, TypeIs
 
 from ...unsupported import Unsupported
 from ..builder import register_predicate
@@ -134,18 +134,28 @@ class UserObjectVariable(Variable):
         return dictionary
 
     def _slot(self, evaluator: Evaluator, name: str) -> Variable:
-        if name in self.attributes:
-            written = self.attributes[name]
-            if written is None:
-                raise_no_attribute(evaluator, self.kind, name)
-            return written
-        if self.source is None:
+        if not self._slot_is_filled(evaluator, name):
             raise_no_attribute(evaluator, self.kind, name)
-        try:
-            value = object.__getattribute__(self.value, name)
-        except AttributeError:
-            raise Unsupported("empty slot", f"{self!r}.{name}") from None
+        written = self.attributes.get(name)
+        if written is not None:
+            return written
+        assert self.source is not None
+        value = object.__getattribute__(self.value, name)
         return evaluator.builder.wrap(value, AttributeSource(self.source, name))
+
+    def _slot_is_filled(self, evaluator: Evaluator, name: str) -> bool:
+        if name in self.attributes:
+            return self.attributes[name] is not None
+        if self.source is None:
+            return False
+        try:
+            object.__getattribute__(self.value, name)
+        except AttributeError:
+            if evaluator.state.find_in_type(self.kind, "__getattr__") is not None:
+                raise Unsupported("empty slot", f"{self!r}.{name}") from None
+            evaluator.guard(self.source, HasAttribute(name, False))
+            return False
+        return True
 
     def _cached_property(
         self, evaluator: Evaluator, name: str, owner: type, raw: functools.cached_property[Any]
@@ -185,12 +195,13 @@ class UserObjectVariable(Variable):
             if not isinstance(found[1], types.MemberDescriptorType):
                 self._set_through_descriptor(evaluator, name, *found, value)
                 return
-            if value is None:
-                self._slot(evaluator, name)
+            if value is None and not self._slot_is_filled(evaluator, name):
+                evaluator.raise_error(AttributeError, name)
         elif self.kind.__dictoffset__ == 0:
             raise_no_attribute(evaluator, self.kind, name)
         elif value is None and self.instance_attribute(evaluator, name) is None:
-            evaluator.raise_error(AttributeError, name)
+            message = f"{self.kind.__name__!r} object has no attribute {name!r}"
+            evaluator.raise_error(AttributeError, message)
         self.write_attribute(evaluator, name, value)
 
     def _set_through_descriptor(
