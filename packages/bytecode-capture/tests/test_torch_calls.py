@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from differential import check, run_graph
-from weft_bytecode_capture import compile_frames
+from weft_bytecode_capture import CaptureOptions, capture, compile_frames
 
 activation = torch.relu
 
@@ -70,3 +70,94 @@ def test_function_kept_in_a_module_is_guarded():
     for function in (torch.sin, torch.cos, torch.sin):
         module.activation = function
         assert torch.equal(compiled(x), function(x))
+
+
+# What stays in a graph.
+
+
+def graph_of(function, *arguments):
+    """The captured graph, the targets of its calls, and the names of its inputs."""
+    (graph,) = capture(function, options=CaptureOptions(fullgraph=True))(*arguments).graphs
+    calls = [node for node in graph.graph_module.graph.nodes if node.op.startswith("call")]
+    inputs = [source.name() for source in graph.input_sources]
+    assert len(inputs) == len(graph.example_inputs)
+    return graph, [getattr(node.target, "__name__", node.target) for node in calls], inputs
+
+
+def test_dead_nodes_and_unused_inputs_are_left_out():
+    def f(x, y, unused):
+        dead = (x * 3).max(dim=0)
+        values, _ = torch.max(x, dim=0)
+        return values, values, y, dead[0].shape, unused.dtype
+
+    x = torch.ones(2, 3)
+    graph, calls, inputs = graph_of(f, x, x.clone(), x.double())
+    assert calls == ["max", "getitem"]
+    assert inputs == ["L['x']"]
+    (output,) = graph.graph_module.graph.find_nodes(op="output")
+    assert len(output.args[0]) == 1
+    check(f, [(x, x.clone(), x.double()), (x, x.clone(), x)])
+
+
+def test_identity_of_results_is_kept():
+    def f(x):
+        y = x + 1
+        return y, y, x, [y, x]
+
+    y, again, x, (third, fourth) = compile_frames(f, run_graph)(argument := torch.ones(2))
+    assert y is again is third
+    assert x is fourth is argument
+
+
+def test_a_frame_without_live_operations_has_no_graph():
+    def f(x):
+        x * 2
+        return x.shape[0], x
+
+    result = capture(f)(torch.ones(3))
+    assert not result.graphs
+    assert not result.breaks
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        lambda x, state: state.add_(x),
+        lambda x, state: state.__setitem__(0, x[0]),
+        lambda x, state: torch.add(x, x, out=state),
+        lambda x, state: torch.nn.functional.relu(state, True),
+        lambda x, state: torch.nn.functional.relu(state, inplace=True),
+        lambda x, state: torch.nn.functional.batch_norm(
+            torch.stack([x, x * 2]), state, torch.ones(3), training=True
+        ),
+        lambda x, state: torch.ops.aten.mul_(state, x),
+        lambda x, state: torch.ops.aten.mul_.Tensor(state, x),
+        lambda x, state: state.view(-1).copy_(x),
+        lambda x, state: torch.relu_(state),
+        lambda x, state: torch.nn.functional.dropout(x),
+        lambda x, state: torch.rand(3),
+        lambda x, state: torch.bernoulli(x.abs() / 9),
+    ],
+)
+def test_effects_without_users_stay(effect):
+    def f(x, state):
+        effect(x, state)
+        return x + 1
+
+    def with_seed(function):
+        def run(*arguments):
+            torch.manual_seed(0)
+            result = function(*arguments)
+            return result, torch.rand(1)
+
+        return run
+
+    x, state = torch.tensor([[1.0, -2.0, 3.0]])[0], torch.tensor([-1.0, 2.0, 5.0])
+    compiled = compile_frames(f, run_graph)
+    for _ in range(2):
+        plain, found = state.clone(), state.clone()
+        expected = with_seed(f)(x, plain)
+        result = with_seed(compiled)(x, found)
+        assert torch.equal(result[0], expected[0])
+        assert torch.equal(result[1], expected[1])
+        assert torch.equal(plain, found)

@@ -1,8 +1,8 @@
 """Everything private of torch that capture reaches.  Checked on torch 2.13."""
 
 from torch._C import TensorBase as TensorBase
-from torch._C import _get_tracing_state as get_tracing_state
 from torch._C import _get_privateuse1_backend_name as private_backend_name
+from torch._C import _get_tracing_state as get_tracing_state
 from torch._C import _is_autocast_available as is_autocast_available
 from torch._C import _is_torch_function_mode_enabled as is_torch_function_mode_enabled
 from torch._C import _nn as neural_functions
@@ -10,14 +10,18 @@ from torch._C import _set_grad_enabled as set_grad_enabled
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
 from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
+    DataDependentOutputException as DataDependentOutputException,
+)
+from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
-from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
-from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import (
+    GuardOnDataDependentSymNode as GuardOnDataDependentSymNode,
+)
 
 FAKE_TENSOR_ERRORS = (
     DataDependentOutputException,
@@ -31,8 +35,11 @@ FAKE_TENSOR_ERRORS = (
 
 __all__ = [
     "FAKE_TENSOR_ERRORS",
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
+    "GuardOnDataDependentSymNode",
     "OpOverload",
     "OpOverloadPacket",
     "TensorBase",

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-OPERATOR_REJECTS = "operator that rejects its arguments"
-"""The kind of break where an operator's own checks fail: eager raises the same, in its own words."""
+from .break_kinds import BREAK_KINDS
+from .break_kinds import OPERATOR_REJECTS as OPERATOR_REJECTS
 
 
 class Unsupported(Exception):
     """The evaluator cannot go on soundly; becomes a graph break, or an error under ``fullgraph=True``.
 
     ``kind`` names the entry in the catalogue of breaks (a short constant phrase), ``context`` the values
-    at hand, ``explanation`` why it is not captured, ``hints`` what a user can do.
+    at hand, ``explanation`` why it is not captured, ``hints`` what a user can do; those two are the
+    catalogue's where the place that raises knows nothing better.
     """
 
     def __init__(
         self, kind: str, context: str = "", explanation: str = "", hints: tuple[str, ...] = ()
     ) -> None:
         super().__init__(kind)
+        entry = BREAK_KINDS.get(kind)
         self.kind = kind
         self.context = context
-        self.explanation = explanation
-        self.hints = hints
+        self.explanation = explanation or (entry.explanation if entry is not None else "")
+        self.hints = hints or (entry.hints if entry is not None else ())
 
     def __str__(self) -> str:
         lines = [self.kind]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,18 @@ import torch.fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from weft_guards import IsObject, Source, TensorMatches, TensorMetadata
 
-from ..._torch import FAKE_TENSOR_ERRORS, FakeTensorMode
+from ..._torch import (
+    FAKE_TENSOR_ERRORS,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    GuardOnDataDependentSymNode,
+)
 from ...captured_graph import CapturedGraph
 from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..variables.base import Variable
 from .modes import ModeSwitches
+from .purity import is_effectful
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -95,11 +103,27 @@ class GraphBuilder:
         """A node that calls a tensor's method."""
         return self._call(evaluator, "call_method", name, (tensor, *arguments), keywords)
 
-    def finish(self, outputs: Sequence[Variable]) -> CapturedGraph:
-        """The graph that gives ``outputs``; its guards are the caller's to add."""
+    def finish(self, outputs: Sequence[TensorVariable]) -> CapturedGraph | None:
+        """The graph that gives ``outputs``; its guards are the caller's to add.
+
+        Nodes and inputs that neither the outputs nor an effect needs are left out; None if nothing is left.
+        """
         self.graph.output(tuple(output.node for output in outputs))
+        self._remove_dead_nodes()
+        if not outputs and all(node.op in _PASSIVE for node in self.graph.nodes):
+            return None
+        used = [bool(node.users) for node in self.graph.find_nodes(op="placeholder")]
+        for node in self.graph.find_nodes(op="placeholder"):
+            if not node.users:
+                self.graph.erase_node(node)
         module = torch.fx.GraphModule(self.root, self.graph, "CapturedGraph")
-        return CapturedGraph(module, tuple(self._examples), tuple(self._sources), ())
+        examples = tuple(itertools.compress(self._examples, used))
+        return CapturedGraph(module, examples, tuple(itertools.compress(self._sources, used)), ())
+
+    def _remove_dead_nodes(self) -> None:
+        for node in reversed(self.graph.nodes):
+            if not node.users and not is_effectful(node):
+                self.graph.erase_node(node)
 
     # Parts.
 
@@ -150,12 +174,8 @@ class GraphBuilder:
                     value = target(*fakes, **fake_keywords)
         except Exception as error:
             # Whatever it is, a user's mistake or an operator that fakes do not know: eager decides.
-            unknown = isinstance(error, FAKE_TENSOR_ERRORS)
             raise Unsupported(
-                "operator that cannot be evaluated on fake tensors"
-                if unknown
-                else OPERATOR_REJECTS,
-                f"{getattr(target, '__name__', target)}: {error}",
+                _break_kind(error), f"{getattr(target, '__name__', target)}: {error}"
             ) from error
         node = self.graph.create_node(
             kind, target, nodes, {name: pair[0] for name, pair in named.items()}
@@ -165,6 +185,20 @@ class GraphBuilder:
             f'  File "{reason.file}", line {reason.line}, in captured code\n    {reason.text}'
         )
         return wrap_graph_result(evaluator, node, value)
+
+
+_PASSIVE = ("placeholder", "get_attr", "output")
+
+
+def _break_kind(error: Exception) -> str:
+    """What it means that an operator raised ``error`` on fake tensors."""
+    if isinstance(error, DynamicOutputShapeException):
+        return "result whose size depends on data"
+    if isinstance(error, (DataDependentOutputException, GuardOnDataDependentSymNode)):
+        return "number that depends on data"
+    if isinstance(error, FAKE_TENSOR_ERRORS):
+        return "operator that cannot be evaluated on fake tensors"
+    return OPERATOR_REJECTS
 
 
 # What says nothing in the name of a parameter: L['self'].__dict__['_modules']['fc'] is self.fc.

@@ -1,0 +1,222 @@
+"""The catalogue of graph breaks: for each kind, why it is one and what a user can do about it.
+
+What :class:`~weft_bytecode_capture.Unsupported` is raised without, its explanation or hints, comes from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OPERATOR_REJECTS = "operator that rejects its arguments"
+"""The kind of break where an operator's own checks fail: eager raises the same, in its own words."""
+
+
+@dataclass(frozen=True)
+class BreakKind:
+    """An entry of the catalogue; ``hints`` may be empty where nothing short of other code helps."""
+
+    explanation: str
+    hints: tuple[str, ...] = ()
+
+
+_DATA = "the graph runs after capture: what it computes is not known when Python needs it"
+_NOT_MODELLED = "the evaluator does not model this part of Python, so CPython runs it"
+_OPAQUE = "the evaluator knows nothing about objects of this kind: it can only pass them on"
+_OUTLIVES = (
+    "the code after the graph needs this object, and there is no code known that rebuilds it"
+)
+_OUTSIDE = "do it outside the compiled function, or in one marked with weft.disable"
+_KEEP_TENSOR = "keep it a tensor: use torch.where, masks or tensor arithmetic instead"
+_AT_THE_END = "do it after the last tensor operation: a break costs least at the end"
+
+_TENSORS = {
+    "branch on a tensor's value": BreakKind(
+        "which way it goes is known only when the graph runs",
+        ("use torch.where, or torch.cond", _AT_THE_END),
+    ),
+    "value of a tensor as a Python object": BreakKind(_DATA, (_KEEP_TENSOR, _AT_THE_END)),
+    "number that depends on data": BreakKind(_DATA, (_KEEP_TENSOR,)),
+    "number that the graph computes": BreakKind(_DATA, (_KEEP_TENSOR,)),
+    "subscript that the graph computes": BreakKind(_DATA, ("index a tensor instead of a list",)),
+    "result whose size depends on data": BreakKind(
+        "how large the result is depends on the values of a tensor, and sizes are fixed in a graph",
+        ("use torch.where or multiplication with the mask, which keep the size", _AT_THE_END),
+    ),
+    "operator that cannot be evaluated on fake tensors": BreakKind(
+        "capture runs operators on tensors without data, which this one does not support",
+        ("give a custom operator a fake implementation: torch.library.register_fake",),
+    ),
+    OPERATOR_REJECTS: BreakKind(
+        "the operator's own checks fail: the plain function raises the same error",
+        ("correct the arguments; the plain function names the fault",),
+    ),
+    "argument of an operator": BreakKind(
+        "operators in a graph take tensors, plain constants, and lists, tuples and slices of them",
+    ),
+    "attribute of a tensor": BreakKind(
+        "the attribute is not a fact of the tensor's shape, type or device", (_OUTSIDE,)
+    ),
+    "tensor of unusual kind": BreakKind(
+        "only dense tensors of torch's own classes are captured",
+        ("convert the tensor before the compiled function",),
+    ),
+    "a tensor that is no output of the graph": BreakKind(_OUTLIVES),
+    "graph output by number": BreakKind(_OUTLIVES),
+    "context manager of torch": BreakKind(
+        "the mode that it switches cannot be switched inside a graph",
+        ("switch it around the call of the compiled function",),
+    ),
+    "call inside torch.jit.trace": BreakKind(
+        "torch's own tracer is running", ("trace the plain function",)
+    ),
+}
+
+_MODULES = {
+    "hook of a module": BreakKind(
+        "a hook may do anything with what the module is given", ("remove the hook, or disable it",)
+    ),
+    "global hooks of modules": BreakKind(
+        "hooks of all modules run in every call", ("remove them before the call",)
+    ),
+    "module of unusual kind": BreakKind(
+        "scripted modules, and those that replace __getattr__, hold their state elsewhere"
+    ),
+    "module under construction": BreakKind(
+        "the module's __init__ has not run to its end", ("construct modules before the call",)
+    ),
+    "subscript of a module": BreakKind(
+        "members are found by constant integers and slices in range, or by constant names"
+    ),
+    "deleted attribute of a module": BreakKind("the imported module lacks the attribute now"),
+    "import of a module not imported before": BreakKind(
+        "an import runs the module's code", ("import it at the top of the file",)
+    ),
+    "import that fails": BreakKind("CPython raises the import's own error"),
+}
+
+_CALLS = {
+    "call": BreakKind(_OPAQUE, (_OUTSIDE,)),
+    "call of a builtin function": BreakKind(
+        "the evaluator does not know what it does", (_OUTSIDE,)
+    ),
+    "call of a cached function": BreakKind(
+        "whether it runs or answers from its cache is decided at run time",
+        ("call the function before the compiled one",),
+    ),
+    "call of a disabled function": BreakKind(
+        "weft.disable keeps the function out of captured code"
+    ),
+    "call with values that are not constant": BreakKind(
+        "the call is made during capture, which needs to know all its arguments"
+    ),
+    "calls nested too deep": BreakKind(
+        "calls are followed to the depth CaptureOptions.inline_depth",
+        ("turn a deep recursion into a loop",),
+    ),
+    "arguments of a builtin class": BreakKind(_NOT_MODELLED),
+    "arguments of a builtin function": BreakKind(_NOT_MODELLED),
+    "arguments of a builtin method": BreakKind(_NOT_MODELLED),
+    "keyword arguments of a builtin class": BreakKind(_NOT_MODELLED),
+    "method of a builtin type": BreakKind(_NOT_MODELLED),
+    "method of a dict view": BreakKind(_NOT_MODELLED),
+    "method of an iterator": BreakKind(_NOT_MODELLED),
+    "coroutine": BreakKind("coroutines are not captured"),
+    "id()": BreakKind("addresses differ from run to run"),
+    "sum of floats": BreakKind(
+        "CPython 3.12 sums floats with compensation; a plain loop would differ in the last bit"
+    ),
+    "min or max of nothing": BreakKind("CPython raises its own error"),
+    "next()": BreakKind(_OPAQUE),
+    "len()": BreakKind(_OPAQUE),
+    "copy of a value": BreakKind("copying it would run code that is not known"),
+}
+
+_OBJECTS = {
+    "attribute read": BreakKind(_OPAQUE),
+    "attribute write": BreakKind(_OPAQUE, (_OUTSIDE,)),
+    "attribute deletion": BreakKind(_OPAQUE, (_OUTSIDE,)),
+    "attribute of a builtin type": BreakKind(_NOT_MODELLED),
+    "attribute of a cell": BreakKind(_NOT_MODELLED),
+    "attribute of a class": BreakKind(_NOT_MODELLED),
+    "attribute of a dict view": BreakKind(_NOT_MODELLED),
+    "attribute of a function": BreakKind(_NOT_MODELLED),
+    "attribute of an exception": BreakKind(_NOT_MODELLED),
+    "class definition": BreakKind(
+        "classes defined while a frame is captured are built by CPython",
+        ("define the class outside the function",),
+    ),
+    "construction of an instance": BreakKind(
+        "the class is constructed by code that is not Python's, or by a metaclass", (_OUTSIDE,)
+    ),
+    "container with reading methods of its own": BreakKind(
+        "a subclass of a builtin container that answers reads itself is not taken apart"
+    ),
+    "instance of a subclass of a scalar": BreakKind(
+        "a number or string with a class of its own may behave as anything"
+    ),
+    "descriptor": BreakKind("the attribute is computed by a descriptor that is not Python code"),
+    "empty slot": BreakKind("the slot holds nothing yet: CPython raises its own error"),
+    "instance dictionary": BreakKind("the __dict__ of an object is used as a whole"),
+    "value is not a constant": BreakKind("a plain constant is needed here during capture"),
+    "value of unknown type": BreakKind(_OPAQUE),
+    "type of value unknown": BreakKind(_OPAQUE),
+    "truth value": BreakKind(_OPAQUE),
+    "hash of a value": BreakKind(
+        "keys of dicts and members of sets are constants, tensors, or objects known by identity"
+    ),
+    "iteration": BreakKind(_OPAQUE),
+    "iteration over a set": BreakKind(
+        "its order is not known", ("sort it, or use a dict, which keeps the order",)
+    ),
+    "identity of equal constants": BreakKind(
+        "CPython may or may not share them", ("compare with ==",)
+    ),
+    "deletion of a key that is not constant": BreakKind(_NOT_MODELLED),
+    "isinstance() by a metaclass": BreakKind("the metaclass's own code answers"),
+    "isinstance() of an unknown class": BreakKind(_OPAQUE),
+    "issubclass() of an unknown class": BreakKind(_OPAQUE),
+    "match against an unknown class": BreakKind(_OPAQUE),
+    "match with too many positional patterns": BreakKind("CPython raises its own error"),
+    "super() of an unknown class": BreakKind(_OPAQUE),
+    "super() of an unrelated class": BreakKind("CPython raises its own error"),
+    "super() of one argument": BreakKind(_NOT_MODELLED),
+    "formatting of a class with a metaclass": BreakKind("the metaclass's own code may answer"),
+}
+
+_CONTROL = {
+    "opcode": BreakKind("the evaluator has no handler for the instruction"),
+    "except*": BreakKind("exception groups are left to CPython"),
+    "raise of an unknown object": BreakKind(_OPAQUE),
+    "exception of unknown kind": BreakKind(_OPAQUE),
+    "exception class with a constructor": BreakKind(
+        "the exception's __init__ is Python code that the evaluator does not run"
+    ),
+    "exception with unusual arguments": BreakKind(_OPAQUE),
+    "text of an exception": BreakKind("the exception writes its own text"),
+    "cell without a source": BreakKind(_NOT_MODELLED),
+    "empty cell from outside the frame": BreakKind("CPython raises its own error"),
+    "deletion of a cell's contents": BreakKind(_NOT_MODELLED),
+}
+
+_REBUILDING = {
+    "value cannot be rebuilt after a graph": BreakKind(_OUTLIVES),
+    "exception with a context outlives the graph": BreakKind(_OUTLIVES),
+    "function with annotations outlives the graph": BreakKind(
+        _OUTLIVES, ("define the function outside, or leave its annotations out",)
+    ),
+    "object that contains itself": BreakKind(
+        "an object made by the captured code refers back to itself and outlives the graph"
+    ),
+    "source that code cannot read": BreakKind(_OUTLIVES),
+    "break at an instruction that cannot fail": BreakKind("a fault of weft: please report it"),
+    "break before the function's first instruction": BreakKind(
+        "an argument cannot be represented: the function runs as plain Python"
+    ),
+    "break in an except clause": BreakKind("the exception that is handled there is not known"),
+    "break while restoring a frame": BreakKind("a value handed over cannot be represented"),
+}
+
+BREAK_KINDS: dict[str, BreakKind] = {
+    **_TENSORS, **_MODULES, **_CALLS, **_OBJECTS, **_CONTROL, **_REBUILDING
+}  # fmt: skip
+"""The entries by kind."""
