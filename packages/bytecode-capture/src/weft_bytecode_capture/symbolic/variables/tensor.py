@@ -277,7 +277,7 @@ def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: A
 def _is_passed(source: Source) -> bool:
     """Whether a tensor is an argument, or an element of containers that are: another in each call."""
     while isinstance(source, ItemSource) or (
-        isinstance(source, AttributeSource) and source.name_of_attribute == "__self__"
+        isinstance(source, AttributeSource) and source.attribute == "__self__"
     ):
         source = source.base
     return isinstance(source, (ArgumentSource, ClosureSource))
