@@ -79,9 +79,16 @@ def torch_functions() -> Mapping[str, int]:
     found["wrap"] = _address(_library("torch_python"), _WRAP_SYMBOL)
     if not found["wrap"]:
         missing.append("THPVariable_Wrap")
+    if not torch.backends.mkldnn.is_available():
+        found["aoti_torch_cpu__linear_pointwise"] = 0
     if missing:
         raise CodegenError(f"torch {torch.__version__} has no {', '.join(missing)}")
     return found
+
+
+def has_linear() -> bool:
+    """Whether torch can multiply matrices through oneDNN."""
+    return bool(torch_functions()["aoti_torch_cpu__linear_pointwise"])
 
 
 @functools.cache

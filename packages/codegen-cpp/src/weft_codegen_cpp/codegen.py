@@ -11,6 +11,7 @@ from weft_loop_ir import BufferKind, Kernel, Schedule
 from weft_codegen_cpp.cache import cache_directory, cached_library, library_key
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.host_printer import PrintedHost, print_host
+from weft_codegen_cpp.host.linear import with_linear_calls
 from weft_codegen_cpp.kernel.kernel_printer import PLACEHOLDER, PrintedKernel, print_kernel
 from weft_codegen_cpp.loader import load_library, make_entry
 from weft_codegen_cpp.options import CppOptions
@@ -56,6 +57,7 @@ class CppCodegen:
                 raise CodegenError(f"the constant {name} is not bound to a tensor")
             if buffer.layout.device.type != "cpu":
                 raise CodegenError(f"buffer {name} is on {buffer.layout.device}, not on the CPU")
+        schedule = with_linear_calls(schedule, self.options)
         kernels, sources = self._print_kernels(schedule)
         host = print_host(schedule, kernels, bound, self.options)
         parts = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,8 @@ class CppOptions:
     ``architecture``: the value of ``-march`` (None: ``native``), with ``lanes`` values of any type in a
     vector (4, 8 or 16; None: by the instruction set).  ``keep_sources`` keeps the generated source beside the
     library.  ``poison_arena`` fills intermediate memory with NaN before each call, to find reads of memory
-    that nothing wrote.
+    that nothing wrote.  ``matrix_products``: the library of large float32 products, "torch" for the one that
+    torch uses, "onednn", or "auto" for oneDNN where torch's is MKL on a processor that it is not tuned for.
     """
 
     cache_directory: Path | None = None
@@ -26,3 +28,4 @@ class CppOptions:
     lanes: int | None = None
     keep_sources: bool = False
     poison_arena: bool = False
+    matrix_products: Literal["auto", "torch", "onednn"] = "auto"

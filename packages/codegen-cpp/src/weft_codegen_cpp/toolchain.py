@@ -44,6 +44,19 @@ def cpu_flags() -> frozenset[str]:
     return frozenset()
 
 
+@functools.cache
+def cpu_vendor() -> str | None:
+    """Who made the CPU, as it calls itself (``GenuineIntel``, ``AuthenticAMD``); None if unknown."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "vendor_id":
+                return value.strip()
+    except OSError:
+        return None
+    return None
+
+
 _AVX512 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
 
 

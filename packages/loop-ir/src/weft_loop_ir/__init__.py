@@ -1,5 +1,6 @@
 """A define-by-run loop IR for ATen graphs: lowering, fusion, memory planning, a reference evaluator."""
 
+from weft_loop_ir import ops
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
 from weft_loop_ir.format import format_loop_graph, format_schedule
@@ -26,7 +27,8 @@ from weft_loop_ir.ir import (
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode
 from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
 from weft_loop_ir.ops import OpsHandler
-from weft_loop_ir.schedule import ScheduleOptions, schedule
+from weft_loop_ir.schedule import ScheduleOptions, plan_memory, schedule
+from weft_loop_ir.size_float import SizeFloat
 from weft_loop_ir.unsupported import Unsupported
 from weft_loop_ir.verify import VerificationError, verify
 
@@ -53,6 +55,7 @@ __all__ = [
     "OpsHandler",
     "Schedule",
     "ScheduleOptions",
+    "SizeFloat",
     "Stage",
     "Step",
     "SymbolInput",
@@ -63,6 +66,8 @@ __all__ = [
     "format_loop_graph",
     "format_schedule",
     "lower",
+    "plan_memory",
+    "ops",
     "register_lowering",
     "schedule",
     "verify",

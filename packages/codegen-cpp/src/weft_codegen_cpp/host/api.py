@@ -37,7 +37,10 @@ TORCH_FUNCTIONS = (
     "aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu",
 )
 
-OPTIONAL_TORCH_FUNCTIONS = ("torch_exception_get_what_without_backtrace",)
+OPTIONAL_TORCH_FUNCTIONS = (
+    "torch_exception_get_what_without_backtrace",
+    "aoti_torch_cpu__linear_pointwise",
+)
 
 OPENMP_FUNCTIONS = (
     "GOMP_parallel",

@@ -9,7 +9,10 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, BufferView, ExternCall
+from weft_loop_ir import Buffer, BufferView, ExternCall, SizeFloat
+
+from weft_codegen_cpp import _torch
+from weft_codegen_cpp.host.linear import linear_arguments
 
 aten = torch.ops.aten
 
@@ -41,7 +44,7 @@ def symbols_of(call: ExternCall, outputs: Sequence[Buffer | None]) -> tuple[symp
     """The size symbols that a callback needs, sorted by name."""
     free: set[sympy.Symbol] = set()
     for leaf in _leaves((call.arguments, tuple(call.keywords.values()))):
-        if isinstance(leaf, sympy.Expr):
+        if isinstance(leaf, sympy.Expr | SizeFloat):
             free |= leaf.free_symbols
     for buffer in outputs:
         if buffer is not None:
@@ -55,6 +58,8 @@ def _substitute(argument: Any, tensors: Any, values: dict[sympy.Symbol, sympy.In
         return next(tensors)
     if isinstance(argument, sympy.Expr):
         return int(argument.xreplace(values))
+    if isinstance(argument, SizeFloat):
+        return argument.evaluate({s: int(v) for s, v in values.items()})
     if isinstance(argument, list | tuple):
         return type(argument)(_substitute(a, tensors, values) for a in argument)
     return argument
@@ -139,12 +144,19 @@ class NativeCall:
 
 def native_call(call: ExternCall) -> NativeCall | None:
     """How the host program can run ``call`` without Python; None if it can't."""
-    if any(isinstance(leaf, sympy.Expr) and not leaf.is_Integer for leaf in _scalar_leaves(call)):
+    scalar_leaves = _scalar_leaves(call)
+    if any(isinstance(leaf, sympy.Expr) and not leaf.is_Integer for leaf in scalar_leaves):
+        return None
+    if any(isinstance(leaf, SizeFloat) for leaf in scalar_leaves):
         return None
     operator = call.operator
     views = views_of(call)
     if any(view.dtype.is_complex for view in views):
         return None
+    if call.out_variant is None:
+        linear = linear_arguments(call)
+        if linear is not None and _torch.has_linear():
+            return NativeCall("linear", (), linear)
     if operator in OUT_FUNCTIONS and all(isinstance(a, BufferView) for a in call.arguments):
         scalars: tuple[Any, ...] = ()
         if set(call.keywords) - {"beta", "alpha"}:

@@ -329,6 +329,8 @@ class _HostPrinter:
                 str(int(groups)),
                 results,
             ]
+        elif native.function == "linear":
+            arguments = [tensors, pointer, results]
         else:
             dropout, causal, scale = native.scalars
             scale_text = "nullptr"
@@ -343,7 +345,8 @@ class _HostPrinter:
                 scale_text,
             ]
             arguments.append(results)
-        self.steps.append(f"if (api.{native.function}({', '.join(arguments)})) {self._fail(call)}")
+        called = "linear" if native.function == "linear" else f"api.{native.function}"
+        self.steps.append(f"if ({called}({', '.join(arguments)})) {self._fail(call)}")
         for name, slot in zip(call.outputs, slots, strict=True):
             if name is not None:
                 self._settle(call, name, slot)

@@ -46,6 +46,8 @@ struct Api {
                      const i64*, i64, i64, Handle*);
   i32 (*attention)(Handle, Handle, Handle, f64, i32, Handle*, f64*, Handle*, Handle*);
   const char* (*what)();  // may be null
+  i32 (*linear_pointwise)(Handle, Handle, Handle*, const char*, const f64**, i64, const char**,
+                          Handle*);  // may be null
   void (*GOMP_parallel)(void (*)(void*), void*, unsigned, unsigned);  // may be null: one thread
   int (*omp_get_max_threads)();
   int (*omp_get_thread_num)();
@@ -193,6 +195,11 @@ static bool settle_layout(Handle& handle, int ndim, const i64* sizes, const i64*
   api.delete_tensor(handle);
   handle = fresh;
   return !failed;
+}
+
+// x [m, k] times the transpose of weight [n, k], plus bias [n] unless it is null.
+static inline i32 linear(Handle x, Handle weight, Handle* bias, Handle* result) {
+  return api.linear_pointwise(x, weight, bias, "none", nullptr, 0, nullptr, result);
 }
 
 enum Status { ok, python_error, index_out_of_range, operator_failed };

@@ -64,9 +64,10 @@ def lifetimes(steps: Sequence[Step]) -> dict[str, Lifetime]:
 
 
 def plan_memory(
-    steps: Sequence[Step], buffers: Mapping[str, Buffer], options: ScheduleOptions
+    steps: Sequence[Step], buffers: Mapping[str, Buffer], options: ScheduleOptions | None = None
 ) -> MemoryPlan:
     """Offsets for the intermediates that kernels and ``out=`` variants write."""
+    options = options or ScheduleOptions()
     external = allocated_by_extern(steps)
     lives = lifetimes(steps)
     planned = [

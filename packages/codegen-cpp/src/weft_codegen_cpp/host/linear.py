@@ -1,0 +1,90 @@
+"""Which matrix products go to oneDNN instead of torch's BLAS.
+
+torch multiplies float32 matrices with MKL, which runs its AVX2 code on processors that Intel did not
+make.  oneDNN chooses by instruction set alone: on an AMD processor with AVX-512 it takes half of MKL's time
+(512 x 384 by 384 x 1536 on two threads: 1.3 ms, MKL 2.8 ms), with weights in either order and without packing
+them first.  It allocates its result, and a call costs about 8 µs more, so small products stay where they are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import sympy
+import torch
+from weft_loop_ir import BufferView, ExternCall, Schedule, plan_memory
+
+from weft_codegen_cpp import _torch
+from weft_codegen_cpp.options import CppOptions
+from weft_codegen_cpp.toolchain import cpu_vendor
+
+aten = torch.ops.aten
+
+ENOUGH_PRODUCTS = 1 << 20
+"""Multiplications from which oneDNN's cost of a call is paid back."""
+
+SYMBOLIC_EXTENT = 64
+"""What a symbolic size counts in that estimate."""
+
+
+def with_linear_calls(schedule: Schedule, options: CppOptions) -> Schedule:
+    """``schedule`` where each product that oneDNN is to run allocates its own result."""
+    if not uses_onednn(options):
+        return schedule
+    steps = tuple(
+        replace(step, out_variant=None)
+        if isinstance(step, ExternCall) and _is_faster(step)
+        else step
+        for step in schedule.steps
+    )
+    if steps == schedule.steps:
+        return schedule
+    return replace(schedule, steps=steps, memory=plan_memory(steps, schedule.buffers))
+
+
+def uses_onednn(options: CppOptions) -> bool:
+    """Whether products go to oneDNN; ``auto`` says so for processors on which MKL holds back."""
+    if not _torch.has_linear():
+        return False
+    if options.matrix_products == "auto":
+        return cpu_vendor() not in (None, "GenuineIntel")
+    return options.matrix_products == "onednn"
+
+
+def _is_faster(call: ExternCall) -> bool:
+    if linear_arguments(call) is None or call.out_variant is None:
+        return False
+    x, right = call.arguments[-2:]
+    extents = [int(e) if e.is_Integer else SYMBOLIC_EXTENT for e in (*x.size, right.size[1])]
+    return math.prod(extents) >= ENOUGH_PRODUCTS
+
+
+def linear_arguments(call: ExternCall) -> tuple[BufferView, BufferView, BufferView | None] | None:
+    """``x [m, k]``, ``weight [n, k]`` and ``bias [n]`` of a call that is a linear layer; None else."""
+    if call.operator not in (aten.mm.default, aten.addmm.default):
+        return None
+    if not all(isinstance(a, BufferView) and a.dtype == torch.float32 for a in call.arguments):
+        return None
+    if any(call.keywords.get(key, 1) != 1 for key in ("beta", "alpha")):
+        return None
+    x, right = call.arguments[-2:]
+    if not (_is_matrix(x) and _is_matrix(right)):
+        return None
+    bias = call.arguments[0] if call.operator is aten.addmm.default else None
+    if bias is not None and (bias.size != (right.size[1],) or bias.stride != (sympy.S.One,)):
+        return None
+    weight = replace(right, size=right.size[::-1], stride=right.stride[::-1])
+    return x, weight, bias
+
+
+def _is_matrix(view: BufferView) -> bool:
+    """A matrix with elements side by side in one direction, and rows that don't share memory."""
+    if len(view.size) != 2 or any(n == 0 for n in view.size):
+        return False
+    (rows, columns), (row, column) = view.size, view.stride
+    return _is_dense(columns, column, row) or _is_dense(rows, row, column)
+
+
+def _is_dense(inner: sympy.Expr, step: sympy.Expr, stride: sympy.Expr) -> bool:
+    return step == 1 and (stride == inner or bool((stride - inner).is_nonnegative))
