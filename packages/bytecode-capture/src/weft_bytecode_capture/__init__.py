@@ -6,15 +6,19 @@ protocol, later calls run compiled code wherever the guards hold.
 """
 
 from .capture import CaptureResult as CaptureResult
+from .capture import allow_in_graph as allow_in_graph
 from .capture import capture as capture
 from .capture import compile_frames as compile_frames
 from .capture import disable as disable
 from .capture import is_compiling as is_compiling
+from .capture import reset as reset
 from .captured_graph import Backend as Backend
 from .captured_graph import CapturedGraph as CapturedGraph
 from .captured_graph import GraphBreak as GraphBreak
 from .captured_graph import GraphBreakError as GraphBreakError
 from .captured_graph import UserLocation as UserLocation
 from .frame.convert_frame import CaptureReport as CaptureReport
+from .stance import RecompileError as RecompileError
+from .stance import set_stance as set_stance
 from .symbolic.frame_result import CaptureOptions as CaptureOptions
 from .unsupported import Unsupported as Unsupported

@@ -9,6 +9,10 @@ SKIP: int
 DISABLE: int
 RETRY: int
 PASS: int
+STANCE_DEFAULT: int
+STANCE_EAGER: int
+STANCE_EAGER_ON_RECOMPILE: int
+STANCE_FAIL_ON_RECOMPILE: int
 
 @final
 class Entry:
@@ -67,3 +71,5 @@ class Context:
 def disabled(callable: Callable[..., Any], /) -> Wrapper: ...
 def current_context() -> Context | None: ...
 def installed_depth() -> int: ...
+def stance() -> int: ...
+def set_stance(number: int, /) -> int: ...

@@ -9,6 +9,7 @@ from typing import Any
 
 from .compilation import compile_native, scope_maker
 from .guard import Guard
+from .hints import hint_for
 from .native import GuardCheck, native_available
 from .predicates import short_text
 from .sources import Scope, Source
@@ -17,11 +18,15 @@ from .tree import Access, Node, Tree
 
 @dataclass(frozen=True)
 class GuardFailure:
-    """The first guard of a set that does not hold, and what was expected and found."""
+    """The first guard of a set that does not hold, what was expected and found, and what would help.
+
+    ``hint`` is None where nothing general can be said.
+    """
 
     guard: Guard
     expected: str
     found: str
+    hint: str | None = None
 
     @property
     def source(self) -> Source:
@@ -29,10 +34,11 @@ class GuardFailure:
 
     def __str__(self) -> str:
         reason = self.guard.reason
-        return (
+        text = (
             f"{self.guard.source.name()}: expected {self.expected}, found {self.found}\n"
             f"  needed by {reason.file}:{reason.line}: {reason.text}"
         )
+        return text if self.hint is None else f"{text}\n  to avoid it: {self.hint}"
 
 
 class GuardSet:
@@ -76,7 +82,7 @@ class GuardSet:
         """
         for guard in self.guards:
             if not _holds(guard, scope):
-                return GuardFailure(guard, *_expected_and_found(guard, scope))
+                return GuardFailure(guard, *_expected_found_and_hint(guard, scope))
         return None
 
     def describe(self) -> str:
@@ -134,18 +140,19 @@ def _holds(guard: Guard, scope: Scope) -> bool:
         return False
 
 
-def _expected_and_found(guard: Guard, scope: Scope) -> tuple[str, str]:
+def _expected_found_and_hint(guard: Guard, scope: Scope) -> tuple[str, str, str | None]:
     expected = guard.predicate.expected_text()
     try:
         value = guard.source.evaluate(scope)
     except Exception as error:
-        return expected, f"nothing there ({type(error).__name__}: {short_text(str(error))})"
+        return expected, f"nothing there ({type(error).__name__}: {short_text(str(error))})", None
     try:
         if guard.predicate.holds(value, scope):
-            return expected, "that, when asked a second time"
-        return expected, guard.predicate.found_text(value, scope)
+            return expected, "that, when asked a second time", None
+        return expected, guard.predicate.found_text(value, scope), hint_for(guard, value)
     except Exception as error:
-        return expected, f"a check that raises {type(error).__name__}: {short_text(str(error))}"
+        found = f"a check that raises {type(error).__name__}: {short_text(str(error))}"
+        return expected, found, None
 
 
 def _with_depth(nodes: Iterable[Node], depth: int) -> Iterator[tuple[int, Node]]:

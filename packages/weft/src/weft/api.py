@@ -12,6 +12,7 @@ import weft_bytecode_capture as capture
 
 from .compiled_module import CompiledModule
 from .errors import StageError, WeftWarning
+from .logs import requested_logs, with_logs
 from .options import CompileOptions, resolve_options
 from .pipeline import Pipeline
 from .registry import BackendFunction, find_backend
@@ -114,7 +115,7 @@ def compile(
             fullgraph=fullgraph, dynamic=dynamic, recompile_limit=resolved.recompile_limit
         ),
         on_error=functools.partial(_on_error, raise_errors=fullgraph or resolved.strict),
-        observer=notify_conversion,
+        observer=with_logs(notify_conversion, requested_logs()),
     )
     if isinstance(model, torch.nn.Module):
         return CompiledModule(model, frames)

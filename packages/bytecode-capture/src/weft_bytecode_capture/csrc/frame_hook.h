@@ -53,10 +53,15 @@ typedef struct {
     unsigned long long conversions;
 } Context;
 
+/* `DEFAULT` compiles what is missing; `EAGER` runs compiled callables as they were written;
+ * the callback decides what the other two mean for a frame that no entry fits. */
+enum stance { STANCE_DEFAULT, STANCE_EAGER, STANCE_EAGER_ON_RECOMPILE, STANCE_FAIL_ON_RECOMPILE };
+
 /* What a thread is doing now. */
 typedef struct {
     Context *context;    /* borrowed from the wrapper that runs; NULL: not in a compiled call */
     Resumption *pending; /* owned; being called by the trampoline, not yet seen by the hook */
+    int stance;          /* enum stance: what this thread's compiled calls may do */
 } ThreadSlot;
 
 extern PyTypeObject Context_Type;

@@ -14,6 +14,25 @@ static PyObject *depth(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)
     return PyLong_FromLong(weft_installed_depth());
 }
 
+static PyObject *stance(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    return PyLong_FromLong(weft_thread_slot()->stance);
+}
+
+static PyObject *set_stance(PyObject *Py_UNUSED(module), PyObject *number) {
+    long wanted = PyLong_AsLong(number);
+    if (wanted == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (wanted < STANCE_DEFAULT || wanted > STANCE_FAIL_ON_RECOMPILE) {
+        PyErr_Format(PyExc_ValueError, "no stance has the number %ld", wanted);
+        return NULL;
+    }
+    ThreadSlot *slot = weft_thread_slot();
+    long before = slot->stance;
+    slot->stance = (int)wanted;
+    return PyLong_FromLong(before);
+}
+
 static PyMethodDef functions[] = {
     {"disabled", disabled, METH_O,
      PyDoc_STR("disabled(callable): the callable, run with no context.")},
@@ -21,6 +40,9 @@ static PyMethodDef functions[] = {
      PyDoc_STR("current_context(): the context of the compiled call that this thread is in.")},
     {"installed_depth", depth, METH_NOARGS,
      PyDoc_STR("installed_depth(): how many compiled calls run now, of all threads.")},
+    {"stance", stance, METH_NOARGS, PyDoc_STR("stance(): this thread's stance, a number.")},
+    {"set_stance", set_stance, METH_O,
+     PyDoc_STR("set_stance(number): set this thread's stance; gives the one before.")},
     {NULL},
 };
 
@@ -46,7 +68,13 @@ PyMODINIT_FUNC PyInit__frame_hook(void) {
         PyModule_AddIntConstant(module, "SKIP", STATUS_SKIP) < 0 ||
         PyModule_AddIntConstant(module, "DISABLE", STATUS_DISABLE) < 0 ||
         PyModule_AddIntConstant(module, "RETRY", STATUS_RETRY) < 0 ||
-        PyModule_AddIntConstant(module, "PASS", STATUS_PASS) < 0) {
+        PyModule_AddIntConstant(module, "PASS", STATUS_PASS) < 0 ||
+        PyModule_AddIntConstant(module, "STANCE_DEFAULT", STANCE_DEFAULT) < 0 ||
+        PyModule_AddIntConstant(module, "STANCE_EAGER", STANCE_EAGER) < 0 ||
+        PyModule_AddIntConstant(module, "STANCE_EAGER_ON_RECOMPILE", STANCE_EAGER_ON_RECOMPILE) <
+            0 ||
+        PyModule_AddIntConstant(module, "STANCE_FAIL_ON_RECOMPILE", STANCE_FAIL_ON_RECOMPILE) <
+            0) {
         Py_DECREF(module);
         return NULL;
     }

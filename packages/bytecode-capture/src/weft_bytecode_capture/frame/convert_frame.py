@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import textwrap
 import threading
 import time
 import types
@@ -18,6 +19,7 @@ from weft_guards import Guard, GuardSet, Scope
 
 from .. import _frame_hook
 from ..captured_graph import Backend, CapturedGraph, GraphBreak, GraphBreakError, UserLocation
+from ..stance import RecompileError
 from ..symbolic.frame_result import Break, CaptureOptions, FrameInput, FrameResult, Skip
 from ..unsupported import OPERATOR_REJECTS, Unsupported
 from .output_code import TransformedCode, transform
@@ -94,13 +96,19 @@ class FrameConverter:
     ) -> _frame_hook.Entry | int:
         if skip_reason(code) is not None:
             return _frame_hook.SKIP
+        stance = _frame_hook.stance()
+        if stance == _frame_hook.STANCE_EAGER_ON_RECOMPILE:
+            return _frame_hook.PASS
         if not self._lock.acquire(blocking=False):
             # Another thread converts a frame, maybe of this very code: look again after it.
             with self._lock:
                 return _frame_hook.RETRY
         try:
             frame = FrameInput(code, arguments, globals_dictionary, builtins, closure)
-            return _Conversion(self, frame).run()
+            conversion = _Conversion(self, frame)
+            if stance == _frame_hook.STANCE_FAIL_ON_RECOMPILE:
+                raise conversion.recompile_error()
+            return conversion.run()
         finally:
             self._lock.release()
 
@@ -120,6 +128,15 @@ class _Conversion:
         self._recompile_reason = self._failed_guard()
         self._result: FrameResult | None = None
         self._break: GraphBreak | None = None
+
+    def recompile_error(self) -> RecompileError:
+        """What the stance ``fail_on_recompile`` raises for this frame."""
+        history = self._history()
+        why = "No compiled version fits:\n" + history if history else "It was not compiled yet."
+        return RecompileError(
+            f"weft: {self._location_text()} needs compilation and the stance is 'fail_on_recompile'. "
+            + why
+        )
 
     def run(self) -> _frame_hook.Entry | int:
         limit = self._converter._options.recompile_limit
@@ -202,17 +219,19 @@ class _Conversion:
         return _guard_set(self._entries[0]).explain(self._scope()) if self._entries else None
 
     def _warn_of_limit(self, limit: int) -> None:
-        failures = []
-        for entry in self._entries:
-            failure = _guard_set(entry).explain(self._scope())
-            if failure is not None:
-                failures.append(f"  {failure}")
         warnings.warn(
             f"weft: {self._location_text()} was compiled {limit} times and runs as plain Python from now "
-            "on where no compiled version fits. The guards that failed:\n" + "\n".join(failures),
+            "on where no compiled version fits. The guards that failed, of the version used last first:\n"
+            + self._history(),
             UserWarning,
             stacklevel=2,
         )
+
+    def _history(self) -> str:
+        """The guard that failed in each compiled version, the version used last first."""
+        failures = (_guard_set(entry).explain(self._scope()) for entry in self._entries)
+        texts = (str(failure) for failure in failures if failure is not None)
+        return "\n".join(textwrap.indent(text, "  ") for text in texts)
 
     def _user_code(self) -> types.CodeType:
         return self._converter._resume_functions.original(self._frame.code)
@@ -297,4 +316,18 @@ def make_context(
     converter = FrameConverter(backend, options, on_error, observer, capture)
     context = _frame_hook.Context(converter)
     converter.attach(context)
+    _contexts.add(context)
     return context
+
+
+_contexts: weakref.WeakSet[_frame_hook.Context] = weakref.WeakSet()
+"""Every context that is alive."""
+
+
+def clear_contexts() -> None:
+    """Let every context forget its compiled code."""
+    for context in list(_contexts):
+        context.clear()
+        converter = context.callback
+        if isinstance(converter, FrameConverter):
+            converter.reset()

@@ -1,0 +1,54 @@
+"""What compiled callables may do when they are called: the stance of a thread."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final
+
+from . import _frame_hook
+
+STANCES: Final[dict[str, int]] = {
+    "default": _frame_hook.STANCE_DEFAULT,
+    "force_eager": _frame_hook.STANCE_EAGER,
+    "eager_on_recompile": _frame_hook.STANCE_EAGER_ON_RECOMPILE,
+    "fail_on_recompile": _frame_hook.STANCE_FAIL_ON_RECOMPILE,
+}
+
+
+class RecompileError(RuntimeError):
+    """A frame needs compilation while the stance is ``fail_on_recompile``."""
+
+
+class set_stance:  # noqa: N801, a function to its users, and a context manager, as torch's is
+    """Set what compiled callables do in this thread, from now on or for a ``with`` block.
+
+    - ``"default"``: run compiled code where its guards hold, else compile;
+    - ``"force_eager"``: run every compiled callable as it was written;
+    - ``"eager_on_recompile"``: run compiled code where its guards hold, else run eagerly;
+    - ``"fail_on_recompile"``: run compiled code where its guards hold, else raise
+      :class:`RecompileError` with the guard that failed.  A first compilation fails too.
+
+    The call takes effect at once; leaving a ``with`` block restores the stance from before the call.
+
+    :raises ValueError: ``stance`` is none of these.
+    :raises RuntimeError: called inside a compiled call.
+    """
+
+    def __init__(self, stance: str) -> None:
+        if stance not in STANCES:
+            raise ValueError(f"stance must be one of {sorted(STANCES)}, got {stance!r}")
+        if _frame_hook.current_context() is not None:
+            raise RuntimeError("set_stance() cannot be called inside a compiled call")
+        self.stance = stance
+        self._before = _frame_hook.set_stance(STANCES[stance])
+
+    def __enter__(self) -> set_stance:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _frame_hook.set_stance(self._before)

@@ -1,0 +1,151 @@
+"""Stances, and what is told about recompilations."""
+
+import io
+
+import pytest
+import torch
+import weft
+from weft.logs import requested_logs, with_logs
+
+
+class Counting:
+    """A backend that runs the graph as it is and counts compilations and runs."""
+
+    def __init__(self) -> None:
+        self.compiled = 0
+        self.ran = 0
+
+    def __call__(self, graph_module, example_inputs):
+        self.compiled += 1
+
+        def run(*arguments):
+            self.ran += 1
+            return graph_module(*arguments)
+
+        return run
+
+
+def scaled(x: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
+    return x * factor
+
+
+@pytest.fixture
+def counting():
+    backend = Counting()
+    return backend, weft.compile(scaled, backend=backend)
+
+
+def check(compiled, *arguments) -> None:
+    torch.testing.assert_close(compiled(*arguments), scaled(*arguments))
+
+
+def test_force_eager_runs_no_compiled_code(counting) -> None:
+    backend, compiled = counting
+    x = torch.randn(3)
+    check(compiled, x)
+    with weft.set_stance("force_eager"):
+        check(compiled, x)
+        check(compiled, torch.randn(4))
+    assert (backend.compiled, backend.ran) == (1, 1)
+    check(compiled, x)
+    assert (backend.compiled, backend.ran) == (1, 2)
+
+
+def test_eager_on_recompile_runs_what_is_compiled(counting) -> None:
+    backend, compiled = counting
+    x = torch.randn(3)
+    check(compiled, x)
+    with weft.set_stance("eager_on_recompile"):
+        check(compiled, x)
+        check(compiled, torch.randn(4))
+    assert (backend.compiled, backend.ran) == (1, 2)
+    check(compiled, torch.randn(4))
+    assert (backend.compiled, backend.ran) == (2, 3)
+
+
+def test_fail_on_recompile_names_the_guard_and_the_line(counting) -> None:
+    backend, compiled = counting
+    x = torch.randn(3)
+    with weft.set_stance("fail_on_recompile"), pytest.raises(weft.RecompileError) as first:
+        compiled(x)
+    assert "not compiled yet" in str(first.value)
+    check(compiled, x)
+    with weft.set_stance("fail_on_recompile"):
+        check(compiled, x)
+        with pytest.raises(weft.RecompileError) as error:
+            compiled(torch.randn(4))
+    text = str(error.value)
+    assert "size (4,) instead of (3,)" in text
+    assert "test_stance.py" in text and "to avoid it: pad" in text
+    assert backend.compiled == 1
+
+
+def test_a_call_sets_the_stance_until_the_next(counting) -> None:
+    backend, compiled = counting
+    weft.set_stance("force_eager")
+    try:
+        check(compiled, torch.randn(3))
+        assert backend.compiled == 0
+        with weft.set_stance("default"):
+            check(compiled, torch.randn(3))
+        assert backend.compiled == 1
+        check(compiled, torch.randn(5))
+        assert backend.compiled == 1
+    finally:
+        weft.set_stance("default")
+
+
+def test_the_stance_comes_back_after_an_error() -> None:
+    with pytest.raises(KeyError), weft.set_stance("force_eager"):
+        raise KeyError
+    backend = Counting()
+    weft.compile(scaled, backend=backend)(torch.randn(2))
+    assert backend.compiled == 1
+
+
+def test_unknown_stance() -> None:
+    with pytest.raises(ValueError, match="stance must be one of"):
+        weft.set_stance("fast")
+
+
+def test_recompiles_are_logged_with_line_and_remedy() -> None:
+    stream = io.StringIO()
+    log = weft.CompileLog()
+    compiled = weft.compile(scaled, backend=Counting())
+    with weft.observe(log):
+        compiled(torch.randn(3), 2.0)
+        compiled(torch.randn(3), 3.0)
+    observer = with_logs(lambda report: None, frozenset({"recompiles"}), stream)
+    for report in log.conversions:
+        observer(report)
+    text = stream.getvalue()
+    assert text.count("recompiling scaled") == 1
+    assert "L['factor']: expected" in text and "found 3.0" in text
+    assert "needed by" in text and "test_stance.py" in text
+    assert "to avoid it: pass it as a tensor" in text
+
+
+def test_environment_variable(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("WEFT_LOGS", "recompiles")
+    compiled = weft.compile(scaled, backend=Counting())
+    compiled(torch.randn(3))
+    assert "recompiling" not in capsys.readouterr().err
+    compiled(torch.randn(3).double())
+    assert "convert it to one dtype" in capsys.readouterr().err
+
+
+def test_unknown_log() -> None:
+    with pytest.raises(ValueError, match="WEFT_LOGS: unknown"):
+        requested_logs({"WEFT_LOGS": "recompile"})
+    assert requested_logs({}) == frozenset()
+
+
+def test_warning_at_the_limit_shows_the_history() -> None:
+    compiled = weft.compile(scaled, backend=Counting(), options={"recompile_limit": 2})
+    compiled(torch.randn(3), 1.0)
+    compiled(torch.randn(3), 2.0)
+    with pytest.warns(UserWarning, match="compiled 2 times") as caught:
+        check(compiled, torch.randn(3), 3.0)
+    text = str(caught[0].message)
+    assert text.count("needed by") == 2
+    assert text.index("2.0") < text.index("1.0")
