@@ -28,6 +28,7 @@ from weft_loop_ir.ir import (
 )
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode
 from weft_loop_ir.schedule.memory_plan import allocated_by_extern, storage_elements
+from weft_loop_ir.size_float import SizeFloat
 
 
 def evaluate(
@@ -134,6 +135,8 @@ class _Run:
             return self._view(argument)
         if isinstance(argument, sympy.Expr):
             return evaluate_expression(argument, self.sizes)
+        if isinstance(argument, SizeFloat):
+            return argument.evaluate(self.sizes)
         if isinstance(argument, list | tuple):
             return [self._argument(a) for a in argument]
         return argument

@@ -24,6 +24,14 @@ DIRECT: dict[str, Callable[..., Tensor]] = {
 """Operations whose torch function has another name, or arguments."""
 
 
+EMPTY = {"max": 0, "min": 0, "argmax": 0, "argmin": 0}
+"""Reductions that torch refuses over no elements: eager has raised, or nothing reads the result."""
+
+
+def _position_or(kind: str, dtype: torch.dtype) -> torch.dtype:
+    return torch.int64 if kind.startswith("arg") else dtype
+
+
 class TorchOps:
     """``ops`` on tensors that broadcast to ``shape`` = [outer iterations, inner iterations].
 
@@ -105,6 +113,8 @@ class TorchOps:
 
     def reduction(self, kind: str, dtype: torch.dtype, value: Tensor) -> Tensor:
         grid = value.expand(self.shape)
+        if self.shape[1] == 0 and kind in EMPTY:
+            return grid.new_full((self.shape[0], 1), EMPTY[kind], dtype=_position_or(kind, dtype))
         if kind == "sum":
             return grid.sum(1, keepdim=True, dtype=dtype)
         if kind == "prod":

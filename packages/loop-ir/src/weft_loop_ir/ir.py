@@ -176,7 +176,8 @@ class ExternCall:
     """A call of an ATen or custom operator that weft does not generate code for.
 
     ``arguments`` and ``keywords`` are in the operator schema's order and form, nested lists included,
-    with :class:`BufferView` in place of tensors and SymPy expressions in place of symbolic ints.
+    with :class:`BufferView` in place of tensors, SymPy expressions in place of symbolic ints and
+    :class:`~weft_loop_ir.SizeFloat` in place of symbolic floats.
     ``outputs`` names the buffers that the results become (None for a result that is not a tensor or not
     used).  ``reason`` says why the operator is extern ("library" for a contraction, else the missing rule).
     """

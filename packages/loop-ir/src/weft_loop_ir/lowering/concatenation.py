@@ -162,7 +162,7 @@ def flip(context: LoweringContext, tensor: TensorValue, dims: Sequence[int]) -> 
 def roll(
     context: LoweringContext, tensor: TensorValue, shifts: Any, dims: Sequence[int] = ()
 ) -> TensorValue:
-    amounts = [shifts] if isinstance(shifts, int) else list(shifts)
+    amounts = [shifts] if isinstance(shifts, int | sympy.Expr) else list(shifts)
     if not dims:
         flat = reshape(context, tensor, (product(tensor.size),))
         rolled = _rolled(context, flat, {0: amounts[0]})
@@ -177,7 +177,9 @@ def roll(
 def _rolled(context: LoweringContext, tensor: TensorValue, shifts: dict[int, Any]) -> TensorValue:
     def index_map(ops: BodyRecorder, index: Index) -> Index:
         return tuple(
-            ops.ranges.modulo(i - shifts[d] % n + n, n) if d in shifts and n != 0 else i
+            ops.ranges.modulo(i - ops.ranges.modulo(sympy.sympify(shifts[d]), n) + n, n)
+            if d in shifts and n != 0
+            else i
             for (d, i), n in zip(enumerate(index), tensor.size, strict=True)
         )
 

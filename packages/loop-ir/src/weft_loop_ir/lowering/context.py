@@ -37,6 +37,7 @@ from weft_loop_ir.lowering.tensors import (
     whole,
 )
 from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.size_float import SizeFloat
 from weft_loop_ir.unsupported import Unsupported
 
 ReductionFunction = Callable[[BodyRecorder, Index, Index], Value]
@@ -303,7 +304,9 @@ class LoweringContext:
         if isinstance(argument, list | tuple):
             return type(argument)(self.extern_argument(a) for a in argument)
         if is_symbolic_number(argument) and not isinstance(argument, torch.SymInt):
-            raise Unsupported("symbolic number", str(argument), "Only integers may be symbolic.")
+            raise Unsupported(
+                "symbolic number", str(argument), "Only integers and floats may be symbolic."
+            )
         return argument
 
     def extern(
@@ -374,8 +377,12 @@ def constant_tensor(
     return context.pointwise(size, dtype, device, function)
 
 
-def scalar(ops: BodyRecorder, value: bool | int | float | sympy.Expr, dtype: torch.dtype) -> Value:
-    """A Python number or a symbolic integer as a value of ``dtype``."""
+def scalar(
+    ops: BodyRecorder, value: bool | int | float | sympy.Expr | SizeFloat, dtype: torch.dtype
+) -> Value:
+    """A Python number, or one that sizes determine, as a value of ``dtype``."""
+    if isinstance(value, SizeFloat):
+        return ops.to_dtype(value.record(ops), dtype)
     if isinstance(value, sympy.Expr):
         if isinstance(value, sympy.Integer):
             return ops.constant(_number(int(value), dtype), dtype)

@@ -28,6 +28,7 @@ from weft_loop_ir.lowering.context import LoweringContext, LoweringOptions, stor
 from weft_loop_ir.lowering.registry import RULES, NoLowering
 from weft_loop_ir.lowering.tensors import Cost, Storage, TensorValue, whole
 from weft_loop_ir.lowering.views import strided_window
+from weft_loop_ir.size_float import SizeFloat, size_float
 from weft_loop_ir.unsupported import Unsupported
 
 
@@ -149,8 +150,7 @@ class _Driver:
         if isinstance(value, torch.SymInt):
             return to_expression(value)
         if isinstance(value, torch.SymFloat):
-            number = constant_float(value)
-            return value if number is None else number
+            return self._symbolic_float(node, value)
         if isinstance(value, int | float | bool) or is_symbolic_number(value):
             return value
         arguments: Any = torch.fx.map_arg(node.args, self._value_of)
@@ -190,6 +190,19 @@ class _Driver:
                     f"{number} of node {node.name}",
                     "No input's size gives it: leave the operator outside the graph.",
                 )
+
+    def _symbolic_float(self, node: torch.fx.Node, value: torch.SymFloat) -> float | SizeFloat:
+        number = constant_float(value)
+        if number is not None:
+            return number
+        result = size_float(value.node.expr)
+        if result.free_symbols - self.symbols.keys():
+            raise Unsupported(
+                "data-dependent number",
+                f"{value} of node {node.name}",
+                "No input's size gives it: leave the operator outside the graph.",
+            )
+        return result
 
     def _value_of(self, node: torch.fx.Node) -> Any:
         return self.values[node]
@@ -289,12 +302,31 @@ class _Driver:
         if not isinstance(result, torch.fx.Node):
             return result
         value = self.values[result]
+        if isinstance(value, SizeFloat) or is_symbolic_number(value):
+            raise Unsupported(
+                "symbolic number", f"result {result.name}", "Only integers may be results."
+            )
         if not isinstance(value, TensorValue):
             return value
         return self.context.as_buffer_view(value)
 
+    def _check_strides(self) -> None:
+        """Refuse inputs whose strides have symbols of their own, which no size gives."""
+        for name, buffer in self.context.buffers.items():
+            layout = buffer.layout
+            if buffer.kind is BufferKind.INTERMEDIATE:
+                continue
+            unknown = {s for n in (*layout.size, *layout.stride) for s in n.free_symbols}
+            if unknown - self.symbols.keys():
+                raise Unsupported(
+                    "symbolic strides",
+                    f"input {name} with strides {layout.stride}",
+                    "Pass it contiguous, or keep its strides static.",
+                )
+
     def _finish(self) -> LoopGraph:
         context = self.context
+        self._check_strides()
         returned = [o.buffer for o in self.outputs if isinstance(o, BufferView)]
         nodes = _live_nodes(context.nodes, returned)
         buffers = dict(context.buffers)

@@ -8,6 +8,7 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir.expressions import FloorDiv, integer
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.broadcasting import broadcast_size, read
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor, scalar
@@ -197,7 +198,7 @@ def group_norm(
     compute = compute_dtype(tensor.dtype)
     batch, channels = tensor.size[0], tensor.size[1]
     groups = sympy.Integer(group)
-    grouped_size = (batch, groups, sympy.Integer(int(channels) // group), *tensor.size[2:])
+    grouped_size = (batch, groups, FloorDiv(channels, integer(group)), *tensor.size[2:])
     context.realize_computed(tensor)
     grouped = reshape(context, tensor, grouped_size)
     dims = list(range(2, len(grouped_size)))

@@ -16,8 +16,9 @@ import torch
 from weft_loop_ir.lowering.context import compute_dtype
 from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import TensorValue
+from weft_loop_ir.size_float import SizeFloat
 
-Operand: TypeAlias = TensorValue | bool | int | float | sympy.Expr
+Operand: TypeAlias = TensorValue | bool | int | float | sympy.Expr | SizeFloat
 
 
 class Promotion(enum.Enum):
@@ -48,13 +49,13 @@ def result_type(operands: Sequence[Operand]) -> torch.dtype:
     return result
 
 
-def number_dtype(number: bool | int | float | complex | sympy.Expr) -> torch.dtype:
+def number_dtype(number: bool | int | float | complex | sympy.Expr | SizeFloat) -> torch.dtype:
     """The dtype that a Python number stands for in promotion."""
     if isinstance(number, bool):
         return torch.bool
     if isinstance(number, int | sympy.Expr):
         return torch.int64
-    if isinstance(number, float):
+    if isinstance(number, float | SizeFloat):
         return torch.get_default_dtype()
     raise NoLowering("a complex or symbolic number")
 

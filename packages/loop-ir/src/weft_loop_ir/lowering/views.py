@@ -15,6 +15,7 @@ from weft_loop_ir.lowering.context import LoweringContext
 from weft_loop_ir.lowering.registry import register_lowering
 from weft_loop_ir.lowering.tensors import Index, Storage, TensorValue, whole
 from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.unsupported import Unsupported
 
 aten = torch.ops.aten
 Size = tuple[sympy.Expr, ...]
@@ -426,6 +427,12 @@ def strided_window(
     if storage_offset is None:
         offset = tensor.offset
     else:
+        if not storage.storage_offset.is_Integer:
+            raise Unsupported(
+                "symbolic storage offset",
+                f"a strided view of {storage.buffer}",
+                "Pass a tensor that starts where its storage does.",
+            )
         offset = sympy.sympify(storage_offset) - storage.storage_offset
     window = Storage(
         tuple(to_expression(s) for s in fake.shape),

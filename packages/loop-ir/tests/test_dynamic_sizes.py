@@ -1,0 +1,72 @@
+"""Symbolic sizes: what they may be in, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import weft_loop_ir
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+
+
+def schedule_of(function: object, *inputs: object) -> weft_loop_ir.Schedule:
+    graph = make_fx(function, tracing_mode="symbolic")(*inputs)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
+    weft_loop_ir.verify(schedule)
+    return schedule
+
+
+def test_numbers_that_sizes_determine_are_computed_in_the_kernel() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * x.shape[1] ** -0.5 + x.shape[0] / x.shape[1]
+
+    schedule = schedule_of(function, torch.randn(3, 5))
+    assert not schedule.fallbacks
+    for size in ((3, 5), (7, 2), (40, 9)):
+        x = torch.randn(size)
+        torch.testing.assert_close(weft_loop_ir.evaluate(schedule, [x])[0], function(x))
+
+
+def test_a_library_call_takes_numbers_that_sizes_determine() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.renorm(x, 2.0, 0, x.shape[1] ** 0.5)
+
+    schedule = schedule_of(function, torch.randn(3, 5))
+    for size in ((3, 5), (7, 4)):
+        x = torch.randn(size) * 9
+        torch.testing.assert_close(weft_loop_ir.evaluate(schedule, [x])[0], function(x))
+
+
+def test_channels_and_shifts_may_be_symbolic() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.group_norm(x, 2).roll(x.shape[2] // 2, 2)
+
+    schedule = schedule_of(function, torch.randn(3, 4, 6))
+    for size in ((3, 4, 6), (2, 8, 5)):
+        x = torch.randn(size)
+        torch.testing.assert_close(weft_loop_ir.evaluate(schedule, [x])[0], function(x))
+
+
+def test_integers_are_inputs_and_results() -> None:
+    graph = make_fx(lambda x, n: (x * n, n // 2 + x.shape[0] % 3), tracing_mode="symbolic")(
+        torch.randn(4, 5), 7
+    )
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
+    x = torch.randn(8, 3)
+    product, number = weft_loop_ir.evaluate(schedule, [x, 11])
+    torch.testing.assert_close(product, x * 11)
+    assert number == 5 + 2
+
+
+@pytest.mark.parametrize("tracing_mode", ["fake", "symbolic"])
+def test_a_number_read_from_a_tensor_is_refused(tracing_mode: str) -> None:
+    graph = make_fx(lambda x: x.sum().item(), tracing_mode=tracing_mode)(torch.randn(3))
+    with pytest.raises(weft_loop_ir.Unsupported):
+        weft_loop_ir.lower(graph)
+
+
+def test_strides_that_no_size_gives_are_refused() -> None:
+    x = torch.randn(4, 9)[:, :5]
+    graph = make_fx(lambda x: x + 1, tracing_mode="symbolic")(x)
+    with pytest.raises(weft_loop_ir.Unsupported, match="stride"):
+        weft_loop_ir.lower(graph)
