@@ -226,7 +226,7 @@ class Evaluator:
         """Call a side-effect-free Python function on constants; its exceptions are the program's."""
         try:
             return function(*arguments, **keywords)
-        except Unsupported:
+        except (Unsupported, CapturedException):
             raise
         except Exception as error:
             self.raise_python_error(error)

@@ -7,8 +7,8 @@ import importlib
 _FAMILIES = (
     "constant", "sequences", "mappings", "mapping_methods", "sets", "functions", "classes",
     "modules", "builtin_descriptors", "user_objects", "instances", "builtin_functions",
-    "builtin_classes", "functools_values", "copying", "tensor", "torch_function", "nn_module",
-    "torch_values", "context_managers", "opaque",
+    "builtin_classes", "functools_values", "operator_values", "copying", "tensor", "torch_function",
+    "nn_module", "torch_values", "context_managers", "opaque",
 )  # fmt: skip
 
 

@@ -165,7 +165,11 @@ def _type(
 def _object(
     evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
 ) -> Variable:
-    raise Unsupported("construction of an instance", "object()")
+    from .user_objects import UserObjectVariable
+
+    if arguments or keywords:
+        evaluator.raise_error(TypeError, "object() takes no arguments")
+    return UserObjectVariable(object)
 
 
 def _scalar(kind: type, special: str) -> ClassCall:
@@ -190,7 +194,7 @@ def _str(
     evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
 ) -> Variable:
     _refuse(str, keywords)
-    values: list[Any] = [printable(argument) for argument in arguments]
+    values: list[Any] = [printable(evaluator, argument) for argument in arguments]
     return ConstantVariable(evaluator.pure(str, *values))
 
 

@@ -18,8 +18,10 @@ from ...unsupported import Unsupported
 from ..builder import register_predicate
 from ..captured_exception import CapturedException
 from ..operations import unary_operation, values_equal
+from ..policy import is_library_module
 from .base import Variable
 from .builtins import BuiltinFunctionVariable, builtin
+from .class_attributes import bind_attribute
 from .classes import PLAIN_METACLASSES, ClassVariable
 from .constant import ConstantVariable
 from .hashing import hashed_key
@@ -37,7 +39,22 @@ def _len(evaluator: Evaluator, value: Variable) -> Variable:
 
 @builtin(isinstance)
 def _isinstance(evaluator: Evaluator, value: Variable, kinds: Variable) -> Variable:
-    return ConstantVariable(_is_subclass(evaluator, value.python_type(), kinds))
+    checked = _by_metaclass(evaluator, value, kinds)
+    return checked or ConstantVariable(_is_subclass(evaluator, value.python_type(), kinds))
+
+
+def _by_metaclass(evaluator: Evaluator, value: Variable, kinds: Variable) -> Variable | None:
+    """What an ``__instancecheck__`` written by the user answers; None for all other classes."""
+    if not isinstance(kinds, ClassVariable) or kinds.value is value.python_type():
+        return None
+    metaclass = type(kinds.value)
+    found = evaluator.state.find_in_type(metaclass, "__instancecheck__")
+    if found is None or not isinstance(found[1], types.FunctionType):
+        return None
+    if is_library_module(found[1].__module__):
+        return None
+    method = bind_attribute(evaluator, metaclass, found[0], "__instancecheck__", found[1], kinds)
+    return ConstantVariable(method.call(evaluator, [value], {}).truth(evaluator))
 
 
 @builtin(issubclass)
@@ -142,6 +159,12 @@ _CALLABLE_ITERATOR = type(iter(int, 1))
 
 @builtin(hash)
 def _hash(evaluator: Evaluator, value: Variable) -> Variable:
+    from .user_objects import UserObjectVariable, instance_hash
+
+    if isinstance(value, UserObjectVariable):
+        return instance_hash(evaluator, value)
+    if value.python_type() is tuple:
+        return evaluator.wrap_constant(evaluator.pure(hash, value.snapshot()))
     key = hashed_key(evaluator, value).python_key
     if key is None or not value.is_constant():
         raise Unsupported("hash of a value", repr(value), "it differs from run to run")
@@ -309,7 +332,16 @@ for _function in _PURE:
 def _repr(evaluator: Evaluator, value: Variable) -> Variable:
     from .strings import printable
 
-    return evaluator.wrap_constant(evaluator.pure(repr, printable(value)))
+    return evaluator.wrap_constant(evaluator.pure(repr, printable(evaluator, value)))
+
+
+@builtin(format)
+def _format(
+    evaluator: Evaluator, value: Variable, specification: Variable | None = None
+) -> Variable:
+    from .strings import format_value
+
+    return format_value(evaluator, value, None, specification or ConstantVariable(""))
 
 
 # The operator module.

@@ -168,6 +168,8 @@ def get_enum_attribute(evaluator: Evaluator, member: ConstantVariable, name: str
     if found is None:
         raise_no_attribute(evaluator, kind, name)
     owner, raw = found
-    if is_builtin_descriptor(raw):
+    # The enum module's own methods depend on nothing but the member.
+    of_enum = isinstance(raw, types.FunctionType) and raw.__module__ == "enum"
+    if of_enum or is_builtin_descriptor(raw):
         return ConstantMethodVariable(value, name)
     return bind_attribute(evaluator, kind, owner, name, raw, member)

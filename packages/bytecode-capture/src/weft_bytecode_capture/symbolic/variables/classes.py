@@ -11,6 +11,7 @@ from weft_guards import IsObject, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_predicate, register_wrapper
+from ..operations import SWAPPED
 from .base import Variable
 from .class_attributes import (
     WrittenAttribute,
@@ -65,6 +66,8 @@ class ClassVariable(Variable):
             return evaluator.wrap_known(type(value))
         if isinstance(value, enum.EnumMeta) and name in value.__members__:
             return ConstantVariable(value.__members__[name])
+        if isinstance(value, enum.EnumMeta) and name == "__members__":
+            return evaluator.wrap_result(dict(value.__members__))
         if name in ("__mro__", "__bases__"):
             return TupleVariable([evaluator.wrap_known(base) for base in getattr(value, name)])
         if name == "__base__":
@@ -160,11 +163,45 @@ class ClassVariable(Variable):
             return evaluator.wrap_constant(evaluator.pure(function, self.value, *positional))
         return super().call_method(evaluator, name, arguments, keywords)
 
+    def _metaclass_method(self, evaluator: Evaluator, name: str) -> Variable | None:
+        """A special method that the metaclass defines in Python, bound to the class."""
+        metaclass = type(self.value)
+        found = evaluator.state.find_in_type(metaclass, name)
+        if found is None or is_builtin_descriptor(found[1]):
+            return None
+        return bind_attribute(evaluator, metaclass, found[0], name, found[1], self)
+
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         if isinstance(self.value, enum.EnumMeta):
             members: list[enum.Enum] = list(self.value)
             return [ConstantVariable(member) for member in members]
+        method = self._metaclass_method(evaluator, "__iter__")
+        if method is not None:
+            return method.call(evaluator, [], {}).iterate(evaluator)
         return super().iterate(evaluator)
+
+    def length(self, evaluator: Evaluator) -> int:
+        if isinstance(self.value, enum.EnumMeta):
+            return len(self.value)
+        method = self._metaclass_method(evaluator, "__len__")
+        if method is None:
+            return super().length(evaluator)
+        return int(method.call(evaluator, [], {}).as_constant())
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        special = f"__r{operator}__" if reflected else f"__{operator}__"
+        if reflected and operator in SWAPPED:
+            special = f"__{SWAPPED[operator]}__"
+        method = self._metaclass_method(evaluator, special)
+        if method is not None:
+            result = method.call(evaluator, [other], {})
+            unknown = result.is_constant() and result.as_constant() is NotImplemented
+            return None if unknown else result
+        if operator == "or":
+            raise Unsupported("union of types", f"{self!r} | {other!r}")
+        return None
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_object(self.value)

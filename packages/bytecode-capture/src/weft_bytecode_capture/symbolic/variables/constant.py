@@ -124,6 +124,8 @@ class ConstantVariable(Variable):
             custom = arguments[0].binary_operation(evaluator, "getitem", self, True)
             if custom is not None:
                 return custom
+        if name == "format" and isinstance(self.value, str):
+            return self._format(evaluator, arguments, keywords)
         positional, named = evaluator.snapshots(
             arguments, keywords, f"{type(self.value).__name__}.{name}"
         )
@@ -145,15 +147,30 @@ class ConstantVariable(Variable):
             return _enum_operation(evaluator, self, operator, other, reflected)
         if not other.is_constant():
             if operator == "mod" and not reflected and isinstance(self.value, (str, bytes)):
-                return evaluator.wrap_result(
-                    evaluator.pure(operator_module.mod, self.value, other.snapshot())
-                )
+                return self._percent(evaluator, other)
             return None
         function = OPERATORS[operator]
         left, right = self.value, other.as_constant()
         if reflected:
             left, right = right, left
         return evaluator.wrap_result(evaluator.pure(function, left, right))
+
+    def _format(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        from .strings import printable
+
+        positional = [printable(evaluator, argument) for argument in arguments]
+        named = {name: printable(evaluator, value) for name, value in keywords.items()}
+        return evaluator.wrap_result(evaluator.pure(self.value.format, *positional, **named))
+
+    def _percent(self, evaluator: Evaluator, other: Variable) -> Variable:
+        from .sequences import storage_of
+        from .strings import printable
+
+        storage = storage_of(other)
+        plain = printable(evaluator, storage if storage.python_type() is tuple else other)
+        return evaluator.wrap_result(evaluator.pure(operator_module.mod, self.value, plain))
 
     def reconstruct(self, emitter: Emitter) -> None:
         if type(self.value) in _MARSHALLABLE:
@@ -204,6 +221,10 @@ class ConstantMethodVariable(Variable):
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
+        if isinstance(self.value, enum.Enum):
+            positional, named = evaluator.snapshots(arguments, keywords, self.name)
+            method = getattr(self.value, self.name)
+            return evaluator.wrap_result(evaluator.pure(method, *positional, **named))
         return ConstantVariable(self.value).call_method(evaluator, self.name, arguments, keywords)
 
     def reconstruct(self, emitter: Emitter) -> None:

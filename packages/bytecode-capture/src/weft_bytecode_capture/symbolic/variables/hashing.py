@@ -20,10 +20,18 @@ class HashedKey:
 
     __slots__ = ("_hash", "_token", "python_key", "variable")
 
-    def __init__(self, variable: Variable, python_key: tuple[Any] | None) -> None:
+    def __init__(
+        self,
+        variable: Variable,
+        python_key: tuple[Any] | None,
+        instance: InstanceKey | None = None,
+    ) -> None:
         self.variable = variable
         self.python_key = python_key
-        self._token: Any = python_key[0] if python_key is not None else _Identity(variable)
+        if instance is not None:
+            self._token: Any = instance
+        else:
+            self._token = python_key[0] if python_key is not None else _Identity(variable)
         self._hash = hash(self._token)
 
     def __hash__(self) -> int:
@@ -32,10 +40,34 @@ class HashedKey:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HashedKey):
             return NotImplemented
-        return self._token is other._token or bool(self._token == other._token)
+        if self._token is other._token:
+            return True
+        for token in (self._token, other._token):
+            if isinstance(token, InstanceKey):
+                return token.equal(self.variable, other.variable)
+        return bool(self._token == other._token)
 
     def __repr__(self) -> str:
         return repr(self.variable)
+
+
+class InstanceKey:
+    """An instance whose class hashes and compares it in Python; the evaluator answers for both."""
+
+    __slots__ = ("_evaluator", "_hash", "variable")
+
+    def __init__(self, evaluator: Evaluator, variable: Variable, value: int) -> None:
+        self._evaluator = evaluator
+        self.variable = variable
+        self._hash = value
+
+    def __hash__(self) -> int:
+        return hash(self._hash)
+
+    def equal(self, left: Variable, right: Variable) -> bool:
+        from ..operations import values_equal
+
+        return values_equal(self._evaluator, left, right)
 
 
 class _Identity:

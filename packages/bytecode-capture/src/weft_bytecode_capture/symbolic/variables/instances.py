@@ -113,7 +113,7 @@ def _new_exception(
 def allocate(evaluator: Evaluator, kind: type, content: Variable | None = None) -> Variable:
     """A new instance without attributes; ``content`` is what an immutable builtin base holds."""
     if kind.__flags__ & _ABSTRACT_CLASS:
-        raise Unsupported("construction of an instance", f"abstract class {kind.__qualname__}")
+        evaluator.pure(object.__new__, kind)  # raises
     base = storage_class(kind)
     if base is None:
         raise Unsupported("construction of an instance", kind.__qualname__)
@@ -153,7 +153,7 @@ def emit_new_instance(emitter: Emitter, instance: UserObjectVariable) -> None:
     """Push a new object equal to ``instance``."""
     emitter.load_callable(_rebuild)
     emitter.load_object(instance.kind)
-    emitter.load_object(storage_class(instance.kind))
+    emitter.load_object(storage_class(instance.kind) or object)
     if instance.storage is None:
         emitter.load_constant(None)
     elif isinstance(instance.storage, DictVariable):

@@ -6,7 +6,7 @@ import operator as operators
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-from weft_guards import ConstantSource, SetIs, Source, TypeIs
+from weft_guards import ConstantSource, SetIs, Source, TypeIs, is_constant
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
@@ -59,6 +59,8 @@ class SetVariable(Variable):
         if self._unread is not None:
             value, self._unread = self._unread, None
             assert self.source is not None
+            if not all(map(is_constant, value)):
+                raise Unsupported("set of objects that are not constants", self.source.name())
             evaluator.guard(self.source, SetIs(frozenset(value)))
             label = f"an element of {self.source.name()}"
             self._members = self.kind(

@@ -341,7 +341,7 @@ class UserObjectVariable(Variable):
         return None if _is_not_implemented(result) else result
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
-        from .hashing import HashedKey, identity_key
+        from .hashing import HashedKey, InstanceKey, identity_key, unhashable
 
         owner, raw = evaluator.state.find_in_type(self.kind, "__hash__") or (object, None)
         equal = evaluator.state.find_in_type(self.kind, "__eq__")
@@ -351,7 +351,10 @@ class UserObjectVariable(Variable):
             return identity_key(evaluator, self, self.value)
         if self.storage is not None and self.storage.is_constant() and is_builtin_descriptor(raw):
             return HashedKey(self, (self.storage.as_constant(),))
-        return super().hashed_key(evaluator)
+        if raw is None:
+            return unhashable(evaluator, self)
+        value = instance_hash(evaluator, self).as_constant()
+        return HashedKey(self, None, InstanceKey(evaluator, self, value))
 
     # Emission.
 
@@ -372,6 +375,23 @@ class UserObjectVariable(Variable):
 
     def __repr__(self) -> str:
         return f"{self.kind.__qualname__} object"
+
+
+def instance_hash(evaluator: Evaluator, instance: UserObjectVariable) -> Variable:
+    """``hash(instance)`` by a ``__hash__`` written in Python."""
+    found = evaluator.state.find_in_type(instance.kind, "__hash__")
+    if found is None or found[1] is None:
+        evaluator.raise_error(TypeError, f"unhashable type: {instance.kind.__name__!r}")
+    if is_builtin_descriptor(found[1]):
+        storage = instance.storage
+        if storage is None or found[0] is object:
+            raise Unsupported("hash of a value", repr(instance), "it is made of the address")
+        return evaluator.wrap_constant(evaluator.pure(hash, storage.snapshot()))
+    method = bind_attribute(evaluator, instance.kind, found[0], "__hash__", found[1], instance)
+    result = method.call(evaluator, [], {})
+    if not result.is_constant() or type(result.as_constant()) is not int:
+        raise Unsupported("hash of a value", f"{instance!r}: {result!r}")
+    return result
 
 
 _REFLECTED_COMPARISONS = {

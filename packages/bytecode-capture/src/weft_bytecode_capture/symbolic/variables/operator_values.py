@@ -1,0 +1,98 @@
+"""Callables that the ``operator`` module makes: ``itemgetter``, ``attrgetter``, ``methodcaller``."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import IsObject, Source
+
+from ...unsupported import Unsupported
+from ..builder import register_wrapper
+from .base import Variable
+from .classes import CLASS_CALLS
+from .sequences import TupleVariable
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+
+class GetterVariable(Variable):
+    """``itemgetter(*keys)``, ``attrgetter(*names)`` or ``methodcaller(name, *arguments, **keywords)``."""
+
+    def __init__(
+        self, kind: type, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> None:
+        self.kind = kind
+        self.arguments = arguments
+        self.keywords = keywords
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        if len(arguments) != 1 or keywords:
+            count = len(arguments) + len(keywords)
+            raise Unsupported("arguments of a builtin function", f"{self!r} of {count} arguments")
+        target = arguments[0]
+        if self.kind is operator.methodcaller:
+            name, *rest = self.arguments
+            method = target.get_attribute(evaluator, name.as_constant())
+            return method.call(evaluator, rest, self.keywords)
+        read = self._item if self.kind is operator.itemgetter else self._path
+        found = [read(evaluator, target, part) for part in self.arguments]
+        return found[0] if len(found) == 1 else TupleVariable(found)
+
+    def _item(self, evaluator: Evaluator, target: Variable, key: Variable) -> Variable:
+        return target.call_method(evaluator, "__getitem__", [key], {})
+
+    def _path(self, evaluator: Evaluator, target: Variable, path: Variable) -> Variable:
+        for name in path.as_constant().split("."):
+            target = target.get_attribute(evaluator, name)
+        return target
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(self.kind)
+        for value in (*self.arguments, *self.keywords.values()):
+            emitter.load_variable(value)
+        emitter.call(len(self.arguments) + len(self.keywords), tuple(self.keywords))
+
+    def __repr__(self) -> str:
+        return f"{self.kind.__name__}{self.arguments!r}"
+
+
+def _register(kind: Any, named: bool) -> None:
+    def make(
+        evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        names = arguments[:1] if kind is operator.methodcaller else arguments
+        texts = kind is operator.itemgetter or all(
+            name.is_constant() and type(name.as_constant()) is str for name in names
+        )
+        if not arguments or (keywords and not named) or not texts:
+            raise Unsupported("arguments of a builtin class", kind.__name__)
+        return GetterVariable(kind, arguments, keywords)
+
+    CLASS_CALLS[kind] = make
+
+    @register_wrapper(kind)
+    def _wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+        """One from outside, held by identity; constants are all that it may hold."""
+        evaluator.guard(source, IsObject(value))
+        _, parts, *state = value.__reduce__()
+        if state or named:
+            raise Unsupported("value of unknown type", f"{kind.__name__} with keywords")
+        variable = GetterVariable(kind, [evaluator.wrap_result(part) for part in parts], {})
+        variable.source = source
+        return variable
+
+
+_register(operator.itemgetter, False)
+_register(operator.attrgetter, False)
+_register(operator.methodcaller, True)
