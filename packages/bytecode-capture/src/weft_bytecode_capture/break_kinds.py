@@ -120,6 +120,11 @@ _CALLS = {
     "method of a builtin type": BreakKind(_NOT_MODELLED),
     "method of a dict view": BreakKind(_NOT_MODELLED),
     "method of an iterator": BreakKind(_NOT_MODELLED),
+    "method of a generator": BreakKind(_NOT_MODELLED),
+    "attribute of a generator": BreakKind("frames made during capture are no frames of CPython"),
+    "arguments of a generator's method": BreakKind(_NOT_MODELLED),
+    "throw() of a value that is no exception": BreakKind(_NOT_MODELLED),
+    "traceback of unknown origin": BreakKind(_NOT_MODELLED),
     "coroutine": BreakKind("coroutines are not captured"),
     "id()": BreakKind("addresses differ from run to run"),
     "sum of floats": BreakKind(
@@ -201,6 +206,14 @@ _CONTROL = {
 _REBUILDING = {
     "value cannot be rebuilt after a graph": BreakKind(_OUTLIVES),
     "exception with a context outlives the graph": BreakKind(_OUTLIVES),
+    "generator that outlives the graph": BreakKind(
+        "a generator in the middle of its function cannot be rebuilt: CPython makes and runs it",
+        ("use the generator up before the break, or take a list of it",),
+    ),
+    "generator dropped while it waits in a try or with block": BreakKind(
+        "CPython closes it when nothing refers to it any more, which runs its finally clauses",
+        ("use the generator up, or call its close()",),
+    ),
     "function with annotations outlives the graph": BreakKind(
         _OUTLIVES, ("define the function outside, or leave its annotations out",)
     ),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..frame.emitter import Emitter
     from .evaluator import Evaluator
     from .graph import GraphBuilder
+    from .variables.generators import GeneratorVariable
 
 
 class DecodeCache:
@@ -142,6 +143,7 @@ class CaptureState:
         self.graph = graph()
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.identified: set[Source] = set()  # sources with an identity guard
+        self.generators: list[GeneratorVariable] = []
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}

@@ -33,5 +33,10 @@ def inline_call(
     if code.co_flags & inspect.CO_GENERATOR:
         from .variables.generators import GeneratorVariable
 
-        return GeneratorVariable(child)
+        root = caller
+        while root.parent is not None:
+            root = root.parent
+        generator = GeneratorVariable(child, root.index)
+        caller.state.generators.append(generator)
+        return generator
     return child.run()

@@ -10,6 +10,14 @@ from ..unsupported import Unsupported
 from .variables.base import Variable
 
 
+class BreakEarlier(Unsupported):
+    """The graph must end where an object was made that CPython alone can keep: at ``position``."""
+
+    def __init__(self, position: int, error: Unsupported) -> None:
+        super().__init__(error.kind, error.context, error.explanation, error.hints)
+        self.position = position
+
+
 class OutputCollector:
     """An emitter that emits nothing and notes the graph's values that are asked for.
 
@@ -31,7 +39,13 @@ class OutputCollector:
         if variable.node is not None:
             self.outputs.append(variable)
             return
-        variable.reconstruct(self)
+        try:
+            variable.reconstruct(self)
+        except Unsupported as error:
+            position = getattr(variable, "created_at", None)
+            if position is None or isinstance(error, BreakEarlier):
+                raise
+            raise BreakEarlier(position, error) from error
 
     def bind(self, variable: Variable) -> None:
         """An object that the frame holds already."""

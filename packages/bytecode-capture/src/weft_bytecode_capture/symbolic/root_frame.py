@@ -19,7 +19,7 @@ from .evaluator import Evaluator
 from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise, Return, Skip
 from .graph import GraphBuilder
 from .graph.modes import emit_modes
-from .liveness import OutputCollector
+from .liveness import BreakEarlier, OutputCollector
 from .registration import register_all
 from .variables.base import Variable
 from .variables.cells import root_cell
@@ -55,6 +55,8 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
         try:
             return capture.run()
         except Unsupported as error:
+            if isinstance(error, BreakEarlier) and error.position not in breaks:
+                capture.evaluator.index = error.position
             position = capture.evaluator.index
             if position in breaks:
                 return Skip(
@@ -161,6 +163,10 @@ class _Capture:
     def _result(self, ending: Return | Raise | Break) -> FrameResult:
         state = self.state
         guard_mutated_objects(self.evaluator)
+        for generator in state.generators:
+            if generator.suspended_in_handler():
+                error = Unsupported("generator dropped while it waits in a try or with block")
+                raise BreakEarlier(generator.created_at, error)
         changed_modes = state.graph.modes.changed()
         if changed_modes:
             state.side_effects.record(emit_modes(changed_modes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
+from ..variables.iterators import IteratorVariable
 from ..variables.mappings import keyword_arguments
 
 
@@ -32,7 +33,14 @@ def _call(evaluator: Evaluator, instruction: Instruction) -> None:
     if names:
         keywords = dict(zip(names, arguments[-len(names) :], strict=True))
         del arguments[-len(names) :]
-    evaluator.stack.append(function.call(evaluator, arguments, keywords))
+    result = function.call(evaluator, arguments, keywords)
+    if (
+        evaluator.parent is None
+        and isinstance(result, IteratorVariable)
+        and result.created_at is None
+    ):
+        result.created_at = evaluator.index
+    evaluator.stack.append(result)
 
 
 @handles("CALL_FUNCTION_EX")
@@ -51,8 +59,8 @@ def _call_function_ex(evaluator: Evaluator, instruction: Instruction) -> None:
 def _call_intrinsic_1(evaluator: Evaluator, instruction: Instruction) -> None:
     """3.12: functions of one operand that the compiler knows by number."""
     from ..operations import unary_operation
+    from ..variables.exceptions import stop_iteration_error
     from ..variables.sequences import TupleVariable
-    from .exceptions import stop_iteration_error
 
     operand = evaluator.pop()
     number = instruction.argument

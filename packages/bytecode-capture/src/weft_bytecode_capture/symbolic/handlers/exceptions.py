@@ -11,7 +11,7 @@ from ..evaluator import Evaluator
 from ..variables.base import Variable
 from ..variables.classes import ClassVariable
 from ..variables.constant import ConstantVariable
-from ..variables.exceptions import ExceptionVariable
+from ..variables.exceptions import ExceptionVariable, instantiate
 from ..variables.sequences import TupleVariable
 
 
@@ -23,23 +23,13 @@ def _raise_varargs(evaluator: Evaluator, instruction: Instruction) -> None:
             evaluator.raise_error(RuntimeError, "No active exception to reraise")
         raise CapturedException(handled)
     cause = evaluator.pop() if instruction.argument == 2 else None
-    exception = _instantiate(evaluator, evaluator.pop())
+    exception = instantiate(evaluator, evaluator.pop())
     if cause is not None:
         if cause.is_constant() and cause.as_constant() is None:
             exception.set_cause(None)
         else:
-            exception.set_cause(_instantiate(evaluator, cause))
+            exception.set_cause(instantiate(evaluator, cause))
     evaluator.raise_exception(exception)
-
-
-def _instantiate(evaluator: Evaluator, value: Variable) -> ExceptionVariable:
-    if isinstance(value, ClassVariable):
-        value = value.call(evaluator, [], {})
-    if not isinstance(value, ExceptionVariable):
-        if value.is_constant():
-            evaluator.raise_error(TypeError, "exceptions must derive from BaseException")
-        raise Unsupported("raise of an unknown object", repr(value))
-    return value
 
 
 @handles("LOAD_ASSERTION_ERROR")
@@ -127,15 +117,3 @@ def _with_except_start(evaluator: Evaluator, instruction: Instruction) -> None:
     kind = evaluator.wrap_known(exception.python_type())
     traceback = exception.get_attribute(evaluator, "__traceback__")
     evaluator.stack.append(leave.call(evaluator, [kind, exception, traceback], {}))
-
-
-def stop_iteration_error(evaluator: Evaluator, raised: Variable) -> Variable:
-    """What leaves a generator in which StopIteration was raised: a RuntimeError."""
-    if not isinstance(raised, ExceptionVariable) or not issubclass(
-        raised.python_type(), StopIteration
-    ):
-        return raised
-    error = ExceptionVariable(RuntimeError, [ConstantVariable("generator raised StopIteration")])
-    error.set_cause(raised)
-    error.set_context(evaluator, raised)
-    return error

@@ -89,6 +89,8 @@ class ExceptionVariable(Variable):
         raise Unsupported("attribute of an exception", f"{self.kind.__name__}.{name}")
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        if name == "__traceback__" and isinstance(value, TracebackVariable):
+            return  # that of an exception made during evaluation grows as CPython raises it
         if self.source is not None or name.startswith("__") or hasattr(self.kind, name):
             raise Unsupported("attribute write", f"{self!r}.{name}")
         self.attributes[name] = value
@@ -134,3 +136,28 @@ def _new_exception(
         exception.__cause__ = cause
     exception.__context__ = context
     return exception
+
+
+def instantiate(evaluator: Evaluator, value: Variable) -> ExceptionVariable:
+    """The exception that ``raise value`` raises."""
+    from .classes import ClassVariable
+
+    if isinstance(value, ClassVariable):
+        value = value.call(evaluator, [], {})
+    if not isinstance(value, ExceptionVariable):
+        if value.is_constant():
+            evaluator.raise_error(TypeError, "exceptions must derive from BaseException")
+        raise Unsupported("raise of an unknown object", repr(value))
+    return value
+
+
+def stop_iteration_error(evaluator: Evaluator, raised: Variable) -> Variable:
+    """What leaves a generator in which StopIteration was raised: a RuntimeError."""
+    if not isinstance(raised, ExceptionVariable) or not issubclass(
+        raised.python_type(), StopIteration
+    ):
+        return raised
+    error = ExceptionVariable(RuntimeError, [ConstantVariable("generator raised StopIteration")])
+    error.set_cause(raised)
+    error.set_context(evaluator, raised)
+    return error

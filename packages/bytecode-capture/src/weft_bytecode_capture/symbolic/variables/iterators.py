@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 class IteratorVariable(Variable):
-    """What iterators made during evaluation share."""
+    """What iterators made during evaluation share.
+
+    ``created_at`` is the root frame's instruction that made it: an iterator that cannot be rebuilt at a
+    break is left to CPython from there on.
+    """
+
+    created_at: int | None = None
 
     def truth(self, evaluator: Evaluator) -> bool:
         return True
