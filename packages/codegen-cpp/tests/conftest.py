@@ -3,7 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from weft_codegen_cpp import CppCodegen, CppOptions
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -113,7 +113,7 @@ def test_a_fusion_that_would_make_a_cycle_is_refused() -> None:
 
 
 def test_a_large_full_reduction_is_split() -> None:
-    x = torch.randn(512, 256)
+    x = torch.rand(512, 256)  # nothing cancels: the order of the sum hardly matters
     assert len(kernels(scheduled(lambda v: (v * 2).sum(), [x]))) == 2
     whole = ScheduleOptions(split_reduction_elements=None)
     (kernel,) = kernels(scheduled(lambda v: (v * 2).sum(), [x], whole))
