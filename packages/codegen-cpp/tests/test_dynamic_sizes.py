@@ -128,3 +128,12 @@ def test_half_precision(codegen: CppCodegen) -> None:
     for size in ((3, 5), (7, 70), (1, 33)):
         x = R(size).bfloat16()
         torch.testing.assert_close(program(x)[0], function(x), rtol=2e-2, atol=2e-2)
+
+
+def test_strides_of_inputs_may_be_symbolic(codegen: CppCodegen) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x.exp() @ x.t()).sum(0) + 1
+
+    program = codegen.compile(schedule_of(function, [R(4, 9)[:, :5]]), {})
+    for rows, columns, taken in ((4, 9, 5), (3, 40, 2), (70, 80, 33)):
+        check(program, function, R(rows, columns)[:, :taken] / 9)

@@ -70,7 +70,9 @@ class _Run:
                 self.memory[entry] = value
         for symbol in self.program.symbols:
             if symbol.input is not None:
-                self.sizes[symbol.symbol] = int(self.memory[symbol.input].shape[symbol.dimension])
+                tensor = self.memory[symbol.input]
+                extents = tensor.stride() if symbol.is_stride else tensor.shape
+                self.sizes[symbol.symbol] = int(extents[symbol.dimension])
         self.memory.update(self.program.constants)
 
     def run(self) -> tuple[Any, ...]:

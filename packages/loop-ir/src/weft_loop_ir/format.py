@@ -75,7 +75,8 @@ def _header(kind: str, program: Schedule | LoopGraph) -> list[str]:
 def _symbol(symbol: SymbolInput) -> str:
     if symbol.input is None:
         return f"{symbol.symbol} = input {symbol.position}"
-    return f"{symbol.symbol} = {symbol.input}.size({symbol.dimension})"
+    what = "stride" if symbol.is_stride else "size"
+    return f"{symbol.symbol} = {symbol.input}.{what}({symbol.dimension})"
 
 
 def _dtype(dtype: torch.dtype) -> str:

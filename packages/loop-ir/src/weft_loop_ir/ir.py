@@ -199,12 +199,13 @@ Step = Kernel | ExternCall  # branch and loop regions will join this union
 
 @dataclass(frozen=True)
 class SymbolInput:
-    """A graph input that is a symbolic integer, or a tensor size that defines a symbol."""
+    """A graph input that is a symbolic integer, or a tensor's size or stride that defines a symbol."""
 
     symbol: sympy.Symbol
     input: str | None  # the buffer whose size defines it; None: the input at ``position`` is an int
     dimension: int
     position: int
+    is_stride: bool = False  # the stride of ``dimension`` defines it, not the size
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ class _HostPrinter:
                 )
             else:
                 self.steps.append(
-                    f"{{ i64* sizes = nullptr; api.get_sizes({self.sources[source.input]}, &sizes); "
+                    f"{{ i64* sizes = nullptr; {_getter(source)}({self.sources[source.input]}, &sizes); "
                     f"c.{symbol.name} = sizes[{source.dimension}]; }}"
                 )
         for name, offset in self.schedule.memory.offsets.items():
@@ -550,10 +550,15 @@ class _HostPrinter:
             else:
                 lines.append(
                     f"i64* {symbol.name}_sizes = nullptr; "
-                    f"api.get_sizes({self.sources[source.input]}, &{symbol.name}_sizes);"
+                    f"{_getter(source)}({self.sources[source.input]}, &{symbol.name}_sizes);"
                 )
                 lines.append(f"const i64 {symbol.name} = {symbol.name}_sizes[{source.dimension}];")
         return lines
+
+
+def _getter(source: SymbolInput) -> str:
+    """The function that reads the sizes, or the strides, of which one defines a symbol."""
+    return "api.get_strides" if source.is_stride else "api.get_sizes"
 
 
 def _last_uses(schedule: Schedule) -> dict[str, float]:

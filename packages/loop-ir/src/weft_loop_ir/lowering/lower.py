@@ -114,12 +114,17 @@ class _Driver:
         return value
 
     def _define_symbols(self, fake: torch.Tensor, buffer: str, position: int) -> None:
-        for dimension, extent in enumerate(fake.shape):
+        found = [(extent, k, False) for k, extent in enumerate(fake.shape)]
+        if fake.layout == torch.strided:
+            found += [(extent, k, True) for k, extent in enumerate(fake.stride())]
+        for extent, dimension, is_stride in found:
             if isinstance(extent, int):
                 continue
             expression = to_expression(extent)
             if expression.is_Symbol and expression not in self.symbols:
-                self.symbols[expression] = SymbolInput(expression, buffer, dimension, position)
+                self.symbols[expression] = SymbolInput(
+                    expression, buffer, dimension, position, is_stride
+                )
 
     def _input_buffer(self, name: str, kind: BufferKind, fake: torch.Tensor) -> TensorValue:
         if fake.layout != torch.strided:
@@ -311,7 +316,7 @@ class _Driver:
         return self.context.as_buffer_view(value)
 
     def _check_strides(self) -> None:
-        """Refuse inputs whose strides have symbols of their own, which no size gives."""
+        """Refuse inputs whose strides have symbols that neither a size nor a stride gives."""
         for name, buffer in self.context.buffers.items():
             layout = buffer.layout
             if buffer.kind is BufferKind.INTERMEDIATE:
