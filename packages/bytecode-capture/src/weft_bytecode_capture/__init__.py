@@ -6,10 +6,12 @@ protocol, later calls run compiled code wherever the guards hold.
 """
 
 from .capture import CaptureResult as CaptureResult
+from .capture import allow_in_graph as allow_in_graph
 from .capture import capture as capture
 from .capture import compile_frames as compile_frames
 from .capture import disable as disable
 from .capture import is_compiling as is_compiling
+from .capture import reset as reset
 from .captured_graph import Backend as Backend
 from .captured_graph import CapturedGraph as CapturedGraph
 from .captured_graph import GraphBreak as GraphBreak

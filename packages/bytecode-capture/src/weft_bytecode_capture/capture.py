@@ -13,7 +13,7 @@ from weft_guards import Guard
 
 from . import _frame_hook
 from .captured_graph import Backend, CapturedGraph, GraphBreak, UserLocation
-from .frame.convert_frame import CaptureReport, make_context
+from .frame.convert_frame import CaptureReport, clear_contexts, make_context
 from .symbolic.frame_result import CaptureOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,6 +42,27 @@ def compile_frames(
 def disable(function: F) -> F:
     """The function, never captured nor what it calls, also inside a compiled call.  Also a decorator."""
     return _dressed(_frame_hook.disabled(function), function)
+
+
+def allow_in_graph(function: F) -> F:
+    """Make every call of ``function`` in captured code one node of the graph.  Also a decorator.
+
+    Its body is not looked at: it takes tensors and constants, gives tensors, has no effect beside, and does
+    the same on tensors without data.  The function is kept alive from then on.
+
+    :raises TypeError: ``function`` is not callable, or a module or class.
+    """
+    if isinstance(function, (type, torch.nn.Module)) or not callable(function):
+        raise TypeError(f"allow_in_graph takes a function, got {type(function).__name__}")
+    from .symbolic.variables.torch_function import put_into_graph
+
+    put_into_graph(function)
+    return function
+
+
+def reset() -> None:
+    """Forget all compiled code of all compiled functions; each compiles anew when it is called again."""
+    clear_contexts()
 
 
 def is_compiling() -> bool:

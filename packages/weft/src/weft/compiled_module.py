@@ -15,6 +15,8 @@ class CompiledModule(torch.nn.Module):
     the original's, as with torch.compile; ``isinstance`` tests go to ``compiled._orig_mod``.
     """
 
+    captured_as = "_orig_mod"  # what captured code calls instead
+
     _orig_mod: torch.nn.Module
     _OWN = frozenset({"_orig_mod", "_compiled_forward", "_compiled_call"})
 

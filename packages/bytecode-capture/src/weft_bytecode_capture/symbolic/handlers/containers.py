@@ -7,6 +7,7 @@ from ..decode import Instruction, handles
 from ..evaluator import Evaluator
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
+from ..variables.functions import FunctionVariable
 from ..variables.mappings import DictVariable, keyword_arguments
 from ..variables.sequences import ListVariable, TupleVariable
 from ..variables.sets import SetVariable
@@ -109,6 +110,9 @@ def _dict_merge(evaluator: Evaluator, instruction: Instruction) -> None:
         if target.contains(evaluator, key):
             function = evaluator.stack[-instruction.argument - 2]
             label = getattr(function, "qualified_name", lambda: "function")()
+            if isinstance(function, FunctionVariable):
+                module = function.get_attribute(evaluator, "__module__")
+                label = f"{module.as_constant()}.{label}"
             evaluator.raise_error(
                 TypeError, f"{label}() got multiple values for keyword argument {name!r}"
             )

@@ -24,6 +24,7 @@ from .builtins import BuiltinFunctionVariable, builtin
 from .class_attributes import bind_attribute
 from .classes import PLAIN_METACLASSES, ClassVariable
 from .constant import ConstantVariable
+from .generators import GeneratorVariable
 from .hashing import hashed_key
 from .iterators import LazyIteratorVariable
 from .sequences import ListVariable, index_value, sorted_variables
@@ -179,11 +180,13 @@ def _index(evaluator: Evaluator, value: Variable) -> Variable:
 @builtin(next)
 def _next(evaluator: Evaluator, iterator: Variable, default: Variable | None = None) -> Variable:
     element = iterator.next_or_none(evaluator)
-    if element is not None:
-        return element
-    if default is None:
+    if element is None:
+        element = default
+    if element is None:
+        if isinstance(iterator, GeneratorVariable):
+            iterator.stop(evaluator)
         evaluator.raise_error(StopIteration)
-    return default
+    return element
 
 
 @builtin(sorted)

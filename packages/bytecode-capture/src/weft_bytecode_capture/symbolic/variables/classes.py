@@ -200,8 +200,18 @@ class ClassVariable(Variable):
             unknown = result.is_constant() and result.as_constant() is NotImplemented
             return None if unknown else result
         if operator == "or":
-            raise Unsupported("union of types", f"{self!r} | {other!r}")
+            return self._union(evaluator, other, reflected)
         return None
+
+    def _union(self, evaluator: Evaluator, other: Variable, reflected: bool) -> Variable:
+        if isinstance(other, ClassVariable):
+            part: Any = other.value
+        elif other.is_constant() and other.as_constant() is None:
+            part = None
+        else:
+            raise Unsupported("union of types", f"{self!r} | {other!r}")
+        union = part | self.value if reflected else self.value | part
+        return evaluator.wrap_known(union)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_object(self.value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from weft_guards import Source
+from weft_guards import IsObject, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_object
@@ -18,6 +18,7 @@ from .base import Variable
 from .builtins import builtin
 from .classes import CLASS_CALLS
 from .constant import ConstantVariable
+from .opaque import RefusedVariable
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -87,9 +88,5 @@ CLASS_CALLS[torch.profiler.record_function] = _new_record_function
 
 @register_object(torch.inference_mode)
 def _wrap_context_manager(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    raise Unsupported(
-        "context manager of torch",
-        f"{value.__qualname__}",
-        "switching the mode inside a captured function is not captured",
-        ("switch it around the call of the compiled function, or use torch.no_grad inside",),
-    )
+    evaluator.guard(source, IsObject(value))
+    return RefusedVariable(value, source, "context manager of torch", value.__qualname__)

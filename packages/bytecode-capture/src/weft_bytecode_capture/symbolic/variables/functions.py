@@ -157,6 +157,7 @@ class NewFunctionVariable(FunctionVariable):
         self._defaults = defaults
         self._keyword_defaults = keyword_defaults
         self._annotated = annotated
+        self.attributes: dict[str, Variable | None] = {}  # written; None: deleted
 
     def code(self, evaluator: Evaluator) -> types.CodeType:
         return self._code
@@ -180,17 +181,45 @@ class NewFunctionVariable(FunctionVariable):
         return self._closure
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        written = self.attributes.get(name)
+        if written is not None:
+            return written
         if name == "__name__":
             return ConstantVariable(self._code.co_name)
+        if name == "__defaults__":
+            return TupleVariable(self._defaults) if self._defaults else ConstantVariable(None)
+        if name == "__code__":
+            return ConstantVariable(self._code)
+        if name == "__doc__":
+            first = self._code.co_consts[0] if self._code.co_consts else None
+            return ConstantVariable(first if isinstance(first, str) else None)
+        if name == "__module__":
+            return ConstantVariable(self._dictionary.get("__name__"))
         if name == "__qualname__":
             return ConstantVariable(self._code.co_qualname)
         if not hasattr(types.FunctionType, name):
             evaluator.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
         return super().get_attribute(evaluator, name)
 
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        if name not in _WRITABLE and hasattr(types.FunctionType, name):
+            raise Unsupported("attribute write", f"{self!r}.{name}")
+        self.attributes[name] = value
+
+    def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
+        if hasattr(types.FunctionType, name):
+            raise Unsupported("attribute deletion", f"{self!r}.{name}")
+        if self.attributes.get(name) is None:
+            message = f"'function' object has no attribute {name!r}"
+            evaluator.raise_error(AttributeError, message)
+        self.attributes[name] = None
+
     def reconstruct(self, emitter: Emitter) -> None:
         if self._annotated:
             raise Unsupported("function with annotations outlives the graph", self.qualified_name())
+        written = {name: value for name, value in self.attributes.items() if value is not None}
+        if written:
+            emitter.load_callable(_with_attributes)
         emitter.load_callable(_make_function)
         emitter.load_object(self._code)
         emitter.load_object(self._dictionary)
@@ -205,6 +234,23 @@ class NewFunctionVariable(FunctionVariable):
             emitter.load_variable(cell)
         emitter.build("tuple", len(self._closure))
         emitter.call(5)
+        if written:
+            for name, value in written.items():
+                emitter.load_constant(name)
+                emitter.load_variable(value)
+            emitter.build("map", len(written))
+            emitter.call(2)
+
+
+_WRITABLE = ("__name__", "__qualname__", "__doc__", "__module__")
+
+
+def _with_attributes(
+    function: types.FunctionType, attributes: dict[str, Any]
+) -> types.FunctionType:
+    for name, value in attributes.items():
+        setattr(function, name, value)
+    return function
 
 
 def _make_function(

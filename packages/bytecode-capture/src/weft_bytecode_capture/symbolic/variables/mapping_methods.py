@@ -182,11 +182,17 @@ def _clear(evaluator: Evaluator, self: DictVariable) -> None:
 def _update(
     evaluator: Evaluator, self: DictVariable, *others: Variable, **keywords: Variable
 ) -> None:
+    from .user_objects import UserObjectVariable
+
     for other in others:
         storage = storage_of(other)
         if isinstance(storage, DictVariable):
             for key, value in list(storage.all_entries(evaluator).items()):
                 self.store(evaluator, key.variable, value)
+            continue
+        if isinstance(other, UserObjectVariable) and other.has_attribute(evaluator, "keys"):
+            for name in other.call_method(evaluator, "keys", [], {}).iterate(evaluator):
+                self.store(evaluator, name, other.call_method(evaluator, "__getitem__", [name], {}))
             continue
         for pair in other.iterate(evaluator):
             parts = pair.iterate(evaluator)

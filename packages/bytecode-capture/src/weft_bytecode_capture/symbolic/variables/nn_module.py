@@ -11,6 +11,7 @@ from weft_guards import InstanceDictSource, IsObject, ItemSource, LengthIs, Sour
 from ...unsupported import Unsupported
 from ..builder import register_predicate
 from .base import Variable
+from .opaque import OpaqueVariable, RefusedVariable
 from .sequences import SliceVariable
 from .tensor import TensorVariable
 from .user_objects import UserObjectVariable
@@ -155,15 +156,44 @@ def _member(evaluator: Evaluator, member: Any, source: Source) -> Variable:
     return evaluator.builder.wrap(member, source)
 
 
+class CompiledModuleVariable(OpaqueVariable):
+    """A compiled module that captured code calls: the original is captured with its caller."""
+
+    def __init__(self, value: torch.nn.Module, source: Source, original: Variable) -> None:
+        super().__init__(value, source)
+        self._original = original
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if hasattr(type(self.value), name):
+            return super().get_attribute(evaluator, name)
+        return self._original.get_attribute(evaluator, name)
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        return self._original.call(evaluator, arguments, keywords)
+
+
+def _is_unusual(value: Any) -> bool:
+    return (
+        isinstance(value, torch.jit.ScriptModule)
+        or type(value).__getattr__ is not torch.nn.Module.__getattr__
+        or isinstance(type(value).__dict__.get("forward"), types.BuiltinFunctionType)
+    )
+
+
 @register_predicate(lambda value: isinstance(value, torch.nn.Module), 50)
 def _wrap_module(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    if isinstance(value, torch.jit.ScriptModule) or type(value).__getattr__ is not (
-        torch.nn.Module.__getattr__
-    ):
-        raise Unsupported("module of unusual kind", type(value).__qualname__)
-    if isinstance(type(value).__dict__.get("forward"), types.BuiltinFunctionType):
-        raise Unsupported("module of unusual kind", type(value).__qualname__)
+    name = type(value).__qualname__
+    original = getattr(type(value), "captured_as", None)
+    if isinstance(original, str):
+        evaluator.guard(source, IsObject(value, weak=True))
+        place = ItemSource(InstanceDictSource(source, "_modules"), original)
+        member = evaluator.builder.wrap(value._modules[original], place)
+        return CompiledModuleVariable(value, source, member)
+    if _is_unusual(value):
+        return RefusedVariable(value, source, "module of unusual kind", name)
     if not value.__dict__.keys() >= {"_parameters", "_buffers", "_modules", *_HOOKS}:
-        raise Unsupported("module under construction", type(value).__qualname__)
+        return RefusedVariable(value, source, "module under construction", name)
     evaluator.guard(source, IsObject(value, weak=True))
     return ModuleInstanceVariable(type(value), value, source)

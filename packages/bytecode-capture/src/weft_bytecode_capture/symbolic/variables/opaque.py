@@ -45,6 +45,33 @@ class OpaqueVariable(Variable):
         return f"{type(self.value).__qualname__} object at {where}"
 
 
+class RefusedVariable(OpaqueVariable):
+    """An object of a kind that is known not to be captured: any use is the break given."""
+
+    def __init__(self, value: Any, source: Source, kind: str, context: str, why: str = "") -> None:
+        super().__init__(value, source)
+        self._kind = kind
+        self._context = context
+        self._why = why
+
+    def _refuse(self, *arguments: Any, **keywords: Any) -> Any:
+        raise Unsupported(self._kind, self._context, self._why)
+
+    python_type: Any = _refuse
+    get_attribute: Any = _refuse
+    set_attribute: Any = _refuse
+    delete_attribute: Any = _refuse
+    call: Any = _refuse
+    call_method: Any = _refuse
+    binary_operation: Any = _refuse
+    iterate: Any = _refuse
+    iterator: Any = _refuse
+    next_or_none: Any = _refuse
+    truth: Any = _refuse
+    length: Any = _refuse
+    hashed_key: Any = _refuse
+
+
 class IsCompilingVariable(Variable):
     """``weft.is_compiling``: True in captured code."""
 

@@ -159,3 +159,8 @@ _PYTHON_FUNCTIONS = [
 def _wrap_function(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     evaluator.guard(source, IsObject(value))
     return TorchFunctionVariable(value, source)
+
+
+def put_into_graph(function: Any) -> None:
+    """Make calls of ``function`` nodes of the graph, whatever it is."""
+    register_object(function)(_wrap_function)

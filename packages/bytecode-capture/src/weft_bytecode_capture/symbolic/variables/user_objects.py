@@ -63,7 +63,7 @@ class UserObjectVariable(Variable):
         hook = state.find_in_type(self.kind, "__getattribute__")
         fallback = state.find_in_type(self.kind, "__getattr__")
         try:
-            if hook is None or is_builtin_descriptor(hook[1]):
+            if hook is None or _is_default_hook(hook[1]):
                 return self.generic_get_attribute(evaluator, name)
             method = bind_attribute(
                 evaluator, self.kind, hook[0], "__getattribute__", hook[1], self
@@ -170,7 +170,7 @@ class UserObjectVariable(Variable):
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         hook = evaluator.state.find_in_type(self.kind, "__setattr__")
-        if hook is None or is_builtin_descriptor(hook[1]):
+        if hook is None or _is_default_hook(hook[1]):
             self.generic_set_attribute(evaluator, name, value)
             return
         method = bind_attribute(evaluator, self.kind, hook[0], "__setattr__", hook[1], self)
@@ -178,7 +178,7 @@ class UserObjectVariable(Variable):
 
     def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
         hook = evaluator.state.find_in_type(self.kind, "__delattr__")
-        if hook is None or is_builtin_descriptor(hook[1]):
+        if hook is None or _is_default_hook(hook[1]):
             self.generic_set_attribute(evaluator, name, None)
             return
         method = bind_attribute(evaluator, self.kind, hook[0], "__delattr__", hook[1], self)
@@ -268,10 +268,21 @@ class UserObjectVariable(Variable):
             if method is not None:
                 return method.call(evaluator, arguments, keywords)
             if name == "__contains__":
+                if self._not_iterable(evaluator):
+                    evaluator.raise_error(
+                        TypeError, f"argument of type {self.kind.__name__!r} is not iterable"
+                    )
                 return self._contains(evaluator, *arguments)
+            index = self.special(evaluator, "__index__")
+            if name in ("__int__", "__float__") and index is not None:
+                value = index.call(evaluator, [], {}).as_constant()
+                return ConstantVariable(value if name == "__int__" else float(value))
             if name in _MISSING:
                 evaluator.raise_error(TypeError, _MISSING[name].format(self.kind.__name__))
         return super().call_method(evaluator, name, arguments, keywords)
+
+    def _not_iterable(self, evaluator: Evaluator) -> bool:
+        return all(self.special(evaluator, name) is None for name in ("__iter__", "__getitem__"))
 
     def _contains(self, evaluator: Evaluator, item: Variable) -> Variable:
         from ..operations import values_equal
@@ -298,10 +309,34 @@ class UserObjectVariable(Variable):
     def iterator(self, evaluator: Evaluator) -> Variable:
         method = self.special(evaluator, "__iter__")
         if method is None:
-            if self.special(evaluator, "__getitem__") is not None:
-                raise Unsupported("iteration", f"{self!r}, by __getitem__")
+            reader = self.special(evaluator, "__getitem__")
+            if reader is not None:
+                return self._iterate_by_index(reader)
             evaluator.raise_error(TypeError, f"{self.kind.__name__!r} object is not iterable")
         return method.call(evaluator, [], {})
+
+    def _iterate_by_index(self, reader: Variable) -> Variable:
+        """An iterator over ``self[0]``, ``self[1]`` ... up to an IndexError."""
+        from .iterators import LazyIteratorVariable
+
+        position = 0
+        ended = False
+
+        def step(evaluator: Evaluator) -> Variable | None:
+            nonlocal position, ended
+            if ended:
+                return None
+            try:
+                element = reader.call(evaluator, [ConstantVariable(position)], {})
+            except CapturedException as error:
+                if not issubclass(error.exception.python_type(), (IndexError, StopIteration)):
+                    raise
+                ended = True
+                return None
+            position += 1
+            return element
+
+        return LazyIteratorVariable(_INDEX_ITERATOR, step)
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         iterator = self.iterator(evaluator)
@@ -398,11 +433,28 @@ _REFLECTED_COMPARISONS = {
     "lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne",
 }  # fmt: skip
 
+_INDEX_ITERATOR = type(iter(type("Indexed", (), {"__getitem__": None})()))
+
 _MISSING = {
+    "__neg__": "bad operand type for unary -: {!r}",
+    "__pos__": "bad operand type for unary +: {!r}",
+    "__invert__": "bad operand type for unary ~: {!r}",
+    "__abs__": "bad operand type for abs(): {!r}",
+    "__int__": "int() argument must be a string, a bytes-like object or a real number, not {!r}",
+    "__float__": "float() argument must be a string or a real number, not {!r}",
+    "__index__": "{!r} object cannot be interpreted as an integer",
     "__getitem__": "{!r} object is not subscriptable",
     "__setitem__": "{!r} object does not support item assignment",
     "__delitem__": "{!r} object doesn't support item deletion",
 }
+
+
+def _is_default_hook(raw: Any) -> bool:
+    """Whether a class's attribute hook is ``object``'s own, or a builtin base's of the same meaning."""
+    return is_builtin_descriptor(raw) and raw.__name__ in _HOOKS
+
+
+_HOOKS = ("__getattribute__", "__setattr__", "__delattr__")
 
 
 def _is_not_implemented(variable: Variable) -> bool:
