@@ -1,14 +1,18 @@
 """weft: a compiler for PyTorch programs.  ``weft.compile(model)`` is used as ``torch.compile`` is."""
 
 from weft_bytecode_capture import RecompileError as RecompileError
+from weft_bytecode_capture import allow_in_graph as allow_in_graph
 from weft_bytecode_capture import disable as disable
 from weft_bytecode_capture import is_compiling as is_compiling
+from weft_bytecode_capture import reset as reset
 from weft_bytecode_capture import set_stance as set_stance
 
 from .api import compile as compile
 from .errors import StageError as StageError
 from .errors import WeftError as WeftError
 from .errors import WeftWarning as WeftWarning
+from .explain import Explanation as Explanation
+from .explain import explain as explain
 from .options import CompileOptions as CompileOptions
 from .pipeline import GraphReport as GraphReport
 from .registry import list_backends as list_backends
@@ -21,16 +25,20 @@ __version__ = "0.1.0"
 __all__ = [
     "CompileLog",
     "CompileOptions",
+    "Explanation",
     "GraphReport",
     "RecompileError",
     "StageError",
     "WeftError",
     "WeftWarning",
+    "allow_in_graph",
     "compile",
     "disable",
+    "explain",
     "is_compiling",
     "list_backends",
     "observe",
     "register_backend",
+    "reset",
     "set_stance",
 ]

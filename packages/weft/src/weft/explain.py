@@ -1,0 +1,188 @@
+"""``weft.explain``: what became of a call, as a table."""
+
+from __future__ import annotations
+
+import io
+import linecache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import weft_bytecode_capture as capture
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .api import compile as weft_compile
+from .compiled_module import CompiledModule
+from .pipeline import GraphReport
+from .report import CompileLog, observe
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What one call gave: its ``result``, a report of each frame met and of each graph compiled.
+
+    ``str()`` is the tables that :func:`explain` prints.
+    """
+
+    result: Any
+    frames: tuple[capture.CaptureReport, ...]
+    compiled_graphs: tuple[GraphReport, ...]
+
+    @property
+    def graphs(self) -> tuple[capture.CapturedGraph, ...]:
+        return tuple(frame.graph for frame in self.frames if frame.graph is not None)
+
+    @property
+    def breaks(self) -> tuple[capture.GraphBreak, ...]:
+        found = (frame.graph_break for frame in self.frames)
+        return tuple(graph_break for graph_break in found if graph_break is not None)
+
+    def __rich__(self) -> RenderableType:
+        parts: list[RenderableType] = [_summary(self), _frames(self.frames)]
+        if self.breaks:
+            parts += [Text("\nGraph breaks", style="bold"), *map(_break, self.breaks)]
+        if self.compiled_graphs:
+            parts.append(_stages(self.compiled_graphs))
+        if any(frame.guards for frame in self.frames):
+            parts.append(_guards(self.frames))
+        return Group(*parts)
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        Console(file=text, width=120).print(self)
+        return text.getvalue()
+
+    def __repr__(self) -> str:
+        return f"<Explanation: {len(self.graphs)} graphs, {len(self.breaks)} graph breaks>"
+
+
+def explain(function: Callable[..., Any], **options: Any) -> Callable[..., Explanation]:
+    """A callable that runs ``function`` once, compiled anew, and prints what became of the call.
+
+    The tables show the graphs, where and why they broke, the guards, and the times.  ``options`` are those of
+    :func:`weft.compile`; what is compiled already is explained as it was written.
+
+    :raises TypeError: ``function`` is not callable.
+    """
+    original = _original(function)
+
+    def run(*args: Any, **kwargs: Any) -> Explanation:
+        compiled = weft_compile(original, **options)
+        with observe(CompileLog()) as log:
+            result = compiled(*args, **kwargs)
+        explanation = Explanation(result, tuple(log.conversions), tuple(log.graphs))
+        Console().print(explanation)
+        return explanation
+
+    return run
+
+
+def _original(function: Any) -> Any:
+    """What a compiled function or module was made from."""
+    if isinstance(function, CompiledModule):
+        return function._orig_mod
+    if isinstance(function, torch.nn.Module) or not hasattr(function, "context"):
+        return function
+    return getattr(function, "callable", function)
+
+
+# Printing.
+
+
+def _table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1), show_edge=False
+    )
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for column in numbers:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _summary(explanation: Explanation) -> Text:
+    seconds = sum(frame.seconds for frame in explanation.frames)
+    guards = sum(len(frame.guards) for frame in explanation.frames)
+    return Text(
+        f"{_counted(len(explanation.graphs), 'graph')}, "
+        f"{_counted(len(explanation.breaks), 'graph break')}, {_counted(guards, 'guard')}, "
+        f"{seconds:.3f} s to capture and compile\n",
+        style="bold",
+    )
+
+
+def _place(location: capture.UserLocation) -> str:
+    return f"{location.function} ({location.file}:{location.line})"
+
+
+def _frames(frames: Sequence[capture.CaptureReport]) -> Table:
+    table = _table("Frames", "function", "ends", numbers=("operations", "guards", "seconds"))
+    for frame in frames:
+        if frame.skip_reason is not None:
+            ending = f"not captured: {frame.skip_reason}"
+        elif frame.graph_break is not None:
+            ending = f"break: {frame.graph_break.kind}"
+        else:
+            ending = "at its end"
+        operations = "-"
+        if frame.graph is not None:
+            nodes = frame.graph.graph_module.graph.nodes
+            operations = str(sum(node.op.startswith("call_") for node in nodes))
+        table.add_row(
+            Text(_place(frame.location)),
+            Text(ending),
+            operations,
+            str(len(frame.guards)),
+            f"{frame.seconds:.3f}",
+        )
+    return table
+
+
+def _break(graph_break: capture.GraphBreak) -> Text:
+    text = Text(f"  {graph_break.kind}\n", style="")
+    for place in (*graph_break.stack, graph_break.location):
+        text.append(f'    File "{place.file}", line {place.line}, in {place.function}\n')
+        line = linecache.getline(place.file, place.line).strip()
+        if line:
+            text.append(f"      {line}\n")
+    for name, value in (
+        ("context", graph_break.context),
+        ("explanation", graph_break.explanation),
+        *(("hint", hint) for hint in graph_break.hints),
+    ):
+        if value:
+            text.append(f"    {name}: {value}\n")
+    return text
+
+
+def _stages(reports: Sequence[GraphReport]) -> Table:
+    table = _table("Compiled graphs", "graph", "stages", numbers=("kernels", "library calls"))
+    for report in reports:
+        stages = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in report.seconds.items())
+        table.add_row(
+            Text(report.location.partition(", in ")[0]),
+            Text(report.eager_reason or stages),
+            str(report.kernel_count),
+            str(report.extern_count),
+        )
+    return table
+
+
+def _guards(frames: Sequence[capture.CaptureReport]) -> Table:
+    table = _table("Guards", "value", "expected", "needed by")
+    rows: dict[tuple[str, str], str] = {}
+    for frame in frames:
+        for guard in frame.guards:
+            key = (guard.source.name(), guard.predicate.expected_text())
+            rows.setdefault(key, f"{guard.reason.file}:{guard.reason.line}: {guard.reason.text}")
+    for (source, expected), reason in rows.items():
+        table.add_row(Text(source), Text(expected), Text(reason))
+    return table
