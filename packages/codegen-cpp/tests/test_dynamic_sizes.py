@@ -26,6 +26,9 @@ SIZES = (
     (2, 1, 17),
 )
 
+# A graph of torch 2.11 holds the sizes that it was traced with: its matmul asks for them as numbers.
+TORCH_SPECIALISES_MATMUL = torch.__version__ < "2.12"
+
 
 def schedule_of(function: Function, inputs: Sequence[torch.Tensor]) -> weft_loop_ir.Schedule:
     """The schedule of ``function`` with a symbol for every size, which may be 0 or 1 too."""
@@ -40,6 +43,8 @@ def schedule_of(function: Function, inputs: Sequence[torch.Tensor]) -> weft_loop
     ]
     with mode, torch.no_grad():
         graph = make_fx(function)(*fakes)
+    if TORCH_SPECIALISES_MATMUL and environment.replacements:
+        pytest.skip("this torch takes sizes of a matrix product as constants")
     schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
     weft_loop_ir.verify(schedule)
     return schedule

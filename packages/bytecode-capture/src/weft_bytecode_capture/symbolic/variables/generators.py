@@ -129,12 +129,19 @@ class GeneratorVariable(IteratorVariable):
         frame = self.frame
         if frame.finished or not self.started:
             return False
-        region = frame.decoded.region(frame.decoded.instructions[frame.index].offset)
-        if region is None:
-            return False
-        handler = frame.decoded.instructions[frame.decoded.index_of_offset[region.target]]
-        # 3.12 wraps every generator's body in a region that only turns StopIteration into RuntimeError.
-        return handler.name != "CALL_INTRINSIC_1"
+        decoded = frame.decoded
+        handler = decoded.instructions[frame.index]
+        # 3.12 wraps every `yield from` in a region that only hands on what it does not end on, and
+        # every generator's body in one that only turns StopIteration into RuntimeError.
+        while True:
+            region = decoded.region(handler.offset)
+            if region is None:
+                return False
+            handler = decoded.instructions[decoded.index_of_offset[region.target]]
+            if handler.name == "CALL_INTRINSIC_1":
+                return False
+            if handler.name != "CLEANUP_THROW":
+                return True
 
     # Python's protocol.
 
