@@ -10,8 +10,10 @@ import operator
 import weakref
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
+
+import torch
 
 from .constants import constant_key, constants_equal, is_constant, same_key
 from .global_state import GlobalState
@@ -26,6 +28,23 @@ def short_text(value: object, limit: int = 120) -> str:
     except Exception as error:
         text = f"<{type(value).__qualname__}, whose repr raises {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def object_text(value: object) -> str:
+    """An object by kind, name or shape, and address: telling, of one line, without running its ``repr``."""
+    if value is None or value is _DEAD:
+        return repr(value)
+    if isinstance(value, torch.Tensor):
+        what = f"{type(value).__name__} of shape {tuple(value.shape)}"
+    elif isinstance(value, type):
+        what = f"class {value.__qualname__}"
+    elif isinstance(value, FunctionType | BuiltinFunctionType):
+        what = f"function {value.__qualname__}"
+    elif isinstance(value, ModuleType):
+        what = f"module {value.__name__}"
+    else:
+        what = f"object of {_type_name(type(value))}"
+    return f"{what} at {id(value):#x}"
 
 
 def _type_name(kind: type) -> str:
@@ -121,10 +140,10 @@ class IsObject(Predicate):
         return self.weak, id(self.expected)
 
     def expected_text(self) -> str:
-        return f"the object {short_text(self.expected)} at {id(self.expected):#x}"
+        return object_text(self.expected)
 
     def found_text(self, value: Any, scope: Scope) -> str:
-        return f"{short_text(value)} at {id(value):#x}"
+        return object_text(value)
 
     def __repr__(self) -> str:
         return f"IsObject({short_text(self.expected)}, weak={self.weak})"

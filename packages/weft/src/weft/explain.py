@@ -6,6 +6,7 @@ import io
 import linecache
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -120,7 +121,15 @@ def _summary(explanation: Explanation) -> Text:
 
 
 def _place(location: capture.UserLocation) -> str:
-    return f"{location.function} ({location.file}:{location.line})"
+    return f"{location.function} ({_short(location.file)}:{location.line})"
+
+
+def _short(file: str) -> str:
+    """The path from the working directory, or within the library that it belongs to."""
+    path = Path(file)
+    if "site-packages" in path.parts:
+        return file.rpartition("site-packages/")[2]
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 def _frames(frames: Sequence[capture.CaptureReport]) -> Table:
@@ -168,7 +177,7 @@ def _stages(reports: Sequence[GraphReport]) -> Table:
     for report in reports:
         stages = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in report.seconds.items())
         table.add_row(
-            Text(report.location.partition(", in ")[0]),
+            Text(_short(report.location.partition(", in ")[0])),
             Text(report.eager_reason or stages),
             str(report.kernel_count),
             str(report.extern_count),
@@ -182,7 +191,9 @@ def _guards(frames: Sequence[capture.CaptureReport]) -> Table:
     for frame in frames:
         for guard in frame.guards:
             key = (guard.source.name(), guard.predicate.expected_text())
-            rows.setdefault(key, f"{guard.reason.file}:{guard.reason.line}: {guard.reason.text}")
+            rows.setdefault(
+                key, f"{_short(guard.reason.file)}:{guard.reason.line}: {guard.reason.text}"
+            )
     for (source, expected), reason in rows.items():
         table.add_row(Text(source), Text(expected), Text(reason))
     return table
