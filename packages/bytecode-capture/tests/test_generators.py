@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
 import gc
 
@@ -312,10 +313,25 @@ def no_manager(x):
         return str(error)
 
 
+class Countdown(collections.abc.Sequence):
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        if index >= 3:
+            raise IndexError(index)
+        return 3 - index
+
+
+def dropped_in_except(x):
+    """The iterator waits in a try block whose clauses a GeneratorExit passes by."""
+    return [x * a + b for a, b in zip([1, 2], Countdown(), strict=False)]
+
+
 CASES = [
     loops, sends, return_value, closes, ignores, throws_through, throws_end, throws_into_plain,
     throw_unstarted, stop_inside, just_started, reentrant, expressions, late_binding, handled_inside,
-    with_managed, with_class, returns_inside, null_context, no_manager,
+    with_managed, with_class, returns_inside, null_context, no_manager, dropped_in_except,
 ]  # fmt: skip
 
 

@@ -1,11 +1,13 @@
 """Everything private of torch that capture reaches.  Checked on torch 2.13."""
 
+import torch
 from torch._C import TensorBase as TensorBase
 from torch._C import _get_privateuse1_backend_name as private_backend_name
 from torch._C import _get_tracing_state as get_tracing_state
+from torch._C import _InferenceMode as InferenceMode
 from torch._C import _is_autocast_available as is_autocast_available
 from torch._C import _is_torch_function_mode_enabled as is_torch_function_mode_enabled
-from torch._C import _nn as neural_functions
+from torch._C import _log_api_usage_once as log_api_usage_once
 from torch._C import _set_grad_enabled as set_grad_enabled
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
@@ -23,6 +25,9 @@ from torch.fx.experimental.symbolic_shapes import (
     GuardOnDataDependentSymNode as GuardOnDataDependentSymNode,
 )
 
+NATIVE_FUNCTIONS = tuple(getattr(torch._C, name) for name in ("_nn", "_fft", "_linalg", "_special"))
+"""Where operators' Python functions are, beside the namespace ``torch`` itself."""
+
 FAKE_TENSOR_ERRORS = (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -35,18 +40,20 @@ FAKE_TENSOR_ERRORS = (
 
 __all__ = [
     "FAKE_TENSOR_ERRORS",
+    "NATIVE_FUNCTIONS",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
     "GuardOnDataDependentSymNode",
+    "InferenceMode",
     "OpOverload",
     "OpOverloadPacket",
     "TensorBase",
     "get_tracing_state",
     "is_autocast_available",
     "is_torch_function_mode_enabled",
-    "neural_functions",
+    "log_api_usage_once",
     "private_backend_name",
     "set_grad_enabled",
 ]

@@ -62,6 +62,50 @@ _TENSORS = {
     ),
     "a tensor that is no output of the graph": BreakKind(_OUTLIVES),
     "graph output by number": BreakKind(_OUTLIVES),
+    "storage of a tensor": BreakKind(
+        "graphs know tensors, not the memory behind them", (_OUTSIDE,)
+    ),
+    "Python function applied to each element": BreakKind(
+        "the function runs in Python, on values that only exist when the graph runs",
+        ("write it with tensor operations",),
+    ),
+    "backward pass inside the function": BreakKind(
+        "gradients are computed by autograd, behind the graph",
+        ("compile the forward pass, and call backward() outside",),
+    ),
+    "hook of a tensor": BreakKind(
+        "hooks of tensors run in the backward pass, which is not part of this graph",
+        ("register it outside the compiled function",),
+    ),
+    "change of requires_grad": BreakKind(
+        "which tensors need gradients is fixed in a graph",
+        ("set it before the call of the compiled function",),
+    ),
+    "autograd function that needs gradients": BreakKind(
+        "its backward is Python code that runs in the backward pass; autograd calls it",
+        ("give the formula with torch.library.custom_op and register_autograd",),
+    ),
+    "checkpoint without gradients": BreakKind(
+        "reentrant checkpointing warns that nothing will be differentiated, and it shall still do so",
+        ("pass use_reentrant=False",),
+    ),
+    "change of torch's defaults": BreakKind(
+        "the code behind it runs under another state than the code before it",
+        ("set it before the call of the compiled function",),
+    ),
+    "state of a random number generator": BreakKind(
+        "a graph draws from torch's own generators and cannot set or read their state",
+        ("seed before the call of the compiled function",),
+    ),
+    "NumPy array": BreakKind(
+        "NumPy computes outside torch, where no graph follows",
+        ("use the torch function of the same name",),
+    ),
+    "file read or written": BreakKind("files are read and written by CPython", (_OUTSIDE,)),
+    "setting that may change": BreakKind(
+        "nothing tells compiled code when it changes", ("read it before the call",)
+    ),
+    "dead weak reference": BreakKind("what it referred to is gone, or was not met before"),
     "context manager of torch": BreakKind(
         "the mode that it switches cannot be switched inside a graph",
         ("switch it around the call of the compiled function",),
@@ -72,20 +116,11 @@ _TENSORS = {
 }
 
 _MODULES = {
-    "hook of a module": BreakKind(
-        "a hook may do anything with what the module is given", ("remove the hook, or disable it",)
-    ),
-    "global hooks of modules": BreakKind(
-        "hooks of all modules run in every call", ("remove them before the call",)
-    ),
     "module of unusual kind": BreakKind(
-        "scripted modules, and those that replace __getattr__, hold their state elsewhere"
+        "scripted modules hold their state where Python does not see it"
     ),
     "module under construction": BreakKind(
         "the module's __init__ has not run to its end", ("construct modules before the call",)
-    ),
-    "subscript of a module": BreakKind(
-        "members are found by constant integers and slices in range, or by constant names"
     ),
     "deleted attribute of a module": BreakKind("the imported module lacks the attribute now"),
     "import of a module not imported before": BreakKind(

@@ -21,6 +21,7 @@ from .. import _frame_hook
 from ..captured_graph import Backend, CapturedGraph, GraphBreak, GraphBreakError, UserLocation
 from ..stance import RecompileError
 from ..symbolic.frame_result import Break, CaptureOptions, FrameInput, FrameResult, Skip
+from ..symbolic.policy import is_other_compiler
 from ..unsupported import OPERATOR_REJECTS, Unsupported
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
@@ -94,6 +95,8 @@ class FrameConverter:
         builtins: Mapping[str, Any],
         closure: dict[str, types.CellType],
     ) -> _frame_hook.Entry | int:
+        if is_other_compiler(globals_dictionary.get("__name__")):
+            return _frame_hook.DISABLE
         if skip_reason(code) is not None:
             return _frame_hook.SKIP
         stance = _frame_hook.stance()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..unsupported import Unsupported
 from .binding import bind_arguments
 from .evaluator import Evaluator
+from .policy import is_other_compiler
 from .variables.base import Variable
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ def inline_call(
 ) -> Variable:
     """The result of the call; a generator's for a generator function."""
     code = function.code(caller)
+    if is_other_compiler(function.globals_dictionary(caller).get("__name__")):
+        raise Unsupported("call of a disabled function", function.qualified_name())
     if caller.depth >= caller.state.options.inline_depth:
         raise Unsupported("calls nested too deep", function.qualified_name())
     if code.co_flags & _ASYNCHRONOUS:

@@ -29,3 +29,11 @@ def is_library_module(name: Any) -> bool:
     if top in LIBRARY_PACKAGES:
         return True
     return top in sys.stdlib_module_names and top != "__main__"
+
+
+_COMPILERS = ("torch._dynamo", "torch._compile", "torch._inductor")
+
+
+def is_other_compiler(name: Any) -> bool:
+    """Whether a module's ``__name__`` is of torch's own compiler: what it calls is left alone."""
+    return isinstance(name, str) and name.startswith(_COMPILERS)

@@ -8,7 +8,8 @@ _FAMILIES = (
     "constant", "sequences", "mappings", "mapping_methods", "sets", "functions", "classes",
     "modules", "builtin_descriptors", "user_objects", "instances", "builtin_functions",
     "builtin_classes", "functools_values", "operator_values", "copying", "tensor", "torch_function",
-    "nn_module", "torch_values", "context_managers", "opaque",
+    "nn_module", "torch_values", "autograd_functions", "context_managers", "opaque",
+    "weak_references",
 )  # fmt: skip
 
 

@@ -41,7 +41,6 @@ class GraphBuilder:
         self.root = torch.nn.Module()
         self._sources: list[Source] = []
         self._examples: list[Any] = []
-        self._attributes: dict[int, TensorVariable] = {}
         self._last_placeholder: torch.fx.Node | None = None
         self._last_attribute: torch.fx.Node | None = None
         self.modes = ModeSwitches(self.graph)
@@ -63,9 +62,6 @@ class GraphBuilder:
         self, evaluator: Evaluator, tensor: torch.Tensor, source: Source
     ) -> TensorVariable:
         """A tensor known by identity (a parameter, a buffer): an attribute of the graph module."""
-        known = self._attributes.get(id(tensor))
-        if known is not None:
-            return known
         fake = self._fake(evaluator, tensor, source)
         evaluator.guard(source, IsObject(tensor, weak=True))
         target = _readable_name(source)
@@ -78,9 +74,7 @@ class GraphBuilder:
         with self._after(self._last_attribute or self._last_placeholder):
             node = self.graph.get_attr(target)
         self._last_attribute = node
-        variable = self._variable(evaluator, node, fake, source)
-        self._attributes[id(tensor)] = variable
-        return variable
+        return self._variable(evaluator, node, fake, source)
 
     def call_function(
         self,
@@ -190,13 +184,20 @@ class GraphBuilder:
 _PASSIVE = ("placeholder", "get_attr", "output")
 
 
+# How torch words errors that have no class of their own.
+_NEEDS_DATA = "data is not allocated yet"
+_NO_FAKE = "no fake impl"
+
+
 def _break_kind(error: Exception) -> str:
     """What it means that an operator raised ``error`` on fake tensors."""
     if isinstance(error, DynamicOutputShapeException):
         return "result whose size depends on data"
     if isinstance(error, (DataDependentOutputException, GuardOnDataDependentSymNode)):
         return "number that depends on data"
-    if isinstance(error, FAKE_TENSOR_ERRORS):
+    if _NEEDS_DATA in str(error):
+        return "number that depends on data"
+    if isinstance(error, FAKE_TENSOR_ERRORS) or _NO_FAKE in str(error):
         return "operator that cannot be evaluated on fake tensors"
     return OPERATOR_REJECTS
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..._torch import OpOverload, TensorBase, neural_functions
+from ..._torch import NATIVE_FUNCTIONS, OpOverload, TensorBase
 
 # Parts of the names of operators that draw random numbers, switch a mode, or write to an argument although
 # their name does not say so (batch_norm its running statistics, embedding its renormalised rows).
@@ -60,7 +60,7 @@ def _is_known(target: Any) -> bool:
         return target.__objclass__ in (torch.Tensor, TensorBase)
     name = getattr(target, "__name__", "")
     if isinstance(target, types.BuiltinFunctionType):
-        return target in (getattr(torch, name, None), getattr(neural_functions, name, None))
+        return any(target is getattr(place, name, None) for place in (torch, *NATIVE_FUNCTIONS))
     return isinstance(target, types.FunctionType) and target.__module__ in _MODULES
 
 

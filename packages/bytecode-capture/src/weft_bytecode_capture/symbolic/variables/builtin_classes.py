@@ -252,9 +252,27 @@ def _reversed(
     _refuse(reversed, keywords)
     (iterable,) = arguments
     if not isinstance(iterable, (ListVariable, TupleVariable, ConstantVariable, DictVariable)):
-        method = iterable.get_attribute(evaluator, "__reversed__")
-        return method.call(evaluator, [], {})
+        found = evaluator.state.find_in_type(iterable.python_type(), "__reversed__")
+        if found is None:
+            return _reversed_by_index(evaluator, iterable)
+        return iterable.call_method(evaluator, "__reversed__", [], {})
     return SequenceIteratorVariable(iterable, iterable.iterate(evaluator)[::-1])
+
+
+def _reversed_by_index(evaluator: Evaluator, sequence: Variable) -> Variable:
+    """An iterator over ``sequence[len - 1]`` down to ``sequence[0]``."""
+    kind = sequence.python_type()
+    if evaluator.state.find_in_type(kind, "__getitem__") is None:
+        evaluator.raise_error(TypeError, f"{kind.__name__!r} object is not reversible")
+    positions = iter(range(sequence.length(evaluator) - 1, -1, -1))
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        position = next(positions, None)
+        if position is None:
+            return None
+        return sequence.call_method(evaluator, "__getitem__", [ConstantVariable(position)], {})
+
+    return LazyIteratorVariable(reversed, step)
 
 
 @_calls(super)

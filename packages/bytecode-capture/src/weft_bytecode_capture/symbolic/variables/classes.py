@@ -161,7 +161,16 @@ class ClassVariable(Variable):
             positional, _ = evaluator.snapshots(arguments, keywords, self.value.__qualname__)
             function = getattr(type(self.value), name)
             return evaluator.wrap_constant(evaluator.pure(function, self.value, *positional))
+        if name == "__getitem__" and len(arguments) == 1 and not keywords:
+            return self._subscript(evaluator, arguments[0])
         return super().call_method(evaluator, name, arguments, keywords)
+
+    def _subscript(self, evaluator: Evaluator, key: Variable) -> Variable:
+        """``cls[key]``: the metaclass's ``__getitem__``, else ``__class_getitem__``."""
+        method = self._metaclass_method(evaluator, "__getitem__")
+        if method is None:
+            method = self.get_attribute(evaluator, "__class_getitem__")
+        return method.call(evaluator, [key], {})
 
     def _metaclass_method(self, evaluator: Evaluator, name: str) -> Variable | None:
         """A special method that the metaclass defines in Python, bound to the class."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from weft_guards import IsObject, Source
 
+from ..._torch import InferenceMode, log_api_usage_once
 from ...unsupported import Unsupported
 from ..builder import register_object
 from ..graph.modes import MODES
@@ -46,6 +47,12 @@ def _increment_nesting(evaluator: Evaluator) -> Variable:
 @builtin(torch.autocast_decrement_nesting)
 def _decrement_nesting(evaluator: Evaluator) -> Variable:
     return ConstantVariable(evaluator.graph.modes.nest(-1))
+
+
+@builtin(log_api_usage_once)
+def _log_api_usage_once(evaluator: Evaluator, event: Variable) -> Variable:
+    """A note for torch's own statistics."""
+    return ConstantVariable(None)
 
 
 @builtin(torch.clear_autocast_cache)
@@ -86,7 +93,7 @@ def _new_record_function(
 CLASS_CALLS[torch.profiler.record_function] = _new_record_function
 
 
-@register_object(torch.inference_mode)
-def _wrap_context_manager(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+@register_object(InferenceMode)
+def _wrap_inference_mode(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     evaluator.guard(source, IsObject(value))
-    return RefusedVariable(value, source, "context manager of torch", value.__qualname__)
+    return RefusedVariable(value, source, "context manager of torch", "torch.inference_mode")

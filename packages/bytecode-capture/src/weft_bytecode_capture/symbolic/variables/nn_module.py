@@ -6,14 +6,14 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import torch
-from weft_guards import InstanceDictSource, IsObject, ItemSource, LengthIs, Source
+from weft_guards import ConstantSource, InstanceDictSource, IsObject, ItemSource, LengthIs, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_predicate
 from .base import Variable
+from .mappings import DictVariable
 from .opaque import OpaqueVariable, RefusedVariable
 from .sequences import SliceVariable
-from .tensor import TensorVariable
 from .user_objects import UserObjectVariable
 
 if TYPE_CHECKING:
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS = {
+    name: getattr(torch.nn.modules.module, f"_global{name}")
+    for name in _HOOKS
+    if hasattr(torch.nn.modules.module, f"_global{name}")
+}
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
 _CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential)
 
 
@@ -36,33 +42,62 @@ class ModuleInstanceVariable(UserObjectVariable):
         return self.length(evaluator) != 0 if hasattr(type(self.value), "__len__") else True
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        if name not in self.attributes and name not in self.value.__dict__:
-            for registry in ("_parameters", "_buffers", "_modules"):
+        if self._is_registered(evaluator, name):
+            for registry in _REGISTRIES:
                 members = self.value.__dict__[registry]
-                if name in members:
+                if name in members and not self._was_changed(evaluator, registry):
                     source = ItemSource(InstanceDictSource(self.source, registry), name)
-                    return _member(evaluator, members[name], source)
+                    return evaluator.builder.wrap(members[name], source)
         return super().get_attribute(evaluator, name)
+
+    def _is_registered(self, evaluator: Evaluator, name: str) -> bool:
+        """Whether ``nn.Module.__getattr__`` finds the name, as neither instance nor class has it."""
+        return (
+            type(self.value).__getattr__ is torch.nn.Module.__getattr__
+            and name not in self.attributes
+            and name not in self.value.__dict__
+            and evaluator.state.find_in_type(self.kind, name) is None
+        )
+
+    def _was_changed(self, evaluator: Evaluator, registry: str) -> bool:
+        """Whether captured code wrote to a registry: its variable knows what is in it then."""
+        known = evaluator.builder.known(self.value.__dict__[registry])
+        return registry in self.attributes or (
+            isinstance(known, DictVariable) and bool(known.written or known.deleted)
+        )
 
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
-        if any(getattr(torch.nn.modules.module, f"_global{name}") for name in _HOOKS[:3]):
-            raise Unsupported("global hooks of modules", repr(self))
-        for name in _HOOKS:
-            if self.value.__dict__[name]:
-                raise Unsupported("hook of a module", f"{self!r}.{name}")
-            evaluator.guard(InstanceDictSource(self.source, name), LengthIs(0))
+        plain = type(self.value).__call__ is torch.nn.Module.__call__
+        if not plain or self._has_hooks(evaluator):
+            return super().call(evaluator, arguments, keywords)
         return self.get_attribute(evaluator, "forward").call(evaluator, arguments, keywords)
 
-    def _is_container(self) -> bool:
+    def _has_hooks(self, evaluator: Evaluator) -> bool:
+        """Whether a hook runs with the module's call; guarded where none does."""
+        if any(self.value.__dict__[name] for name in _HOOKS) or any(_GLOBAL_HOOKS.values()):
+            return True
+        for name in _HOOKS:
+            if name in self.attributes or evaluator.builder.known(self.value.__dict__[name]):
+                return True
+            evaluator.guard(InstanceDictSource(self.source, name), LengthIs(0))
+        for name, hooks in _GLOBAL_HOOKS.items():
+            evaluator.guard(
+                ConstantSource(f"torch.nn.modules.module._global{name}", hooks), LengthIs(0)
+            )
+        return False
+
+    def _is_container(self, evaluator: Evaluator) -> bool:
         kind: Any = type(self.value)
-        return isinstance(self.value, _CONTAINERS) and any(
-            kind.__iter__ is vars(base)["__iter__"] for base in _CONTAINERS
+        return (
+            isinstance(self.value, _CONTAINERS)
+            and any(kind.__iter__ is vars(base)["__iter__"] for base in _CONTAINERS)
+            and not self._was_changed(evaluator, "_modules")
         )
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
-        if not self._is_container():
+        if not self._is_container(evaluator):
             return super().iterate(evaluator)
         self._guard_length(evaluator)
         return [self.get_attribute(evaluator, name) for name in self.value._modules]
@@ -70,12 +105,12 @@ class ModuleInstanceVariable(UserObjectVariable):
     def iterator(self, evaluator: Evaluator) -> Variable:
         from .iterators import SequenceIteratorVariable
 
-        if not self._is_container():
+        if not self._is_container(evaluator):
             return super().iterator(evaluator)
         return SequenceIteratorVariable(self, self.iterate(evaluator))
 
     def length(self, evaluator: Evaluator) -> int:
-        if not self._is_container():
+        if not self._is_container(evaluator):
             return super().length(evaluator)
         self._guard_length(evaluator)
         return len(self.value._modules)
@@ -91,14 +126,13 @@ class ModuleInstanceVariable(UserObjectVariable):
         arguments: list[Variable],
         keywords: dict[str, Variable],
     ) -> Variable:
-        if name == "__getitem__" and self._is_container() and len(arguments) == 1:
+        if name == "__getitem__" and self._is_container(evaluator) and len(arguments) == 1:
             members = self.iterate(evaluator)
             if isinstance(arguments[0], SliceVariable):
                 return ModuleSliceVariable(self, members, arguments[0], evaluator)
-            index = arguments[0].snapshot()
-            if not isinstance(index, int) or not -len(members) <= index < len(members):
-                raise Unsupported("subscript of a module", f"{self!r}[{index!r}]")
-            return members[index]
+            index = arguments[0].as_constant() if arguments[0].is_constant() else None
+            if isinstance(index, int) and -len(members) <= index < len(members):
+                return members[index]
         return super().call_method(evaluator, name, arguments, keywords)
 
 
@@ -147,15 +181,6 @@ class ModuleSliceVariable(Variable):
         return f"{self.container!r}[{self.key!r}]"
 
 
-def _member(evaluator: Evaluator, member: Any, source: Source) -> Variable:
-    if isinstance(member, torch.Tensor) and not isinstance(member, TensorVariable):
-        known = evaluator.builder.known(member)
-        if known is not None:
-            return known
-        return evaluator.graph.add_attribute(evaluator, member, source)
-    return evaluator.builder.wrap(member, source)
-
-
 class CompiledModuleVariable(OpaqueVariable):
     """A compiled module that captured code calls: the original is captured with its caller."""
 
@@ -175,10 +200,8 @@ class CompiledModuleVariable(OpaqueVariable):
 
 
 def _is_unusual(value: Any) -> bool:
-    return (
-        isinstance(value, torch.jit.ScriptModule)
-        or type(value).__getattr__ is not torch.nn.Module.__getattr__
-        or isinstance(type(value).__dict__.get("forward"), types.BuiltinFunctionType)
+    return isinstance(value, torch.jit.ScriptModule) or isinstance(
+        type(value).__dict__.get("forward"), types.BuiltinFunctionType
     )
 
 

@@ -14,14 +14,16 @@ from weft_guards import (
     HasAttribute,
     ItemSource,
     Source,
+    TypeIs,
 )
 
 from ...unsupported import Unsupported
-from ..builder import register_wrapper
+from ..builder import register_predicate, register_wrapper
 from .base import Variable
 from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey, identity_key
 from .methods import BuiltinMethodVariable
+from .opaque import RefusedVariable
 from .sequences import ListVariable, SliceVariable, TupleVariable
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 # Attributes whose value a fake tensor tells as the tensor itself would.
 _METADATA = frozenset(
     "dtype device layout ndim requires_grad is_cuda is_cpu is_leaf is_sparse is_quantized is_meta "
-    "itemsize nbytes names is_mps is_xpu is_sparse_csr is_mkldnn output_nr".split()
+    "itemsize nbytes names is_mps is_xpu is_sparse_csr is_mkldnn is_nested output_nr".split()
 )
 _TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 # Methods that give numbers and need no node, as metadata is fixed by guards.
@@ -39,10 +41,21 @@ _QUERIES = frozenset(
     "size dim numel nelement stride is_contiguous element_size is_floating_point is_complex ndimension "
     "is_signed get_device storage_offset __len__".split()
 )
-_REFUSED = frozenset(
-    "item tolist numpy data_ptr backward register_hook retain_grad __bool__ __int__ __float__ __index__ "
-    "__array__ untyped_storage storage requires_grad_ set_ resize_ apply_ map_ share_memory_".split()
-)
+_VALUE = "value of a tensor as a Python object"
+_STORAGE = "storage of a tensor"
+# Methods that a graph cannot hold, and the kind of break that each is.
+_REFUSED = {
+    **dict.fromkeys(("item", "tolist", "numpy", "__array__"), _VALUE),
+    **dict.fromkeys(("__bool__", "__int__", "__float__", "__index__", "__complex__"), _VALUE),
+    **dict.fromkeys(("data_ptr", "storage", "untyped_storage", "set_", "resize_"), _STORAGE),
+    **dict.fromkeys(("share_memory_", "resize_as_", "pin_memory"), _STORAGE),
+    **dict.fromkeys(("apply_", "map_", "map2_"), "Python function applied to each element"),
+    "backward": "backward pass inside the function",
+    "register_hook": "hook of a tensor",
+    "register_post_accumulate_grad_hook": "hook of a tensor",
+    "retain_grad": "hook of a tensor",
+    "requires_grad_": "change of requires_grad",
+}
 
 
 class TensorVariable(Variable):
@@ -54,17 +67,16 @@ class TensorVariable(Variable):
         self.node = node
         self.fake = fake
         self.source = source
+        self.attributes: dict[str, Variable] = {}  # given by captured code
 
     def python_type(self) -> type:
         return torch.nn.Parameter if isinstance(self.fake, torch.nn.Parameter) else torch.Tensor
 
+    def as_constant(self) -> Any:
+        raise Unsupported(_VALUE, repr(self))
+
     def truth(self, evaluator: Evaluator) -> bool:
-        raise Unsupported(
-            "branch on a tensor's value",
-            repr(self),
-            "which way it goes is known only when the graph runs",
-            ("use torch.where, or torch.cond",),
-        )
+        raise Unsupported("branch on a tensor's value", repr(self))
 
     def length(self, evaluator: Evaluator) -> int:
         return int(evaluator.pure(len, self.fake))
@@ -86,9 +98,13 @@ class TensorVariable(Variable):
             )
         if name == "grad":
             return self._gradient(evaluator)
+        if name == "__class__":
+            return evaluator.wrap_known(self.python_type())
+        if name == "grad_fn" and not self.fake.requires_grad:
+            return ConstantVariable(None)
         if not hasattr(torch.Tensor, name):
             return self._python_attribute(evaluator, name)
-        if name in _REFUSED or not callable(getattr(torch.Tensor, name)):
+        if not callable(getattr(torch.Tensor, name)):
             raise Unsupported("attribute of a tensor", f"{self!r}.{name}")
         return BuiltinMethodVariable(self, name)
 
@@ -107,14 +123,40 @@ class TensorVariable(Variable):
 
     def _python_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         """An attribute that a program gave a tensor."""
+        if name in self.attributes:
+            return self.attributes[name]
         if self.source is not None:
-            if hasattr(evaluator.builder.value_of(self), name):
-                raise Unsupported("attribute of a tensor", f"{self!r}.{name}")
+            tensor = evaluator.builder.value_of(self)
+            if name in tensor.__dict__:
+                return evaluator.builder.wrap(
+                    tensor.__dict__[name], AttributeSource(self.source, name)
+                )
             evaluator.guard(self.source, HasAttribute(name, False))
         kind = self.python_type().__name__
-        evaluator.raise_error(
+        return evaluator.raise_error(
             AttributeError, f"{kind!r} object has no attribute {name!r}", name=name
         )
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        if name == "requires_grad" and self._has_requires_grad(value):
+            return
+        if hasattr(torch.Tensor, name):
+            raise Unsupported("attribute write", f"{self!r}.{name}")
+        self.attributes[name] = value
+        evaluator.side_effects.mutated(self)
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        for name, value in self.attributes.items():
+            emitter.load_variable(value)
+            emitter.load_variable(self)
+            emitter.store_attribute(name)
+
+    def _changes_nothing(self, arguments: list[Variable], keywords: dict[str, Variable]) -> bool:
+        wanted = arguments[0] if arguments else ConstantVariable(True)
+        return len(arguments) <= 1 and not keywords and self._has_requires_grad(wanted)
+
+    def _has_requires_grad(self, value: Variable) -> bool:
+        return value.is_constant() and value.as_constant() is self.fake.requires_grad
 
     def call_method(
         self,
@@ -123,13 +165,10 @@ class TensorVariable(Variable):
         arguments: list[Variable],
         keywords: dict[str, Variable],
     ) -> Variable:
+        if name == "requires_grad_" and self._changes_nothing(arguments, keywords):
+            return self
         if name in _REFUSED:
-            raise Unsupported(
-                "value of a tensor as a Python object",
-                f"{self!r}.{name}()",
-                "",
-                ("keep it a tensor",),
-            )
+            raise Unsupported(_REFUSED[name], f"{self!r}.{name}()")
         if name in _QUERIES:
             positional, named = evaluator.snapshots(arguments, keywords, name)
             value = evaluator.pure(getattr(self.fake, name), *positional, **named)
@@ -182,6 +221,9 @@ class SizeVariable(TupleVariable):
     def as_constant(self) -> Any:
         return torch.Size(super().as_constant())
 
+    def snapshot(self) -> Any:
+        return torch.Size(super().snapshot())
+
     def call_method(
         self,
         evaluator: Evaluator,
@@ -197,6 +239,12 @@ class SizeVariable(TupleVariable):
         emitter.load_callable(torch.Size)
         super().reconstruct(emitter)
         emitter.call(1)
+
+
+@register_wrapper(torch.Size)
+def _wrap_size(evaluator: Evaluator, value: torch.Size, source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(torch.Size))
+    return SizeVariable.from_object(evaluator, value, source)
 
 
 class StructSequenceVariable(TupleVariable):
@@ -272,6 +320,11 @@ def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: A
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         raise Unsupported("number that depends on data", str(value))
     return evaluator.wrap_result(value)
+
+
+@register_predicate(lambda value: isinstance(value, torch.Tensor), 40)
+def _wrap_subclass(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    return RefusedVariable(value, source, "tensor of unusual kind", type(value).__qualname__)
 
 
 def _is_passed(source: Source) -> bool:

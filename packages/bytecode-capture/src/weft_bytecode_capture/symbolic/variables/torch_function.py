@@ -9,12 +9,12 @@ import torch
 from weft_guards import IsObject, Source
 
 from ..._torch import (
+    NATIVE_FUNCTIONS,
     OpOverload,
     OpOverloadPacket,
     TensorBase,
     is_autocast_available,
     is_torch_function_mode_enabled,
-    neural_functions,
     private_backend_name,
 )
 from ...unsupported import Unsupported
@@ -27,13 +27,30 @@ if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
-_MODULES = ("torch.functional", "torch.nn.functional", "torch._C._nn", "torch._tensor")
-# Functions that set or read state, call back into Python, or give Python numbers of a tensor's value.
-_REFUSED = frozenset(
-    "compile vmap grad save load manual_seed seed set_rng_state get_rng_state set_grad_enabled equal "
-    "set_default_dtype set_default_device use_deterministic_algorithms from_numpy "
-    "frombuffer is_nonzero allclose _assert cond while_loop".split()
+_MODULES = (
+    *("torch.functional", "torch.nn.functional", "torch._C._nn", "torch._tensor"),
+    *("torch._lobpcg", "torch._lowrank"),
 )
+_VALUE = "value of a tensor as a Python object"
+_DEFAULTS = "change of torch's defaults"
+_RANDOM = "state of a random number generator"
+_NUMPY = "NumPy array"
+
+# Functions that are no operators, and the kind of break that a call of each is.
+_REFUSED: dict[str, str] = {
+    **dict.fromkeys(("equal", "allclose", "is_nonzero"), _VALUE),
+    **dict.fromkeys(
+        ("set_default_dtype", "set_default_device", "set_default_tensor_type"), _DEFAULTS
+    ),
+    **dict.fromkeys(("use_deterministic_algorithms", "set_float32_matmul_precision"), _DEFAULTS),
+    **dict.fromkeys(("set_deterministic_debug_mode", "set_num_threads"), _DEFAULTS),
+    **dict.fromkeys(("set_warn_always", "set_printoptions", "set_flush_denormal"), _DEFAULTS),
+    **dict.fromkeys(("manual_seed", "seed", "initial_seed"), _RANDOM),
+    **dict.fromkeys(("get_rng_state", "set_rng_state"), _RANDOM),
+    **dict.fromkeys(("from_numpy", "frombuffer"), _NUMPY),
+    **dict.fromkeys(("save", "load"), "file read or written"),
+    **dict.fromkeys(("get_num_threads", "get_num_interop_threads"), "setting that may change"),
+}
 
 
 def goes_into_graph(value: Any) -> bool:
@@ -43,10 +60,14 @@ def goes_into_graph(value: Any) -> bool:
     name = getattr(value, "__name__", None)
     if not isinstance(name, str) or name in _REFUSED:
         return False
-    if isinstance(value, (types.BuiltinFunctionType, types.FunctionType)):
-        if getattr(value, "__module__", None) in _MODULES:
-            return True
-        return getattr(torch, name, None) is value or getattr(neural_functions, name, None) is value
+    if isinstance(value, types.BuiltinFunctionType):
+        if value.__self__ is None:
+            return getattr(torch, name, None) is value
+        return any(value is getattr(module, name, None) for module in NATIVE_FUNCTIONS)
+    if isinstance(value, types.FunctionType):
+        return value.__module__ in _MODULES or (
+            name.startswith("sym_") and getattr(torch, name, None) is value
+        )
     return isinstance(value, types.MethodDescriptorType) and value.__objclass__ in (
         torch.Tensor,
         TensorBase,
@@ -78,6 +99,13 @@ class TorchFunctionVariable(Variable):
                 if isinstance(argument, TensorVariable) and result.fake is argument.fake:
                     return argument  # in place, or nothing to do: the very tensor
         return result
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if isinstance(self.function, OpOverloadPacket) and name in self.function.overloads():
+            return TorchFunctionVariable(getattr(self.function, name), None)
+        if name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            return evaluator.wrap_constant(getattr(self.function, name))
+        return super().get_attribute(evaluator, name)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_object(self.function)
@@ -111,15 +139,35 @@ _QUERIES: dict[Any, Any] = {
     torch.is_floating_point: torch.is_floating_point,
     torch.is_complex: torch.is_complex,
     torch.get_default_dtype: torch.get_default_dtype,
+    torch.get_default_device: torch.get_default_device,
+    torch.are_deterministic_algorithms_enabled: torch.are_deterministic_algorithms_enabled,
     torch.numel: torch.numel,
     vars(torch.jit)["is_scripting"]: False,
     vars(torch.jit)["is_tracing"]: False,
-    torch.compiler.is_compiling: True,
     torch.cuda.is_available: torch.cuda.is_available,
+    torch.cuda.device_count: torch.cuda.device_count,
     torch.overrides.has_torch_function: False,
     torch.overrides.has_torch_function_unary: False,
     torch.overrides.has_torch_function_variadic: False,
 }
+
+
+class IsCompilingVariable(TorchFunctionVariable):
+    """``torch.compiler.is_compiling``: True, but where a module's call asks.
+
+    There it leaves out the hooks that run after an exception, which capture does not.
+    """
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        return ConstantVariable(evaluator.code is not torch.nn.Module._call_impl.__code__)
+
+
+@register_object(torch.compiler.is_compiling)
+def _wrap_is_compiling(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return IsCompilingVariable(value, source)
 
 
 class IsTensorVariable(TorchFunctionVariable):
@@ -131,6 +179,30 @@ class IsTensorVariable(TorchFunctionVariable):
         if len(arguments) != 1 or keywords:
             raise Unsupported("call", "torch.is_tensor with other than one argument")
         return ConstantVariable(isinstance(arguments[0], TensorVariable))
+
+
+class RefusedFunctionVariable(TorchFunctionVariable):
+    """A function of torch whose calls are known not to fit into a graph."""
+
+    def __init__(self, function: Any, source: Source | None, kind: str) -> None:
+        super().__init__(function, source)
+        self._kind = kind
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        raise Unsupported(self._kind, f"{self!r}({', '.join(map(repr, arguments))})")
+
+
+def _register_refused(function: Any, kind: str) -> None:
+    @register_object(function)
+    def wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+        evaluator.guard(source, IsObject(value))
+        return RefusedFunctionVariable(value, source, kind)
+
+
+for _name, _kind in _REFUSED.items():
+    _register_refused(getattr(torch, _name), _kind)
 
 
 @register_object(torch.is_tensor)

@@ -395,6 +395,8 @@ class UserObjectVariable(Variable):
 
     def emit_mutation(self, emitter: Emitter) -> None:
         for name, value in self.attributes.items():
+            if value is None and not self._had_attribute(name):
+                continue
             emitter.load_callable(object.__delattr__ if value is None else object.__setattr__)
             emitter.load_variable(self)
             emitter.load_constant(name)
@@ -402,6 +404,13 @@ class UserObjectVariable(Variable):
                 emitter.load_variable(value)
             emitter.call(2 if value is None else 3)
             emitter.pop()
+
+    def _had_attribute(self, name: str) -> bool:
+        """Whether the real object has the attribute in its dict or a slot."""
+        if name in self.dictionary():
+            return True
+        found = find_raw(self.kind, name)
+        return isinstance(found, types.MemberDescriptorType) and hasattr(self.value, name)
 
     def reconstruct(self, emitter: Emitter) -> None:
         from .instances import emit_new_instance

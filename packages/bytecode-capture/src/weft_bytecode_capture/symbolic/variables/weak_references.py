@@ -1,0 +1,44 @@
+"""Weak references from outside the frame."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import IsObject, Source
+
+from ...unsupported import Unsupported
+from ..builder import register_wrapper
+from .base import Variable
+from .opaque import OpaqueVariable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+class WeakReferenceVariable(OpaqueVariable):
+    """A weak reference, known by identity when it is called."""
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        """What it refers to, if another path leads there: that path's guards hold it alive."""
+        target = self.value()
+        known = None if target is None else evaluator.builder.known(target)
+        if known is None or known.source is None or arguments or keywords:
+            raise Unsupported("dead weak reference", repr(self))
+        assert self.source is not None
+        evaluator.guard(self.source, IsObject(self.value))
+        evaluator.guard(known.source, IsObject(target, weak=True))
+        return known
+
+
+@register_wrapper(weakref.ReferenceType)
+def _wrap_weak_reference(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    return WeakReferenceVariable(value, source)
