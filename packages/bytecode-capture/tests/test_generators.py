@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import collections
 import collections.abc
 import contextlib
 import gc
@@ -328,10 +329,32 @@ def dropped_in_except(x):
     return [x * a + b for a, b in zip([1, 2], Countdown(), strict=False)]
 
 
+def dropped_past_handlers(x):
+    """Neither the handlers of other exceptions nor `yield from` see the end of a dropped generator."""
+
+    def others():
+        try:
+            try:
+                yield x
+                yield from range(5)
+            except KeyError:
+                x.clear()
+        except (IndexError, ValueError) as error:
+            x.append(error)
+
+    def outer():
+        yield from others()
+
+    first = outer()
+    third = others()
+    return next(first), [next(third), next(third)], x in collections.UserList([x])
+
+
 CASES = [
     loops, sends, return_value, closes, ignores, throws_through, throws_end, throws_into_plain,
     throw_unstarted, stop_inside, just_started, reentrant, expressions, late_binding, handled_inside,
     with_managed, with_class, returns_inside, null_context, no_manager, dropped_in_except,
+    dropped_past_handlers,
 ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from .capture_state import CaptureState, DecodeCache, location
 from .captured_exception import CapturedException
 from .evaluator import Evaluator
 from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise, Return, Skip
+from .generator_exit import exit_runs_code
 from .graph import GraphBuilder
 from .graph.modes import emit_modes
 from .liveness import BreakEarlier, OutputCollector
@@ -164,7 +165,7 @@ class _Capture:
         state = self.state
         guard_mutated_objects(self.evaluator)
         for generator in state.generators:
-            if generator.suspended_in_handler():
+            if generator.is_suspended() and exit_runs_code(generator.frame):
                 error = Unsupported("generator dropped while it waits in a try or with block")
                 raise BreakEarlier(generator.created_at, error)
         changed_modes = state.graph.modes.changed()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import types
 from typing import TYPE_CHECKING, NoReturn
 
@@ -125,47 +124,9 @@ class GeneratorVariable(IteratorVariable):
             index -= 1
         return instructions[index].target
 
-    def suspended_in_handler(self) -> bool:
-        """Whether dropping the generator runs code of it: ``finally`` and ``with`` see GeneratorExit."""
-        frame = self.frame
-        if frame.finished or not self.started:
-            return False
-        return not self._lets_exit_through(frame.decoded.instructions[frame.index].offset)
-
-    def _lets_exit_through(self, offset: int) -> bool:
-        """Whether a GeneratorExit raised at ``offset`` leaves the frame and runs nothing but look-ups."""
-        decoded = self.frame.decoded
-        region = decoded.region(offset)
-        if region is None:
-            return True
-        instructions = decoded.instructions
-        index = decoded.index_of_offset[region.target]
-        handler = instructions[index]
-        # 3.12 wraps every generator's body in a region that only turns StopIteration into RuntimeError,
-        # and every `yield from` in one that only hands on what it does not end on.
-        if handler.name == "CALL_INTRINSIC_1":
-            return True
-        if handler.name == "CLEANUP_THROW":
-            return self._lets_exit_through(handler.offset)
-        if handler.name == "PUSH_EXC_INFO":
-            index = self._behind_clauses(index + 1)
-        while instructions[index].name in ("COPY", "POP_EXCEPT"):
-            index += 1
-        last = instructions[index]
-        return last.name == "RERAISE" and self._lets_exit_through(last.offset)
-
-    def _behind_clauses(self, index: int) -> int:
-        """Where a GeneratorExit gets to past ``except`` clauses of builtin exceptions that do not take it."""
-        instructions = self.frame.decoded.instructions
-        while instructions[index].name == "LOAD_GLOBAL":
-            kind = getattr(builtins, str(instructions[index].operand), None)
-            check, jump = instructions[index + 1 : index + 3]
-            takes_other = isinstance(kind, type) and issubclass(kind, Exception)
-            shadowed = instructions[index].operand in self.frame.globals.dictionary
-            if not takes_other or shadowed or check.name != "CHECK_EXC_MATCH":
-                break
-            index = jump.target
-        return index
+    def is_suspended(self) -> bool:
+        """Whether it waits at a ``yield``, where dropping it raises GeneratorExit."""
+        return self.started and not self.frame.finished
 
     # Python's protocol.
 
