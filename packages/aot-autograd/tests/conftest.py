@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ import torch
 import torch.fx
 import weft_aot_autograd
 import weft_functionalize
+
+sys.path.insert(0, str(Path(__file__).parent))  # the tests' own helper modules
 
 
 @pytest.fixture(autouse=True)

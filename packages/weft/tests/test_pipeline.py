@@ -81,10 +81,17 @@ def test_a_failing_stage_is_named(monkeypatch) -> None:
     assert torch.equal(result, softmax(x)[0])
 
 
-def test_a_graph_that_needs_gradients_runs_eagerly_with_one_warning() -> None:
+def test_a_graph_that_needs_gradients_is_compiled_with_its_backward(tmp_path: Path) -> None:
     x = torch.randn(4, 8, requires_grad=True)
-    with pytest.warns(weft.WeftWarning, match="training") as caught:
-        (result,) = strict_pipeline()(traced(softmax), [x])(x)
-    assert len(caught) == 1
-    result.sum().backward()
-    assert x.grad is not None
+    other = x.detach().clone().requires_grad_()
+    compiled = strict_pipeline(dump_directory=tmp_path)(traced(softmax), [x])
+    (result,) = compiled(x)
+    (want,) = softmax(other)
+    weights = torch.randn(want.shape)
+    for output in (result, want):
+        (output * weights).sum().backward()
+    torch.testing.assert_close(result, want)
+    torch.testing.assert_close(x.grad, other.grad)
+    (folder,) = tmp_path.iterdir()
+    names = {path.name for path in folder.iterdir()}
+    assert {"3_joint.py", "3_forward.py", "3_backward.py", "6_generated_backward.cpp"} <= names

@@ -8,30 +8,32 @@ from __future__ import annotations
 
 from .decomposition_table import DecompositionTable, default_decompositions
 from .joint_graph import (
-    BackwardInputKind,
     ForwardGraph,
     GradientDescriptor,
     JointGraph,
     PartitionedGraph,
     SavedDescriptor,
     TangentDescriptor,
-    needs_gradient,
 )
-from .tracing import trace_inference, trace_joint
+from .joint_tracing import trace_joint
+from .partition import PartitionOptions, partition
+from .runtime import TrainingProgram
+from .tracing import trace_inference
 from .unsupported import Unsupported
 
 __all__ = [
-    "BackwardInputKind",
     "DecompositionTable",
     "ForwardGraph",
     "GradientDescriptor",
     "JointGraph",
+    "PartitionOptions",
     "PartitionedGraph",
     "SavedDescriptor",
     "TangentDescriptor",
+    "TrainingProgram",
     "Unsupported",
     "default_decompositions",
-    "needs_gradient",
+    "partition",
     "trace_inference",
     "trace_joint",
 ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch._decomp import core_aten_decompositions
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import (
@@ -21,4 +24,19 @@ __all__ = [
     "OpOverload",
     "TorchDispatchMode",
     "core_aten_decompositions",
+    "schema_arguments",
+    "set_grad_enabled",
+    "storage_identity",
 ]
+
+set_grad_enabled = torch._C._set_grad_enabled
+
+
+def storage_identity(tensor: torch.Tensor) -> int:
+    """A number that two tensors have in common exactly if they share storage."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def schema_arguments(operator: OpOverload) -> list[Any]:
+    """The arguments of an operator's schema, in order (``torch._C.Argument``)."""
+    return list(operator._schema.arguments)

@@ -140,10 +140,35 @@ def _inference_dropout(input: torch.Tensor, p: float, train: bool | None) -> Any
     return input, torch.ones_like(input, dtype=torch.bool)
 
 
+def _nll_loss_backward(
+    grad_output: torch.Tensor,
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: torch.Tensor,
+) -> Any:
+    """``nll_loss_backward`` of a batch as one pointwise expression: no scatter into zeros."""
+    if input.dim() != 2:
+        return NotImplemented
+    classes = torch.arange(input.shape[1], device=input.device)
+    column = target.unsqueeze(1)
+    counts = (column == classes) & (column != ignore_index)
+    scale = -grad_output if reduction == 0 else -grad_output.expand(target.shape)
+    if reduction == 1:
+        scale = scale / total_weight
+    scale = scale.unsqueeze(1)
+    if weight is not None:
+        scale = scale * weight
+    return torch.where(counts, scale, torch.zeros((), dtype=input.dtype, device=input.device))
+
+
 # Rules of our own, over torch's.
 _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten.native_batch_norm.default: _inference_batch_norm,
     aten.native_dropout.default: _inference_dropout,
+    aten.nll_loss_backward.default: _nll_loss_backward,
 }
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 import torch.fx
 from weft_functionalize import InputDescriptor, OutputDescriptor
 
@@ -19,14 +15,6 @@ class ForwardGraph:
     graph_module: torch.fx.GraphModule
     inputs: tuple[InputDescriptor, ...]
     outputs: tuple[OutputDescriptor, ...]
-
-
-class BackwardInputKind(enum.Enum):
-    """What an input of a backward graph is."""
-
-    SAVED_TENSOR = "saved tensor"
-    SAVED_INTEGER = "saved integer"
-    TANGENT = "tangent"
 
 
 @dataclass(frozen=True)
@@ -45,7 +33,10 @@ class GradientDescriptor:
 
 @dataclass(frozen=True)
 class SavedDescriptor:
-    """A value that forward leaves for backward: an input, or its output at ``output_index``."""
+    """A value that forward leaves for backward: its input at ``input_index`` or output at ``output_index``.
+
+    Exactly one of the two is set.  ``nbytes`` is the size of the value in bytes.
+    """
 
     input_index: int | None
     output_index: int | None
@@ -54,37 +45,39 @@ class SavedDescriptor:
 
 @dataclass(frozen=True)
 class JointGraph:
-    """Forward and backward in one graph: inputs then tangents, outputs then gradients."""
+    """Forward and backward in one graph: inputs then tangents, outputs then gradients.
+
+    ``output_count`` is how many of the graph's outputs are forward's.
+    """
 
     graph_module: torch.fx.GraphModule
     inputs: tuple[InputDescriptor, ...]
     tangents: tuple[TangentDescriptor, ...]
     outputs: tuple[OutputDescriptor, ...]
     gradients: tuple[GradientDescriptor, ...]
+    output_count: int
 
 
 @dataclass(frozen=True)
 class PartitionedGraph:
-    """Forward and backward apart; forward returns its outputs, then the saved values.
+    """Forward and backward apart.
 
-    ``backward_inputs`` are the kinds of backward's placeholders, in order.
+    ``forward`` takes ``inputs`` and returns its ``output_count`` outputs, then the saved values that are
+    neither inputs nor outputs.  ``backward`` takes the values of ``saved``, then those of ``tangents``, and
+    returns those of ``gradients``.  ``recomputed`` names the forward nodes that backward computes again.
     """
 
     forward: torch.fx.GraphModule
     backward: torch.fx.GraphModule
     inputs: tuple[InputDescriptor, ...]
     outputs: tuple[OutputDescriptor, ...]
+    output_count: int
     saved: tuple[SavedDescriptor, ...]
     tangents: tuple[TangentDescriptor, ...]
     gradients: tuple[GradientDescriptor, ...]
-    backward_inputs: tuple[BackwardInputKind, ...]
+    recomputed: tuple[str, ...]
 
-
-def needs_gradient(inputs: Sequence[Any], descriptors: Sequence[InputDescriptor]) -> bool:
-    """Whether running on ``inputs`` (the user inputs) has to record gradients, as eager would now."""
-    if not torch.is_grad_enabled():
-        return False
-    if any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs):
-        return True
-    lifted = (descriptor for descriptor in descriptors if descriptor.position is None)
-    return any(descriptor.requires_grad for descriptor in lifted)
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes that live from forward to backward because of this graph: saved values but inputs."""
+        return sum(saved.nbytes for saved in self.saved if saved.input_index is None)

@@ -8,10 +8,9 @@ from weft_functionalize import FunctionalGraph
 
 from ._torch import FakeTensor, FakeTensorMode, OpOverload
 from .decomposition_table import DecompositionTable, default_decompositions
-from .joint_graph import ForwardGraph, JointGraph
+from .joint_graph import ForwardGraph
 from .passes import eliminate_common_subexpressions, eliminate_dead_code, remove_identities
 from .splice import splice
-from .unsupported import Unsupported
 
 
 def trace_inference(
@@ -24,26 +23,29 @@ def trace_inference(
     """
     table = default_decompositions() if decompositions is None else decompositions
     graph = _copy(functional.graph_module.graph)
+    simplify(graph, table)
+    module = torch.fx.GraphModule(functional.graph_module, graph, "ForwardGraph")
+    return ForwardGraph(module, functional.inputs, functional.outputs)
+
+
+def simplify(graph: torch.fx.Graph, table: DecompositionTable) -> None:
+    """Decompose ``graph`` in place and clean it up; its output node is a flat tuple of nodes."""
     _decompose(graph, table)
     remove_identities(graph)
     eliminate_common_subexpressions(graph)
     eliminate_dead_code(graph)
     graph.lint()
     (output,) = graph.find_nodes(op="output")
-    output.meta["val"] = tuple(node.meta["val"] for node in output.all_input_nodes)
-    module = torch.fx.GraphModule(functional.graph_module, graph, "ForwardGraph")
-    return ForwardGraph(module, functional.inputs, functional.outputs)
+    output.meta["val"] = tuple(node.meta["val"] for node in output.args[0])
 
 
-def trace_joint(
-    functional: FunctionalGraph, *, decompositions: DecompositionTable | None = None
-) -> JointGraph:
-    """Trace forward and backward together.  Raises :class:`Unsupported`: not in this release."""
-    raise Unsupported(
-        "training",
-        "a graph whose results need gradients",
-        "run it eagerly, or without gradients under torch.no_grad()",
-    )
+def fake_mode_of(graph: torch.fx.Graph) -> FakeTensorMode | None:
+    """The mode of the graph's fake values, None if it has no tensor."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, FakeTensor):
+            return value.fake_mode
+    return None
 
 
 def _copy(source: torch.fx.Graph) -> torch.fx.Graph:
@@ -63,17 +65,9 @@ def _decompose(graph: torch.fx.Graph, table: DecompositionTable) -> None:
         and isinstance(node.target, OpOverload)
         and node.target in table
     ]
-    mode = _fake_mode(graph)
+    mode = fake_mode_of(graph)
     if not selected or mode is None:
         return
     with torch.no_grad(), mode:
         for node in selected:
             splice(node, table)
-
-
-def _fake_mode(graph: torch.fx.Graph) -> FakeTensorMode | None:
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, FakeTensor):
-            return value.fake_mode
-    return None

@@ -41,7 +41,10 @@ class NormalizedGraph:
 
 
 def normalize(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> NormalizedGraph:
-    """Record ``graph_module`` on ``example_inputs`` with gradients disabled."""
+    """Record ``graph_module`` on ``example_inputs``, run with gradients disabled.
+
+    Nodes that the program itself runs with gradients disabled have ``meta["gradients_disabled"]``.
+    """
     fake_mode = _find_fake_mode(graph_module, example_inputs)
     recorder = AtenRecorder(graph_module, fake_mode)
     interpreter = _Interpreter(graph_module, recorder)
@@ -139,7 +142,8 @@ class _Interpreter:
         if isinstance(target, HigherOrderOperator):
             raise Unsupported("control-flow operator", str(target))
         if target is set_grad_enabled:
-            return None  # traced for inference: gradients stay disabled
+            self._recorder.gradients_disabled = not args[0]
+            return None  # recording itself needs no gradients
         result = target(*args, **kwargs)
         if target is enter_autocast:
             self._autocasts.append(result)

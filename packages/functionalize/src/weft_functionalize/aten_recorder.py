@@ -57,7 +57,8 @@ class AtenRecorder(TorchDispatchMode):
     """A dispatch mode that sits on top of a fake mode and appends each operator to ``graph``.
 
     Tensors are known by identity: the fake tensors that it has seen stay alive as long as it does.
-    ``source_node`` is the captured node being interpreted, whose provenance recorded nodes get.
+    ``source_node`` is the captured node being interpreted, whose provenance recorded nodes get;
+    ``gradients_disabled`` says whether the program runs it so, which nodes keep as metadata.
     """
 
     def __init__(self, module: torch.fx.GraphModule, fake_mode: FakeTensorMode) -> None:
@@ -65,6 +66,7 @@ class AtenRecorder(TorchDispatchMode):
         self.graph = torch.fx.Graph()
         self.inputs: list[RecordedInput] = []
         self.source_node: torch.fx.Node | None = None
+        self.gradients_disabled = False
         self._module = module
         self._fake_mode = fake_mode
         self._nodes: dict[int, torch.fx.Node] = {}  # by id of a tensor in _alive
@@ -206,6 +208,8 @@ class AtenRecorder(TorchDispatchMode):
     def _append(self, func: OpOverload, args: Any, kwargs: Any, value: Any) -> torch.fx.Node:
         node = self.graph.call_function(func, args, kwargs)
         node.meta["val"] = value
+        if self.gradients_disabled:
+            node.meta["gradients_disabled"] = True
         if self.source_node is not None:
             self._keep(node, self.source_node)
         return node

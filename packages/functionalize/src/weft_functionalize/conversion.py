@@ -52,6 +52,7 @@ def functionalize(
     with torch.no_grad(), normalized.fake_mode, quiet_meta_failures():
         aliases = build_alias_graph(graph)
         written = _written_origins(graph, aliases)
+        unrecorded = _unrecorded_origins(graph, aliases)
         mutated = [i for i, recorded in enumerate(recorder.inputs) if recorded.node in written]
         _check_shared_inputs(recorder, mutated, options)
         plan = plan_outputs(normalized.outputs, recorder, aliases, mutated, written)
@@ -64,7 +65,7 @@ def functionalize(
         eliminate_dead_code(graph)
     if options.verify:
         verify_functional(graph)
-    return _result(graph_module, normalized, plan, mutated)
+    return _result(graph_module, normalized, plan, mutated, unrecorded)
 
 
 def _written_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> set[torch.fx.Node]:
@@ -75,6 +76,19 @@ def _written_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> set[torch.fx
         if isinstance(node.target, OpOverload)
         for variable in written_variables(node, written_arguments(node.target))
     }
+
+
+def _unrecorded_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> frozenset[torch.fx.Node]:
+    """The values whose storage is written with gradients disabled or through a detached view."""
+    found: set[torch.fx.Node] = set()
+    for node in graph.nodes:
+        if not isinstance(node.target, OpOverload):
+            continue
+        for variable in written_variables(node, written_arguments(node.target)):
+            path = [node, *(edge.access for edge in aliases.path_to_origin(variable))]
+            if any("gradients_disabled" in n.meta or n.target is aten.detach.default for n in path):
+                found.add(aliases.origin(variable))
+    return frozenset(found)
 
 
 def _check_shared_inputs(
@@ -131,6 +145,7 @@ def _result(
     normalized: NormalizedGraph,
     plan: OutputPlan,
     mutated: Sequence[int],
+    unrecorded: frozenset[torch.fx.Node],
 ) -> FunctionalGraph:
     """Number the inputs as the graph orders them: lifted tensors first."""
     recorder = normalized.recorder
@@ -155,7 +170,7 @@ def _result(
     recorder.graph.lint()
     module = torch.fx.GraphModule(torch.nn.Module(), recorder.graph, "FunctionalGraph")
     described = tuple(descriptor for descriptor in inputs if descriptor is not None)
-    return FunctionalGraph(module, described, outputs, lifted, source)
+    return FunctionalGraph(module, described, outputs, lifted, source, unrecorded)
 
 
 def _renumbered(descriptor: Any, new_index: Sequence[int]) -> Any:

@@ -99,7 +99,8 @@ class OutputDescriptor:
 
     ``graph_index`` is the position in the graph's output tuple, None where ``alias`` says how the value is
     regenerated instead.  ``input_index`` is set for a mutated input, ``position`` (index in the captured
-    graph's output tuple) for a user output.
+    graph's output tuple) for a user output.  ``detached`` is set for a user output that the program returns
+    without gradients whatever it is a view of.
     """
 
     kind: OutputKind
@@ -107,6 +108,7 @@ class OutputDescriptor:
     input_index: int | None = None
     position: int | None = None
     alias: Alias | None = None
+    detached: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,10 @@ class FunctionalGraph:
     user outputs that are computed, then hidden bases that returned views share.  ``outputs`` describes these
     and the user outputs that are regenerated.  ``lifted`` holds the tensors of the inputs that are no user
     inputs, by input index.  ``source`` is the captured module.
+
+    Nodes that the program itself runs with gradients disabled have ``meta["gradients_disabled"]``.
+    ``unrecorded_writes`` are the nodes that own memory which the program wrote to behind autograd's back:
+    with gradients disabled, or through a detached view.
     """
 
     graph_module: torch.fx.GraphModule
@@ -125,6 +131,7 @@ class FunctionalGraph:
     outputs: tuple[OutputDescriptor, ...]
     lifted: Mapping[int, torch.Tensor] = field(repr=False)
     source: torch.fx.GraphModule = field(repr=False)
+    unrecorded_writes: frozenset[torch.fx.Node] = field(default=frozenset(), repr=False)
 
     @property
     def user_input_indices(self) -> tuple[int, ...]:

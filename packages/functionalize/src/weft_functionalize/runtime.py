@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -84,11 +85,11 @@ class _Runtime:
             if d.kind is InputKind.USER_INPUT and d.specialized_value is not None
         )
         self._write_back = tuple(
-            (d.graph_index or 0, d.input_index or 0)
+            (d.graph_index or 0, d.input_index or 0, _is_unrecorded(functional, d.input_index or 0))
             for d in functional.outputs
             if d.kind is OutputKind.MUTATED_INPUT
         )
-        self._mutated = frozenset(index for _, index in self._write_back)
+        self._mutated = frozenset(index for _, index, _ in self._write_back)
         users = [d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT]
         self._outputs = tuple(sorted(users, key=lambda d: d.position or 0))
 
@@ -102,10 +103,9 @@ class _Runtime:
         if self._mutated and _overlaps(every, self._mutated):
             return tuple(self._source(*inputs))
         computed = self._compiled(*inputs)
-        if self._write_back:
-            with torch.no_grad():
-                for output_index, input_index in self._write_back:
-                    every[input_index].copy_(computed[output_index])
+        for output_index, input_index, unrecorded in self._write_back:
+            with torch.no_grad() if unrecorded else contextlib.nullcontext():
+                every[input_index].copy_(computed[output_index])
         return self._user_outputs(every, computed)
 
     def _all_inputs(self, inputs: tuple[Any, ...]) -> list[Any]:
@@ -129,9 +129,11 @@ class _Runtime:
                 case SameAsOutput(position):
                     results.append(results[position])
                 case ViewOfInput(index, size, stride, offset):
-                    results.append(_view(every[index], size, stride, offset))
+                    base = every[index].detach() if descriptor.detached else every[index]
+                    results.append(_view(base, size, stride, offset))
                 case ViewOfOutput(index, size, stride, offset):
-                    results.append(_view(computed[index], size, stride, offset))
+                    base = computed[index].detach() if descriptor.detached else computed[index]
+                    results.append(_view(base, size, stride, offset))
         return tuple(results)
 
 
@@ -139,6 +141,12 @@ def _view(
     base: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int
 ) -> torch.Tensor:
     return torch.as_strided(base, size, stride, base.storage_offset() + offset)
+
+
+def _is_unrecorded(functional: FunctionalGraph, input_index: int) -> bool:
+    """Whether the program wrote to the input behind autograd's back."""
+    placeholders = functional.graph_module.graph.find_nodes(op="placeholder")
+    return placeholders[input_index] in functional.unrecorded_writes
 
 
 def _overlaps(every: Sequence[Any], mutated: frozenset[int]) -> bool:

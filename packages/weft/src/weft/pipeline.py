@@ -55,7 +55,7 @@ class Pipeline:
         raise_errors: bool,
         observers: Callable[[], tuple[GraphObserver, ...]] = tuple,
     ) -> None:
-        self._options = options
+        self.options = options
         self._raise_errors = raise_errors
         self._observers = observers
         self._warned: set[str] = set()
@@ -65,20 +65,12 @@ class Pipeline:
     ) -> Callable[..., Any]:
         """Compile; an error falls back to running the captured graph, with one warning, or is raised."""
         location = user_location(graph_module)
-        if _needs_gradient(graph_module, example_inputs):
-            reason = (
-                "weft does not compile training graphs yet: a graph whose result needs gradients runs "
-                "eagerly. For inference, call the model under torch.no_grad() or torch.inference_mode()."
-            )
-            self._finish(GraphReport(location, 0, 0, {}, {}, reason))
-            self._warn(reason)
-            return graph_module.forward
         try:
             return self.compile_graph(graph_module, example_inputs, location)
         except StageError as error:
             if self._raise_errors:
                 raise
-            self._finish(GraphReport(location, 0, 0, {}, {}, str(error)))
+            self.finish(GraphReport(location, 0, 0, {}, {}, str(error)))
             self._warn(f"{error}. The graph runs eagerly.")
             return graph_module.forward
 
@@ -87,54 +79,40 @@ class Pipeline:
     ) -> Callable[..., Any]:
         """Run every stage; raises :class:`StageError`."""
         seconds: dict[str, float] = {}
-        dump = open_dump(self._options.dump_directory, location)
+        dump = open_dump(self.options.dump_directory, location)
         dump.graph("1_captured", graph_module)
 
-        with self._stage("functionalize", location, seconds):
+        with self.stage("functionalize", location, seconds):
             functional = weft_functionalize.functionalize(graph_module, example_inputs)
         dump.graph("2_functional", functional.graph_module)
 
-        with self._stage("aot-autograd", location, seconds):
-            forward = weft_aot_autograd.trace_inference(functional)
-        dump.graph("3_forward", forward.graph_module)
+        with self.stage("aot-autograd", location, seconds):
+            joint = weft_aot_autograd.trace_joint(functional)
+            if joint is None:
+                forward = weft_aot_autograd.trace_inference(functional).graph_module
+            else:
+                dump.graph("3_joint", joint.graph_module)
+                partitioned = weft_aot_autograd.partition(joint)
+                forward = partitioned.forward
+        dump.graph("3_forward", forward)
 
-        constants = functional.lifted
-        with self._stage("loop-ir", location, seconds):
-            schedule = self._schedule(forward.graph_module, frozenset(constants), dump)
+        line = _Line(self, location, seconds, dump)
+        program = line.compile(forward, functional.lifted)
+        if joint is None:
+            line.finish()
+            return weft_functionalize.wrap(functional, program)
+        dump.graph("3_backward", partitioned.backward)
+        backward = line.compile(partitioned.backward, {}, "_backward")
+        line.finish()
+        training = weft_aot_autograd.TrainingProgram(functional, partitioned, program, backward)
+        return weft_functionalize.wrap(functional, training)
 
-        with self._stage("codegen", location, seconds):
-            program = _generate(schedule, constants)
-        dump.text("6_generated" + _suffix(schedule), program.source)
-
-        self._finish(
-            GraphReport(
-                location,
-                program.kernel_count,
-                program.extern_count,
-                dict(schedule.fallbacks),
-                seconds,
-                None,
-            )
-        )
-        return weft_functionalize.wrap(functional, program, constants)
-
-    def _schedule(
-        self, graph_module: torch.fx.GraphModule, constant_inputs: frozenset[int], dump: GraphDump
-    ) -> Schedule:
-        loop_graph = weft_loop_ir.lower(graph_module, constant_inputs=constant_inputs)
-        dump.text("4_loop_ir.txt", lambda: weft_loop_ir.format_loop_graph(loop_graph))
-        schedule = weft_loop_ir.schedule(loop_graph)
-        dump.text("5_schedule.txt", lambda: weft_loop_ir.format_schedule(schedule))
-        if self._options.verify:
-            weft_loop_ir.verify(schedule)
-        return schedule
-
-    def _stage(self, name: str, location: str, seconds: dict[str, float]) -> _TimedStage:
+    def stage(self, name: str, location: str, seconds: dict[str, float]) -> _TimedStage:
         for observer in self._observers():
             observer.stage_started(location, name)
         return _TimedStage(name, location, seconds)
 
-    def _finish(self, report: GraphReport) -> None:
+    def finish(self, report: GraphReport) -> None:
         for observer in self._observers():
             observer.graph_finished(report)
 
@@ -142,6 +120,65 @@ class Pipeline:
         if message not in self._warned:
             self._warned.add(message)
             warnings.warn(message, WeftWarning, stacklevel=3)
+
+
+class _Line:
+    """The stages from a pure ATen graph to a program, for each graph of one captured graph."""
+
+    def __init__(
+        self, pipeline: Pipeline, location: str, seconds: dict[str, float], dump: GraphDump
+    ) -> None:
+        self._pipeline = pipeline
+        self._location = location
+        self._seconds = seconds
+        self._dump = dump
+        self._kernels = 0
+        self._externs = 0
+        self._fallbacks: dict[str, int] = {}
+
+    def compile(
+        self,
+        graph_module: torch.fx.GraphModule,
+        constants: Mapping[int, torch.Tensor],
+        suffix: str = "",
+    ) -> CompiledProgram:
+        """Lower, schedule and generate; ``suffix`` tells the dumps of several graphs apart."""
+        with self._pipeline.stage("loop-ir", self._location, self._seconds):
+            schedule = self._schedule(graph_module, frozenset(constants), suffix)
+        with self._pipeline.stage("codegen", self._location, self._seconds):
+            program = _generate(schedule, constants)
+        self._dump.text(f"6_generated{suffix}{_extension(schedule)}", program.source)
+        self._kernels += program.kernel_count
+        self._externs += program.extern_count
+        for name, count in schedule.fallbacks.items():
+            self._fallbacks[name] = self._fallbacks.get(name, 0) + count
+        return program
+
+    def _schedule(
+        self, graph_module: torch.fx.GraphModule, constant_inputs: frozenset[int], suffix: str
+    ) -> Schedule:
+        loop_graph = weft_loop_ir.lower(graph_module, constant_inputs=constant_inputs)
+        self._dump.text(
+            f"4_loop_ir{suffix}.txt", lambda: weft_loop_ir.format_loop_graph(loop_graph)
+        )
+        schedule = weft_loop_ir.schedule(loop_graph)
+        self._dump.text(f"5_schedule{suffix}.txt", lambda: weft_loop_ir.format_schedule(schedule))
+        if self._pipeline.options.verify:
+            weft_loop_ir.verify(schedule)
+        return schedule
+
+    def finish(self) -> None:
+        """Report the whole."""
+        self._pipeline.finish(
+            GraphReport(
+                self._location,
+                self._kernels,
+                self._externs,
+                self._fallbacks,
+                self._seconds,
+                None,
+            )
+        )
 
 
 class _TimedStage:
@@ -157,7 +194,8 @@ class _TimedStage:
         self._guarded.__enter__()
 
     def __exit__(self, *exception: Any) -> bool | None:
-        self._seconds[self._name] = time.perf_counter() - self._start
+        spent = time.perf_counter() - self._start
+        self._seconds[self._name] = self._seconds.get(self._name, 0.0) + spent
         return self._guarded.__exit__(*exception)
 
 
@@ -175,17 +213,6 @@ def user_location(graph_module: torch.fx.GraphModule) -> str:
     return "<unknown>"
 
 
-def _needs_gradient(graph_module: torch.fx.GraphModule, example_inputs: list[Any]) -> bool:
-    if not torch.is_grad_enabled():
-        return False
-    (output,) = (node for node in graph_module.graph.nodes if node.op == "output")
-    results = torch.fx.node.map_arg(output.args[0], lambda node: node.meta.get("example_value"))
-    flat = results if isinstance(results, (tuple, list)) else (results,)
-    if any(isinstance(value, torch.Tensor) and value.requires_grad for value in flat):
-        return True
-    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs)
-
-
 def _generate(schedule: Schedule, constants: Mapping[int, torch.Tensor]) -> CompiledProgram:
     device_types = {buffer.layout.device.type for buffer in schedule.buffers.values()} or {"cpu"}
     if len(device_types) > 1:
@@ -196,6 +223,6 @@ def _generate(schedule: Schedule, constants: Mapping[int, torch.Tensor]) -> Comp
     )
 
 
-def _suffix(schedule: Schedule) -> str:
+def _extension(schedule: Schedule) -> str:
     devices = {buffer.layout.device.type for buffer in schedule.buffers.values()}
     return ".cpp" if devices <= {"cpu"} else ".py"

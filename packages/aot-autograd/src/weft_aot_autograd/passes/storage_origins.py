@@ -30,6 +30,11 @@ def storage_origin(node: torch.fx.Node) -> torch.fx.Node:
         node = base
 
 
+def is_view(node: torch.fx.Node) -> bool:
+    """Whether the memory of ``node`` is that of its first argument."""
+    return _base(node) is not None
+
+
 def _base(node: torch.fx.Node) -> torch.fx.Node | None:
     source = node.args[0] if node.args else None
     if not isinstance(source, torch.fx.Node):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-_PROVENANCE = ("stack_trace", "nn_module_stack", "source_node")
+_PROVENANCE = ("stack_trace", "nn_module_stack", "source_node", "gradients_disabled")
 
 
 def fake_value(node: torch.fx.Node) -> Any:

@@ -1,0 +1,8 @@
+"""Cuts a joint graph into forward and backward, one file a step."""
+
+from __future__ import annotations
+
+from .options import PartitionOptions
+from .partition import partition
+
+__all__ = ["PartitionOptions", "partition"]

@@ -1,0 +1,22 @@
+"""Options of the partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PartitionOptions:
+    """``activation_memory_budget``: bytes kept for backward, as a share (0 to 1) of what is kept by default.
+
+    At 1 nothing is computed twice that costs a kernel of its own.  Below, the operators that are cheapest
+    for the bytes they free are recomputed, contractions last.  Raises ValueError outside of 0 to 1.
+    """
+
+    activation_memory_budget: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.activation_memory_budget <= 1:
+            raise ValueError(
+                f"activation_memory_budget is from 0 to 1, got {self.activation_memory_budget}"
+            )

@@ -1,0 +1,71 @@
+"""From a joint graph to forward and backward: what to save, then the two graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+import torch
+import torch.fx
+
+from ..joint_graph import JointGraph, PartitionedGraph
+from ..passes.storage_origins import is_view
+from ..unsupported import Unsupported
+from .compressed_masks import compress_masks
+from .memory_budget import values_to_keep
+from .min_cut import CutProblem, NoCut, minimum_cut
+from .operator_classes import classify
+from .options import PartitionOptions
+from .recompute_policy import REPEATABLE, is_materialized, may_recompute
+from .sides import Sides
+from .split import split
+
+
+def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> PartitionedGraph:
+    """Cut ``joint``, whose graph is left as it is but for masks that are kept as booleans.
+
+    What crosses is the cheapest in bytes that :data:`~.recompute_policy.POLICY` and the options allow;
+    equal joint graphs are cut equally.  Raises :class:`Unsupported` where a value that backward needs can
+    neither be kept nor computed again.
+    """
+    options = options or PartitionOptions()
+    compress_masks(joint.graph_module.graph)
+    sides = Sides(joint)
+    saved = _cut(sides, {n for n in sides.forward if may_recompute(n, sides)})
+    if options.activation_memory_budget < 1:
+        repeatable = {
+            n for n in sides.forward if n.op == "call_function" and classify(n) in REPEATABLE
+        }
+        least = _cut(sides, repeatable)
+        kept = values_to_keep(sides, saved, least, options.activation_memory_budget)
+        saved = _cut(sides, repeatable - kept)
+    return split(joint, sides, saved)
+
+
+# Cost a byte of saving a value that forward has in memory anyway, and of one that it has to write for this.
+_REALISED, _UNREALISED = 4, 5
+
+
+def _cut(sides: Sides, recomputable: Set[torch.fx.Node]) -> list[torch.fx.Node]:
+    nodes = sides.forward
+    number = {node: index for index, node in enumerate(nodes)}
+    problem = CutProblem(
+        capacity=[_capacity(node, sides) for node in nodes],
+        users=[[number[user] for user in node.users if user in number] for node in nodes],
+        given={number[node] for node in nodes if node not in recomputable},
+        needed={number[node] for node in sides.crossing},
+    )
+    try:
+        return [nodes[index] for index in minimum_cut(problem)]
+    except NoCut:
+        raise Unsupported("value that backward needs and nothing can hold") from None
+
+
+def _capacity(node: torch.fx.Node, sides: Sides) -> int | None:
+    """Bytes that saving ``node`` costs; an input lives anyway, a view is saved as its base."""
+    value = node.meta["val"]
+    if node.op == "placeholder":
+        return 1 + (_UNREALISED * sides.nbytes(node) if node in sides.mutated else 0)
+    if not isinstance(value, torch.Tensor) or is_view(node):
+        return None
+    factor = _REALISED if is_materialized(node, sides) else _UNREALISED
+    return 1 + factor * sides.nbytes(node)

@@ -1,0 +1,70 @@
+"""Which nodes of a joint graph depend on tangents, and which values cross to those."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.fx
+from weft_functionalize import OutputKind
+
+from ..joint_graph import JointGraph
+
+
+class Sides:
+    """The joint graph's nodes by what they depend on.
+
+    ``forward``: inputs and the nodes computed from these alone, in order; ``backward``: the nodes that
+    depend on tangents; ``crossing``: the forward nodes that backward nodes read or that are gradients.
+    """
+
+    def __init__(self, joint: JointGraph) -> None:
+        graph = joint.graph_module.graph
+        (self._output,) = graph.find_nodes(op="output")
+        placeholders = graph.find_nodes(op="placeholder")
+        self.inputs: list[torch.fx.Node] = placeholders[: len(joint.inputs)]
+        self.tangents: list[torch.fx.Node] = placeholders[len(joint.inputs) :]
+        returned: Any = self._output.args[0]
+        self.outputs: list[torch.fx.Node] = list(returned[: joint.output_count])
+        self.gradients: list[torch.fx.Node] = list(returned[joint.output_count :])
+        self.mutated = {
+            self.inputs[descriptor.input_index]
+            for descriptor in joint.outputs
+            if descriptor.kind is OutputKind.MUTATED_INPUT and descriptor.input_index is not None
+        }
+        self.backward = set(self.tangents)
+        self.forward: list[torch.fx.Node] = []
+        for node in graph.nodes:
+            if node.op == "output" or node in self.backward:
+                continue
+            if any(argument in self.backward for argument in node.all_input_nodes):
+                self.backward.add(node)
+            else:
+                self.forward.append(node)
+
+    @cached_property
+    def crossing(self) -> list[torch.fx.Node]:
+        gradients = set(self.gradients)
+        return [
+            node
+            for node in self.forward
+            if node in gradients or any(user in self.backward for user in node.users)
+        ]
+
+    @cached_property
+    def needed_by_outputs(self) -> set[torch.fx.Node]:
+        """The nodes that forward's outputs are computed from, themselves included."""
+        pending = list(self.outputs)
+        seen = set(pending)
+        while pending:
+            fresh = [a for a in pending.pop().all_input_nodes if a not in seen]
+            seen.update(fresh)
+            pending += fresh
+        return seen
+
+    @staticmethod
+    def nbytes(node: torch.fx.Node) -> int:
+        """Bytes of the node's tensor, 0 for what is no tensor."""
+        value = node.meta["val"]
+        return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0

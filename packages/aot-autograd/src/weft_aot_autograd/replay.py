@@ -1,0 +1,55 @@
+"""Runs functional graphs operator by operator, as eager would: for gradients of gradients."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+# Key of a node's metadata: True where the program ran it with gradients disabled.
+GRADIENTS_DISABLED = "gradients_disabled"
+
+
+class GradientModeInterpreter(torch.fx.Interpreter):
+    """An interpreter that runs each node in the gradient mode in which the program ran it."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        if n.meta.get(GRADIENTS_DISABLED):
+            with torch.no_grad():
+                return super().run_node(n)
+        return super().run_node(n)
+
+
+@contextlib.contextmanager
+def without_autocast(device_types: Sequence[str]) -> Iterator[None]:
+    """Run as written: a functional graph holds the casts that autocast made."""
+    with contextlib.ExitStack() as stack:
+        for device_type in device_types:
+            if torch.is_autocast_enabled(device_type):
+                stack.enter_context(torch.autocast(device_type, enabled=False))
+        yield
+
+
+@contextlib.contextmanager
+def with_random_state(state: RandomState | None) -> Iterator[None]:
+    """Run with the generators as they were when ``state`` was taken, then put them back."""
+    if state is None:
+        yield
+        return
+    devices = [device for device, _ in state.of_cuda]
+    with torch.random.fork_rng(devices):
+        torch.set_rng_state(state.of_cpu)
+        for device, value in state.of_cuda:
+            torch.cuda.set_rng_state(value, device)
+        yield
+
+
+class RandomState:
+    """The states of the default generators of the CPU and of ``cuda_devices`` (indices), at creation."""
+
+    def __init__(self, cuda_devices: Sequence[int]) -> None:
+        self.of_cpu = torch.get_rng_state()
+        self.of_cuda = [(device, torch.cuda.get_rng_state(device)) for device in cuda_devices]

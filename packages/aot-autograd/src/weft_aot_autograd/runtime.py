@@ -1,0 +1,255 @@
+"""Runs compiled forward and backward graphs as one function of torch's autograd."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from weft_functionalize import FunctionalGraph
+
+from .joint_graph import PartitionedGraph
+from .replay import (
+    GradientModeInterpreter,
+    RandomState,
+    with_random_state,
+    without_autocast,
+)
+
+Program = Callable[..., Sequence[Any]]
+
+
+class TrainingProgram:
+    """Calls ``forward`` so that autograd calls ``backward``: takes user inputs, gives the graph's outputs.
+
+    ``forward`` takes the user inputs of ``functional`` in order (lifted tensors are bound into it) and
+    returns what ``partitioned.forward`` does; ``backward`` is called as ``partitioned.backward`` is.
+    Parameters are read from ``functional.lifted``.  The outputs belong to the caller's autograd graph:
+    hooks, accumulation and ``retain_graph`` work as for any operator.  Gradients of gradients run the
+    functional graph again operator by operator, with one warning.
+    """
+
+    def __init__(
+        self,
+        functional: FunctionalGraph,
+        partitioned: PartitionedGraph,
+        forward: Program,
+        backward: Program,
+    ) -> None:
+        self._plan = _Plan(functional, partitioned, forward, backward)
+        self._lifted = tuple(functional.lifted[i] for i in self._plan.lifted_indices)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        results: tuple[Any, ...] = CompiledFunction.apply(self._plan, *self._lifted, *inputs)  # type: ignore[no-untyped-call]
+        return results
+
+
+@dataclass(frozen=True)
+class _Tangent:
+    """How the gradient of one output has to look in memory; ``stride`` in elements."""
+
+    output_index: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    def prepare(self, gradient: torch.Tensor | None) -> torch.Tensor:
+        if gradient is None:
+            return torch.empty_strided(
+                self.shape, self.stride, dtype=self.dtype, device=self.device
+            ).zero_()
+        if gradient.stride() == self.stride and not gradient.is_conj() and not gradient.is_neg():
+            return gradient
+        prepared = torch.empty_strided(
+            self.shape, self.stride, dtype=self.dtype, device=self.device
+        )
+        return prepared.copy_(gradient)
+
+
+class _Plan:
+    """What each call of one compiled graph has to do, decided when the graph is compiled.
+
+    The function's tensor arguments are the lifted tensors that backward reads or has gradients of, at
+    ``lifted_indices`` of the graph's inputs, then the user inputs.
+    """
+
+    def __init__(
+        self,
+        functional: FunctionalGraph,
+        partitioned: PartitionedGraph,
+        forward: Program,
+        backward: Program,
+    ) -> None:
+        self.functional = functional
+        self.forward, self.backward = forward, backward
+        users = functional.user_input_indices
+        read = {s.input_index for s in partitioned.saved if s.input_index is not None}
+        read |= {gradient.input_index for gradient in partitioned.gradients}
+        self.lifted_indices = tuple(i for i in functional.lifted if i in read)
+        self.lifted_count = len(self.lifted_indices)
+        order = {index: k for k, index in enumerate((*self.lifted_indices, *users))}
+        self.argument_indices = tuple(order)
+        self.output_count = partitioned.output_count
+        self.saved = tuple(
+            (False, s.output_index or 0) if s.input_index is None else (True, order[s.input_index])
+            for s in partitioned.saved
+        )
+        self.tangents = tuple(
+            _tangent(partitioned, position, tangent.output_index)
+            for position, tangent in enumerate(partitioned.tangents)
+        )
+        differentiated = {tangent.output_index for tangent in self.tangents}
+        self.constants = tuple(i for i in range(self.output_count) if i not in differentiated)
+        self.gradients = tuple(order[g.input_index] for g in partitioned.gradients)
+        self.argument_count = len(order)
+        graph = functional.graph_module.graph
+        placeholders = graph.find_nodes(op="placeholder")
+        free = _without_influence(functional, differentiated)
+        mutated = {i for i, descriptor in enumerate(functional.inputs) if descriptor.mutated}
+        self.replayable = mutated <= free
+        self.kept = tuple(
+            k
+            for k, index in enumerate(self.argument_indices)
+            if self.replayable and index not in mutated
+        )
+        devices = {
+            node.meta["val"].device
+            for node in placeholders
+            if isinstance(node.meta["val"], torch.Tensor)
+        }
+        self.device_types = sorted({device.type for device in devices})
+        self.cuda_devices = sorted(d.index or 0 for d in devices if d.type == "cuda")
+        self.random = any(
+            torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+            for node in graph.nodes
+        )
+        self.warned = False
+
+
+def _tangent(partitioned: PartitionedGraph, position: int, output_index: int) -> _Tangent:
+    placeholders = partitioned.backward.graph.find_nodes(op="placeholder")
+    value = placeholders[len(partitioned.saved) + position].meta["val"]
+    return _Tangent(
+        output_index, tuple(value.shape), tuple(value.stride()), value.dtype, value.device
+    )
+
+
+def _without_influence(functional: FunctionalGraph, outputs: Set[int]) -> set[int]:
+    """Indices of the inputs on which none of ``outputs`` depends."""
+    graph = functional.graph_module.graph
+    (output,) = graph.find_nodes(op="output")
+    returned: Any = output.args[0]
+    pending = [returned[index] for index in outputs]
+    seen = set(pending)
+    while pending:
+        fresh = [node for node in pending.pop().all_input_nodes if node not in seen]
+        seen.update(fresh)
+        pending += fresh
+    placeholders = graph.find_nodes(op="placeholder")
+    return {index for index, node in enumerate(placeholders) if node not in seen}
+
+
+def _version(value: Any) -> int:
+    """How often a tensor was written to; 0 for what does not count writes."""
+    if not isinstance(value, torch.Tensor) or value.is_inference():
+        return 0
+    return value._version
+
+
+class CompiledFunction(torch.autograd.Function):
+    """One compiled graph in autograd; ``plan`` is the first argument."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: _Plan, *arguments: Any) -> tuple[Any, ...]:
+        ctx.plan = plan
+        ctx.set_materialize_grads(False)
+        ctx.kept = [arguments[k] for k in plan.kept]
+        ctx.versions = [_version(value) for value in ctx.kept]
+        ctx.random_state = RandomState(plan.cuda_devices) if plan.random else None
+        results = plan.forward(*arguments[plan.lifted_count :])
+        ctx.save_for_backward(
+            *(
+                arguments[index] if is_argument else results[index]
+                for is_argument, index in plan.saved
+            )
+        )
+        if plan.constants:
+            ctx.mark_non_differentiable(*(results[index] for index in plan.constants))
+        return tuple(results[: plan.output_count])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        plan: _Plan = ctx.plan
+        if torch.is_grad_enabled() or any(
+            type(g) is not torch.Tensor and g is not None for g in gradients
+        ):
+            return _backward_by_operators(ctx, gradients)
+        tangents = [tangent.prepare(gradients[tangent.output_index]) for tangent in plan.tangents]
+        computed = plan.backward(*ctx.saved_tensors, *tangents)
+        returned: list[Any] = [None] * (plan.argument_count + 1)
+        for argument, gradient in zip(plan.gradients, computed, strict=True):
+            returned[argument + 1] = gradient
+        return tuple(returned)
+
+
+def _backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients as differentiable results: the functional graph runs again on the kept inputs."""
+    plan: _Plan = ctx.plan
+    every = _inputs_again(ctx)
+    arguments = [every[index] for index in plan.argument_indices]
+    wanted = [arguments[k] for k in plan.gradients]
+    with (
+        torch.enable_grad(),
+        without_autocast(plan.device_types),
+        with_random_state(ctx.random_state),
+    ):
+        results = GradientModeInterpreter(plan.functional.graph_module).run(*every)
+    used = [t.output_index for t in plan.tangents if gradients[t.output_index] is not None]
+    computed = torch.autograd.grad(
+        [results[index] for index in used],
+        wanted,
+        [gradients[index] for index in used],
+        create_graph=torch.is_grad_enabled(),
+        allow_unused=True,
+    )
+    returned: list[Any] = [None] * (plan.argument_count + 1)
+    for argument, gradient in zip(plan.gradients, computed, strict=True):
+        returned[argument + 1] = gradient
+    return tuple(returned)
+
+
+def _inputs_again(ctx: Any) -> list[Any]:
+    """The functional graph's inputs as they were in forward; tensors with gradients as own views.
+
+    Views of their own keep apart the gradients of inputs that are computed from one another.  Raises
+    RuntimeError where an input was written to since.
+    """
+    plan: _Plan = ctx.plan
+    _ = ctx.saved_tensors  # eager's errors: freed already, or written to
+    if not plan.replayable:
+        raise RuntimeError(
+            "weft: gradients of gradients of a graph that writes to its inputs are not supported; "
+            "leave the function that is differentiated twice uncompiled"
+        )
+    if not plan.warned:
+        plan.warned = True
+        warnings.warn(
+            "weft: gradients of gradients run the compiled graph's operators in eager PyTorch",
+            stacklevel=2,
+        )
+    every: list[Any] = [plan.functional.lifted.get(i) for i in range(len(plan.functional.inputs))]
+    for k, value, version in zip(plan.kept, ctx.kept, ctx.versions, strict=True):
+        if _version(value) != version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace "
+                f"operation: {tuple(value.shape)} is at version {_version(value)}; expected {version}"
+            )
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            with torch.enable_grad():
+                value = value.view_as(value)
+        every[plan.argument_indices[k]] = value
+    return every
