@@ -235,6 +235,13 @@ def integration(session: nox.Session) -> None:
 
 
 @nox.session
+def opinfo(session: nox.Session) -> None:
+    """The whole operator database through ``weft.compile``, beside eager; about an hour."""
+    environment = development_environment(session, "weft")
+    session.run(python_of(environment), "-m", "tests.opinfo.report", *session.posargs)
+
+
+@nox.session
 def gpu(session: nox.Session) -> None:
     """Every test that needs a CUDA device, in the current interpreter."""
     session.run(sys.executable, "-m", "pytest", "-m", "gpu", *session.posargs)

@@ -189,11 +189,16 @@ def functional(x):
     )
 
 
+def namespaces_of_operators(x):
+    spectrum = torch.fft.rfft(x)
+    return torch.special.log_ndtr(x), torch.linalg.vector_norm(x), torch.fft.irfft(spectrum, 4)
+
+
 @pytest.mark.parametrize(
     "function",
     [
         no_grad_blocks, decorated, in_inference_mode, left_by_return, left_by_exception, autocast_block,
-        autocast_decorated, profiled, metadata, methods, creation, rows, functional,
+        autocast_decorated, profiled, metadata, methods, creation, rows, functional, namespaces_of_operators,
     ],
 )  # fmt: skip
 def test_tensors(function):

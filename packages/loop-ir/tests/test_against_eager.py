@@ -115,6 +115,10 @@ VIEWS: list[Callable[[torch.Tensor], torch.Tensor]] = [
     lambda x: torch.arange(x.shape[0]).unsqueeze(1) + x,
     lambda x: F.embedding(torch.tensor([[0, 2], [1, 1]]), x),
     lambda x: x[torch.tensor([2, 0])] + 1,
+    lambda x: x.index_put((x > 0,), torch.tensor(7.0)),
+    lambda x: x.index_put((x[:, 0] > 0,), x[0], accumulate=True),
+    lambda x: torch.ops.aten.permute_copy(x, [1, 0]) + 1,
+    lambda x: torch.ops.aten.narrow_copy(x, 0, 1, 2),
 ]
 
 
@@ -134,6 +138,10 @@ def test_images() -> None:
     assert kernels(normalized) == 1
     assert not normalized.fallbacks
     check(lambda x: F.conv2d(x, torch.ones(4, 3, 3, 3)) + 1, image)
+
+
+def test_a_mean_of_nothing_is_nan() -> None:
+    check(lambda x: torch.var_mean(x, 1)[1], torch.empty(3, 0))
 
 
 def test_softmax_and_layer_norm_are_one_kernel_each() -> None:

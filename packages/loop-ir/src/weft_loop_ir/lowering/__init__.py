@@ -9,7 +9,11 @@ from weft_loop_ir.lowering import indexing as indexing
 from weft_loop_ir.lowering import normalization as normalization
 from weft_loop_ir.lowering import pointwise as pointwise
 from weft_loop_ir.lowering import pooling as pooling
+from weft_loop_ir.lowering import pooling_adaptive as pooling_adaptive
+from weft_loop_ir.lowering import pooling_backward as pooling_backward
 from weft_loop_ir.lowering import reductions as reductions
+from weft_loop_ir.lowering import upsampling as upsampling
+from weft_loop_ir.lowering import view_copies as view_copies
 from weft_loop_ir.lowering import views as views
 from weft_loop_ir.lowering.context import LoweringOptions
 from weft_loop_ir.lowering.lower import lower

@@ -271,6 +271,22 @@ def softshrink(context: LoweringContext, tensor: TensorValue, lambd: Any = 0.5) 
     return elementwise(context, [tensor], D, formula, instructions=5)
 
 
+@register_lowering(aten.hardshrink_backward.default, aten.softshrink_backward.default)
+def shrink_backward(
+    context: LoweringContext, grad: TensorValue, tensor: TensorValue, lambd: Any
+) -> TensorValue:
+    """0 where the element was within the bounds, the gradient elsewhere."""
+    require_float(grad)
+
+    def formula(ops: BodyRecorder, g: Value, x: Value) -> Value:
+        inside = ops.logical_and(
+            ops.ge(x, _constant(ops, -float(lambd), x)), ops.le(x, _constant(ops, float(lambd), x))
+        )
+        return ops.where(inside, _constant(ops, 0.0, g), g)
+
+    return elementwise(context, [grad, tensor], D, formula, instructions=4)
+
+
 @register_lowering(aten.threshold.default)
 def threshold(
     context: LoweringContext, tensor: TensorValue, threshold: Any, value: Any

@@ -181,6 +181,9 @@ def index_put(
 ) -> TensorValue:
     check_supported(tensor.dtype)
     check_supported(values.dtype)
+    masked = _masked_put(context, tensor, indices, values, accumulate)
+    if masked is not None:
+        return masked
     layout = _AdvancedIndex(tensor, indices)
     if accumulate:
         _check_atomic(tensor.dtype)
@@ -194,6 +197,40 @@ def index_put(
 
     context.program_node(size, program, context.origin())
     return target
+
+
+def _masked_put(
+    context: LoweringContext,
+    tensor: TensorValue,
+    indices: Sequence[TensorValue | None],
+    values: TensorValue,
+    accumulate: bool,
+) -> TensorValue | None:
+    """``tensor[mask] = values`` as a selection, where the values don't depend on the place in the mask."""
+    if len(indices) != 1 or indices[0] is None or indices[0].dtype != torch.bool:
+        return None
+    mask = indices[0]
+    rank = len(mask.size)
+    rest = tensor.size[rank:]
+    extra = len(values.size) - len(rest)
+    if rank == 0 or extra > 1 or (extra == 1 and values.size[0] != 1):
+        return None
+    if accumulate and not tensor.dtype.is_floating_point:
+        return None
+    compute = compute_dtype(tensor.dtype)
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        chosen = mask.load(ops, index[:rank])
+        old = ops.to_dtype(tensor.load(ops, index), compute)
+        where = (sympy.S.Zero,) * max(extra, 0) + index[rank:]
+        target = (sympy.S.One,) * max(extra, 0) + rest
+        new = ops.to_dtype(read(ops, values, where, target, tensor.dtype), compute)
+        if accumulate:
+            new = ops.add(old, new)
+        return ops.to_dtype(ops.where(chosen, new, old), tensor.dtype)
+
+    inputs = [tensor, mask, values]
+    return context.pointwise(tensor.size, tensor.dtype, tensor.device, function, inputs, 3)
 
 
 def _store(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -273,7 +274,22 @@ def var_mean(
     mean_, m2 = moments(context, tensor, dims, keepdim)
     count = count_of(tensor, dims)
     spread = variance_of(context, m2, count, correction, context.meta_dtype(0), root)
-    return spread, cast(context, mean_, context.meta_dtype(1))
+    return spread, _mean_or_nan(context, mean_, count, context.meta_dtype(1))
+
+
+def _mean_or_nan(
+    context: LoweringContext, mean_: TensorValue, count: sympy.Expr, target: torch.dtype
+) -> TensorValue:
+    """A mean by Welford, which is 0 of no elements, as eager gives it: NaN of none."""
+    if count.is_positive:
+        return cast(context, mean_, target)
+
+    def formula(ops: BodyRecorder, value: Value) -> Value:
+        number = scalar(ops, count, torch.int64)
+        some = ops.gt(number, ops.constant(0, torch.int64))
+        return ops.where(some, value, ops.constant(math.nan, ops.dtype_of(value)))
+
+    return map_values(context, [mean_], target, formula, instructions=2)
 
 
 @register_lowering(aten.amax.default, aten.amin.default)

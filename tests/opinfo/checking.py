@@ -1,0 +1,198 @@
+"""One entry of torch's operator database, through ``weft.compile`` and beside eager."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import weft
+from torch.testing._internal import common_methods_invocations as database
+from torch.utils._pytree import tree_leaves, tree_map
+
+
+def _plain_call(op: Any, *arguments: Any, **keywords: Any) -> Any:
+    return op(*arguments, **keywords)
+
+
+# The database wraps random operators in a context that saves the generator's state, which capture breaks on;
+# here every run seeds by itself.
+database.wrapper_set_seed = _plain_call
+
+DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16)
+TOLERANCE = {
+    torch.bfloat16: {"rtol": 1.6e-2, "atol": 1e-2},
+    torch.float32: {"rtol": 1e-5, "atol": 1e-5},
+}
+UNDEFINED = frozenset(
+    "empty empty_like empty_permuted empty_strided new_empty new_empty_strided".split()
+)
+"""Operators whose results hold whatever was in memory."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator of the database with one dtype, and whether sizes are symbols."""
+
+    name: str
+    dtype: torch.dtype
+    dynamic: bool
+
+    def __str__(self) -> str:
+        sizes = "dynamic" if self.dynamic else "static"
+        return f"{self.name}-{str(self.dtype).removeprefix('torch.')}-{sizes}"
+
+
+@dataclass
+class Outcome:
+    """What became of a case: ``wrong`` and ``errors`` say how its samples failed, empty if none did.
+
+    ``samples`` counts those compared.  ``kernels`` and ``externs`` count steps of the compiled graphs,
+    ``eager`` holds why a graph ran eagerly, ``breaks`` why there was more than one graph, ``fallbacks``
+    the operators that stayed calls of torch, with counts.
+    """
+
+    samples: int = 0
+    kernels: int = 0
+    externs: int = 0
+    wrong: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    eager: list[str] = field(default_factory=list)
+    breaks: list[str] = field(default_factory=list)
+    fallbacks: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """``wrong``, ``error``, or how it ran: ``compiled``, ``in parts``, ``eager``, ``no sample``."""
+        if self.wrong:
+            return "wrong"
+        if self.errors:
+            return "error"
+        if not self.samples:
+            return "no sample"
+        if self.kernels + self.externs == 0:
+            return "eager" if self.eager or self.breaks else "compiled"
+        return "in parts" if self.eager or self.breaks else "compiled"
+
+
+def operator_names() -> dict[str, Any]:
+    """The database by name and variant."""
+    return {
+        f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name: op
+        for op in database.op_db
+    }
+
+
+def all_cases() -> Iterator[Case]:
+    """Every operator with every dtype that it supports, static sizes before dynamic ones."""
+    for name, op in operator_names().items():
+        supported = op.supported_dtypes("cpu")
+        for dtype, dynamic in itertools.product(DTYPES, (False, True)):
+            if dtype in supported and op.name not in UNDEFINED:
+                yield Case(name, dtype, dynamic)
+
+
+def call(op: Any, value: Any, args: Any, kwargs: Any) -> Any:
+    """What is compiled."""
+    return op(value, *args, **kwargs)
+
+
+def check(case: Case, limit: int, skip: int = 0) -> Outcome:
+    """Compare ``limit`` samples of ``case`` with eager, after the first ``skip``."""
+    op = operator_names()[case.name]
+    torch.manual_seed(0)
+    outcome = Outcome()
+    samples = op.sample_inputs("cpu", case.dtype, requires_grad=False)
+    for number, sample in enumerate(itertools.islice(samples, skip, skip + limit)):
+        arguments = (sample.input, sample.args, sample.kwargs)
+        try:
+            expected = _run(call, op, arguments)
+        except Exception:
+            continue  # eager refuses the sample
+        _check_sample(case, op, arguments, expected, number + skip, outcome)
+    return outcome
+
+
+def _check_sample(
+    case: Case, op: Any, arguments: Any, expected: Any, number: int, outcome: Outcome
+) -> None:
+    log = weft.CompileLog()
+    compiled = weft.compile(call, dynamic=case.dynamic, options={"strict": False, "verify": True})
+    try:
+        with weft.observe(log), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = _run(compiled, op, arguments)
+    except Exception as error:
+        outcome.errors.append(f"sample {number}: {type(error).__name__}: {error}"[:600])
+        return
+    outcome.samples += 1
+    for report in log.graphs:
+        outcome.kernels += report.kernel_count
+        outcome.externs += report.extern_count
+        for operator, count in report.fallbacks.items():
+            outcome.fallbacks[operator] = outcome.fallbacks.get(operator, 0) + count
+        if report.eager_reason is not None:
+            outcome.eager.append(report.eager_reason[:300])
+    outcome.breaks += [str(graph_break)[:300] for graph_break in log.graph_breaks]
+    difference = compare(result, expected)
+    if difference:
+        outcome.wrong.append(f"sample {number}: {difference}"[:600])
+
+
+def _run(function: Any, op: Any, arguments: Any) -> Any:
+    value, args, kwargs = tree_map(
+        lambda leaf: _copy(leaf) if isinstance(leaf, torch.Tensor) else leaf, arguments
+    )
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return function(op.op, value, args, kwargs)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of its own memory with the same strides, so that neither run sees the other's writes."""
+    if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
+        return tensor.clone()
+    copy = torch.empty_like(tensor, memory_format=torch.preserve_format)
+    if copy.stride() != tensor.stride():
+        span = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+        memory = torch.empty(span if tensor.numel() else 0, dtype=tensor.dtype)
+        copy = memory.as_strided(tensor.shape, tensor.stride())
+        if any(s == 0 for s in tensor.stride()):
+            return tensor.detach()
+    return copy.copy_(tensor)
+
+
+def compare(result: Any, expected: Any) -> str:
+    """How ``result`` differs from eager's: in structure, shape, dtype, strides or values; else empty."""
+    found, wanted = tree_leaves(result), tree_leaves(expected)
+    if len(found) != len(wanted) or type(result) is not type(expected):
+        return (
+            f"{type(result)} of {len(found)} where {type(expected)} of {len(wanted)} was expected"
+        )
+    for value, reference in zip(found, wanted, strict=True):
+        if not isinstance(reference, torch.Tensor):
+            if value != reference and value == value:
+                return f"{value!r} where {reference!r} was expected"
+            continue
+        if value.layout != torch.strided:
+            value, reference = value.to_dense(), reference.to_dense()
+        if value.shape != reference.shape or value.dtype != reference.dtype:
+            return f"{value.dtype} {value.shape} where {reference.dtype} {reference.shape} was expected"
+        if not same_strides(value, reference):
+            return f"strides {value.stride()} where {reference.stride()} was expected"
+        try:
+            torch.testing.assert_close(
+                value, reference, equal_nan=True, **TOLERANCE.get(reference.dtype, {})
+            )
+        except AssertionError as error:
+            return " ".join(str(error).split())
+    return ""
+
+
+def same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether strides agree in the dims of more than one element."""
+    pairs = zip(left.shape, left.stride(), right.stride(), strict=True)
+    return left.numel() < 2 or all(n == 1 or a == b for n, a, b in pairs)
