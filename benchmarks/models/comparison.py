@@ -35,6 +35,12 @@ def relative_error(value: torch.Tensor, reference: torch.Tensor) -> float:
     return ((value.double() - reference).norm() / reference.norm().clamp_min(1e-30)).item()
 
 
+def same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether tensors of one shape are laid out alike; strides of dimensions of size 1 mean nothing."""
+    rows = zip(left.shape, left.stride(), right.stride(), strict=True)
+    return left.numel() == 0 or all(size == 1 or mine == other for size, mine, other in rows)
+
+
 def in_double(inputs: dict[str, Any]) -> dict[str, Any]:
     return pytree.tree_map_only(
         torch.Tensor, lambda t: t.double() if t.is_floating_point() else t, inputs

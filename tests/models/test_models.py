@@ -11,10 +11,13 @@ import torch
 import weft
 
 from benchmarks.models import MODELS, ModelCase
-from benchmarks.models.comparison import in_double, relative_error, tensors
+from benchmarks.models.comparison import in_double, relative_error, same_strides, tensors
+from benchmarks.models.transformer_families import TRANSFORMER_FAMILIES
+
+ALL = {**MODELS, **TRANSFORMER_FAMILIES}
 
 
-@pytest.mark.parametrize("case", MODELS.values(), ids=list(MODELS))
+@pytest.mark.parametrize("case", ALL.values(), ids=list(ALL))
 def test_equals_eager_in_one_graph(case: ModelCase) -> None:
     torch.manual_seed(0)
     model = case.build(False)
@@ -31,7 +34,7 @@ def test_equals_eager_in_one_graph(case: ModelCase) -> None:
             for result, plain, reference in zip(results, eager, references, strict=True):
                 assert result.shape == plain.shape
                 assert result.dtype == plain.dtype
-                assert result.stride() == plain.stride()
+                assert same_strides(result, plain)
                 allowed = max(1e-4, relative_error(plain, reference))
                 assert relative_error(result, reference) <= allowed
     assert log.graph_breaks == []

@@ -9,7 +9,7 @@ _FAMILIES = (
     "modules", "builtin_descriptors", "user_objects", "instances", "builtin_functions",
     "builtin_classes", "functools_values", "operator_values", "copying", "tensor", "torch_function",
     "nn_module", "torch_values", "autograd_functions", "context_managers", "opaque",
-    "weak_references",
+    "weak_references", "annotations",
 )  # fmt: skip
 
 

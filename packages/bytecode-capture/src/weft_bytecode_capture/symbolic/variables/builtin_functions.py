@@ -9,7 +9,7 @@ import functools
 import math
 import operator as operators
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 from weft_guards import IsObject, Source
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 @builtin(len)
 def _len(evaluator: Evaluator, value: Variable) -> Variable:
     return ConstantVariable(value.length(evaluator))
+
+
+_UNION_TYPES = (types.UnionType, type(Union[int, str]))  # noqa: UP007 - the old one has its own
 
 
 @builtin(isinstance)
@@ -77,7 +80,7 @@ def _is_subclass(evaluator: Evaluator, kind: type, kinds: Variable) -> bool:
         return kind is type(None)
     if kinds.python_type() is tuple:
         return any(_is_subclass(evaluator, kind, part) for part in kinds.iterate(evaluator))
-    if kinds.python_type() is types.UnionType:
+    if kinds.python_type() in _UNION_TYPES:
         parts = kinds.get_attribute(evaluator, "__args__").iterate(evaluator)
         return any(_is_subclass(evaluator, kind, part) for part in parts)
     raise Unsupported("isinstance() of an unknown class", repr(kinds))

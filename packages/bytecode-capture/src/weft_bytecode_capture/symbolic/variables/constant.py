@@ -107,6 +107,8 @@ class ConstantVariable(Variable):
 
             method = get_enum_attribute(evaluator, self, "__call__")
             return method.call(evaluator, arguments, keywords)
+        if callable(self.value):  # list[int]()
+            raise Unsupported("call", repr(self.value))
         return evaluator.raise_error(
             TypeError, f"{type(self.value).__name__!r} object is not callable"
         )
