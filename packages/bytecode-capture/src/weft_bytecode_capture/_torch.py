@@ -38,8 +38,12 @@ FAKE_TENSOR_ERRORS = (
 )
 """What operators raise that cannot run on fake tensors although their arguments may be right."""
 
+MODULE_CALL = torch.nn.Module._call_impl.__code__
+"""The code of a module's call, around its ``forward``."""
+
 __all__ = [
     "FAKE_TENSOR_ERRORS",
+    "MODULE_CALL",
     "NATIVE_FUNCTIONS",
     "DataDependentOutputException",
     "DynamicOutputShapeException",

@@ -9,6 +9,7 @@ import torch
 from weft_guards import IsObject, Source
 
 from ..._torch import (
+    MODULE_CALL,
     NATIVE_FUNCTIONS,
     OpOverload,
     OpOverloadPacket,
@@ -161,7 +162,7 @@ class IsCompilingVariable(TorchFunctionVariable):
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
-        return ConstantVariable(evaluator.code is not torch.nn.Module._call_impl.__code__)
+        return ConstantVariable(evaluator.code is not MODULE_CALL)
 
 
 @register_object(torch.compiler.is_compiling)
