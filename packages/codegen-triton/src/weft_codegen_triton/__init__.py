@@ -1,32 +1,37 @@
-"""The code generator for GPUs.
+"""The code generator for GPUs: Triton kernels and a host program for a schedule of loops.
 
-This release generates no kernels yet: it holds the device's place, so that a CUDA graph is refused with a
-sentence that says what happens instead of an error about a missing package.
+Importing the package is cheap: the processes that compile kernels import it, and have no use for torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any
 
-import torch
-from weft_loop_ir import Schedule
+from weft_codegen_triton.errors import CompileError, DeviceUnavailable, LaunchError, Unsupported
+from weft_codegen_triton.options import TritonOptions
 
-__all__ = ["TritonCodegen", "Unsupported"]
+if TYPE_CHECKING:
+    from weft_codegen_triton.codegen import TritonCodegen
+    from weft_codegen_triton.program import TritonProgram
+
+__all__ = [
+    "CompileError",
+    "DeviceUnavailable",
+    "LaunchError",
+    "TritonCodegen",
+    "TritonOptions",
+    "TritonProgram",
+    "Unsupported",
+]
 
 
-class Unsupported(RuntimeError):
-    """What was asked for is not generated yet."""
+def __getattr__(name: str) -> Any:
+    if name == "TritonCodegen":
+        from weft_codegen_triton.codegen import TritonCodegen
 
+        return TritonCodegen
+    if name == "TritonProgram":
+        from weft_codegen_triton.program import TritonProgram
 
-class TritonCodegen:
-    """Implements ``weft_loop_ir.Codegen`` for CUDA devices."""
-
-    device_type = "cuda"
-
-    def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> NoReturn:
-        """Raises :class:`Unsupported`: the graph then runs eagerly, or is an error when asked for."""
-        raise Unsupported(
-            f"weft generates no GPU code in this release, so the graph {schedule.name!r} on a CUDA device "
-            "can only run eagerly; on the CPU it is compiled"
-        )
+        return TritonProgram
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

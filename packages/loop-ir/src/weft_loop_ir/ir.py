@@ -248,7 +248,11 @@ class CompiledProgram(Protocol):
 
 
 class Codegen(Protocol):
-    """A code generator for one device type, found by entry point (group ``weft.codegen``)."""
+    """A code generator for one device type, found by entry point (group ``weft.codegen``).
+
+    It may also have ``schedule_options``, the :class:`ScheduleOptions` that suit the device, and
+    ``for_mode(mode)``, which gives the code generator for a ``mode`` of torch.compile.
+    """
 
     device_type: str
 

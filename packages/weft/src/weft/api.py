@@ -77,8 +77,9 @@ def compile(
         dynamic: accepted for torch.compile's sake; sizes are specialised for now whatever its value.
         backend: "weft", a name of ``weft.list_backends()``, or a callable
             ``(GraphModule, example_inputs) -> callable``.
-        mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs"; on a CPU they
-            mean the same.
+        mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".  On a GPU all
+            but the last replay CUDA graphs where that is sound, and those with "autotune" time several
+            variants of each kernel.  On a CPU they mean the same.
         options: fields of :class:`weft.CompileOptions`, by name; not together with ``mode``.
         disable: return ``model`` unchanged.
 

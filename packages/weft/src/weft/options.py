@@ -19,12 +19,14 @@ class CompileOptions:
     ``dump_directory``: where every stage's result is written, None for nowhere; default from WEFT_DUMP.
     ``strict``: a stage's error is raised instead of falling back to eager; default from WEFT_STRICT.
     ``verify``: check the IR between stages; default: as ``strict``.
+    ``mode``: what the ``mode`` argument said; not settable by ``options``.
     """
 
     recompile_limit: int = 8
     dump_directory: Path | None = None
     strict: bool = False
     verify: bool = False
+    mode: str = "default"
 
 
 def resolve_options(
@@ -45,9 +47,12 @@ def resolve_options(
     strict = environment.get("WEFT_STRICT", "0") not in ("", "0")
     dump = environment.get("WEFT_DUMP")
     defaults = CompileOptions(
-        dump_directory=Path(dump) if dump else None, strict=strict, verify=strict
+        dump_directory=Path(dump) if dump else None,
+        strict=strict,
+        verify=strict,
+        mode=mode or "default",
     )
-    known = {field.name: field for field in dataclasses.fields(CompileOptions)}
+    known = {f.name: f for f in dataclasses.fields(CompileOptions) if f.name != "mode"}
     changes: dict[str, object] = {}
     for key, value in (options or {}).items():
         if key not in known:

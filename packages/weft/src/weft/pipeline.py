@@ -17,7 +17,7 @@ import torch.fx
 import weft_aot_autograd
 import weft_functionalize
 import weft_loop_ir
-from weft_loop_ir import CompiledProgram, Schedule
+from weft_loop_ir import Buffer, Codegen, CompiledProgram, Schedule
 
 from .dump import GraphDump, open_dump
 from .errors import StageError, WeftWarning, stage
@@ -144,9 +144,9 @@ class _Line:
     ) -> CompiledProgram:
         """Lower, schedule and generate; ``suffix`` tells the dumps of several graphs apart."""
         with self._pipeline.stage("loop-ir", self._location, self._seconds):
-            schedule = self._schedule(graph_module, frozenset(constants), suffix)
+            schedule, codegen = self._schedule(graph_module, frozenset(constants), suffix)
         with self._pipeline.stage("codegen", self._location, self._seconds):
-            program = _generate(schedule, constants)
+            program = _generate(schedule, constants, codegen)
         self._dump.text(f"6_generated{suffix}{_extension(schedule)}", program.source)
         self._kernels += program.kernel_count
         self._externs += program.extern_count
@@ -156,16 +156,18 @@ class _Line:
 
     def _schedule(
         self, graph_module: torch.fx.GraphModule, constant_inputs: frozenset[int], suffix: str
-    ) -> Schedule:
+    ) -> tuple[Schedule, Codegen]:
         loop_graph = weft_loop_ir.lower(graph_module, constant_inputs=constant_inputs)
         self._dump.text(
             f"4_loop_ir{suffix}.txt", lambda: weft_loop_ir.format_loop_graph(loop_graph)
         )
-        schedule = weft_loop_ir.schedule(loop_graph)
+        codegen = find_codegen(_device_type(loop_graph.buffers), self._pipeline.options.mode)
+        schedule_options = getattr(codegen, "schedule_options", None)
+        schedule = weft_loop_ir.schedule(loop_graph, schedule_options)
         self._dump.text(f"5_schedule{suffix}.txt", lambda: weft_loop_ir.format_schedule(schedule))
         if self._pipeline.options.verify:
             weft_loop_ir.verify(schedule)
-        return schedule
+        return schedule, codegen
 
     def finish(self) -> None:
         """Report the whole."""
@@ -213,12 +215,19 @@ def user_location(graph_module: torch.fx.GraphModule) -> str:
     return "<unknown>"
 
 
-def _generate(schedule: Schedule, constants: Mapping[int, torch.Tensor]) -> CompiledProgram:
-    device_types = {buffer.layout.device.type for buffer in schedule.buffers.values()} or {"cpu"}
+def _device_type(buffers: Mapping[str, Buffer]) -> str:
+    """The one device type of a graph; the CPU where there is no tensor."""
+    device_types = {buffer.layout.device.type for buffer in buffers.values()} or {"cpu"}
     if len(device_types) > 1:
         raise ValueError(f"one graph uses several device types: {sorted(device_types)}")
+    return device_types.pop()
+
+
+def _generate(
+    schedule: Schedule, constants: Mapping[int, torch.Tensor], codegen: Codegen
+) -> CompiledProgram:
     names = {position: schedule.inputs[position] for position in constants}
-    return find_codegen(device_types.pop()).compile(
+    return codegen.compile(
         schedule, {str(names[position]): tensor for position, tensor in constants.items()}
     )
 

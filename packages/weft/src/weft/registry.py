@@ -45,8 +45,8 @@ def find_backend(name: str) -> BackendFunction:
     raise RuntimeError(f"Invalid backend: {name!r}, known backends are {list_backends()}")
 
 
-def find_codegen(device_type: str) -> Codegen:
-    """A code generator for ``device_type``.
+def find_codegen(device_type: str, mode: str = "default") -> Codegen:
+    """A code generator for ``device_type``, as ``mode`` of :func:`weft.compile` asks for it.
 
     An installed package that is not weft's own wins over weft's, so that a third party can take a
     device's place by being installed.
@@ -57,7 +57,8 @@ def find_codegen(device_type: str) -> Codegen:
     )
     for entry in foreign_first:
         codegen: Codegen = entry.load()()
-        return codegen
+        for_mode: Callable[[str], Codegen] | None = getattr(codegen, "for_mode", None)
+        return codegen if for_mode is None else for_mode(mode)
     raise WeftError(
         f"no code generator is installed for device type {device_type!r}: "
         f"install a package that provides the entry point group {CODEGEN_GROUP!r} for it"

@@ -1,0 +1,166 @@
+"""The stages of this package in a row: print kernels, print the host program, compile, load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from weft_loop_ir import BufferKind, ExternCall, Kernel, Schedule, ScheduleOptions
+
+from weft_codegen_triton.compilation.cache import cache_directory
+from weft_codegen_triton.errors import DeviceUnavailable, Unsupported
+from weft_codegen_triton.host.extern_calls import settle
+from weft_codegen_triton.host.host_printer import PrintedHost, print_host
+from weft_codegen_triton.kernel.kernel_printer import (
+    KERNEL_IMPORTS,
+    PLACEHOLDER,
+    Function,
+    PrintedKernel,
+    print_kernel,
+)
+from weft_codegen_triton.options import TritonOptions
+from weft_codegen_triton.program import TritonProgram
+from weft_codegen_triton.runtime.cuda_device import CudaDevice
+from weft_codegen_triton.runtime.interpreter import InterpretedDevice
+from weft_codegen_triton.runtime.memory import copy_memory
+
+NOT_RECORDABLE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+"""Operators with these tags read a result back to the host."""
+
+
+@dataclass(frozen=True)
+class PrintedProgram:
+    """Everything that is generated for a schedule.
+
+    ``functions`` holds what is compiled, each once and by name; ``names`` gives the function of each kernel
+    step.
+    """
+
+    functions: Mapping[str, Function]
+    names: Mapping[str, str]
+    host: PrintedHost
+
+    @property
+    def source(self) -> str:
+        """Kernels and host program as one readable text."""
+        kernels = [f.template.replace(PLACEHOLDER, name) for name, f in self.functions.items()]
+        return "\n\n".join([KERNEL_IMPORTS, *kernels, self.host.source])
+
+
+class TritonCodegen:
+    """Compiles schedules for CUDA devices; implements :class:`weft_loop_ir.Codegen`.
+
+    ``compile`` raises :class:`DeviceUnavailable` without Triton or a GPU, :class:`CompileError` when Triton
+    fails, and :class:`Unsupported` for a schedule that has no form on this device.
+    """
+
+    device_type = "cuda"
+    schedule_options = ScheduleOptions(
+        min_outer_iterations=128,
+        max_serial_elements=1 << 17,
+        split_reduction_parts=512,
+        alignment=128,
+    )
+    """How to schedule loops for a GPU, which needs many outer iterations where there is much to do."""
+
+    def __init__(self, options: TritonOptions | None = None) -> None:
+        self.options = options if options is not None else TritonOptions()
+
+    def for_mode(self, mode: str) -> TritonCodegen:
+        """The code generator that torch.compile's ``mode`` asks for.
+
+        CUDA graphs are recorded in every mode but ``"max-autotune-no-cudagraphs"``; block sizes are timed
+        in those that begin with ``"max-autotune"``.
+        """
+        autotune = mode.startswith("max-autotune")
+        graphs = mode != "max-autotune-no-cudagraphs"
+        return TritonCodegen(replace(self.options, autotune=autotune, cuda_graphs=graphs))
+
+    @property
+    def interprets(self) -> bool:
+        """Whether kernels run on the CPU through Triton's interpreter."""
+        chosen = self.options.interpret
+        return os.environ.get("TRITON_INTERPRET") == "1" if chosen is None else chosen
+
+    def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> TritonProgram:
+        """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""
+        device = self._device(schedule)
+        bound = {**schedule.constants, **constants}
+        for name, buffer in schedule.buffers.items():
+            if buffer.kind is BufferKind.CONSTANT and name not in bound:
+                raise Unsupported(f"the constant {name} is not bound to a tensor")
+        printed = self.print(schedule)
+        launchers = device.load(printed.functions)
+        compute, results = _host_functions(printed.host, launchers)
+        return TritonProgram(
+            compute,
+            results,
+            [bound[name] for name in printed.host.constants],
+            device,
+            source=printed.source,
+            kernel_count=sum(isinstance(s, Kernel) for s in schedule.steps),
+            extern_count=sum(isinstance(s, ExternCall) for s in schedule.steps),
+            record=self.options.cuda_graphs and device.records and _is_recordable(schedule),
+        )
+
+    def print(self, schedule: Schedule) -> PrintedProgram:
+        """The generated code of ``schedule``; needs neither Triton nor a GPU."""
+        functions: dict[str, Function] = {}
+        known: dict[Function, str] = {}
+        names: dict[str, str] = {}
+        kernels: dict[str, PrintedKernel] = {}
+        for step in schedule.steps:
+            if isinstance(step, Kernel):
+                printed = print_kernel(step, schedule.buffers, self.options.persistent_elements)
+                kernels[step.name] = printed
+                name = known.setdefault(printed.function, step.name)
+                functions[name] = printed.function
+                names[step.name] = name
+        return PrintedProgram(functions, names, print_host(schedule, kernels, names))
+
+    def _device(self, schedule: Schedule) -> CudaDevice | InterpretedDevice:
+        devices = {b.layout.device for b in schedule.buffers.values()}
+        folder = cache_directory(self.options.cache_directory)
+        if self.interprets and all(d.type == "cpu" for d in devices):
+            return InterpretedDevice(folder)
+        if any(d.type != "cuda" for d in devices):
+            raise Unsupported(f"a graph on {', '.join(sorted(map(str, devices)))}, not on a GPU")
+        if len(devices) > 1:
+            raise Unsupported("a graph over several GPUs")
+        if not torch.cuda.is_available():
+            raise DeviceUnavailable("the graph is on a CUDA device, and torch finds none")
+        return CudaDevice(devices.pop() if devices else None, folder, self.options)
+
+
+def _is_recordable(schedule: Schedule) -> bool:
+    """Whether every call does the same work at the same addresses, without waiting for the device."""
+    if schedule.symbols or not all(isinstance(i, str) for i in schedule.inputs):
+        return False
+    return not any(
+        tag in step.operator.tags
+        for step in schedule.steps
+        if isinstance(step, ExternCall)
+        for tag in NOT_RECORDABLE
+    )
+
+
+def _host_functions(
+    host: PrintedHost, launchers: Mapping[str, Callable[..., None]]
+) -> tuple[Any, Any]:
+    """The two functions of the host program's module."""
+    namespace: dict[str, Any] = {
+        "torch": torch,
+        "empty": torch.empty,
+        "empty_strided": torch.empty_strided,
+        "as_strided": torch.as_strided,
+        "uint8": torch.uint8,
+        "settle": settle,
+        "copy_memory": copy_memory,
+        **host.objects,
+        **launchers,
+    }
+    exec(compile(host.source, "<weft host program>", "exec"), namespace)
+    return namespace["compute"], namespace["results"]

@@ -1,0 +1,137 @@
+"""Asks the compile server for kernels that are not in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO
+
+from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
+from weft_codegen_triton.compilation.cache import read_binary
+from weft_codegen_triton.errors import CompileError, DeviceUnavailable
+
+MOST_PROCESSES = 16
+START = (
+    "import sys, pathlib; from weft_codegen_triton.compilation.server import serve; "
+    "serve(pathlib.Path(sys.argv[1]), int(sys.argv[2]))"
+)
+
+
+class CompileServer:
+    """A process that compiles kernels into ``folder``, ``processes`` at once; it ends with this one."""
+
+    def __init__(self, folder: Path, processes: int) -> None:
+        self.folder = folder
+        self._processes = processes
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+
+    def start(self) -> None:
+        """Start the process, which then imports Triton while this one goes on."""
+        with self._lock:
+            self._running()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        process = self._process
+        if process is None or self._owner != os.getpid() or process.poll() is not None:
+            environment = {**os.environ, "TRITON_CACHE_DIR": str(self.folder / "work")}
+            environment.pop("TRITON_INTERPRET", None)
+            environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            process = subprocess.Popen(
+                [sys.executable, "-c", START, str(self.folder), str(self._processes)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+            )
+            weakref.finalize(self, _stop, process, os.getpid())
+            self._process, self._owner = process, os.getpid()
+        return process
+
+    def compile(self, jobs: Iterable[CompileJob]) -> dict[str, KernelBinary]:
+        """The binaries of ``jobs`` by key, from the cache where it has them.
+
+        Raises :class:`CompileError` with the compiler's words about the first kernel that failed.
+        """
+        found: dict[str, KernelBinary] = {}
+        missing: dict[str, CompileJob] = {}
+        for job in jobs:
+            key = job.key()
+            binary = read_binary(self.folder, key)
+            if binary is None:
+                missing[key] = job
+            else:
+                found[key] = binary
+        if missing:
+            self._build(missing)
+        for key, job in missing.items():
+            binary = read_binary(self.folder, key)
+            if binary is None:
+                raise CompileError(f"{job.name}: the compiled kernel is not in {self.folder}")
+            found[key] = binary
+        return found
+
+    def _build(self, jobs: dict[str, CompileJob]) -> None:
+        with self._lock:
+            process = self._running()
+            assert process.stdin is not None and process.stdout is not None
+            lines = [json.dumps(asdict(job)).encode() + b"\n" for job in jobs.values()]
+            # a thread, for the server may be waiting until its answers are read
+            sender = threading.Thread(target=_send, args=(process.stdin, lines), daemon=True)
+            sender.start()
+            errors = []
+            for _ in jobs:
+                line = process.stdout.readline()
+                if not line:
+                    raise CompileError("the compile server has ended; its stderr says why")
+                answer = json.loads(line)
+                if answer["error"]:
+                    errors.append(answer)
+        if errors:
+            first = errors[0]
+            path = self.folder / f"{first['key']}.py"
+            raise CompileError(f"Triton failed on {path}\n{first['error']}")
+
+
+def _send(stream: IO[bytes], lines: Iterable[bytes]) -> None:
+    with contextlib.suppress(OSError):  # the server has ended: so does its output, which is noticed
+        for line in lines:
+            stream.write(line)
+        stream.flush()
+
+
+def _stop(process: subprocess.Popen[bytes], owner: int) -> None:
+    if os.getpid() == owner:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
+
+
+@functools.cache
+def compile_server(folder: Path, processes: int) -> CompileServer:
+    """The server for ``folder``; ``processes`` 0 is one a processor, at most 16.
+
+    Raises :class:`DeviceUnavailable` where Triton isn't installed.
+    """
+    if not _has_triton():
+        raise DeviceUnavailable(
+            "weft compiles for GPUs with Triton, which is not installed: "
+            "pip install 'weft-codegen-triton[gpu]'"
+        )
+    return CompileServer(folder, processes or min(MOST_PROCESSES, os.cpu_count() or 1))
+
+
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None

@@ -1,0 +1,19 @@
+"""What can go wrong in this package."""
+
+from __future__ import annotations
+
+
+class Unsupported(RuntimeError):
+    """The schedule holds something that has no form on this device; the message says what."""
+
+
+class DeviceUnavailable(RuntimeError):
+    """There is no Triton to compile with, or no GPU to run on."""
+
+
+class CompileError(RuntimeError):
+    """Triton failed to compile a kernel.  The message holds the kernel's source path and Triton's words."""
+
+
+class LaunchError(RuntimeError):
+    """The CUDA driver refused to load or to launch a kernel."""

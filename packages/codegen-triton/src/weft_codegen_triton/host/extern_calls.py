@@ -1,0 +1,56 @@
+"""Extern calls as lines of the host program: which operator, and how its results become buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from weft_loop_ir import Buffer, BufferView, ExternCall, SizeFloat
+
+from weft_codegen_triton.host.expressions import print_size, print_tuple
+
+
+def returns_alias(call: ExternCall) -> bool:
+    """Whether a result may share memory with an argument."""
+    return any(r.alias_info is not None for r in call.operator._schema.returns)
+
+
+def print_argument(
+    argument: Any, view: Callable[[BufferView], str], constant: Callable[[Any], str]
+) -> str:
+    """An operator's argument as Python; ``constant`` names an object that has no literal."""
+    if isinstance(argument, BufferView):
+        return view(argument)
+    if isinstance(argument, sympy.Expr | SizeFloat):
+        return print_size(argument)
+    if isinstance(argument, list | tuple):
+        items = "".join(f"{print_argument(a, view, constant)}, " for a in argument)
+        return f"[{items}]" if isinstance(argument, list) else f"({items})"
+    if argument is None or isinstance(argument, bool | int | str):
+        return repr(argument)
+    return constant(argument)
+
+
+def settle(
+    result: torch.Tensor, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, copy: bool
+) -> torch.Tensor:
+    """``result`` as the schedule expects it: of these strides, and with ``copy`` in memory of its own."""
+    if tuple(result.shape) != size or result.dtype != dtype:
+        raise RuntimeError(
+            f"an operator gave {result.dtype} {tuple(result.shape)} where {dtype} {size} was expected"
+        )
+    same = all(n <= 1 or s == t for n, s, t in zip(size, stride, result.stride(), strict=True))
+    if same and not copy and not result.is_conj() and not result.is_neg():
+        return result
+    return torch.empty_strided(size, stride, dtype=dtype, device=result.device).copy_(result)
+
+
+def print_settle(name: str, buffer: Buffer, copy: bool) -> str:
+    """The line that makes a buffer of the operator's result in the variable ``name``."""
+    layout = buffer.layout
+    return (
+        f"{name} = settle({name}, {print_tuple(layout.size)}, {print_tuple(layout.stride)}, "
+        f"{layout.dtype}, {copy})"
+    )

@@ -1,0 +1,343 @@
+"""Prints the host program: a Python module whose function ``compute`` runs the steps of a schedule in order.
+
+``compute(inputs, constants, stream)`` gives the tensors that results are made of, and
+``results(inputs, constants, buffers)`` makes the results of them: two functions, for a CUDA graph records the
+first one only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+from weft_loop_ir import Buffer, BufferKind, BufferView, ExternCall, Kernel, Schedule, SymbolInput
+
+from weft_codegen_triton.errors import Unsupported
+from weft_codegen_triton.host.expressions import print_size, print_tuple
+from weft_codegen_triton.host.extern_calls import print_argument, print_settle, returns_alias
+from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
+
+ALIGNMENT = 16
+"""Bytes; kernels are compiled for memory that begins at a multiple of it."""
+
+
+@dataclass(frozen=True)
+class PrintedHost:
+    """``source`` is the module.  ``objects`` are globals that it needs besides its own imports.
+
+    ``inputs`` and ``constants`` name the buffers (or symbols) of the arguments of its functions, in order.
+    ``returned`` names the buffers that ``compute`` gives.
+    """
+
+    source: str
+    objects: Mapping[str, Any]
+    inputs: tuple[str | SymbolInput, ...]
+    constants: tuple[str, ...]
+    returned: tuple[str, ...]
+
+
+def print_host(
+    schedule: Schedule, kernels: Mapping[str, PrintedKernel], names: Mapping[str, str]
+) -> PrintedHost:
+    """The host program of ``schedule``; ``names`` gives the function that each kernel step launches."""
+    return _HostPrinter(schedule, kernels, names).print()
+
+
+class _HostPrinter:
+    def __init__(
+        self, schedule: Schedule, kernels: Mapping[str, PrintedKernel], names: Mapping[str, str]
+    ) -> None:
+        self.schedule = schedule
+        self.buffers = schedule.buffers
+        self.kernels = kernels
+        self.names = names
+        self.lines: list[str] = []
+        self.objects: dict[str, Any] = {}
+        self.tensors: dict[str, str] = {}  # buffers to the variable of their tensor
+        self.pointers: dict[str, str] = {}  # buffers to the variable of their address
+        self.constants = tuple(n for n, b in self.buffers.items() if b.kind is BufferKind.CONSTANT)
+        self.inputs = tuple(
+            i for i in schedule.inputs if not (isinstance(i, str) and i in self.constants)
+        )
+        self.last_use = _last_uses(schedule)
+        self.returned = tuple(
+            dict.fromkeys(
+                o.buffer
+                for o in schedule.outputs
+                if isinstance(o, BufferView)
+                and self.buffers[o.buffer].kind in (BufferKind.OUTPUT, BufferKind.INTERMEDIATE)
+            )
+        )
+
+    def emit(self, line: str) -> None:
+        self.lines.append("    " + line)
+
+    def constant(self, value: Any) -> str:
+        """The name of a global that holds ``value``."""
+        name = f"object{len(self.objects)}"
+        self.objects[name] = value
+        return name
+
+    # -- the program -------------------------------------------------------------------------------------
+
+    def print(self) -> PrintedHost:
+        self._bind()
+        self._align()
+        self._arena()
+        for number, step in enumerate(self.schedule.steps):
+            if isinstance(step, Kernel):
+                self._kernel(step)
+            elif isinstance(step, ExternCall):
+                self._extern(step)
+            else:
+                raise Unsupported(f"no host program for a step of type {type(step).__name__}")
+            self._release(number)
+        for name in self.returned:
+            self._allocate(name)  # an output of which no step writes an element
+        self.emit(f"return {self._tuple(self._tensor(n) for n in self.returned)}")
+        compute, self.lines = self.lines, []
+        self._results()
+        source = "\n".join(
+            [
+                "def compute(inputs, constants, stream):",
+                *compute,
+                "",
+                "",
+                "def results(inputs, constants, buffers):",
+                *self.lines,
+                "",
+            ]
+        )
+        return PrintedHost(source, self.objects, self.inputs, self.constants, self.returned)
+
+    def _tuple(self, items: Iterable[str]) -> str:
+        return "(" + "".join(f"{i}, " for i in items) + ")"
+
+    def _bind(self) -> None:
+        """Unpack the arguments, and the sizes that they define."""
+        names = []
+        for entry in self.inputs:
+            if isinstance(entry, SymbolInput):
+                names.append(entry.symbol.name if entry.input is None else "_")
+            else:
+                names.append(self._named(entry))
+        if names:
+            self.emit(f"{self._tuple(names)} = inputs")
+        if self.constants:
+            self.emit(f"{self._tuple(self._named(n) for n in self.constants)} = constants")
+        for symbol in self.schedule.symbols:
+            if symbol.input is not None:
+                method = "stride" if symbol.is_stride else "size"
+                tensor = self.tensors[symbol.input]
+                self.emit(f"{symbol.symbol.name} = {tensor}.{method}({symbol.dimension})")
+
+    def _align(self) -> None:
+        """Copy inputs and constants that kernels read where they aren't aligned as allocations are."""
+        read = {n for s in self.schedule.steps if isinstance(s, Kernel) for n in s.reads}
+        given = [n for n in self.tensors if n in read]
+        for name in given:
+            self._pointer(name)
+        if given:
+            self.emit(f"if ({' | '.join(self.pointers[n] for n in given)}) % {ALIGNMENT}:")
+            for name in given:
+                tensor, pointer = self.tensors[name], self.pointers[name]
+                self.emit(f"    if {pointer} % {ALIGNMENT}:")
+                self.emit(f"        {tensor} = copy_memory({tensor})")
+                self.emit(f"        {pointer} = {tensor}.data_ptr()")
+
+    def _named(self, buffer: str) -> str:
+        self.tensors[buffer] = f"t_{buffer}"
+        return self.tensors[buffer]
+
+    # -- memory ------------------------------------------------------------------------------------------
+
+    def _arena(self) -> None:
+        memory = self.schedule.memory
+        if memory.arena_bytes == 0:
+            return
+        device = self.constant(self._device())
+        self.emit(
+            f"arena = empty(({print_size(memory.arena_bytes)},), dtype=uint8, device={device})"
+        )
+        self.emit("base = arena.data_ptr()")
+        used = {n for s in self.schedule.steps if isinstance(s, ExternCall) for n in _touched(s)}
+        used.update(self.returned)
+        dtypes = {self.buffers[n].layout.dtype for n in memory.offsets if n in used}
+        for dtype in sorted(dtypes, key=str):
+            self.emit(f"arena_{str(dtype)[6:]} = arena.view({dtype})")
+
+    def _device(self) -> Any:
+        return next(iter(self.buffers.values())).layout.device
+
+    def _tensor(self, name: str) -> str:
+        """The variable of a buffer's tensor, made now if it lies in the arena."""
+        if name not in self.tensors:
+            layout = self.buffers[name].layout
+            offset = self.schedule.memory.offsets[name] / layout.dtype.itemsize
+            self.emit(
+                f"{self._named(name)} = as_strided(arena_{str(layout.dtype)[6:]}, "
+                f"{print_tuple(layout.size)}, {print_tuple(layout.stride)}, "
+                f"{print_size(sympy.expand(offset))})"
+            )
+        return self.tensors[name]
+
+    def _pointer(self, name: str) -> str:
+        """An expression of a buffer's address."""
+        if name in self.schedule.memory.offsets:
+            return f"base + {print_size(self.schedule.memory.offsets[name])}"
+        if name not in self.pointers:
+            self.pointers[name] = f"p_{name}"
+            self.emit(f"p_{name} = {self.tensors[name]}.data_ptr()")
+        return self.pointers[name]
+
+    def _allocate(self, name: str) -> None:
+        """Give a buffer memory of its own, unless it has some."""
+        if name in self.tensors or name in self.schedule.memory.offsets:
+            return
+        self.emit(f"{self._named(name)} = {self._empty(self.buffers[name])}")
+
+    def _empty(self, buffer: Buffer) -> str:
+        layout = buffer.layout
+        return (
+            f"empty_strided({print_tuple(layout.size)}, {print_tuple(layout.stride)}, "
+            f"dtype={layout.dtype}, device={self.constant(layout.device)})"
+        )
+
+    def _release(self, number: int) -> None:
+        """Drop the tensors that nothing later needs, as eager would."""
+        gone = [
+            n
+            for n in self.tensors
+            if self.last_use.get(n) == number
+            and n not in self.returned
+            and self.buffers[n].kind is BufferKind.INTERMEDIATE
+            and n not in self.schedule.memory.offsets
+        ]
+        if gone:
+            self.emit(f"del {', '.join(self.tensors.pop(n) for n in gone)}")
+
+    # -- steps -------------------------------------------------------------------------------------------
+
+    def _kernel(self, step: Kernel) -> None:
+        printed = self.kernels[step.name]
+        for name in printed.buffers:
+            self._allocate(name)
+        arguments = [self._pointer(n) for n in printed.buffers]
+        for number, scratch in enumerate(printed.scratch):
+            variable = f"scratch{number}"
+            device = self.constant(self._device())
+            self.emit(
+                f"{variable} = empty(({print_size(scratch.elements)},), dtype={scratch.dtype}, "
+                f"device={device})"
+            )
+            arguments.append(f"{variable}.data_ptr()")
+        arguments += [s.name for s in printed.symbols]
+        blocks = [
+            _blocks(count, block)
+            for count, block in zip(printed.counts, printed.blocks, strict=True)
+        ]
+        blocks += ["1"] * (2 - len(blocks))
+        call = f"{self.names[step.name]}(stream, {', '.join([*blocks, *arguments])})"
+        self.emit(f"# {step.name}: {', '.join(step.origins) or 'no origin'}")
+        if all(c.is_Integer for c in printed.counts):
+            if all(c > 0 for c in printed.counts):
+                self.emit(call)
+            return
+        empty = [f"{print_size(c)} > 0" for c in printed.counts if not c.is_Integer]
+        self.emit(f"if {' and '.join(empty)}:")
+        self.emit(f"    {call}")
+
+    def _extern(self, call: ExternCall) -> None:
+        arguments = [print_argument(a, self._view, self.constant) for a in call.arguments]
+        arguments += [
+            f"{k}={print_argument(a, self._view, self.constant)}" for k, a in call.keywords.items()
+        ]
+        self.emit(f"# {call.name}: {call.operator} ({call.origin})")
+        if call.out_variant is not None and len(call.outputs) == 1:
+            (name,) = call.outputs
+            assert name is not None
+            self._allocate(name)
+            out = next(a.name for a in call.out_variant._schema.arguments if a.is_out)
+            arguments.append(f"{out}={self._tensor(name)}")
+            self.emit(f"{self.constant(call.out_variant)}({', '.join(arguments)})")
+            return
+        targets = [
+            f"unused{k}" if n is None else self._named(n) for k, n in enumerate(call.outputs)
+        ]
+        is_tuple = len(call.operator._schema.returns) > 1 or _returns_list(call)
+        left = self._tuple(targets) if is_tuple else (targets or ["unused"])[0]
+        self.emit(f"{left} = {self.constant(call.operator)}({', '.join(arguments)})")
+        for name in call.outputs:
+            if name is not None:
+                line = print_settle(self.tensors[name], self.buffers[name], returns_alias(call))
+                self.emit(line)
+
+    def _view(self, view: BufferView) -> str:
+        """A tensor of ``view`` as an expression."""
+        tensor = self._tensor(view.buffer)
+        layout = self.buffers[view.buffer].layout
+        if view.dtype != layout.dtype:
+            tensor = f"{tensor}.view({view.dtype})"
+        elif view.size == layout.size and view.stride == layout.stride and view.offset == 0:
+            return tensor
+        offset = f"{tensor}.storage_offset()"
+        if view.offset != 0:
+            offset += f" + {print_size(view.offset)}"
+        return (
+            f"as_strided({tensor}, {print_tuple(view.size)}, {print_tuple(view.stride)}, {offset})"
+        )
+
+    def _results(self) -> None:
+        self.tensors = {}
+        self._bind()
+        if self.returned:
+            self.emit(f"{self._tuple(self._named(n) for n in self.returned)} = buffers")
+        items = []
+        for output in self.schedule.outputs:
+            if isinstance(output, BufferView):
+                items.append(self._view(output))
+            elif isinstance(output, sympy.Expr):
+                items.append(print_size(output))
+            elif isinstance(output, float):
+                items.append(self.constant(output))  # an infinity has no literal
+            else:
+                items.append(repr(output))
+        self.emit(f"return {self._tuple(items)}")
+
+
+def _blocks(count: sympy.Expr, block: int) -> str:
+    """How many blocks of ``block`` cover ``count``."""
+    if count.is_Integer:
+        return str(-(-int(count) // block))
+    return f"-(-{print_size(count)} // {block})"
+
+
+def _returns_list(call: ExternCall) -> bool:
+    returns = call.operator._schema.returns
+    return len(returns) == 1 and "[]" in str(returns[0].type)
+
+
+def _touched(call: ExternCall) -> list[str]:
+    """The buffers that ``call`` takes as tensors, or makes."""
+    found: list[str] = [n for n in call.outputs if n is not None]
+
+    def visit(argument: Any) -> None:
+        if isinstance(argument, BufferView):
+            found.append(argument.buffer)
+        elif isinstance(argument, list | tuple):
+            for item in argument:
+                visit(item)
+
+    visit((call.arguments, tuple(call.keywords.values())))
+    return found
+
+
+def _last_uses(schedule: Schedule) -> dict[str, int]:
+    """The last step that touches each buffer."""
+    uses: dict[str, int] = {}
+    for number, step in enumerate(schedule.steps):
+        names = (*step.reads, *step.writes) if isinstance(step, Kernel) else _touched(step)
+        uses.update(dict.fromkeys(names, number))
+    return uses

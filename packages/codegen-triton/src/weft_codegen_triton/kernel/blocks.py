@@ -1,0 +1,121 @@
+"""Block sizes: how many points one program of a kernel handles, by extents and access patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import sympy
+from weft_loop_ir import Kernel, LoopBody, LoopVariable
+
+from weft_codegen_triton.kernel.expressions import unit_stride
+
+ELEMENTS_PER_WARP = 256
+GRID_LIMIT = 65535
+"""Programs along a grid's second axis."""
+SYMBOLIC_EXTENT = 1 << 20
+"""What an extent that varies counts as; as such it is not taken for a grid's second axis."""
+
+
+@dataclass(frozen=True)
+class ReductionBlocks:
+    """``rows`` at once; ``columns`` is the block along each distinct inner range.
+
+    ``persistent``: every range is one block, so that a row is read once and kept in registers.
+    """
+
+    rows: int
+    columns: tuple[int, ...]
+    persistent: bool
+    warps: int
+
+
+def extent(loops: tuple[LoopVariable, ...]) -> sympy.Expr:
+    """The number of iterations of a loop nest."""
+    result: sympy.Expr = sympy.S.One
+    for loop in loops:
+        result = result * loop.size
+    return result
+
+
+def static(expression: sympy.Expr) -> int:
+    """The value, or a guess where it varies."""
+    return int(expression) if expression.is_Integer else SYMBOLIC_EXTENT
+
+
+def power_of_two(value: int) -> int:
+    """The least power of two that is not below ``value``."""
+    return 1 << max(value - 1, 0).bit_length()
+
+
+def accesses(body: LoopBody) -> Iterator[sympy.Expr]:
+    """The index of every access to memory, nested bodies included."""
+    for instruction in body.instructions:
+        if instruction.operation in ("load", "store"):
+            yield instruction.arguments[1]
+        for argument in instruction.arguments:
+            if isinstance(argument, LoopBody):
+                yield from accesses(argument)
+
+
+def pointwise_block(count: sympy.Expr) -> tuple[int, int]:
+    """Elements and warps of a one-dimensional block."""
+    elements = static(count)
+    block = 1024 if elements >= 1 << 20 else 512 if elements >= 1 << 17 else 256
+    return min(block, max(32, power_of_two(elements))), 4 if block >= 512 else 2
+
+
+def transposed_loop(kernel: Kernel) -> int | None:
+    """The outer loop along which loads are contiguous though stores are not; None if there is none."""
+    if len(kernel.outer) < 2 or len(kernel.stages) != 1:
+        return None
+    last = kernel.outer[-1].symbol
+    if static(kernel.outer[-1].size) > GRID_LIMIT:
+        return None
+    indices = list(accesses(kernel.stages[0].body))
+    if not any(unit_stride(e, last) for e in indices):
+        return None
+    for position, loop in enumerate(kernel.outer[:-1]):
+        if static(loop.size) < 16 or static(kernel.outer[-1].size) < 16:
+            continue
+        if any(unit_stride(e, loop.symbol) and last in e.free_symbols for e in indices):
+            return position
+    return None
+
+
+def reduction_blocks(
+    kernel: Kernel, ranges: tuple[tuple[LoopVariable, ...], ...], limit: int
+) -> ReductionBlocks:
+    """Blocks for a kernel whose stages run over ``ranges``; ``limit``: the longest persistent row."""
+    rows = static(extent(kernel.outer))
+    extents = [extent(r) for r in ranges]
+    longest = max(static(e) for e in extents)
+    if _columns_are_contiguous(kernel):
+        block_rows = min(64, power_of_two(rows))
+        persistent = longest <= 64 and all(e.is_Integer for e in extents)
+        columns = tuple(power_of_two(static(e)) if persistent else 32 for e in extents)
+    else:
+        persistent = longest <= limit and all(e.is_Integer for e in extents)
+        columns = tuple(power_of_two(static(e)) if persistent else 2048 for e in extents)
+        block_rows = min(max(1, 1024 // max(columns)), power_of_two(rows))
+        block_rows = min(block_rows, max(1, power_of_two(rows) // 256))
+    elements = block_rows * max(columns)
+    warps = min(16, max(1, power_of_two(elements // ELEMENTS_PER_WARP)))
+    return ReductionBlocks(block_rows, columns, persistent, warps)
+
+
+def _columns_are_contiguous(kernel: Kernel) -> bool:
+    """Whether neighbouring rows, not neighbouring elements of a row, lie side by side."""
+    if not kernel.outer:
+        return False
+    last = kernel.outer[-1].symbol
+    by_row = by_column = 0
+    for stage in kernel.stages:
+        if not stage.inner:
+            continue
+        inner = stage.inner[-1].symbol
+        for index in accesses(stage.body):
+            if last in index.free_symbols and inner in index.free_symbols:
+                by_row += unit_stride(index, last)
+                by_column += unit_stride(index, inner)
+    return by_row > by_column

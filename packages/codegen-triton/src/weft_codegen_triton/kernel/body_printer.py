@@ -1,0 +1,287 @@
+"""The handler of ``ops`` that prints a loop body as Triton, one line an operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import sympy
+import torch
+from weft_loop_ir.ops import BINARY, BINARY_TO_BOOL, STORAGE_ONLY, UNARY, UNARY_TO_BOOL
+
+from weft_codegen_triton.errors import Unsupported
+from weft_codegen_triton.kernel.dtypes import ATOMIC_ADD, literal, triton_dtype
+from weft_codegen_triton.kernel.expressions import INT32_SAFE, magnitude, print_index
+from weft_codegen_triton.kernel.operations import template
+
+Axes = frozenset[str]
+NO_AXES: Axes = frozenset()
+
+
+@dataclass(frozen=True)
+class Text:
+    """A value: the name that holds it, and the tile's axes along which it may differ."""
+
+    code: str
+    dtype: torch.dtype
+    axes: Axes
+
+
+@dataclass(frozen=True)
+class ReductionResult:
+    """Stands for a reduction's result until the loop is over; only ``store`` takes it."""
+
+    number: int
+
+
+@dataclass
+class Tile:
+    """The shape that values have now: axis names in order, and what each symbol is."""
+
+    axes: tuple[str, ...]
+    shape: str
+    unit: str
+    names: dict[sympy.Symbol, str] = field(default_factory=dict)
+    symbol_axes: dict[sympy.Symbol, Axes] = field(default_factory=dict)
+    sizes: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
+
+
+class BodyPrinter:
+    """Prints the bodies of a kernel's stages in one function; see the module's docstring.
+
+    ``pointers`` maps buffer names to pointer parameters; ``registers`` names local buffers that are values.
+    """
+
+    def __init__(
+        self,
+        tile: Tile,
+        pointers: Mapping[str, str],
+        dtypes: Callable[[str], torch.dtype],
+        registers: frozenset[str],
+        wide: bool,
+    ) -> None:
+        self.tile = tile
+        self.pointers = pointers
+        self.dtype_of = dtypes
+        self.registers = registers
+        self.wide = wide
+        self.lines: list[str] = []
+        self.indent = 1
+        self.count = 0
+        self.mask: Text | None = None
+        self.known: dict[str, Text] = {}
+        self.loaded: dict[tuple[str, str, str], Text] = {}
+        self.local: dict[tuple[str, str], Text] = {}
+        self.uses_assert = False
+        self.reduce: Callable[[str, torch.dtype, Text], ReductionResult] | None = None
+        self.store_result: Callable[[ReductionResult, str, sympy.Expr], None] | None = None
+
+    # -- lines -----------------------------------------------------------------------------------------
+
+    def emit(self, line: str) -> None:
+        self.lines.append("    " * self.indent + line)
+
+    def name(self, code: str, dtype: torch.dtype, axes: Axes) -> Text:
+        """A new value ``code``, or the one that has been computed already."""
+        found = self.known.get(code)
+        if found is None:
+            found = Text(f"t{self.count}", dtype, axes)
+            self.count += 1
+            self.emit(f"{found.code} = {code}")
+            self.known[code] = found
+        return found
+
+    def forget_since(
+        self, known: dict[str, Text], loaded: dict[tuple[str, str, str], Text]
+    ) -> None:
+        """At the end of a loop: what was computed in it holds for its last iteration only."""
+        self.known, self.loaded = known, loaded
+
+    # -- indices ---------------------------------------------------------------------------------------
+
+    def index(self, expression: sympy.Expr) -> tuple[str, Axes]:
+        axes: Axes = frozenset().union(
+            *(self.tile.symbol_axes.get(s, NO_AXES) for s in expression.free_symbols)
+        )
+        return print_index(expression, self.tile.names), axes
+
+    def address(self, buffer: str, expression: sympy.Expr, full: bool) -> tuple[str, Axes]:
+        """The pointer of an element; with ``full`` it has the whole tile's shape."""
+        code, axes = self.index(expression)
+        if full and axes != frozenset(self.tile.axes):
+            spread = f"tl.full({self.tile.shape}, 0, {'tl.int64' if self.wide else 'tl.int32'})"
+            code, axes = f"{code} + {spread}", frozenset(self.tile.axes)
+        return f"{self.pointers[buffer]} + {code}", axes
+
+    def access_mask(self, axes: Axes) -> str:
+        """The mask of an access that differs along ``axes``."""
+        parts = [f"{a}mask" for a in self.tile.axes if a in axes]
+        if self.mask is not None:
+            parts.append(self.mask.code)
+        return " & ".join(parts)
+
+    # -- memory ----------------------------------------------------------------------------------------
+
+    def load(self, buffer: str, index: sympy.Expr) -> Text:
+        if buffer in self.registers:
+            return self.local[buffer, self.index(index)[0]]
+        address, axes = self.address(buffer, index, self.mask is not None)
+        mask = self.access_mask(axes)
+        key = (buffer, address, mask)
+        if key in self.loaded:
+            return self.loaded[key]
+        options = f", {mask}" if mask else ""
+        if self.mask is not None:
+            options += ", other=0"
+        value = Text(f"t{self.count}", self.dtype_of(buffer), axes)
+        self.count += 1
+        self.emit(f"{value.code} = tl.load({address}{options})")
+        self.loaded[key] = value
+        return value
+
+    def store(
+        self,
+        buffer: str,
+        index: sympy.Expr,
+        value: Text | ReductionResult,
+        mode: str | None = None,
+    ) -> None:
+        if isinstance(value, ReductionResult):
+            assert self.store_result is not None
+            self.store_result(value, buffer, index)
+            return
+        if buffer in self.registers:
+            self.local[buffer, self.index(index)[0]] = value
+            return
+        self.write(buffer, index, value, mode, frozenset(self.tile.axes))
+
+    def write(
+        self, buffer: str, index: sympy.Expr, value: Text, mode: str | None, axes: Axes
+    ) -> None:
+        """Store to memory, once for each point of ``axes``."""
+        if axes == frozenset(self.tile.axes):
+            address, axes = self.address(buffer, index, True)
+        else:
+            code, found = self.index(index)
+            address = f"{self.pointers[buffer]} + {code}"
+            if not axes <= found:
+                address += f" + tl.full({self.column_shape()}, 0, tl.int32)"
+        mask = self.access_mask(axes)
+        for key in [k for k in self.loaded if k[0] == buffer]:
+            del self.loaded[key]
+        options = f", {mask}" if mask else ""
+        if mode is None:
+            self.emit(f"tl.store({address}, {value.code}{options})")
+            if value.dtype is self.dtype_of(buffer):
+                self.loaded[buffer, address, mask] = value
+            return
+        dtype = self.dtype_of(buffer)
+        if dtype not in ATOMIC_ADD:
+            raise Unsupported(f"no atomic addition of {dtype}")
+        spread = f"tl.broadcast_to({value.code}, {self.tile.shape})"
+        self.emit(f'tl.atomic_add({address}, {spread}{options}, sem="relaxed")')
+
+    def column_shape(self) -> str:
+        """The shape of a value for each row of a reduction's tile."""
+        return "[XBLOCK, 1]"
+
+    # -- values ----------------------------------------------------------------------------------------
+
+    def reduction(self, kind: str, dtype: torch.dtype, value: Text) -> ReductionResult:
+        assert self.reduce is not None
+        return self.reduce(kind, dtype, value)
+
+    def constant(self, value: bool | int | float, dtype: torch.dtype) -> Text:
+        if dtype.is_floating_point:
+            value = float(value)
+        elif dtype is not torch.bool:
+            value = int(value)
+        code = f"tl.full({self.tile.unit}, {literal(value)}, {triton_dtype(dtype)})"
+        return self.name(code, dtype, NO_AXES)
+
+    def index_expr(self, expression: sympy.Expr, dtype: torch.dtype) -> Text:
+        names = self.tile.names
+        if magnitude(expression, self.tile.sizes) >= INT32_SAFE and not self.wide:
+            names = {s: f"{n}.to(tl.int64)" for s, n in names.items()}
+        _, axes = self.index(expression)
+        if not axes:
+            zero = f"tl.full({self.tile.unit}, 0, {triton_dtype(dtype)})"
+            return self.name(f"({print_index(expression, names)} + {zero})", dtype, NO_AXES)
+        return self.name(
+            f"({print_index(expression, names)}).to({triton_dtype(dtype)})", dtype, axes
+        )
+
+    def to_dtype(self, value: Text, dtype: torch.dtype) -> Text:
+        if dtype is torch.bool:
+            return self.name(f"({value.code} != 0)", dtype, value.axes)
+        through = "".join(f".to({triton_dtype(d)})" for d in _by_way_of(value.dtype, dtype))
+        return self.name(f"{value.code}{through}.to({triton_dtype(dtype)})", dtype, value.axes)
+
+    def to_dtype_bitcast(self, value: Text, dtype: torch.dtype) -> Text:
+        return self.name(f"{value.code}.to({triton_dtype(dtype)}, bitcast=True)", dtype, value.axes)
+
+    def where(self, condition: Text, value: Text, other: Text) -> Text:
+        axes = condition.axes | value.axes | other.axes
+        return self.name(
+            f"tl.where({condition.code}, {value.code}, {other.code})", value.dtype, axes
+        )
+
+    def indirect(self, value: Text, symbol: sympy.Symbol, size: sympy.Expr, check: bool) -> None:
+        extent = print_index(size, self.tile.names)
+        code = f"tl.where({value.code} < 0, {value.code} + {extent}, {value.code})"
+        if value.dtype in (torch.uint8,):
+            code = f"{value.code}.to(tl.int32)"
+        index = self.name(code, torch.int64, value.axes)
+        if check:
+            self.uses_assert = True
+            inside = f"({index.code} >= 0) & ({index.code} < {extent})"
+            outside_mask = [f"({a}mask == 0)" for a in self.tile.axes if a in value.axes]
+            if self.mask is not None:
+                outside_mask.append(f"({self.mask.code} == 0)")
+            condition = " | ".join([f"({inside})", *outside_mask])
+            self.emit(f'tl.device_assert({condition}, "index out of bounds")')
+        self.tile.names[symbol] = index.code
+        self.tile.symbol_axes[symbol] = value.axes
+        self.tile.sizes[symbol] = size
+
+    def masked(self, mask: Text, body: Callable[[], Text], other: bool | int | float) -> Text:
+        previous = self.mask
+        if previous is None:
+            self.mask = mask
+        else:
+            both = f"{previous.code} & {mask.code}"
+            self.mask = self.name(both, torch.bool, previous.axes | mask.axes)
+        value = body()
+        self.mask = previous
+        otherwise = self.constant(other, value.dtype)
+        return self.where(mask, value, otherwise)
+
+    def rand(self, seed: Text, offset: Text) -> Text:
+        raise Unsupported("random numbers are drawn by torch's operators")
+
+    randn = rand
+
+
+def _by_way_of(source: torch.dtype, target: torch.dtype) -> tuple[torch.dtype, ...]:
+    """The dtypes through which torch converts, where a direct conversion gives something else."""
+    if torch.float32 not in (source, target) and (source in STORAGE_ONLY or target in STORAGE_ONLY):
+        return (torch.float32,)
+    if source.is_floating_point and not target.is_floating_point and target.itemsize < 4:
+        return (torch.int32,)  # out of range, wraps instead of saturating
+    return ()
+
+
+def _elementwise(operation: str, to_bool: bool) -> Callable[..., Text]:
+    def method(self: BodyPrinter, *operands: Text) -> Text:
+        dtype = operands[0].dtype
+        code = template(operation, dtype).format(*(o.code for o in operands))
+        axes: Axes = frozenset().union(*(o.axes for o in operands))
+        return self.name(f"({code})", torch.bool if to_bool else dtype, axes)
+
+    return method
+
+
+for _name in UNARY + BINARY:
+    setattr(BodyPrinter, _name, _elementwise(_name, False))
+for _name in UNARY_TO_BOOL + BINARY_TO_BOOL:
+    setattr(BodyPrinter, _name, _elementwise(_name, True))

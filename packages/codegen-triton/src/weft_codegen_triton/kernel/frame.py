@@ -1,0 +1,56 @@
+"""What the printers of a kernel's parts share: the function so far, its block sizes, its grid axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weft_loop_ir import Kernel, LoopVariable
+
+from weft_codegen_triton.kernel.blocks import extent
+from weft_codegen_triton.kernel.body_printer import BodyPrinter
+from weft_codegen_triton.kernel.expressions import print_index
+
+
+@dataclass
+class KernelFrame:
+    """What the printers of a kernel's parts share."""
+
+    kernel: Kernel
+    printer: BodyPrinter
+    constants: dict[str, int] = field(default_factory=dict)
+
+
+def split_index(
+    printer: BodyPrinter, axis: str, flat: str, loops: tuple[LoopVariable, ...]
+) -> None:
+    """Print the loop variables that the flat index ``flat`` along ``axis`` stands for."""
+    rest = flat
+    for position in range(len(loops) - 1, -1, -1):
+        loop = loops[position]
+        name = f"{loop.symbol.name}"
+        size = print_index(loop.size, {})
+        if position == 0:
+            printer.emit(f"{name} = {rest}")
+        else:
+            printer.emit(f"{name} = {rest} % {size}")
+            rest = f"({rest} // {size})"
+        printer.tile.names[loop.symbol] = name
+        printer.tile.symbol_axes[loop.symbol] = frozenset((axis,))
+
+
+def print_axis(
+    frame: KernelFrame,
+    axis: str,
+    number: int,
+    loops: tuple[LoopVariable, ...],
+    block: int,
+    index: str,
+) -> None:
+    """Print the indices and the mask along a grid axis; ``index`` shapes a range as the tile needs it."""
+    printer = frame.printer
+    name = f"{axis.upper()}BLOCK"
+    frame.constants[name] = block
+    program = f"tl.program_id({number})" + (".to(tl.int64)" if printer.wide else "")
+    printer.emit(f"{axis}index = {program} * {name} + tl.arange(0, {name}){index}")
+    printer.emit(f"{axis}mask = {axis}index < {print_index(extent(loops), {})}")
+    split_index(printer, axis, f"{axis}index", loops)

@@ -1,0 +1,192 @@
+"""Prints a fused kernel as one Triton function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import sympy
+import torch
+from weft_loop_ir import Buffer, Kernel, LoopBody, LoopVariable
+
+from weft_codegen_triton.kernel.blocks import (
+    accesses,
+    extent,
+    pointwise_block,
+    transposed_loop,
+)
+from weft_codegen_triton.kernel.body_printer import BodyPrinter, Tile
+from weft_codegen_triton.kernel.dtypes import pointer_type
+from weft_codegen_triton.kernel.expressions import INT32_SAFE, magnitude
+from weft_codegen_triton.kernel.frame import KernelFrame, print_axis
+from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
+
+PLACEHOLDER = "KERNEL_NAME"
+
+KERNEL_IMPORTS = """\
+import triton
+import triton.language as tl
+from weft_codegen_triton.runtime import device_functions as weft
+from weft_codegen_triton.runtime import device_math as math
+"""
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Memory that a kernel needs for rows that it can't hold in registers."""
+
+    name: str
+    dtype: torch.dtype
+    elements: sympy.Expr
+
+
+@dataclass(frozen=True)
+class Function:
+    """What is compiled of a kernel; kernels that are alike share it.
+
+    ``template`` is the function, with :data:`PLACEHOLDER` for its name.  ``parameters`` gives the types of
+    its parameters by Triton's names (``*fp32``, ``i64``); those in ``constants`` follow them.
+    """
+
+    template: str
+    parameters: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, int], ...]
+    warps: int
+    checks_indices: bool
+
+    def module(self, name: str) -> str:
+        """The text of a Python module that defines the function alone, called ``name``."""
+        return f"{KERNEL_IMPORTS}\n\n{self.template.replace(PLACEHOLDER, name)}"
+
+
+@dataclass(frozen=True)
+class PrintedKernel:
+    """A kernel's function, and how the host program launches it.
+
+    It is called with the memory of ``buffers``, then of ``scratch``, then the values of ``symbols``.
+    ``counts`` are the extents of the grid's axes and ``blocks`` how much of each a program handles.
+    """
+
+    function: Function
+    buffers: tuple[str, ...]
+    scratch: tuple[Scratch, ...]
+    symbols: tuple[sympy.Symbol, ...]
+    counts: tuple[sympy.Expr, ...]
+    blocks: tuple[int, ...]
+
+
+def print_kernel(
+    kernel: Kernel, buffers: Mapping[str, Buffer], persistent_elements: int
+) -> PrintedKernel:
+    """The Triton function of ``kernel``; raises Unsupported where it has none."""
+    names = tuple(dict.fromkeys((*kernel.reads, *kernel.writes)))
+    written = set(kernel.writes)
+    pointers = {n: f"{'out' if n in written else 'in'}{k}_ptr" for k, n in enumerate(names)}
+    local = {b.name: b for b in kernel.local_buffers}
+
+    def dtype_of(name: str) -> torch.dtype:
+        return local[name].dtype if name in local else buffers[name].layout.dtype
+
+    sizes = {v.symbol: v.size for v in kernel.outer}
+    for stage in kernel.stages:
+        sizes.update({v.symbol: v.size for v in stage.inner})
+    wide = _needs_int64(kernel, sizes)
+    tile = Tile(("x",), "[XBLOCK]", "[1]", sizes=sizes)
+    printer = BodyPrinter(tile, pointers, dtype_of, frozenset(local), wide)
+    frame = KernelFrame(kernel, printer)
+    if any(stage.inner for stage in kernel.stages) or any(s.is_reduction for s in kernel.stages):
+        reduction = ReductionPrinter(frame, persistent_elements)
+        counts, blocks, warps = reduction.print()
+        scratch = tuple(Scratch(*row) for row in reduction.scratch)
+    else:
+        counts, blocks, warps = _print_pointwise(frame)
+        scratch = ()
+    symbols = _size_symbols(kernel)
+    dtypes = [(pointers[n], dtype_of(n)) for n in names]
+    dtypes += [(f"{row.name}_ptr", row.dtype) for row in scratch]
+    parameters = [(name, pointer_type(dtype)) for name, dtype in dtypes]
+    parameters += [(s.name, "i64") for s in symbols]
+    arguments = [name for name, _ in parameters]
+    arguments += [f"{name}: tl.constexpr" for name in frame.constants]
+    template = "\n".join(
+        ["@triton.jit", f"def {PLACEHOLDER}({', '.join(arguments)}):", *printer.lines, ""]
+    )
+    function = Function(
+        template, tuple(parameters), tuple(frame.constants.items()), warps, printer.uses_assert
+    )
+    return PrintedKernel(function, names, scratch, symbols, counts, blocks)
+
+
+def _needs_int64(kernel: Kernel, sizes: Mapping[sympy.Symbol, sympy.Expr]) -> bool:
+    """Whether an index may pass 2**31."""
+    known = dict(sizes)
+    for stage in kernel.stages:
+        _note_indirect(stage.body, known)
+    found = [extent(kernel.outer), *(extent(s.inner) for s in kernel.stages)]
+    for stage in kernel.stages:
+        found += accesses(stage.body)
+    for buffer in kernel.local_buffers:
+        found.append(extent(kernel.outer) * buffer.size)
+    return any(magnitude(e, known) >= INT32_SAFE for e in found)
+
+
+def _note_indirect(body: LoopBody, sizes: dict[sympy.Symbol, sympy.Expr]) -> None:
+    for instruction in body.instructions:
+        if instruction.operation == "indirect":
+            _, symbol, size, _ = instruction.arguments
+            sizes[symbol] = size
+        for argument in instruction.arguments:
+            if isinstance(argument, LoopBody):
+                _note_indirect(argument, sizes)
+
+
+def _size_symbols(kernel: Kernel) -> tuple[sympy.Symbol, ...]:
+    """The size symbols that the kernel's text mentions, by name."""
+    free: set[sympy.Symbol] = set()
+    bound: set[sympy.Symbol] = set()
+
+    def visit(body: LoopBody) -> None:
+        for instruction in body.instructions:
+            for argument in instruction.arguments:
+                if isinstance(argument, sympy.Expr):
+                    free.update(argument.free_symbols)
+                elif isinstance(argument, LoopBody):
+                    visit(argument)
+            if instruction.operation == "indirect":
+                bound.add(instruction.arguments[1])
+
+    loops: list[LoopVariable] = list(kernel.outer)
+    for stage in kernel.stages:
+        loops += stage.inner
+        visit(stage.body)
+    for loop in loops:
+        free |= loop.size.free_symbols
+        bound.add(loop.symbol)
+    for buffer in kernel.local_buffers:
+        free |= buffer.size.free_symbols
+    return tuple(sorted(free - bound, key=lambda s: str(s.name)))
+
+
+def _print_pointwise(
+    frame: KernelFrame,
+) -> tuple[tuple[sympy.Expr, ...], tuple[int, ...], int]:
+    kernel, printer = frame.kernel, frame.printer
+    turned = transposed_loop(kernel)
+    if turned is None:
+        block, warps = pointwise_block(extent(kernel.outer))
+        print_axis(frame, "x", 0, kernel.outer, block, "")
+        counts: tuple[sympy.Expr, ...] = (extent(kernel.outer),)
+        blocks: tuple[int, ...] = (block,)
+    else:
+        row = (kernel.outer[-1],)
+        others = kernel.outer[:-1]
+        # the loop along which loads are contiguous varies fastest along y
+        columns = (*others[:turned], *others[turned + 1 :], others[turned])
+        printer.tile.axes, printer.tile.shape = ("y", "x"), "[YBLOCK, XBLOCK]"
+        printer.tile.unit = "[1, 1]"
+        print_axis(frame, "y", 0, columns, 32, "[:, None]")
+        print_axis(frame, "x", 1, row, 32, "[None, :]")
+        counts, blocks, warps = (extent(columns), extent(row)), (32, 32), 4
+    for stage in kernel.stages:
+        stage.body.replay(printer)
+    return counts, blocks, warps

@@ -1,0 +1,119 @@
+"""The elementwise operations as Triton expressions, in tables."""
+
+from __future__ import annotations
+
+import torch
+
+from weft_codegen_triton.errors import Unsupported
+
+UNARY = {
+    "neg": "-{0}",
+    "reciprocal": "1.0 / {0}",
+    "exp": "tl.exp({0})",
+    "exp2": "tl.exp2({0})",
+    "log": "tl.log({0})",
+    "log2": "tl.log2({0})",
+    "sin": "tl.sin({0})",
+    "cos": "tl.cos({0})",
+    "rsqrt": "tl.rsqrt({0})",
+    "erf": "tl.erf({0})",
+    "sigmoid": "1.0 / (1.0 + tl.exp(-{0}))",
+    "floor": "tl.floor({0})",
+    "ceil": "tl.ceil({0})",
+    "round": "math.rint({0})",
+    "abs": "tl.abs({0})",
+    "sign": "weft.sign({0})",
+    "bitwise_not": "~{0}",
+    **{
+        name: f"math.{name}({{0}})"
+        for name in (
+            "trunc expm1 log10 log1p tan asin acos atan sinh cosh tanh asinh acosh atanh erfc erfinv lgamma"
+        ).split()
+    },
+}
+BINARY = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "truediv": "{0} / {1}",
+    "bitwise_and": "{0} & {1}",
+    "bitwise_or": "{0} | {1}",
+    "bitwise_xor": "{0} ^ {1}",
+    "left_shift": "{0} << {1}",
+    "right_shift": "{0} >> {1}",
+    "eq": "{0} == {1}",
+    "ne": "{0} != {1}",
+    "lt": "{0} < {1}",
+    "le": "{0} <= {1}",
+    "gt": "{0} > {1}",
+    "ge": "{0} >= {1}",
+    "logical_and": "({0} != 0) & ({1} != 0)",
+    "logical_or": "({0} != 0) | ({1} != 0)",
+    "logical_xor": "({0} != 0) ^ ({1} != 0)",
+    **{name: f"math.{name}({{0}}, {{1}})" for name in "atan2 hypot copysign nextafter".split()},
+}
+FLOAT = {
+    "floordiv": "weft.float_floordiv({0}, {1})",
+    "truncdiv": "math.trunc(weft.divide({0}, {1}))",
+    "fmod": "math.fmod({0}, {1})",
+    "remainder": "weft.float_remainder({0}, {1})",
+    "pow": "math.pow({0}, {1})",
+    "maximum": "weft.maximum({0}, {1})",
+    "minimum": "weft.minimum({0}, {1})",
+    "relu": "weft.maximum({0}, 0.0)",
+    "isnan": "{0} != {0}",
+    "isinf": 'tl.abs({0}) == float("inf")',
+}
+INTEGER = {
+    "floordiv": "weft.floordiv({0}, {1})",
+    "truncdiv": "{0} // {1}",
+    "fmod": "{0} % {1}",
+    "remainder": "weft.floormod({0}, {1})",
+    "pow": "weft.integer_power({0}, {1})",
+    "maximum": "tl.maximum({0}, {1})",
+    "minimum": "tl.minimum({0}, {1})",
+    "relu": "tl.maximum({0}, 0)",
+    "isnan": "{0} != {0}",
+    "isinf": "{0} != {0}",
+    "signbit": "{0} < 0",
+    "floor": "{0}",
+    "ceil": "{0}",
+    "trunc": "{0}",
+    "round": "{0}",
+}
+BOOL = {
+    "maximum": "{0} | {1}",
+    "minimum": "{0} & {1}",
+    "bitwise_not": "{0} == 0",
+    "add": "{0} | {1}",
+    "mul": "{0} & {1}",
+}
+PRECISE = {
+    torch.float32: {
+        "sqrt": "tl.sqrt_rn({0})",
+        "signbit": "{0}.to(tl.int32, bitcast=True) < 0",
+    },
+    torch.float64: {
+        "sqrt": "tl.sqrt({0})",
+        "signbit": "{0}.to(tl.int64, bitcast=True) < 0",
+    },
+}
+
+
+def template(operation: str, dtype: torch.dtype) -> str:
+    """The expression of ``operation`` on operands of ``dtype``, with holes for them.
+
+    Raises :class:`Unsupported` for an operation without one.
+    """
+    if operation == "logical_not":
+        return "{0} == 0"
+    if dtype is torch.bool and operation in BOOL:
+        return BOOL[operation]
+    special = PRECISE.get(dtype, {})
+    if operation in special:
+        return special[operation]
+    by_kind = FLOAT if dtype.is_floating_point else INTEGER
+    for table in (by_kind, UNARY, BINARY):
+        if operation in table:
+            return table[operation]
+    raise Unsupported(f"no Triton form for {operation} on {dtype}")

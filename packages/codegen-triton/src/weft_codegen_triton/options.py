@@ -1,0 +1,26 @@
+"""How the Triton code generator works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class TritonOptions:
+    """Options of :class:`~weft_codegen_triton.TritonCodegen`.
+
+    ``cache_directory``: where sources and compiled kernels are kept; None: ``$WEFT_CACHE_DIR/triton``, else
+    ``weft/triton`` in the user's cache directory.  ``persistent_elements``: the longest row that a reduction
+    holds in registers.  ``cuda_graphs``: replay a recorded CUDA graph where that is sound.  ``autotune``:
+    time several block sizes of each kernel on the device and keep the fastest.  ``compile_processes``:
+    kernels compiled at once; 0 for one a processor, at most 16.  ``interpret``: run kernels on CPU tensors through
+    Triton's interpreter, for tests; None: as the environment's ``TRITON_INTERPRET`` says.
+    """
+
+    cache_directory: Path | None = None
+    persistent_elements: int = 8192
+    cuda_graphs: bool = True
+    autotune: bool = False
+    compile_processes: int = 0
+    interpret: bool | None = None

@@ -1,0 +1,69 @@
+"""A GPU as the place where programs run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from weft_codegen_triton.compilation.binary import CompileJob
+from weft_codegen_triton.compilation.client import compile_server
+from weft_codegen_triton.kernel.kernel_printer import Function
+from weft_codegen_triton.options import TritonOptions
+from weft_codegen_triton.runtime.cuda_driver import LoadedKernel
+
+ENTRY = "kernel"
+"""What every function is called in its module, so that kernels that are alike have one binary."""
+
+
+class CudaDevice:
+    """The GPU ``device``; None is the current one."""
+
+    records = True
+
+    def __init__(self, device: torch.device | None, folder: Path, options: TritonOptions) -> None:
+        index = None if device is None else device.index
+        self.index = torch.cuda.current_device() if index is None else index
+        self._server = compile_server(folder, options.compile_processes)
+
+    def guard(self) -> AbstractContextManager[Any]:
+        """A context in which the device is current on this thread."""
+        return torch.cuda.device(self.index)
+
+    def stream(self) -> int:
+        """The address of the device's current stream."""
+        address: int = torch.cuda.current_stream().cuda_stream
+        return address
+
+    def load(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
+        """Compile what is not in the cache, and load all, by name."""
+        major, minor = torch.cuda.get_device_capability(self.index)
+        jobs = {name: compile_job(f, 10 * major + minor) for name, f in functions.items()}
+        binaries = self._server.compile(jobs.values())
+        with self.guard():
+            torch.cuda.current_stream().query()  # makes the context current on this thread
+            return {
+                name: LoadedKernel(
+                    binaries[job.key()], [kind for _, kind in functions[name].parameters]
+                )
+                for name, job in jobs.items()
+            }
+
+
+def compile_job(function: Function, capability: int) -> CompileJob:
+    """What the compile server is told about ``function``, for ``capability`` (90 for 9.0)."""
+    constants = dict(function.constants)
+    return CompileJob(
+        module=function.module(ENTRY),
+        name=ENTRY,
+        signature={**dict(function.parameters), **dict.fromkeys(constants, "constexpr")},
+        constants=constants,
+        aligned=tuple(name for name, kind in function.parameters if kind.startswith("*")),
+        warps=function.warps,
+        stages=1,
+        capability=capability,
+        checks=function.checks_indices,
+    )

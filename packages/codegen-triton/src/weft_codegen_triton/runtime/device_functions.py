@@ -1,0 +1,118 @@
+"""Functions that generated kernels call: what Triton's language lacks, or defines unlike torch.
+
+They are compiled by Triton: operands are blocks or scalars of Triton's language, of any shape that
+broadcasts.  Triton reads annotations as its own, so there are none.
+"""
+
+import triton
+import triton.language as tl
+
+from weft_codegen_triton.runtime import device_math
+
+
+@triton.jit
+def floordiv(a, b):
+    """Integer division rounded toward minus infinity."""
+    quotient = a // b
+    rest = a - quotient * b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1, quotient)
+
+
+@triton.jit
+def floormod(a, b):
+    """The remainder with the sign of the divisor."""
+    rest = a - (a // b) * b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def divide(a, b):
+    """The quotient of floats rounded to nearest: Triton's ``/`` on float32 may be off by an ulp or two."""
+    if a.dtype == tl.float32:
+        return tl.div_rn(a, b)
+    return a / b
+
+
+@triton.jit
+def float_floordiv(a, b):
+    """torch.floor_divide on floats, from the remainder, as C++'s kernels have it."""
+    rest = device_math.fmod(a, b)
+    quotient = divide(a - rest, b)
+    quotient = tl.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1, quotient)
+    floor = tl.floor(quotient)
+    floor = tl.where(quotient - floor > 0.5, floor + 1, floor)
+    ratio = divide(a, b)
+    return tl.where(b == 0, ratio, tl.where(quotient != 0, floor, ratio * 0.0))
+
+
+@triton.jit
+def float_remainder(a, b):
+    """The remainder of floats with the sign of the divisor."""
+    rest = device_math.fmod(a, b)
+    return tl.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
+
+
+@triton.jit
+def integer_power(base, exponent):
+    """Wraps as torch's does; ``exponent`` is not negative and below 2**32."""
+    result = base * 0 + 1
+    square = base
+    for bit in tl.static_range(32):
+        result = tl.where(((exponent >> bit) & 1) != 0, result * square, result)
+        square = square * square
+    return result
+
+
+@triton.jit
+def sign(a):
+    """1, 0 or -1; 0 for NaN, as torch.sign has it."""
+    return tl.where(a > 0, 1, tl.where(a < 0, -1, 0)).to(a.dtype)
+
+
+@triton.jit
+def maximum(a, b):
+    """NaN if one is."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def minimum(a, b):
+    """NaN if one is."""
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def multiply(a, b):
+    """The step of a product."""
+    return a * b
+
+
+@triton.jit
+def argmax_step(value, index, other, other_index):
+    """The larger value, NaN first of all, and of equals the first."""
+    better = (value > other) | ((value != value) & (other == other))
+    equal = (value == other) | ((value != value) & (other != other))
+    take = better | (equal & (index < other_index))
+    return tl.where(take, value, other), tl.where(take, index, other_index)
+
+
+@triton.jit
+def argmin_step(value, index, other, other_index):
+    """The smaller value, NaN first of all, and of equals the first."""
+    better = (value < other) | ((value != value) & (other == other))
+    equal = (value == other) | ((value != value) & (other != other))
+    take = better | (equal & (index < other_index))
+    return tl.where(take, value, other), tl.where(take, index, other_index)
+
+
+@triton.jit
+def welford_join(mean, m2, weight, other_mean, other_m2, other_weight):
+    """Chan's rule for joining two means and sums of squared deviations."""
+    total = weight + other_weight
+    share = tl.where(total == 0, 0.0, other_weight / total)
+    delta = other_mean - mean
+    return (
+        mean + delta * share,
+        m2 + other_m2 + delta * delta * weight * share,
+        total,
+    )

@@ -1,0 +1,100 @@
+"""Runs generated kernels on CPU tensors through Triton's interpreter: how they are tested without a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import hashlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from weft_codegen_triton.compilation.cache import put
+from weft_codegen_triton.errors import DeviceUnavailable
+from weft_codegen_triton.kernel.dtypes import POINTER_TYPES
+from weft_codegen_triton.kernel.kernel_printer import Function
+
+DTYPES = {name: dtype for dtype, name in POINTER_TYPES.items()}
+
+
+class InterpretedDevice:
+    """The CPU as the place where programs run.
+
+    Raises :class:`DeviceUnavailable` unless Triton is imported with its interpreter on, for which
+    ``TRITON_INTERPRET=1`` must be in the environment before.
+    """
+
+    records = False
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            import triton
+        except ImportError as error:
+            raise DeviceUnavailable("Triton, whose interpreter is asked for, is missing") from error
+        if not triton.knobs.runtime.interpret:
+            raise DeviceUnavailable("set TRITON_INTERPRET=1 before Triton is imported")
+        from triton.runtime.interpreter import interpreter_builder
+
+        interpreter_builder.options = dataclasses.replace(interpreter_builder.options, debug=True)
+        self._folder = folder
+
+    def guard(self) -> AbstractContextManager[Any]:
+        """Nothing: there is one CPU."""
+        return contextlib.nullcontext()
+
+    def stream(self) -> int:
+        """0: kernels run at once."""
+        return 0
+
+    def load(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
+        """Import the functions' modules; gives their launchers by name."""
+        return {name: InterpretedKernel(f, self._load(f)) for name, f in functions.items()}
+
+    def _load(self, function: Function) -> Any:
+        text = function.module("kernel").encode()
+        path = self._folder / f"{hashlib.sha256(text).hexdigest()[:32]}.py"
+        if not path.exists():
+            put(path, text)
+        specification = importlib.util.spec_from_file_location(f"weft_kernel_{path.stem}", path)
+        assert specification is not None and specification.loader is not None
+        module = importlib.util.module_from_spec(specification)
+        specification.loader.exec_module(module)
+        return module.kernel
+
+
+class InterpretedKernel:
+    """Launches a kernel as :class:`~weft_codegen_triton.runtime.cuda_driver.LoadedKernel` does."""
+
+    def __init__(self, function: Function, kernel: Any) -> None:
+        self._kernel = kernel
+        self._kinds = [kind for _, kind in function.parameters]
+        self._constants = dict(function.constants)
+
+    def __call__(self, stream: int, columns: int, rows: int, *arguments: int) -> None:
+        """Run the kernel over ``columns`` x ``rows`` blocks, on addresses and sizes."""
+        values = [
+            _at_address(argument, DTYPES[kind]) if kind in DTYPES else _size(argument)
+            for argument, kind in zip(arguments, self._kinds, strict=True)
+        ]
+        self._kernel[(columns, rows)](*values, **self._constants)
+
+
+def _at_address(address: int, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of one element at ``address``; the interpreter goes on from there as a kernel does."""
+    if address == 0:  # of an empty tensor, from which nothing is read
+        return torch.empty(1, dtype=dtype)
+    memory = (ctypes.c_char * dtype.itemsize).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype, count=1)
+
+
+def _size(value: int) -> Any:
+    """A size as the interpreter's scalar; its own are arrays of one element, which bound no loop."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    return tl.tensor(TensorHandle(torch.tensor(value).numpy(), tl.int64), tl.int64)

@@ -1,0 +1,30 @@
+"""Copies of tensors that keep strides, whatever they are."""
+
+from __future__ import annotations
+
+import torch
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """How many elements lie between the tensor's first and last."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
+
+
+def _memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory that the tensor spans, as one row."""
+    return torch.as_strided(tensor, (_span(tensor),), (1,), tensor.storage_offset())
+
+
+def copy_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same strides in memory of its own, expanded and overlapping elements included."""
+    return torch.as_strided(_memory(tensor).clone(), tensor.size(), tensor.stride())
+
+
+def refill(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy ``source`` to ``target``, which is as :func:`copy_memory` makes it of such a tensor."""
+    if _span(target) == target.numel():
+        target.copy_(source)
+    else:
+        _memory(target).copy_(_memory(source))

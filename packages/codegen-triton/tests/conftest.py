@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from weft_codegen_triton import TritonCodegen, TritonOptions
+
+os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files instead of comparing"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "filterwarnings", "ignore:.* encountered in .*:RuntimeWarning"
+    )  # NumPy's, below the interpreter
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def codegen(cache: Path) -> TritonCodegen:
+    """Runs kernels on CPU tensors, through Triton's interpreter."""
+    return TritonCodegen(TritonOptions(cache_directory=cache))
+
+
+@pytest.fixture(scope="session")
+def looping(cache: Path) -> TritonCodegen:
+    """Keeps only the shortest rows in registers, so that reductions loop."""
+    return TritonCodegen(TritonOptions(cache_directory=cache, persistent_elements=4))

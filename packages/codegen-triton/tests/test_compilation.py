@@ -1,0 +1,83 @@
+"""Kernels compiled to machine code for a GPU that need not be here; and the cache of what was compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from weft_codegen_triton import CompileError, TritonCodegen
+from weft_codegen_triton.compilation.binary import CompileJob
+from weft_codegen_triton.compilation.cache import read_binary
+from weft_codegen_triton.compilation.client import CompileServer
+from weft_codegen_triton.runtime.cuda_device import compile_job
+
+from .comparing import schedule_of
+
+HOPPER = 90
+
+
+@pytest.fixture(scope="module")
+def server(cache: Path) -> CompileServer:
+    return CompileServer(cache / "compiled", 2)
+
+
+@pytest.fixture(scope="module")
+def jobs(codegen: TritonCodegen) -> list[CompileJob]:
+    """Kernels that use every function of the runtime which Triton alone can check."""
+
+    def program(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = x.softmax(1), x.argmax(1), x.var(1), x.prod(1), (x > 2).any(1)
+        points = torch.floor_divide(x, 0.3), torch.remainder(x, 0.7), torch.expm1(x), x.sign()
+        return *rows, *points, i // 3, i % 5, i**3, x.clamp(0, 1), x[i[:, 0] % 4]
+
+    inputs = torch.randn(40, 70), torch.randint(0, 9, (40, 70))
+    functions = codegen.print(schedule_of(program, inputs, codegen)).functions
+    return [compile_job(f, HOPPER) for f in functions.values()]
+
+
+def test_kernels_compile_for_hopper(server: CompileServer, jobs: list[CompileJob]) -> None:
+    binaries = server.compile(jobs)
+    assert set(binaries) == {job.key() for job in jobs}
+    for job in jobs:
+        binary = binaries[job.key()]
+        assert binary.cubin.startswith(b"\x7fELF")
+        assert binary.warps == job.warps
+        assert binary.scratch_parameters >= 0
+
+
+def test_a_second_time_comes_from_the_cache(server: CompileServer, jobs: list[CompileJob]) -> None:
+    first = server.compile(jobs[:1])
+    idle = CompileServer(server.folder, 1)
+    assert idle.compile(jobs[:1]) == first
+    assert idle._process is None
+
+
+def test_a_damaged_binary_is_compiled_again(server: CompileServer, jobs: list[CompileJob]) -> None:
+    job = jobs[0]
+    first = server.compile([job])
+    (server.folder / f"{job.key()}.cubin").write_bytes(b"damaged")
+    assert read_binary(server.folder, job.key()) is None
+    assert server.compile([job]) == first
+
+
+def test_an_error_names_the_source(server: CompileServer, jobs: list[CompileJob]) -> None:
+    broken = dataclasses.replace(jobs[0], module=jobs[0].module.replace("tl.load", "tl.lode"))
+    with pytest.raises(CompileError, match=r"Triton failed on .*\.py[\s\S]*lode"):
+        server.compile([broken])
+
+
+def test_keys_depend_on_everything(jobs: list[CompileJob]) -> None:
+    job = jobs[0]
+    others = [
+        dataclasses.replace(job, **{field: value})
+        for field, value in {
+            "module": job.module + "\n",
+            "warps": 7,
+            "capability": 100,
+            "aligned": (),
+            "checks": not job.checks,
+        }.items()
+    ]
+    assert len({j.key() for j in (job, *others)}) == 6

@@ -1,0 +1,50 @@
+"""The generated source of a representative set; ``pytest --update-golden`` writes it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+from weft_codegen_triton import TritonCodegen
+
+from .comparing import schedule_of
+
+FOLDER = Path(__file__).parent / "golden"
+E = torch.empty
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], bool]] = {
+    "pointwise": (lambda x, y: F.gelu(x + y).half(), (E(64, 100), E(100)), False),
+    "pointwise_dynamic": (lambda x, y: x.exp() + y, (E(64, 100), E(100)), True),
+    "transpose": (lambda x, y: x.t() + y, (E(100, 64), E(64, 100)), False),
+    "softmax": (lambda x: x.softmax(-1), (E(64, 100).half(),), False),
+    "layer_norm": (
+        lambda x, w, b: F.layer_norm(x, (100,), w, b),
+        (E(64, 100), E(100), E(100)),
+        False,
+    ),
+    "long_rows": (lambda x: x.softmax(-1), (E(64, 20000),), False),
+    "argmax_of_columns": (lambda x: x.argmax(0), (E(64, 100),), False),
+    "split_sum": (lambda x: x.sum(), (E(1 << 17),), False),
+    "embedding": (lambda i, w: F.embedding(i, w) * 2, (E(4, dtype=torch.int64), E(9, 32)), False),
+    "scatter_add": (
+        lambda t, i, s: t.scatter_add(0, i, s),
+        (E(9, 5), E(4, 5, dtype=torch.int64), E(4, 5)),
+        False,
+    ),
+    "product": (lambda x, w: torch.relu(x @ w + 1), (E(8, 16), E(16, 32)), False),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_source(codegen: TritonCodegen, name: str, request: pytest.FixtureRequest) -> None:
+    function, inputs, dynamic = CASES[name]
+    source = codegen.print(schedule_of(function, inputs, codegen, dynamic)).source
+    path = FOLDER / f"{name}.txt"
+    if request.config.getoption("--update-golden", default=False):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(source)
+    assert source == path.read_text()

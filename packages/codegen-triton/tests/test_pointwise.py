@@ -1,0 +1,136 @@
+"""Elementwise kernels: every operation on every kind of number, every layout of operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+from weft_codegen_triton import TritonCodegen
+
+from .comparing import assert_equals_eager, check, compiled
+
+F32, F64, F16, BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, math.inf, -math.inf, math.nan, 1e-40, 70.0, -3.0]
+
+UNARY_NAMES = (
+    "abs neg reciprocal relu sigmoid sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
+    "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma floor ceil trunc round sign "
+    "logical_not isnan isinf signbit"
+).split()
+BINARY_NAMES = (
+    "add sub mul div floor_divide fmod remainder pow maximum minimum atan2 hypot copysign nextafter "
+    "eq ne lt le gt ge logical_and logical_or logical_xor"
+).split()
+INTEGER_NAMES = (
+    "add sub mul maximum minimum bitwise_and bitwise_or bitwise_xor eq ne lt le gt ge logical_and "
+    "logical_or logical_xor"
+).split()
+
+
+def all_of(names: list[str]) -> Callable[..., tuple[torch.Tensor, ...]]:
+    return lambda *x: tuple(getattr(torch, n)(*x) for n in names)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_unary_on_special_values(codegen: TritonCodegen, dtype: torch.dtype) -> None:
+    check(codegen, all_of(UNARY_NAMES), torch.tensor(SPECIAL, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_binary_on_special_values(codegen: TritonCodegen, dtype: torch.dtype) -> None:
+    x = torch.tensor([v for v in SPECIAL if v != 1e-40], dtype=dtype)  # torch's fmod by it varies
+    check(codegen, all_of(BINARY_NAMES), x[:, None], x[None, :])
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
+def test_half_precision_is_computed_in_float32(codegen: TritonCodegen, dtype: torch.dtype) -> None:
+    x = torch.randn(3, 50).to(dtype)
+    check(codegen, lambda x: (x.exp(), F.gelu(x) * x + 1, x.float().sin(), x > 0), x)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integers_wrap(codegen: TritonCodegen, dtype: torch.dtype) -> None:
+    limits = torch.iinfo(dtype)
+    values = [limits.min, limits.max, 0, 1, 3, limits.max - 2]
+    x = torch.tensor(values, dtype=dtype)
+    check(codegen, all_of(INTEGER_NAMES), x[:, None], x[None, :])
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_integer_division_and_shifts(codegen: TritonCodegen, dtype: torch.dtype) -> None:
+    x = torch.tensor([-7, -6, -1, 0, 1, 6, 7], dtype=dtype)
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        truncated = torch.div(x, 3, rounding_mode="trunc")
+        return x // 3, x % 3, truncated, torch.fmod(x, 3), x << 2, x >> 1, x**3, ~x, -x, x.sign()
+
+    check(codegen, program, x)
+
+
+def test_bools(codegen: TritonCodegen) -> None:
+    x = torch.tensor([True, False, True, False])
+    y = torch.tensor([True, True, False, False])
+    check(codegen, lambda x, y: (x & y, x | y, x ^ y, ~x, x * y, x + y, x < y, x.int() + y), x, y)
+
+
+def test_conversions(codegen: TritonCodegen) -> None:
+    dtypes = [F32, F64, F16, BF16, torch.int32, torch.int64, torch.int8, torch.uint8, torch.bool]
+    for source in dtypes:
+        x = torch.tensor([0, 1, 2, 3, 100]).to(source)
+        check(codegen, lambda x: tuple(x.to(d) for d in dtypes if d != x.dtype), x)
+
+
+def test_where_and_clamp(codegen: TritonCodegen) -> None:
+    x = torch.randn(7, 33)
+    x[0, 0] = math.nan
+    check(codegen, lambda x: (torch.where(x > 0, x, 2.0), x.clamp(-0.5, 0.5), x.clamp(min=0.1)), x)
+
+
+LAYOUTS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "no dimension": (lambda x: x * 2 + 1, (torch.tensor(3.0),)),
+    "empty": (lambda x: x * 2 + 1, (torch.ones(3, 0, 4),)),
+    "one element": (lambda x: x * 2 + 1, (torch.ones(1, 1),)),
+    "not contiguous": (lambda x: x * 2 + 1, (torch.randn(9, 40)[::2, 1::3],)),
+    "permuted": (lambda x: x.permute(2, 0, 1) + 1, (torch.randn(3, 4, 5),)),
+    "expanded": (lambda x, y: x + y, (torch.randn(1, 5).expand(4, 5), torch.randn(4, 1))),
+    "offset": (lambda x: x + 1, (torch.randn(50)[3:],)),
+    "transposed": (lambda x, y: x.t() + y, (torch.randn(70, 40), torch.randn(40, 70))),
+    "transposed batch": (
+        lambda x: x.transpose(1, 2).contiguous() * 2,
+        (torch.randn(3, 33, 65),),
+    ),
+    "channels last": (
+        lambda x, y: x + y,
+        (torch.randn(2, 20, 9, 9).to(memory_format=torch.channels_last), torch.randn(2, 20, 9, 9)),
+    ),
+    "reshaped": (lambda x: (x.transpose(0, 1).reshape(-1) + 1).view(3, -1), (torch.randn(6, 5),)),
+    "flipped": (lambda x: x.flip(0, 1) + x, (torch.randn(5, 7),)),
+    "several blocks": (lambda x: x.exp(), (torch.randn(3000),)),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts(codegen: TritonCodegen, name: str) -> None:
+    function, inputs = LAYOUTS[name]
+    check(codegen, function, *inputs)
+
+
+def test_a_transpose_is_tiled(codegen: TritonCodegen) -> None:
+    program = check(codegen, lambda x: x.t().contiguous(), torch.randn(70, 40))
+    assert "YBLOCK" in program.source
+
+
+def test_dynamic_sizes_have_one_program(codegen: TritonCodegen) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x.exp() + y).transpose(0, 1).contiguous() * x.shape[0]
+
+    run = compiled(codegen, program, torch.randn(5, 7), torch.randn(7), dynamic=True)
+    for height, width in ((5, 7), (2, 3), (40, 33)):
+        inputs = torch.randn(height, width), torch.randn(width)
+        assert_equals_eager(run(*inputs), program, inputs)

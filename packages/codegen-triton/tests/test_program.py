@@ -1,0 +1,162 @@
+"""Whole programs: extern calls, memory, views, sizes, and what reaches the caller."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+from weft_codegen_triton import DeviceUnavailable, TritonCodegen, TritonOptions, Unsupported
+from weft_loop_ir import BufferKind
+
+from .comparing import assert_equals_eager, check, compiled, schedule_of
+
+
+def mlp(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return F.gelu(x @ w) @ v + x
+
+
+def mlp_inputs(rows: int = 6) -> tuple[torch.Tensor, ...]:
+    return torch.randn(rows, 16), torch.randn(16, 40), torch.randn(40, 16)
+
+
+def test_products_between_kernels(codegen: TritonCodegen) -> None:
+    program = check(codegen, mlp, *mlp_inputs())
+    assert (program.kernel_count, program.extern_count) == (2, 2)
+
+
+def test_products_of_any_size(codegen: TritonCodegen) -> None:
+    x, w, v = mlp_inputs()
+    run = compiled(codegen, mlp, x, w, v, dynamic=True)
+    for rows in (6, 2, 17):
+        inputs = torch.randn(rows, 16), w, v
+        assert_equals_eager(run(*inputs), mlp, inputs)
+
+
+def test_attention(codegen: TritonCodegen) -> None:
+    def attention(x: torch.Tensor) -> torch.Tensor:
+        scores = (x @ x.transpose(1, 2)) / x.shape[-1] ** 0.5
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+        return torch.softmax(scores.masked_fill(~mask, float("-inf")), -1) @ x
+
+    check(codegen, attention, torch.randn(2, 20, 16))
+
+
+def test_convolution_and_several_results_of_an_operator(codegen: TritonCodegen) -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values, indices = torch.topk(F.relu(F.conv2d(x, w, padding=1)).flatten(1), 3)
+        return values * 2, indices, torch.sort(x[0, 0], 1)[0] + 1
+
+    check(codegen, program, torch.randn(2, 3, 9, 9), torch.randn(4, 3, 3, 3))
+
+
+def test_what_a_program_may_return(codegen: TritonCodegen) -> None:
+    x = torch.randn(4, 6)
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.exp()
+        return y, y.t(), x, x.view(-1), y[1:3], x.expand(2, 4, 6), torch.full((2,), 3.0)
+
+    check(codegen, program, x)
+
+
+def test_results_are_not_written_again(codegen: TritonCodegen) -> None:
+    x = torch.randn(30)
+    run = compiled(codegen, lambda x: x * 2, x)
+    (first,) = run(x)
+    run(x + 1)
+    assert torch.equal(first, x * 2)
+
+
+def test_inputs_need_not_be_aligned(codegen: TritonCodegen) -> None:
+    run = compiled(codegen, lambda x, y: x + y, torch.randn(1, 8).expand(3, 8), torch.randn(3, 8))
+    for shift in (0, 1, 3):
+        x = torch.randn(12)[shift : shift + 8][None].expand(3, 8)
+        y = torch.randn(40)[shift : shift + 24].view(3, 8)
+        assert torch.equal(run(x, y)[0], x + y)
+
+
+def test_intermediates_of_several_dtypes_share_an_arena(codegen: TritonCodegen) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        half = x.half()
+        product = (half @ half.t()).float()
+        return (product @ x).double() @ (x.t() @ x).double()
+
+    check(codegen, program, torch.randn(8, 8))
+
+
+def test_constants_are_read_anew(codegen: TritonCodegen) -> None:
+    weight = torch.nn.Parameter(torch.randn(5))
+    x = torch.randn(3, 5)
+    schedule = schedule_of(lambda x, w: x * w, (x, weight.detach()), codegen)
+    name = str(schedule.inputs[1])
+    buffers = dict(schedule.buffers)
+    buffers[name] = dataclasses.replace(buffers[name], kind=BufferKind.CONSTANT)
+    bound = dataclasses.replace(schedule, buffers=buffers)
+    run = codegen.compile(bound, {name: weight})
+    assert torch.equal(run(x)[0], x * weight)
+    with torch.no_grad():
+        weight += 1
+    weight.data = weight.data * 2
+    assert torch.equal(run(x)[0], x * weight)
+    with pytest.raises(Unsupported, match="is not bound"):
+        codegen.compile(bound, {})
+
+
+def test_threads_take_turns(codegen: TritonCodegen) -> None:
+    inputs = mlp_inputs()
+    run = compiled(codegen, mlp, *inputs)
+    wanted = mlp(*inputs)
+    found: list[bool] = []
+
+    def call() -> None:
+        found.append(all(torch.allclose(run(*inputs)[0], wanted, atol=1e-4) for _ in range(2)))
+
+    threads = [threading.Thread(target=call) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 3
+
+
+def test_equal_kernels_are_compiled_once(codegen: TritonCodegen) -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = torch.relu(x @ w)
+        return x
+
+    program_of = check(codegen, program, torch.randn(4, 4), torch.randn(4, 4))
+    assert program_of.kernel_count == 3
+    assert program_of.source.count("@triton.jit") == 1
+
+
+def test_the_cpu_is_refused_without_the_interpreter(cache: Path) -> None:
+    codegen = TritonCodegen(TritonOptions(cache_directory=cache, interpret=False))
+    with pytest.raises(Unsupported, match="not on a GPU"):
+        compiled(codegen, lambda x: x + 1, torch.randn(3))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_named(codegen: TritonCodegen) -> None:
+    schedule = schedule_of(lambda x: x + 1, (torch.randn(3),), codegen)
+    device = torch.device("cuda", 0)
+    buffers = {
+        n: dataclasses.replace(b, layout=dataclasses.replace(b.layout, device=device))
+        for n, b in schedule.buffers.items()
+    }
+    with pytest.raises(DeviceUnavailable, match="torch finds none"):
+        codegen.compile(dataclasses.replace(schedule, buffers=buffers), {})
+
+
+def test_modes() -> None:
+    codegen = TritonCodegen()
+    options = {
+        mode: codegen.for_mode(mode).options
+        for mode in ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+    }
+    assert [o.cuda_graphs for o in options.values()] == [True, True, True, False]
+    assert [o.autotune for o in options.values()] == [False, False, True, True]

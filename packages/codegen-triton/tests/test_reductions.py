@@ -1,0 +1,155 @@
+"""Reductions over rows and columns, in registers and in loops; and stages that follow one another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+from weft_codegen_triton import TritonCodegen
+
+from .comparing import assert_equals_eager, check, compiled
+
+F32, F64 = torch.float32, torch.float64
+SHAPES = ((5, 33), (1, 7), (3, 1), (0, 5))
+
+
+@pytest.fixture(params=["registers", "loops"])
+def either(request: pytest.FixtureRequest, codegen: TritonCodegen, looping: Any) -> TritonCodegen:
+    return codegen if request.param == "registers" else looping  # type: ignore[no-any-return]
+
+
+def statistics(dim: int) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
+    return lambda x: (
+        x.sum(dim), x.prod(dim), x.amax(dim), x.amin(dim), x.argmax(dim), x.argmin(dim),
+        x.mean(dim), x.var(dim, correction=0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_of_floats(either: TritonCodegen, dtype: torch.dtype, dim: int) -> None:
+    for shape in SHAPES:
+        if shape[dim]:
+            check(either, statistics(dim), torch.randn(shape, dtype=dtype))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8], ids=str)
+def test_of_integers(either: TritonCodegen, dtype: torch.dtype, dim: int) -> None:
+    x = torch.randint(0, 5, (6, 37)).to(dtype)
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results = x.sum(dim), x.amax(dim), x.amin(dim), x.argmax(dim), x.argmin(dim)
+        return *results, (x > 3).any(dim), x.bool().all(dim)
+
+    check(either, program, x)
+
+
+def test_over_nothing(either: TritonCodegen) -> None:
+    check(either, lambda x: (x.sum(1), x.prod(1), (x > 0).any(1), (x > 0).all(1)), torch.ones(4, 0))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_nan_and_infinity_propagate(either: TritonCodegen, dim: int) -> None:
+    x = torch.randn(20, 20)
+    x[3, 5] = x[3, 15] = x[7, 19] = x[19, 0] = math.nan
+    x[11, 3] = x[12, 12] = math.inf
+    x[11, 9] = -math.inf
+    x[5] = -math.inf
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            x.sum(dim),
+            x.amax(dim),
+            x.amin(dim),
+            x.argmax(dim),
+            x.argmin(dim),
+            x.isnan().any(dim),
+        )
+
+    check(either, program, x)
+
+
+def test_argmax_takes_the_first_of_equals(either: TritonCodegen) -> None:
+    x = torch.randint(0, 3, (9, 60)).float()
+    check(either, lambda x: (x.argmax(1), x.argmin(1), x.argmax(0), x.argmin(0)), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_accumulates_in_float32(either: TritonCodegen, dtype: torch.dtype) -> None:
+    x = torch.randn(4, 300).to(dtype)
+    check(either, lambda x: (x.sum(1), x.mean(1), x.amax(1), x.softmax(1)), x)
+
+
+def test_over_everything(either: TritonCodegen) -> None:
+    check(either, lambda x: (x.sum(), x.amax(), x.argmax(), (x > 3).any()), torch.randn(7, 9, 5))
+
+
+def test_a_long_sum_is_split(codegen: TritonCodegen) -> None:
+    program = check(codegen, lambda x: x.sum(), torch.randn(1 << 17, dtype=F64))
+    assert program.kernel_count == 2
+
+
+def test_over_several_dimensions(either: TritonCodegen) -> None:
+    x = torch.randn(3, 4, 5, 6)
+    check(either, lambda x: (x.sum((1, 3)), x.mean((0, 2, 3)), x.amax((0, 1))), x)
+
+
+ROWS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "softmax": (lambda x: x.softmax(-1), (torch.randn(5, 70),)),
+    "softmax of columns": (lambda x: x.softmax(0), (torch.randn(40, 9),)),
+    "masked softmax": (
+        lambda x: x.masked_fill(x > 0.5, -math.inf).softmax(-1),
+        (torch.randn(5, 70),),
+    ),
+    "log softmax": (lambda x: x.log_softmax(-1), (torch.randn(5, 70),)),
+    "layer norm": (
+        lambda x, w, b: F.layer_norm(x, (70,), w, b),
+        (torch.randn(5, 70), torch.randn(70), torch.randn(70)),
+    ),
+    "layer norm of a sum": (
+        lambda x, y: F.layer_norm(x + y, (70,)) * y,
+        (torch.randn(5, 70), torch.randn(5, 70)),
+    ),
+    "root mean square": (
+        lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6),
+        (torch.randn(5, 70),),
+    ),
+    "group norm": (lambda x: F.group_norm(x, 2), (torch.randn(2, 6, 5, 5),)),
+    "batch norm": (
+        lambda x: F.batch_norm(x, None, None, training=True),
+        (torch.randn(4, 6, 5, 5),),
+    ),
+    "a row's maximum used twice": (
+        lambda x: (x - x.amax(1, keepdim=True)).abs().sum(1),
+        (torch.randn(6, 70),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows(either: TritonCodegen, name: str) -> None:
+    function, inputs = ROWS[name]
+    check(either, function, *inputs)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer norm", "root mean square"])
+def test_rows_are_read_once(codegen: TritonCodegen, name: str) -> None:
+    function, inputs = ROWS[name]
+    program = check(codegen, function, *inputs)
+    assert program.kernel_count == 1
+    assert program.source.count("tl.load(in0_ptr") == 1
+
+
+def test_dynamic_rows(codegen: TritonCodegen) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.softmax(1), x.sum(0), x.argmax(1), x.mean()
+
+    run = compiled(codegen, program, torch.randn(5, 7), dynamic=True)
+    for shape in ((5, 7), (3, 50), (40, 2)):
+        x = torch.randn(shape)
+        assert_equals_eager(run(x), program, (x,))
