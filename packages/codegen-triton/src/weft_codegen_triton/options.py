@@ -11,11 +11,13 @@ class TritonOptions:
     """Options of :class:`~weft_codegen_triton.TritonCodegen`.
 
     ``cache_directory``: where sources and compiled kernels are kept; None: ``$WEFT_CACHE_DIR/triton``, else
-    ``weft/triton`` in the user's cache directory.  ``persistent_elements``: the longest row that a reduction
-    holds in registers.  ``cuda_graphs``: replay a recorded CUDA graph where that is sound.  ``autotune``:
-    time several block sizes of each kernel on the device and keep the fastest.  ``compile_processes``:
-    kernels compiled at once; 0 for one a processor, at most 16.  ``interpret``: run kernels on CPU tensors through
-    Triton's interpreter, for tests; None: as the environment's ``TRITON_INTERPRET`` says.
+    ``weft/triton`` in the user's cache directory.
+    ``persistent_elements``: the longest row that a reduction holds in registers.
+    ``cuda_graphs``: replay a recorded CUDA graph where that is sound.
+    ``autotune``: time several block sizes of each kernel on the device and keep the fastest.
+    ``compile_processes``: kernels compiled at once; 0 for one a processor, at most 16.
+    ``interpret``: run kernels on CPU tensors through Triton's interpreter, for tests; None: as the
+    environment's ``TRITON_INTERPRET`` says.
     """
 
     cache_directory: Path | None = None
