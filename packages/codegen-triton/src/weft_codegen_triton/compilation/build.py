@@ -30,7 +30,12 @@ def build(job: CompileJob, folder: Path) -> KernelBinary:
     compiled: Any = triton.compile(
         source,
         target=GPUTarget("cuda", job.capability, 32),
-        options={"num_warps": job.warps, "num_stages": job.stages, "debug": job.checks},
+        options={
+            "num_warps": job.warps,
+            "num_stages": job.stages,
+            "debug": job.checks,
+            "sanitize_overflow": False,  # integers wrap
+        },
     )
     metadata = compiled.metadata
     if metadata.global_scratch_size:

@@ -40,7 +40,9 @@ class InterpretedDevice:
             raise DeviceUnavailable("set TRITON_INTERPRET=1 before Triton is imported")
         from triton.runtime.interpreter import interpreter_builder
 
-        interpreter_builder.options = dataclasses.replace(interpreter_builder.options, debug=True)
+        interpreter_builder.options = dataclasses.replace(
+            interpreter_builder.options, debug=True, sanitize_overflow=False
+        )  # debug: assertions are checked
         self._folder = folder
 
     def guard(self) -> AbstractContextManager[Any]:

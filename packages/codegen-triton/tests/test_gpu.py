@@ -1,0 +1,140 @@
+"""What only a GPU shows: kernels beside eager there, launches, streams, CUDA graphs.  ``nox -s gpu``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+from weft_codegen_triton import TritonCodegen, TritonOptions
+
+from . import test_indexing, test_pointwise, test_reductions
+from .comparing import assert_equals_eager, compiled
+
+pytestmark = pytest.mark.gpu
+
+Case = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
+CASES: dict[str, Case] = {
+    **test_pointwise.LAYOUTS,
+    **test_reductions.ROWS,
+    **test_indexing.CASES,
+    "unary": (
+        test_pointwise.all_of(test_pointwise.UNARY_NAMES),
+        (torch.tensor(test_pointwise.SPECIAL[:10]),),
+    ),
+    "binary": (
+        test_pointwise.all_of(test_pointwise.BINARY_NAMES),
+        (
+            torch.tensor(test_pointwise.SPECIAL[:10])[:, None],
+            torch.tensor(test_pointwise.SPECIAL[:10])[None],
+        ),
+    ),
+    "rows": (test_reductions.statistics(1), (torch.randn(50, 300),)),
+    "columns": (test_reductions.statistics(0), (torch.randn(300, 50),)),
+    "long rows": (test_reductions.statistics(1), (torch.randn(4, 30000).double(),)),
+    "wide softmax": (lambda x: x.softmax(-1), (torch.randn(200, 20000),)),
+    "large": (lambda x, y: F.gelu(x) + y, (torch.randn(3000, 1000), torch.randn(1000))),
+    "large sum": (lambda x: x.sum(), (torch.randn(1 << 22).double(),)),
+    "large transpose": (lambda x: x.t().contiguous() * 2, (torch.randn(1000, 3000),)),
+    "half": (lambda x: F.layer_norm(x, (768,)), (torch.randn(100, 768).half(),)),
+    "bfloat16": (lambda x: x.softmax(-1) * x, (torch.randn(100, 768).bfloat16(),)),
+    "scatter": (
+        lambda t, i, s: t.scatter_add(0, i, s),
+        (torch.zeros(10, 64), torch.randint(0, 10, (5000, 64)), torch.ones(5000, 64)),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def gpu(cache: Path) -> TritonCodegen:
+    return TritonCodegen(TritonOptions(cache_directory=cache / "gpu", interpret=False))
+
+
+def moved(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """The tensors on the GPU, with the strides that they have."""
+    made = []
+    for x in inputs:
+        storage = x.untyped_storage().nbytes() // x.itemsize
+        memory = torch.as_strided(x, (storage,), (1,), 0).cuda()
+        made.append(torch.as_strided(memory, x.size(), x.stride(), x.storage_offset()))
+    return tuple(made)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_against_eager(gpu: TritonCodegen, name: str) -> None:
+    function, inputs = CASES[name]
+    inputs = moved(inputs)
+    program = compiled(gpu, function, *inputs)
+    for _ in range(3):  # step by step, recorded, replayed
+        assert_equals_eager(program(*inputs), function, inputs)
+    assert program.not_recorded is None
+
+
+def mlp(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x @ w) @ w.t() + x
+
+
+def test_a_replay_overwrites_nothing_that_is_held(gpu: TritonCodegen) -> None:
+    w = torch.randn(64, 64, device="cuda")
+    inputs = [torch.randn(32, 64, device="cuda") for _ in range(5)]
+    run = compiled(gpu, mlp, inputs[0], w)
+    held = [run(x, w)[0] for x in inputs]
+    for x, y in zip(inputs, held, strict=True):
+        torch.testing.assert_close(y, mlp(x, w), rtol=1e-4, atol=1e-4)
+
+
+def test_streams_have_recordings_of_their_own(gpu: TritonCodegen) -> None:
+    x, w = torch.randn(32, 64, device="cuda"), torch.randn(64, 64, device="cuda")
+    run = compiled(gpu, mlp, x, w)
+    wanted = mlp(x, w)
+    streams = [torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+    for _ in range(3):
+        for stream in streams:
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                (y,) = run(x, w)
+            torch.cuda.current_stream().wait_stream(stream)
+            torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_inside_a_graph_of_the_callers(gpu: TritonCodegen) -> None:
+    x, w = torch.randn(32, 64, device="cuda"), torch.randn(64, 64, device="cuda")
+    run = compiled(gpu, mlp, x, w)
+    run(x, w)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        (y,) = run(x, w)
+    x += 1
+    graph.replay()
+    torch.testing.assert_close(y, mlp(x, w), rtol=1e-4, atol=1e-4)
+
+
+def test_random_operators_go_on_in_a_recording(gpu: TritonCodegen) -> None:
+    x = torch.ones(1000, device="cuda")
+    run = compiled(gpu, lambda x: F.dropout(x, 0.5) * 2, x)
+    draws = [run(x)[0] for _ in range(4)]
+    assert all(not torch.equal(a, b) for a, b in itertools.pairwise(draws))
+    assert all(0.4 < (d > 0).float().mean() < 0.6 for d in draws)
+
+
+def test_dynamic_sizes(gpu: TritonCodegen) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.softmax(1), x.sum(0), x.exp().t().contiguous()
+
+    run = compiled(gpu, program, torch.randn(5, 7, device="cuda"), dynamic=True)
+    for shape in ((5, 7), (300, 1000), (40, 2)):
+        x = torch.randn(shape, device="cuda", dtype=torch.float32)
+        assert_equals_eager(run(x), program, (x,))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_another_device_than_the_current_one(gpu: TritonCodegen) -> None:
+    x, w = torch.randn(32, 64, device="cuda:1"), torch.randn(64, 64, device="cuda:1")
+    run = compiled(gpu, mlp, x, w)
+    for _ in range(3):
+        torch.testing.assert_close(run(x, w)[0], mlp(x, w), rtol=1e-4, atol=1e-4)
+    assert torch.cuda.current_device() == 0
