@@ -16,10 +16,20 @@ import torch
 from weft_codegen_triton.runtime.memory import copy_memory, refill
 
 
+MODE = "thread_local"
+"""Other threads may do what they like while this one records."""
+
+
 @functools.cache
-def _pool(device: int, stream: int) -> Any:
-    """The memory pool that all recordings on a stream share."""
-    return torch.cuda.graph_pool_handle()
+def _pool(device: int, stream: int) -> tuple[Any, torch.cuda.CUDAGraph]:
+    """The memory pool that all recordings on a stream share, and a graph that keeps it alive without them."""
+    handle = torch.cuda.graph_pool_handle()
+    keeper = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        keeper.capture_begin(pool=handle, capture_error_mode=MODE)
+        torch.zeros(1, device=device)
+        keeper.capture_end()
+    return handle, keeper
 
 
 class GraphRecording:
@@ -56,10 +66,9 @@ class GraphRecording:
         side = torch.cuda.Stream()
         side.wait_stream(current)
         graph = torch.cuda.CUDAGraph()
+        pool, _ = _pool(current.device.index, stream)
         with torch.cuda.stream(side):
-            graph.capture_begin(
-                pool=_pool(current.device.index, stream), capture_error_mode="thread_local"
-            )
+            graph.capture_begin(pool=pool, capture_error_mode=MODE)
             try:
                 buffers = compute(own, constants, side.cuda_stream)
             finally:
