@@ -90,7 +90,7 @@ class _HostPrinter:
             if isinstance(step, Kernel):
                 self._kernel(step)
             elif isinstance(step, ExternCall):
-                self._extern(step)
+                self._extern(step, number)
             else:
                 raise Unsupported(f"no host program for a step of type {type(step).__name__}")
             self._release(number)
@@ -249,7 +249,7 @@ class _HostPrinter:
         self.emit(f"if {' and '.join(empty)}:")
         self.emit(f"    {call}")
 
-    def _extern(self, call: ExternCall) -> None:
+    def _extern(self, call: ExternCall, number: int) -> None:
         arguments = [print_argument(a, self._view, self.constant) for a in call.arguments]
         arguments += [
             f"{k}={print_argument(a, self._view, self.constant)}" for k, a in call.keywords.items()
@@ -263,16 +263,22 @@ class _HostPrinter:
             arguments.append(f"{out}={self._tensor(name)}")
             self.emit(f"{self.constant(call.out_variant)}({', '.join(arguments)})")
             return
+        # an operator may give None where its meta function gives a tensor that nobody reads
+        used = [
+            n
+            for n in call.outputs
+            if n is not None and (n in self.returned or self.last_use[n] > number)
+        ]
         targets = [
-            f"unused{k}" if n is None else self._named(n) for k, n in enumerate(call.outputs)
+            self._named(n) if n is not None and n in used else f"unused{k}"
+            for k, n in enumerate(call.outputs)
         ]
         is_tuple = len(call.operator._schema.returns) > 1 or _returns_list(call)
         left = self._tuple(targets) if is_tuple else (targets or ["unused"])[0]
         self.emit(f"{left} = {self.constant(call.operator)}({', '.join(arguments)})")
-        for name in call.outputs:
-            if name is not None:
-                line = print_settle(self.tensors[name], self.buffers[name], returns_alias(call))
-                self.emit(line)
+        for name in used:
+            line = print_settle(self.tensors[name], self.buffers[name], returns_alias(call))
+            self.emit(line)
 
     def _view(self, view: BufferView) -> str:
         """A tensor of ``view`` as an expression."""

@@ -15,7 +15,6 @@ import torch
 
 from weft_codegen_triton.runtime.memory import copy_memory, refill
 
-
 MODE = "thread_local"
 """Other threads may do what they like while this one records."""
 
