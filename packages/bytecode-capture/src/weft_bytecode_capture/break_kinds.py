@@ -165,6 +165,7 @@ _CALLS = {
     "sum of floats": BreakKind(
         "CPython 3.12 sums floats with compensation; a plain loop would differ in the last bit"
     ),
+    "sequence too long": BreakKind("capture does not repeat it element by element"),
     "min or max of nothing": BreakKind("CPython raises its own error"),
     "next()": BreakKind(_OPAQUE),
     "len()": BreakKind(_OPAQUE),
@@ -177,6 +178,7 @@ _OBJECTS = {
     "attribute deletion": BreakKind(_OPAQUE, (_OUTSIDE,)),
     "attribute of a builtin type": BreakKind(_NOT_MODELLED),
     "attribute of a cell": BreakKind(_NOT_MODELLED),
+    "class under construction": BreakKind("the class has no resolution order yet"),
     "attribute of a class": BreakKind(_NOT_MODELLED),
     "attribute of a dict view": BreakKind(_NOT_MODELLED),
     "attribute of a function": BreakKind(_NOT_MODELLED),
@@ -185,6 +187,7 @@ _OBJECTS = {
         "classes defined while a frame is captured are built by CPython",
         ("define the class outside the function",),
     ),
+    "instance with a finalizer": BreakKind("CPython runs __del__ where the last reference goes"),
     "construction of an instance": BreakKind(
         "the class is constructed by code that is not Python's, or by a metaclass", (_OUTSIDE,)
     ),
@@ -195,6 +198,7 @@ _OBJECTS = {
         "a number or string with a class of its own may behave as anything"
     ),
     "descriptor": BreakKind("the attribute is computed by a descriptor that is not Python code"),
+    "special method gives a subclass": BreakKind("CPython warns of it, or takes it apart"),
     "empty slot": BreakKind("the slot holds nothing yet: CPython raises its own error"),
     "instance dictionary": BreakKind("the __dict__ of an object is used as a whole"),
     "value is not a constant": BreakKind("a plain constant is needed here during capture"),
@@ -240,7 +244,12 @@ _CONTROL = {
 
 _REBUILDING = {
     "value cannot be rebuilt after a graph": BreakKind(_OUTLIVES),
-    "exception with a context outlives the graph": BreakKind(_OUTLIVES),
+    "exception that leaves the function": BreakKind(
+        "CPython raises it, so that its traceback shows every frame"
+    ),
+    "raised exception outlives the graph": BreakKind(
+        "its traceback and context are made by CPython, which raises it"
+    ),
     "generator that outlives the graph": BreakKind(
         "a generator in the middle of its function cannot be rebuilt: CPython makes and runs it",
         ("use the generator up before the break, or take a list of it",),

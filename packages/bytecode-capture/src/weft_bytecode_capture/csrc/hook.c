@@ -312,7 +312,9 @@ static PyObject *evaluate(PyThreadState *tstate, _PyInterpreterFrame *frame, int
         Py_DECREF(resumption);
         called_by_trampoline = 1;
     }
-    if (slot->context == NULL || throwflag || !eligible(frame, weft_frame_code(frame))) {
+    /* A tracer wants to see the lines of the code as it is written. */
+    if (slot->context == NULL || throwflag || tstate->c_tracefunc != NULL ||
+        !eligible(frame, weft_frame_code(frame))) {
         return previous_evaluator(tstate, frame, throwflag);
     }
     return evaluate_in_context(tstate, frame, slot, called_by_trampoline);

@@ -29,6 +29,7 @@ from .frame_result import CaptureOptions, FrameInput
 from .policy import is_library_module
 from .side_effects import SideEffects
 from .variables.base import Variable
+from .variables.values import resolution_order
 
 if TYPE_CHECKING:
     from ..frame.emitter import Emitter
@@ -136,6 +137,7 @@ class CaptureState:
         self.frame = frame
         self.options = options
         self.cache = cache
+        self.root: Evaluator | None = None
         self.current: Evaluator | None = None
         self.refused: Evaluator | None = None  # where an Unsupported was raised first
         self.builder = VariableBuilder(self.current_evaluator)
@@ -171,7 +173,7 @@ class CaptureState:
         if key in self._type_lookups:
             return self._type_lookups[key]
         found = None
-        for base in kind.__mro__:
+        for base in resolution_order(kind):
             dictionary = base.__dict__
             if (base, name) in self.class_writes:
                 written = self.class_writes[base, name]

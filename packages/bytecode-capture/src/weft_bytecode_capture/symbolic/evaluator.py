@@ -115,9 +115,16 @@ class Evaluator:
             try:
                 instruction.handler(self, instruction)
             except CapturedException as error:
+                self.note_origin(error)
                 self.unwind(error, instruction)
             if self.finished or self.suspended:
                 return
+
+    def note_origin(self, error: CapturedException) -> None:
+        """Let an exception know the root frame's instruction that raised it first."""
+        exception = error.exception
+        if getattr(exception, "created_at", 0) is None and self.state.root is not None:
+            exception.created_at = self.state.root.index  # type: ignore[attr-defined]
 
     def unwind(self, error: CapturedException, instruction: Instruction) -> None:
         """Go to the handler of an exception raised by ``instruction``, or let it leave the frame."""
@@ -216,7 +223,8 @@ class Evaluator:
         if known is not None:
             return known
         if label is None:
-            label = getattr(value, "__qualname__", None) or type(value).__name__
+            named = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType))
+            label = value.__qualname__ if named else type(value).__name__
         return self.builder.wrap(value, ConstantSource(str(label), value))
 
     def builder_accepts_constant(self, value: Any) -> bool:

@@ -24,6 +24,7 @@ from .liveness import BreakEarlier, OutputCollector
 from .registration import register_all
 from .variables.base import Variable
 from .variables.cells import root_cell
+from .variables.exceptions import ExceptionVariable
 
 register_all()
 
@@ -83,6 +84,7 @@ class _RootEvaluator(Evaluator):
             try:
                 instruction.handler(self, instruction)
             except CapturedException as error:
+                self.note_origin(error)
                 self.unwind(error, instruction)
 
 
@@ -102,6 +104,7 @@ class _Capture:
         self.global_state = global_state
         self.state = CaptureState(frame, options, GraphBuilder, cache)
         self.evaluator = _RootEvaluator(self.state, frame.code, frame.globals)
+        self.state.root = self.evaluator
         self.evaluator.breaks = breaks
         self.innermost: Evaluator = self.evaluator
 
@@ -130,12 +133,23 @@ class _Capture:
         try:
             value = evaluator.run()
         except CapturedException as error:
-            return Raise(error.exception, evaluator.index)
+            return self._raise(error.exception)
         except _Broken:
             return self._break()
         finally:
             self.state.current = evaluator
         return Return(value)
+
+    def _raise(self, exception: Variable) -> Raise:
+        """CPython raises it itself, with traceback, from the instruction that raised it in capture.
+
+        Where breaks are errors the graph and the effects come first, then an equal exception.
+        """
+        if self.state.options.fullgraph:
+            if isinstance(exception, ExceptionVariable):
+                exception.rebuild_raised()
+            return Raise(exception, self.evaluator.index)
+        raise Unsupported("exception that leaves the function", repr(exception))
 
     def _break(self) -> Break:
         evaluator, code = self.evaluator, self.frame.code

@@ -2,82 +2,129 @@
 
 from __future__ import annotations
 
-import collections.abc
-
 from ...unsupported import Unsupported
+from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
 from ..variables.base import Variable
+from ..variables.builtin_functions import is_instance
 from ..variables.classes import ClassVariable
 from ..variables.constant import ConstantVariable
+from ..variables.hashing import HashedKey, hashed_key
+from ..variables.opaque import OpaqueVariable
 from ..variables.sequences import TupleVariable
+from ..variables.user_objects import UserObjectVariable
 
-# Builtin classes whose single positional sub-pattern matches the subject itself.
-_SELF_MATCHING = (
-    bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple,
-)  # fmt: skip
+# Bits of a class's ``__flags__``, which collections.abc sets too: what the instructions look at.
+_SEQUENCE = 1 << 5
+_MAPPING = 1 << 6
+_MATCH_SELF = 1 << 22  # a single positional sub-pattern matches the subject itself
+
+
+def _match_flag(evaluator: Evaluator, flag: int) -> None:
+    top = evaluator.stack[-1]
+    assert top is not None
+    evaluator.stack.append(ConstantVariable(bool(top.python_type().__flags__ & flag)))
 
 
 @handles("MATCH_SEQUENCE")
 def _match_sequence(evaluator: Evaluator, instruction: Instruction) -> None:
-    top = evaluator.stack[-1]
-    assert top is not None
-    kind = top.python_type()
-    matches = issubclass(kind, collections.abc.Sequence) and not issubclass(
-        kind, (str, bytes, bytearray)
-    )
-    evaluator.stack.append(ConstantVariable(matches))
+    _match_flag(evaluator, _SEQUENCE)
 
 
 @handles("MATCH_MAPPING")
 def _match_mapping(evaluator: Evaluator, instruction: Instruction) -> None:
-    top = evaluator.stack[-1]
-    assert top is not None
-    matches = issubclass(top.python_type(), collections.abc.Mapping)
-    evaluator.stack.append(ConstantVariable(matches))
+    _match_flag(evaluator, _MAPPING)
 
 
 @handles("MATCH_KEYS")
 def _match_keys(evaluator: Evaluator, instruction: Instruction) -> None:
+    """Push a tuple of the values of the keys, None if one is absent."""
     subject, keys = evaluator.stack[-2:]
     assert subject is not None
     assert keys is not None
+    absent = UserObjectVariable(object)
+    seen: set[HashedKey] = set()
     values: list[Variable] = []
     for key in keys.iterate(evaluator):
-        if not subject.call_method(evaluator, "__contains__", [key], {}).truth(evaluator):
+        hashed = hashed_key(evaluator, key)
+        if hashed in seen:
+            evaluator.raise_error(
+                ValueError, f"mapping pattern checks duplicate key ({key.snapshot()!r})"
+            )
+        seen.add(hashed)
+        value = subject.call_method(evaluator, "get", [key, absent], {})
+        if value is absent:
             evaluator.stack.append(ConstantVariable(None))
             return
-        values.append(subject.call_method(evaluator, "__getitem__", [key], {}))
+        values.append(value)
     evaluator.stack.append(TupleVariable(values))
 
 
 @handles("MATCH_CLASS")
 def _match_class(evaluator: Evaluator, instruction: Instruction) -> None:
+    """Push a tuple of the attributes that the sub-patterns are about, None if there is no match."""
     subject, kind, names = evaluator.pop_many(3)
     if not isinstance(kind, ClassVariable):
-        raise Unsupported("match against an unknown class", repr(kind))
-    if not issubclass(subject.python_type(), kind.value):
+        if isinstance(kind, OpaqueVariable):
+            raise Unsupported("match against an unknown class", repr(kind))
+        evaluator.raise_error(TypeError, "called match pattern must be a class")
+    if not is_instance(evaluator, subject, kind).truth(evaluator):
         evaluator.stack.append(ConstantVariable(None))
         return
-    count = instruction.argument
-    values: list[Variable] = []
-    if (
-        count == 1
-        and issubclass(kind.value, _SELF_MATCHING)
-        and "__match_args__" not in dir(kind.value)
-    ):
-        values.append(subject)
-        count = 0
-    attributes: list[str] = []
-    if count:
-        accepted = kind.get_attribute(evaluator, "__match_args__").as_constant()
-        if len(accepted) < count:
-            raise Unsupported("match with too many positional patterns", repr(kind))
-        attributes.extend(accepted[:count])
+    values, attributes = _positional(evaluator, instruction.argument, subject, kind)
     attributes.extend(names.as_constant())
-    for name in attributes:
-        if not subject.has_attribute(evaluator, name):
+    for place, name in enumerate(attributes):
+        if name in attributes[:place]:
+            evaluator.raise_error(
+                TypeError,
+                f"{kind.value.__name__}() got multiple sub-patterns for attribute {name!r}",
+            )
+        try:
+            values.append(subject.get_attribute(evaluator, name))
+        except CapturedException as error:
+            if not issubclass(error.exception.python_type(), AttributeError):
+                raise
             evaluator.stack.append(ConstantVariable(None))
             return
-        values.append(subject.get_attribute(evaluator, name))
     evaluator.stack.append(TupleVariable(values))
+
+
+def _positional(
+    evaluator: Evaluator, count: int, subject: Variable, kind: ClassVariable
+) -> tuple[list[Variable], list[str]]:
+    """What positional sub-patterns match against: the subject itself, or attributes by name."""
+    if not count:
+        return [], []
+    itself = False
+    accepted: list[Variable] = []
+    try:
+        found = kind.get_attribute(evaluator, "__match_args__")
+    except CapturedException as error:
+        if not issubclass(error.exception.python_type(), AttributeError):
+            raise
+        itself = bool(kind.value.__flags__ & _MATCH_SELF)
+    else:
+        if found.python_type() is not tuple:
+            evaluator.raise_error(
+                TypeError,
+                f"{kind.value.__name__}.__match_args__ must be a tuple "
+                f"(got {found.python_type().__name__})",
+            )
+        accepted = found.iterate(evaluator)
+    allowed = 1 if itself else len(accepted)
+    if allowed < count:
+        evaluator.raise_error(
+            TypeError,
+            f"{kind.value.__name__}() accepts {allowed} positional "
+            f"sub-pattern{'' if allowed == 1 else 's'} ({count} given)",
+        )
+    if itself:
+        return [subject], []
+    for name in accepted[:count]:
+        if name.python_type() is not str:
+            evaluator.raise_error(
+                TypeError,
+                f"__match_args__ elements must be strings (got {name.python_type().__name__})",
+            )
+    return [], [name.as_constant() for name in accepted[:count]]

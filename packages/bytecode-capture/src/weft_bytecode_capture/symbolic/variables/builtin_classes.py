@@ -17,10 +17,11 @@ from .iterators import (
     map_iterator,
     zip_iterator,
 )
-from .mappings import DefaultDictVariable, DictVariable, OrderedDictVariable, new_keyword_dict
-from .sequences import ListVariable, SliceVariable, TupleVariable, index_value, storage_of
+from .mappings import DefaultDictVariable, DictVariable, OrderedDictVariable
+from .sequences import ListVariable, SliceVariable, TupleVariable, index_value
 from .sets import FrozenSetVariable, SetVariable, new_set
 from .strings import printable
+from .values import is_callable
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -93,15 +94,11 @@ def _new_dict(
         evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
         result = kind()
-        for argument in arguments:
-            storage = storage_of(argument)
-            if isinstance(storage, DictVariable):
-                result.entries.update(storage.all_entries(evaluator))
-                continue
-            for pair in argument.iterate(evaluator):
-                key, value = pair.iterate(evaluator)
-                result.store(evaluator, key, value)
-        result.entries.update(new_keyword_dict(keywords).entries)
+        if len(arguments) > 1:
+            evaluator.raise_error(
+                TypeError, f"{kind.kind.__name__} expected at most 1 argument, got {len(arguments)}"
+            )
+        result.call_method(evaluator, "update", arguments, keywords)
         return result
 
     return call
@@ -114,7 +111,11 @@ def _default_dict(
     made = _new_dict(DefaultDictVariable)(evaluator, arguments[1:], keywords)
     assert isinstance(made, DefaultDictVariable)
     if arguments:
-        made.factory = arguments[0]
+        factory = arguments[0]
+        none = factory.is_constant() and factory.as_constant() is None
+        if not none and not is_callable(factory):
+            evaluator.raise_error(TypeError, "first argument must be callable or None")
+        made.factory = factory
     return made
 
 
@@ -127,7 +128,7 @@ def _range(
     evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
 ) -> Variable:
     _refuse(range, keywords)
-    values = [index_value(evaluator, argument, "range") for argument in arguments]
+    values = [index_value(evaluator, argument) for argument in arguments]
     return ConstantVariable(evaluator.pure(range, *values))
 
 
@@ -205,7 +206,7 @@ def _enumerate(
     start = keywords.get("start") or (arguments[1] if len(arguments) == 2 else ConstantVariable(0))
     if not arguments or len(arguments) > 2 or keywords.keys() - {"start"}:
         raise Unsupported("arguments of a builtin class", "enumerate")
-    return enumerate_iterator(evaluator, arguments[0], index_value(evaluator, start, "enumerate"))
+    return enumerate_iterator(evaluator, arguments[0], index_value(evaluator, start))
 
 
 @_calls(zip)
@@ -231,6 +232,8 @@ def _filter(
     evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
 ) -> Variable:
     _refuse(filter, keywords)
+    if len(arguments) != 2:
+        raise Unsupported("arguments of a builtin class", "filter")
     function, iterable = arguments
     iterator = iterable.iterator(evaluator)
     plain = function.is_constant()
@@ -250,6 +253,8 @@ def _reversed(
     evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
 ) -> Variable:
     _refuse(reversed, keywords)
+    if len(arguments) != 1:
+        raise Unsupported("arguments of a builtin class", "reversed")
     (iterable,) = arguments
     if not isinstance(iterable, (ListVariable, TupleVariable, ConstantVariable, DictVariable)):
         found = evaluator.state.find_in_type(iterable.python_type(), "__reversed__")

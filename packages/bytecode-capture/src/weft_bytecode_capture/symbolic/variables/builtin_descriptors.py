@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from weft_guards import ConstantSource, Source
@@ -44,6 +46,20 @@ def descriptor_call(kind: type, name: str) -> Callable[[DescriptorCall], Descrip
     return register
 
 
+@functools.cache
+def _signature(implementation: DescriptorCall) -> inspect.Signature:
+    return inspect.signature(implementation)
+
+
+def takes(implementation: DescriptorCall, count: int, keywords: Iterable[str]) -> bool:
+    """Whether a function takes so many positional arguments, and keywords of these names."""
+    try:
+        _signature(implementation).bind(*[None] * count, **dict.fromkeys(keywords))
+    except TypeError:
+        return False
+    return True
+
+
 class BuiltinDescriptorVariable(Variable):
     """An unbound method of a builtin class; its first argument is the receiver."""
 
@@ -75,15 +91,14 @@ class BuiltinDescriptorVariable(Variable):
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
         if not arguments:
-            evaluator.raise_error(
-                TypeError,
-                f"unbound method {self.owner.__name__}.{self.name}() needs an argument",
-            )
+            evaluator.pure(self.value)  # raises
         receiver, *rest = arguments
         if not issubclass(receiver.python_type(), self.owner):
             raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
         implementation = DESCRIPTOR_CALLS.get((self.owner, self.name))
         if implementation is not None:
+            if not takes(implementation, 2 + len(rest), keywords):
+                raise Unsupported("arguments of a builtin method", repr(self))
             result = implementation(evaluator, receiver, *rest, **keywords)
             return ConstantVariable(None) if result is None else result
         storage = storage_of(receiver)
@@ -135,7 +150,7 @@ def _storage_method(
     return storage.call_method(evaluator, name, arguments, keywords)
 
 
-@register_predicate(lambda value: isinstance(value, UNBOUND_KINDS), -50)
+@register_predicate(lambda value: type(value) in UNBOUND_KINDS, -50)
 def _wrap_descriptor(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     from weft_guards import IsObject
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import builtins
-import collections.abc
 import functools
 import math
 import operator as operators
@@ -28,6 +27,7 @@ from .generators import GeneratorVariable
 from .hashing import hashed_key
 from .iterators import LazyIteratorVariable
 from .sequences import ListVariable, index_value, sorted_variables
+from .values import attribute_name, is_callable, resolution_order
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -42,7 +42,8 @@ _UNION_TYPES = (types.UnionType, type(Union[int, str]))  # noqa: UP007 - the old
 
 
 @builtin(isinstance)
-def _isinstance(evaluator: Evaluator, value: Variable, kinds: Variable) -> Variable:
+def is_instance(evaluator: Evaluator, value: Variable, kinds: Variable) -> Variable:
+    """``isinstance(value, kinds)``."""
     checked = _by_metaclass(evaluator, value, kinds)
     return checked or ConstantVariable(_is_subclass(evaluator, value.python_type(), kinds))
 
@@ -71,7 +72,7 @@ def _issubclass(evaluator: Evaluator, kind: Variable, kinds: Variable) -> Variab
 def _is_subclass(evaluator: Evaluator, kind: type, kinds: Variable) -> bool:
     if isinstance(kinds, ClassVariable):
         wanted = kinds.value
-        if wanted in kind.__mro__:
+        if wanted in resolution_order(kind):
             return True
         if not (_plain_checks(type(wanted)) or _tensor_metaclass(wanted)):
             raise Unsupported("isinstance() by a metaclass", wanted.__qualname__)
@@ -108,7 +109,7 @@ def _getattr(
     evaluator: Evaluator, value: Variable, name: Variable, default: Variable | None = None
 ) -> Variable:
     try:
-        return value.get_attribute(evaluator, name.as_constant())
+        return value.get_attribute(evaluator, attribute_name(evaluator, name))
     except CapturedException as error:
         if default is None or not issubclass(error.exception.python_type(), AttributeError):
             raise
@@ -117,18 +118,18 @@ def _getattr(
 
 @builtin(hasattr)
 def _hasattr(evaluator: Evaluator, value: Variable, name: Variable) -> Variable:
-    return ConstantVariable(value.has_attribute(evaluator, name.as_constant()))
+    return ConstantVariable(value.has_attribute(evaluator, attribute_name(evaluator, name)))
 
 
 @builtin(setattr)
 def _setattr(evaluator: Evaluator, target: Variable, name: Variable, value: Variable) -> Variable:
-    target.set_attribute(evaluator, name.as_constant(), value)
+    target.set_attribute(evaluator, attribute_name(evaluator, name), value)
     return ConstantVariable(None)
 
 
 @builtin(delattr)
 def _delattr(evaluator: Evaluator, target: Variable, name: Variable) -> Variable:
-    target.delete_attribute(evaluator, name.as_constant())
+    target.delete_attribute(evaluator, attribute_name(evaluator, name))
     return ConstantVariable(None)
 
 
@@ -137,12 +138,9 @@ def _vars(evaluator: Evaluator, value: Variable) -> Variable:
     return value.get_attribute(evaluator, "__dict__")
 
 
-_CALLABLE: Any = collections.abc.Callable
-
-
 @builtin(callable)
 def _callable(evaluator: Evaluator, value: Variable) -> Variable:
-    return ConstantVariable(issubclass(value.python_type(), _CALLABLE))
+    return ConstantVariable(is_callable(value))
 
 
 @builtin(iter)
@@ -177,7 +175,7 @@ def _hash(evaluator: Evaluator, value: Variable) -> Variable:
 
 @builtin(operators.index)
 def _index(evaluator: Evaluator, value: Variable) -> Variable:
-    return ConstantVariable(index_value(evaluator, value, "index"))
+    return ConstantVariable(index_value(evaluator, value))
 
 
 @builtin(next)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING
 
-from weft_guards import ClosureSource, ConstantSource, Source
+from weft_guards import CellContentsSource, ClosureSource, ConstantSource, Source, TypeIs
 
 from ...unsupported import Unsupported
+from ..builder import register_wrapper
 from .base import Variable
 
 if TYPE_CHECKING:
@@ -120,4 +121,12 @@ def known_cell(
     assert isinstance(variable, CellVariable)
     if variable.source is None:
         variable.source = source
+    if variable.root_name is None:
+        variable.root_name = root_name
     return variable
+
+
+@register_wrapper(types.CellType)
+def _wrap_cell(evaluator: Evaluator, value: types.CellType, source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(types.CellType))
+    return CellVariable(None, value, source, CellContentsSource(source))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
 import types
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,7 +12,8 @@ from weft_guards import AttributeSource, ConstantSource, HasAttribute, ItemSourc
 from ...unsupported import Unsupported
 from ..policy import is_library_module
 from .base import Variable
-from .constant import ConstantMethodVariable, ConstantVariable
+from .constant import ConstantVariable
+from .values import find_raw
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -33,7 +33,7 @@ def class_attribute_source(kind: type, owner: type, name: str, raw: Any) -> Sour
     if is_library_module(kind.__module__):
         return ConstantSource(f"{owner.__qualname__}.{name}", raw)
     class_source = ConstantSource(kind.__qualname__, kind)
-    if _read_runs_code(raw):
+    if _read_runs_code(raw) or is_data_descriptor(find_raw(type(kind), name)):
         owner_source = ConstantSource(owner.__qualname__, owner)
         return ItemSource(AttributeSource(owner_source, "__dict__"), name)
     return AttributeSource(class_source, name)
@@ -134,11 +134,6 @@ def is_builtin_method(raw: Any) -> bool:
     return isinstance(raw, (types.WrapperDescriptorType, types.MethodDescriptorType))
 
 
-def find_raw(kind: type, name: str) -> Any:
-    """The raw attribute that a class's resolution order gives; None if there is none."""
-    return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), None)
-
-
 def guard_absent(evaluator: Evaluator, kind: type, name: str) -> None:
     """Guard that a class of the user's own still has no such attribute."""
     if not is_library_module(kind.__module__) and not hasattr(kind, name):
@@ -151,25 +146,3 @@ def raise_no_attribute(evaluator: Evaluator, kind: type, name: str) -> NoReturn:
     evaluator.raise_error(
         AttributeError, f"{kind.__name__!r} object has no attribute {name!r}", name=name
     )
-
-
-def get_enum_attribute(evaluator: Evaluator, member: ConstantVariable, name: str) -> Variable:
-    """``member.name`` of a member of an enumeration."""
-    value = member.value
-    assert isinstance(value, enum.Enum)
-    kind = type(value)
-    if name in ("name", "_name_"):
-        return ConstantVariable(value._name_)
-    if name in ("value", "_value_"):
-        return evaluator.wrap_result(value._value_)
-    if name == "__class__":
-        return evaluator.wrap_known(kind)
-    found = evaluator.state.find_in_type(kind, name)
-    if found is None:
-        raise_no_attribute(evaluator, kind, name)
-    owner, raw = found
-    # The enum module's own methods depend on nothing but the member.
-    of_enum = isinstance(raw, types.FunctionType) and raw.__module__ == "enum"
-    if of_enum or is_builtin_descriptor(raw):
-        return ConstantMethodVariable(value, name)
-    return bind_attribute(evaluator, kind, owner, name, raw, member)

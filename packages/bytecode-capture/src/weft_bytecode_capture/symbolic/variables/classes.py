@@ -17,12 +17,13 @@ from .class_attributes import (
     WrittenAttribute,
     bind_attribute,
     bind_to_class,
-    find_raw,
     guard_absent,
     is_builtin_descriptor,
 )
 from .constant import ConstantVariable
+from .enumerations import find_member, guard_members
 from .sequences import TupleVariable
+from .values import find_raw, resolution_order
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -67,8 +68,10 @@ class ClassVariable(Variable):
         if isinstance(value, enum.EnumMeta) and name in value.__members__:
             return ConstantVariable(value.__members__[name])
         if isinstance(value, enum.EnumMeta) and name == "__members__":
+            guard_members(evaluator, value)
             return evaluator.wrap_result(dict(value.__members__))
         if name in ("__mro__", "__bases__"):
+            resolution_order(value)
             return TupleVariable([evaluator.wrap_known(base) for base in getattr(value, name)])
         if name == "__base__":
             return evaluator.wrap_known(value.__base__)
@@ -144,8 +147,7 @@ class ClassVariable(Variable):
         if implementation is not None:
             return implementation(evaluator, arguments, keywords)
         if isinstance(self.value, enum.EnumMeta):
-            positional, named = evaluator.snapshots(arguments, keywords, self.value.__qualname__)
-            return evaluator.wrap_constant(evaluator.pure(self.value, *positional, **named))
+            return find_member(evaluator, self.value, arguments, keywords)
         from .instances import new_instance
 
         return new_instance(evaluator, self.value, arguments, keywords)
@@ -158,6 +160,7 @@ class ClassVariable(Variable):
         keywords: dict[str, Variable],
     ) -> Variable:
         if isinstance(self.value, enum.EnumMeta) and name in ("__getitem__", "__contains__"):
+            guard_members(evaluator, self.value)
             positional, _ = evaluator.snapshots(arguments, keywords, self.value.__qualname__)
             function = getattr(type(self.value), name)
             return evaluator.wrap_constant(evaluator.pure(function, self.value, *positional))
@@ -182,6 +185,7 @@ class ClassVariable(Variable):
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         if isinstance(self.value, enum.EnumMeta):
+            guard_members(evaluator, self.value)
             members: list[enum.Enum] = list(self.value)
             return [ConstantVariable(member) for member in members]
         method = self._metaclass_method(evaluator, "__iter__")
@@ -191,6 +195,7 @@ class ClassVariable(Variable):
 
     def length(self, evaluator: Evaluator) -> int:
         if isinstance(self.value, enum.EnumMeta):
+            guard_members(evaluator, self.value)
             return len(self.value)
         method = self._metaclass_method(evaluator, "__len__")
         if method is None:
@@ -230,7 +235,7 @@ class ClassVariable(Variable):
 
 
 @register_wrapper(type)
-@register_predicate(lambda value: isinstance(value, type), -50)
+@register_predicate(lambda value: issubclass(type(value), type), -50)
 def _wrap_class(evaluator: Evaluator, value: type, source: Source) -> Variable:
     evaluator.guard(source, IsObject(value))
     return ClassVariable(value, source)

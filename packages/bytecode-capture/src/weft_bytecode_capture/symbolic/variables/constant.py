@@ -36,7 +36,7 @@ register_constant_types(
     torch.memory_format,
     types.CodeType,
 )
-register_constant_predicate(lambda value: isinstance(value, enum.Enum))
+register_constant_predicate(lambda value: issubclass(type(value), enum.Enum))
 
 _MARSHALLABLE = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
@@ -79,7 +79,7 @@ class ConstantVariable(Variable):
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         value = self.value
         if isinstance(value, enum.Enum):
-            from .class_attributes import get_enum_attribute
+            from .enumerations import get_enum_attribute
 
             return get_enum_attribute(evaluator, self, name)
         attribute = evaluator.pure(getattr, value, name)
@@ -103,7 +103,7 @@ class ConstantVariable(Variable):
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
         if isinstance(self.value, enum.Enum):
-            from .class_attributes import get_enum_attribute
+            from .enumerations import get_enum_attribute
 
             method = get_enum_attribute(evaluator, self, "__call__")
             return method.call(evaluator, arguments, keywords)
@@ -188,7 +188,8 @@ def _enum_operation(
     evaluator: Evaluator, member: ConstantVariable, operator: str, other: Variable, reflected: bool
 ) -> Variable | None:
     """An operator on a member of an enumeration; enum's own methods are pure."""
-    from .class_attributes import find_raw, get_enum_attribute
+    from .enumerations import get_enum_attribute
+    from .values import find_raw
 
     special = f"__r{operator}__" if reflected else f"__{operator}__"
     if reflected and operator in _REFLECTED:
@@ -228,6 +229,18 @@ class ConstantMethodVariable(Variable):
             method = getattr(self.value, self.name)
             return evaluator.wrap_result(evaluator.pure(method, *positional, **named))
         return ConstantVariable(self.value).call_method(evaluator, self.name, arguments, keywords)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        """Methods are equal if they are one method of one object."""
+        from ..operations import is_same_object
+
+        if operator not in ("eq", "ne") or not isinstance(other, ConstantMethodVariable):
+            return None
+        receivers = ConstantVariable(self.value), ConstantVariable(other.value)
+        equal = self.name == other.name and is_same_object(evaluator, *receivers)
+        return ConstantVariable(equal is (operator == "eq"))
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_object(self.value)

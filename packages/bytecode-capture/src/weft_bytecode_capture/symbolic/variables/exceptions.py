@@ -43,12 +43,24 @@ class ExceptionVariable(Variable):
         self.cause: Variable | None = None
         self.has_cause = False
         self.context: Variable | None = None
+        # The root frame's instruction that raised it: what a raised exception knows of its frames is
+        # made by CPython, which raises it if it outlives the graph.
+        self.created_at: int | None = None
 
     def python_type(self) -> type:
         return self.kind
 
     def truth(self, evaluator: Evaluator) -> bool:
         return True
+
+    def rebuild_raised(self) -> None:
+        """Let an equal exception do, without its frames, for this one and those it came from."""
+        current: Variable | None = self
+        while isinstance(current, ExceptionVariable) and current.created_at is not None:
+            current.created_at = None
+            if isinstance(current.cause, ExceptionVariable):
+                current.cause.rebuild_raised()
+            current = current.context
 
     def set_cause(self, cause: Variable | None) -> None:
         self.cause = cause
@@ -103,8 +115,8 @@ class ExceptionVariable(Variable):
         return self.kind(*(argument.snapshot() for argument in self.arguments))
 
     def reconstruct(self, emitter: Emitter) -> None:
-        if self.context is not None and self.context is not self.cause:
-            raise Unsupported("exception with a context outlives the graph", repr(self))
+        if self.created_at is not None:
+            raise Unsupported("raised exception outlives the graph", repr(self))
         emitter.load_callable(_new_exception)
         emitter.load_callable(self.kind)
         for argument in self.arguments:

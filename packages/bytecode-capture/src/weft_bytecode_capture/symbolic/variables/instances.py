@@ -17,6 +17,7 @@ from .exceptions import ExceptionVariable
 from .mappings import DictVariable, OrderedDictVariable
 from .sequences import ListVariable, TupleVariable, storage_of
 from .user_objects import UserObjectVariable
+from .values import find_raw, resolution_order
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -38,7 +39,7 @@ def storage_class(kind: type) -> type | None:
     None for a class with state that only C knows.
     """
     found: type = object
-    for base in reversed(kind.__mro__):
+    for base in reversed(resolution_order(kind)):
         if base in _STORAGES:
             found = base
         elif base is not object and not base.__flags__ & _HEAP_CLASS:
@@ -117,6 +118,8 @@ def allocate(evaluator: Evaluator, kind: type, content: Variable | None = None) 
     base = storage_class(kind)
     if base is None:
         raise Unsupported("construction of an instance", kind.__qualname__)
+    if evaluator.state.find_in_type(kind, "__del__") is not None:
+        raise Unsupported("instance with a finalizer", kind.__qualname__)
     if base is object:
         return UserObjectVariable(kind)
     if base in _IMMUTABLE:
@@ -193,7 +196,34 @@ def _class_argument(kind: Variable) -> type:
 def _object_new(
     evaluator: Evaluator, kind: Variable, *arguments: Variable, **keywords: Variable
 ) -> Variable:
-    return allocate(evaluator, _class_argument(kind))
+    wanted = _class_argument(kind)
+    if arguments or keywords:
+        if find_raw(wanted, "__new__") is not object.__dict__["__new__"]:
+            evaluator.raise_error(
+                TypeError,
+                "object.__new__() takes exactly one argument (the type to instantiate)",
+            )
+        if find_raw(wanted, "__init__") is object.__dict__["__init__"]:
+            evaluator.raise_error(TypeError, f"{wanted.__name__}() takes no arguments")
+    return allocate(evaluator, wanted)
+
+
+@descriptor_call(object, "__init__")
+def _object_init(
+    evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
+) -> None:
+    kind = receiver.python_type()
+    if not arguments and not keywords:
+        return
+    if find_raw(kind, "__init__") is not object.__dict__["__init__"]:
+        evaluator.raise_error(
+            TypeError, "object.__init__() takes exactly one argument (the instance to initialize)"
+        )
+    if find_raw(kind, "__new__") is object.__dict__["__new__"]:
+        evaluator.raise_error(
+            TypeError,
+            f"{kind.__name__}.__init__() takes exactly one argument (the instance to initialize)",
+        )
 
 
 def _register_container_new(base: Any) -> None:

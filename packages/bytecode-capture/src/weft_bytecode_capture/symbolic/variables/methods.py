@@ -12,6 +12,7 @@ from ...unsupported import Unsupported
 from ..builder import register_predicate
 from .base import Variable
 from .constant import ConstantVariable
+from .values import find_raw
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -83,7 +84,8 @@ class BuiltinMethodVariable(Variable):
         self.source = source
 
     def python_type(self) -> type:
-        return type([].append)
+        raw = find_raw(self.receiver.python_type(), self.name)
+        return type([].__len__) if type(raw) is types.WrapperDescriptorType else type([].append)
 
     def truth(self, evaluator: Evaluator) -> bool:
         return True
@@ -92,6 +94,17 @@ class BuiltinMethodVariable(Variable):
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
         return self.receiver.call_method(evaluator, self.name, arguments, keywords)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        """Methods are equal if they are one method of one object."""
+        from ..operations import is_same_object
+
+        if operator not in ("eq", "ne") or not isinstance(other, BuiltinMethodVariable):
+            return None
+        equal = self.name == other.name and is_same_object(evaluator, self.receiver, other.receiver)
+        return ConstantVariable(equal is (operator == "eq"))
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name == "__self__":
@@ -126,7 +139,7 @@ def _is_bound(value: Any) -> bool:
     """Whether a builtin function is the method of an instance: ``[].append``."""
     return (
         type(value) is types.BuiltinFunctionType
-        and not isinstance(value.__self__, (types.ModuleType, type, types.NoneType))
+        and not issubclass(type(value.__self__), (types.ModuleType, type, types.NoneType))
         and hasattr(type(value.__self__), value.__name__)  # pybind11 keeps its records there
     )
 

@@ -61,7 +61,7 @@ class ModuleVariable(Variable):
         return f"Module({self.value.__name__})"
 
 
-@register_predicate(lambda value: isinstance(value, types.ModuleType), -50)
+@register_predicate(lambda value: issubclass(type(value), types.ModuleType), -50)
 def _wrap_module(evaluator: Evaluator, value: types.ModuleType, source: Source) -> Variable:
     evaluator.guard(source, IsObject(value))
     return ModuleVariable(value, source)

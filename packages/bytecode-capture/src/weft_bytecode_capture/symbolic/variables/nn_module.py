@@ -205,7 +205,7 @@ def _is_unusual(value: Any) -> bool:
     )
 
 
-@register_predicate(lambda value: isinstance(value, torch.nn.Module), 50)
+@register_predicate(lambda value: issubclass(type(value), torch.nn.Module), 50)
 def _wrap_module(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     name = type(value).__qualname__
     original = getattr(type(value), "captured_as", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator as operators
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from ..operations import values_equal
 from .base import Variable
 from .constant import ConstantVariable
 from .methods import MethodTable, method_of
+from .values import find_raw
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -120,9 +122,14 @@ class SequenceVariable(Variable):
                 return compare_sequences(
                     evaluator, operator, left.items(evaluator), right.items(evaluator)
                 )
-        if operator == "mul" and other.is_constant() and isinstance(other.as_constant(), int):
-            return type(self).plain(self.items(evaluator) * other.as_constant())
+        if operator == "mul" and _is_count(other):
+            return type(self).plain(repeated(evaluator, self.items(evaluator), other))
         return None
+
+
+def _is_count(value: Variable) -> bool:
+    """Whether a sequence can be multiplied by a value."""
+    return find_raw(value.python_type(), "__index__") is not None
 
 
 def compare_sequences(
@@ -145,19 +152,37 @@ def storage_of(variable: Variable) -> Variable:
     return getattr(variable, "storage", None) or variable
 
 
-def index_value(evaluator: Evaluator, key: Variable, what: str) -> int:
-    """``operator.index`` of a subscript."""
-    if key.is_constant():
-        value = key.as_constant()
-        if isinstance(value, int):
-            return int(value)
-        evaluator.raise_error(
-            TypeError, f"{what} indices must be integers or slices, not {type(value).__name__}"
-        )
+_NO_INDEX = "{!r} object cannot be interpreted as an integer"
+_NO_SUBSCRIPT = "{} indices must be integers or slices, not {}"
+_NO_SLICE = "slice indices must be integers or None or have an __index__ method"
+
+
+def index_value(evaluator: Evaluator, key: Variable, what: str | None = None) -> int:
+    """``operator.index`` of a subscript of ``what``, of "slice"'s parts, or of an argument (None)."""
+    kind = key.python_type()
     if key.node is not None:
         raise Unsupported("subscript that the graph computes", f"{what}[{key!r}]")
-    index = key.call_method(evaluator, "__index__", [], {})
-    return int(index.as_constant())
+    if find_raw(kind, "__index__") is None:
+        if what is None:
+            message = _NO_INDEX.format(kind.__name__)
+        elif what == "slice":
+            message = _NO_SLICE
+        else:
+            message = _NO_SUBSCRIPT.format(what, kind.__name__)
+        evaluator.raise_error(TypeError, message)
+    index = key if key.is_constant() else key.call_method(evaluator, "__index__", [], {})
+    return int(evaluator.pure(operators.index, index.as_constant()))
+
+
+def repeated(evaluator: Evaluator, items: list[Variable], count: Variable) -> list[Variable]:
+    """``items * count``."""
+    times = index_value(evaluator, count)
+    if len(items) * times > _LONGEST:
+        raise Unsupported("sequence too long", f"{len(items)} * {times}")
+    return items * times
+
+
+_LONGEST = 1_000_000
 
 
 class TupleVariable(SequenceVariable):
@@ -208,9 +233,9 @@ class ListVariable(SequenceVariable):
             added = other.iterate(evaluator)
             self.mutate(evaluator).extend(added)
             return self
-        if operator == "imul" and other.is_constant() and isinstance(other.as_constant(), int):
+        if operator == "imul" and _is_count(other):
             items = self.mutate(evaluator)
-            items[:] = items * other.as_constant()
+            items[:] = repeated(evaluator, items, other)
             return self
         return super().binary_operation(evaluator, operator, other, reflected)
 
@@ -404,13 +429,13 @@ def _extend(evaluator: Evaluator, self: ListVariable, items: Variable) -> None:
 
 @_LIST.method("insert", 2)
 def _insert(evaluator: Evaluator, self: ListVariable, position: Variable, item: Variable) -> None:
-    self.mutate(evaluator).insert(index_value(evaluator, position, "list"), item)
+    self.mutate(evaluator).insert(index_value(evaluator, position), item)
 
 
 @_LIST.method("pop", 0, 1)
 def _pop(evaluator: Evaluator, self: ListVariable, position: Variable | None = None) -> Variable:
     items = self.items(evaluator)
-    index = -1 if position is None else index_value(evaluator, position, "list")
+    index = -1 if position is None else index_value(evaluator, position)
     if not items:
         evaluator.raise_error(IndexError, "pop from empty list")
     if not -len(items) <= index < len(items):

@@ -8,6 +8,7 @@ from ...unsupported import Unsupported
 from .base import Variable
 from .class_attributes import bind_attribute, bind_to_class
 from .classes import ClassVariable
+from .values import resolution_order
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -28,7 +29,7 @@ class SuperVariable(Variable):
         return super
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        order = self.kind.__mro__
+        order = resolution_order(self.kind)
         for owner in order[order.index(self.start) + 1 :]:
             if name not in owner.__dict__:
                 continue
@@ -71,8 +72,8 @@ def super_variable(evaluator: Evaluator, arguments: list[Variable]) -> Variable:
         raise Unsupported("super() of one argument")
     if not isinstance(kind, ClassVariable) or receiver is None:
         raise Unsupported("super() of an unknown class", repr(kind))
-    if isinstance(receiver, ClassVariable) and kind.value in receiver.value.__mro__:
+    if isinstance(receiver, ClassVariable) and kind.value in resolution_order(receiver.value):
         return SuperVariable(kind.value, receiver.value, receiver)
-    if kind.value not in receiver.python_type().__mro__:
+    if kind.value not in resolution_order(receiver.python_type()):
         raise Unsupported("super() of an unrelated class", repr(kind))
     return SuperVariable(kind.value, receiver.python_type(), receiver)

@@ -56,23 +56,26 @@ _REFUSED: dict[str, str] = {
 
 def goes_into_graph(value: Any) -> bool:
     """Whether a function is one of torch's operators on tensors."""
-    if isinstance(value, (OpOverload, OpOverloadPacket)):
+    kind = type(value)  # asking the value itself may run its own code
+    if issubclass(kind, (OpOverload, OpOverloadPacket)):
         return True
-    name = getattr(value, "__name__", None)
-    if not isinstance(name, str) or name in _REFUSED:
+    if kind not in _FUNCTIONS:
         return False
-    if isinstance(value, types.BuiltinFunctionType):
+    name = value.__name__
+    if name in _REFUSED:
+        return False
+    if kind is types.BuiltinFunctionType:
         if value.__self__ is None:
             return getattr(torch, name, None) is value
         return any(value is getattr(module, name, None) for module in NATIVE_FUNCTIONS)
-    if isinstance(value, types.FunctionType):
+    if kind is types.FunctionType:
         return value.__module__ in _MODULES or (
             name.startswith("sym_") and getattr(torch, name, None) is value
         )
-    return isinstance(value, types.MethodDescriptorType) and value.__objclass__ in (
-        torch.Tensor,
-        TensorBase,
-    )
+    return value.__objclass__ in (torch.Tensor, TensorBase)
+
+
+_FUNCTIONS = (types.BuiltinFunctionType, types.FunctionType, types.MethodDescriptorType)
 
 
 class TorchFunctionVariable(Variable):

@@ -17,13 +17,13 @@ from .class_attributes import (
     bind_attribute,
     bind_to_class,
     class_attribute_source,
-    find_raw,
     is_builtin_descriptor,
     is_data_descriptor,
     raise_no_attribute,
 )
 from .constant import ConstantVariable
 from .instance_dictionary import InstanceDictVariable, read_instance_attribute
+from .values import attribute_name, find_raw, needs_result
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -78,11 +78,11 @@ class UserObjectVariable(Variable):
     def generic_get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         """``object.__getattribute__(self, name)``."""
         kind = self.kind
-        if name == "__class__":
-            return evaluator.wrap_known(kind)
-        if name == "__dict__" and kind.__dictoffset__ != 0:
-            return self.instance_dictionary()
         found = evaluator.state.find_in_type(kind, name)
+        if name == "__class__" and found is not None and found[0] is object:
+            return evaluator.wrap_known(kind)
+        if name == "__dict__" and kind.__dictoffset__ != 0 and _is_plain_dictionary(found):
+            return self.instance_dictionary()
         if found is not None and is_data_descriptor(found[1]):
             return self._through_data_descriptor(evaluator, name, *found)
         own = self.instance_attribute(evaluator, name)
@@ -266,17 +266,24 @@ class UserObjectVariable(Variable):
         if name.startswith("__") and name.endswith("__"):
             method = self.special(evaluator, name)
             if method is not None:
-                return method.call(evaluator, arguments, keywords)
+                result = method.call(evaluator, arguments, keywords)
+                if name in _RESULTS:
+                    kind, message = _RESULTS[name]
+                    if issubclass(result.python_type(), kind) and result.python_type() is not kind:
+                        raise Unsupported("special method gives a subclass", f"{self!r}.{name}()")
+                    needs_result(evaluator, result, kind, message)
+                return result
             if name == "__contains__":
                 if self._not_iterable(evaluator):
                     evaluator.raise_error(
                         TypeError, f"argument of type {self.kind.__name__!r} is not iterable"
                     )
                 return self._contains(evaluator, *arguments)
-            index = self.special(evaluator, "__index__")
-            if name in ("__int__", "__float__") and index is not None:
-                value = index.call(evaluator, [], {}).as_constant()
-                return ConstantVariable(value if name == "__int__" else float(value))
+            if name in ("__int__", "__float__") and self.special(evaluator, "__index__"):
+                value = self.call_method(evaluator, "__index__", [], {}).as_constant()
+                return evaluator.wrap_constant(
+                    evaluator.pure(int if name == "__int__" else float, value)
+                )
             if name in _MISSING:
                 evaluator.raise_error(TypeError, _MISSING[name].format(self.kind.__name__))
         return super().call_method(evaluator, name, arguments, keywords)
@@ -294,17 +301,23 @@ class UserObjectVariable(Variable):
         return ConstantVariable(False)
 
     def truth(self, evaluator: Evaluator) -> bool:
-        for name in ("__bool__", "__len__"):
-            method = self.special(evaluator, name)
-            if method is not None:
-                return method.call(evaluator, [], {}).truth(evaluator)
-        return True
+        method = self.special(evaluator, "__bool__")
+        if method is not None:
+            result = method.call(evaluator, [], {})
+            message = "__bool__ should return bool, returned {}"
+            return bool(needs_result(evaluator, result, bool, message))
+        return self.special(evaluator, "__len__") is None or self.length(evaluator) > 0
 
     def length(self, evaluator: Evaluator) -> int:
         method = self.special(evaluator, "__len__")
         if method is None:
             evaluator.raise_error(TypeError, f"object of type {self.kind.__name__!r} has no len()")
-        return int(method.call(evaluator, [], {}).as_constant())
+        from .sequences import index_value
+
+        length = index_value(evaluator, method.call(evaluator, [], {}))
+        if length < 0:
+            evaluator.raise_error(ValueError, "__len__() should return >= 0")
+        return int(evaluator.pure(range(length).__len__))
 
     def iterator(self, evaluator: Evaluator) -> Variable:
         method = self.special(evaluator, "__iter__")
@@ -313,7 +326,11 @@ class UserObjectVariable(Variable):
             if reader is not None:
                 return self._iterate_by_index(reader)
             evaluator.raise_error(TypeError, f"{self.kind.__name__!r} object is not iterable")
-        return method.call(evaluator, [], {})
+        iterator = method.call(evaluator, [], {})
+        if find_raw(iterator.python_type(), "__next__") is None:
+            kind = iterator.python_type().__name__
+            evaluator.raise_error(TypeError, f"iter() returned non-iterator of type {kind!r}")
+        return iterator
 
     def _iterate_by_index(self, reader: Variable) -> Variable:
         """An iterator over ``self[0]``, ``self[1]`` ... up to an IndexError."""
@@ -362,10 +379,10 @@ class UserObjectVariable(Variable):
         name = operator
         if reflected:
             name = _REFLECTED_COMPARISONS.get(operator, "r" + operator)
-        method = self.special(evaluator, f"__{name}__")
+        method = self._operator_method(evaluator, name)
         if method is None and operator == "ne":
             # object.__ne__ inverts __eq__.
-            method = self.special(evaluator, "__eq__")
+            method = self._operator_method(evaluator, "eq")
             equal = None if method is None else method.call(evaluator, [other], {})
             if equal is None or _is_not_implemented(equal):
                 return None
@@ -374,6 +391,15 @@ class UserObjectVariable(Variable):
             return None
         result = method.call(evaluator, [other], {})
         return None if _is_not_implemented(result) else result
+
+    def _operator_method(self, evaluator: Evaluator, name: str) -> Variable | None:
+        """The method of an operator; a comparison's that cannot be bound counts as none."""
+        try:
+            return self.special(evaluator, f"__{name}__")
+        except CapturedException:
+            if name in _REFLECTED_COMPARISONS:
+                return None
+            raise
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         from .hashing import HashedKey, InstanceKey, identity_key, unhashable
@@ -444,6 +470,13 @@ _REFLECTED_COMPARISONS = {
 
 _INDEX_ITERATOR = type(iter(type("Indexed", (), {"__getitem__": None})()))
 
+_RESULTS: dict[str, tuple[type, str]] = {
+    "__int__": (int, "__int__ returned non-int (type {})"),
+    "__index__": (int, "__index__ returned non-int (type {})"),
+    "__float__": (float, "__float__ returned non-float (type {})"),
+    "__complex__": (complex, "__complex__ returned non-complex (type {})"),
+}
+
 _MISSING = {
     "__neg__": "bad operand type for unary -: {!r}",
     "__pos__": "bad operand type for unary +: {!r}",
@@ -464,6 +497,11 @@ def _is_default_hook(raw: Any) -> bool:
 
 
 _HOOKS = ("__getattribute__", "__setattr__", "__delattr__")
+
+
+def _is_plain_dictionary(found: tuple[type, Any] | None) -> bool:
+    """Whether ``__dict__`` found in a class is the one that the class gives to its instances."""
+    return found is not None and isinstance(found[1], types.GetSetDescriptorType)
 
 
 def _is_not_implemented(variable: Variable) -> bool:
@@ -490,27 +528,19 @@ def _instance(receiver: Variable, name: str) -> UserObjectVariable:
 @descriptor_call(object, "__getattribute__")
 def _getattribute(evaluator: Evaluator, receiver: Variable, name: Variable) -> Variable:
     instance = _instance(receiver, "__getattribute__")
-    return instance.generic_get_attribute(evaluator, name.as_constant())
+    return instance.generic_get_attribute(evaluator, attribute_name(evaluator, name))
 
 
 @descriptor_call(object, "__setattr__")
 def _setattr(evaluator: Evaluator, receiver: Variable, name: Variable, value: Variable) -> None:
     instance = _instance(receiver, "__setattr__")
-    instance.generic_set_attribute(evaluator, name.as_constant(), value)
+    instance.generic_set_attribute(evaluator, attribute_name(evaluator, name), value)
 
 
 @descriptor_call(object, "__delattr__")
 def _delattr(evaluator: Evaluator, receiver: Variable, name: Variable) -> None:
     instance = _instance(receiver, "__delattr__")
-    instance.generic_set_attribute(evaluator, name.as_constant(), None)
-
-
-@descriptor_call(object, "__init__")
-def _init(
-    evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
-) -> None:
-    if arguments or keywords:
-        raise Unsupported("arguments of a builtin method", "object.__init__")
+    instance.generic_set_attribute(evaluator, attribute_name(evaluator, name), None)
 
 
 @descriptor_call(object, "__eq__")
@@ -528,7 +558,7 @@ for _kind in (dict, list, tuple, set, frozenset, str, int, float):
 def _is_plain_instance(value: Any) -> bool:
     from .instances import storage_class
 
-    return not isinstance(value, type) and storage_class(type(value)) is not None
+    return not issubclass(type(value), type) and storage_class(type(value)) is not None
 
 
 @register_predicate(_is_plain_instance, -100)

@@ -1,0 +1,56 @@
+"""What Python asks of any value, answered of variables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...unsupported import Unsupported
+from .base import Variable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+def resolution_order(kind: type) -> tuple[type, ...]:
+    """The classes that a class's attributes are looked up in."""
+    order: tuple[type, ...] | None = kind.__mro__
+    if order is None:
+        raise Unsupported("class under construction", kind.__name__)
+    return order
+
+
+def find_raw(kind: type, name: str) -> Any:
+    """The raw attribute that a class's resolution order gives; None if there is none."""
+    for base in resolution_order(kind):
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return None
+
+
+def is_callable(value: Variable) -> bool:
+    """``callable(value)``."""
+    return find_raw(value.python_type(), "__call__") is not None
+
+
+def needs_result(evaluator: Evaluator, result: Variable, kind: type, message: str) -> Any:
+    """The constant that a special method has to give; TypeError if it is of another kind.
+
+    ``message`` has a place for the name of the kind that was given.
+    """
+    if not issubclass(result.python_type(), kind):
+        evaluator.raise_error(TypeError, message.format(result.python_type().__name__))
+    if not result.is_constant():
+        raise Unsupported("value is not a constant", repr(result))
+    return result.as_constant()
+
+
+def attribute_name(evaluator: Evaluator, name: Variable) -> str:
+    """The name that ``getattr`` and its kin are given; TypeError in the captured program if it is none."""
+    if name.python_type() is not str:
+        if issubclass(name.python_type(), str):
+            raise Unsupported("arguments of a builtin function", f"attribute name {name!r}")
+        evaluator.raise_error(
+            TypeError, f"attribute name must be string, not {name.python_type().__name__!r}"
+        )
+    text: str = name.as_constant()
+    return text
