@@ -199,12 +199,19 @@ _OBJECTS = {
     ),
     "descriptor": BreakKind("the attribute is computed by a descriptor that is not Python code"),
     "special method gives a subclass": BreakKind("CPython warns of it, or takes it apart"),
+    "special method that is None": BreakKind("CPython raises its own error"),
     "empty slot": BreakKind("the slot holds nothing yet: CPython raises its own error"),
     "instance dictionary": BreakKind("the __dict__ of an object is used as a whole"),
     "value is not a constant": BreakKind("a plain constant is needed here during capture"),
     "value of unknown type": BreakKind(_OPAQUE),
     "type of value unknown": BreakKind(_OPAQUE),
     "truth value": BreakKind(_OPAQUE),
+    "mapping proxy after a change of a dict": BreakKind("which dict it shows is not known"),
+    "set changed during iteration": BreakKind(_NOT_MODELLED),
+    "dict changed during iteration": BreakKind(_NOT_MODELLED),
+    "key with methods of its own": BreakKind(
+        "rebuilding the container after the graph would run the key's methods once more"
+    ),
     "hash of a value": BreakKind(
         "keys of dicts and members of sets are constants, tensors, or objects known by identity"
     ),

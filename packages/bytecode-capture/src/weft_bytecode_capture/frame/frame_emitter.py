@@ -52,6 +52,7 @@ class FrameEmitter:
         self._output_names: list[str] = []
         self._variable_names: dict[int, tuple[Variable, str]] = {}
         self._own_cells: dict[int, tuple[Variable, str]] = {}
+        self._constants: dict[int, tuple[Variable, Any]] = {}
         self._being_built: set[int] = set()
         self._reads: dict[Source, str] = {}
 
@@ -124,9 +125,20 @@ class FrameEmitter:
         elif variable.source is not None:
             self.load_source(variable.source)
         elif variable.is_constant():
-            self.load_constant(variable.as_constant())
+            self._load_constant_of(variable)
         else:
             self._build_variable(variable)
+
+    def _load_constant_of(self, variable: Variable) -> None:
+        """Push a constant made in capture: always the same object, which the code object cannot promise."""
+        key = id(variable)
+        if key not in self._constants:
+            self._constants[key] = (variable, variable.as_constant())
+        value = self._constants[key][1]
+        if isinstance(value, (str, frozenset)):
+            self.load_object(value)
+        else:
+            self.load_constant(value)
 
     def _build_variable(self, variable: Variable) -> None:
         key = id(variable)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..unsupported import Unsupported
 from .variables.base import Variable
 from .variables.constant import OPERATORS, ConstantVariable
+from .variables.values import find_raw, resolution_order
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -58,7 +59,10 @@ def _plain_operation(
     evaluator: Evaluator, operator: str, left: Variable, right: Variable
 ) -> Variable | None:
     left_type, right_type = left.python_type(), right.python_type()
-    reflected_first = right_type is not left_type and issubclass(right_type, left_type)
+    derived = right_type is not left_type and left_type in resolution_order(right_type)
+    reflected_first = derived and (
+        operator in COMPARISONS or _overrides(right_type, left_type, f"__r{operator}__")
+    )
     if reflected_first:
         result = right.binary_operation(evaluator, operator, left, True)
         if result is not None:
@@ -69,6 +73,14 @@ def _plain_operation(
     if reflected_first or (left_type is right_type and operator not in COMPARISONS):
         return None
     return right.binary_operation(evaluator, operator, left, True)
+
+
+def _overrides(kind: type, base: type, name: str) -> bool:
+    """Whether a class has another method than its base; one that is a builtin class has its own."""
+    return base.__flags__ & _HEAP_CLASS == 0 or find_raw(kind, name) is not find_raw(base, name)
+
+
+_HEAP_CLASS = 1 << 9
 
 
 def is_same_object(evaluator: Evaluator, left: Variable, right: Variable) -> bool:

@@ -6,7 +6,7 @@ from ...code_objects.instructions import IS_312
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
-from ..variables.cells import CellVariable
+from ..variables.cells import CellVariable, SavedCellVariable
 from ..variables.new_values import wrap_code_constant
 
 
@@ -33,8 +33,8 @@ def _unbound_local(evaluator: Evaluator, name: str) -> None:
 @handles("STORE_FAST")
 def _store_fast(evaluator: Evaluator, instruction: Instruction) -> None:
     name, value = instruction.operand, evaluator.stack.pop()
-    if isinstance(value, CellVariable):
-        evaluator.cells[name] = value
+    if isinstance(value, SavedCellVariable):
+        evaluator.cells[name] = value.cell
         return
     # The variable of an inlined comprehension (3.12) gets back what it held before: a cell, or nothing.
     evaluator.cells.pop(name, None)
@@ -54,7 +54,8 @@ def _delete_fast(evaluator: Evaluator, instruction: Instruction) -> None:
 def _load_fast_and_clear(evaluator: Evaluator, instruction: Instruction) -> None:
     name = instruction.operand
     cell = evaluator.cells.pop(name, None)
-    evaluator.stack.append(cell if cell is not None else evaluator.locals.pop(name, None))
+    saved = evaluator.locals.pop(name, None) if cell is None else SavedCellVariable(cell)
+    evaluator.stack.append(saved)
 
 
 @handles("MAKE_CELL")

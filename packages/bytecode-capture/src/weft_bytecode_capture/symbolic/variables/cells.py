@@ -101,6 +101,16 @@ class CellVariable(Variable):
             emitter.call(1)
 
 
+class SavedCellVariable(Variable):
+    """A local's cell on the stack, while an inlined comprehension (3.12) uses the local's slot."""
+
+    def __init__(self, cell: CellVariable) -> None:
+        self.cell = cell
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_variable(self.cell)
+
+
 def root_cell(evaluator: Evaluator, name: str, cell: types.CellType) -> CellVariable:
     """The cell of a free variable of the root frame."""
     return known_cell(evaluator, cell, None, ClosureSource(name), name)

@@ -105,6 +105,9 @@ def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw:
     if type(raw) is staticmethod:
         return evaluator.builder.wrap(raw.__func__, AttributeSource(source, "__func__"))
     if type(raw) is classmethod:
+        inner = type(raw.__func__)
+        if hasattr(inner, "__get__") and inner is not types.FunctionType:
+            raise Unsupported("descriptor", f"{kind.__qualname__}.{name}: a class method's")
         function = evaluator.builder.wrap(raw.__func__, AttributeSource(source, "__func__"))
         return BoundMethodVariable(function, evaluator.wrap_known(kind))
     if isinstance(raw, types.FunctionType):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
 from .base import Variable
+from .values import find_raw
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -34,6 +36,10 @@ class HashedKey:
             self._token = python_key[0] if python_key is not None else _Identity(variable)
         self._hash = hash(self._token)
 
+    def silent(self) -> bool:
+        """Whether hashing and comparing the object runs no code that a user wrote."""
+        return not isinstance(self._token, InstanceKey) or self._token.generated()
+
     def __hash__(self) -> int:
         return self._hash
 
@@ -61,6 +67,11 @@ class InstanceKey:
         self.variable = variable
         self._hash = value
 
+    def generated(self) -> bool:
+        """Whether the dataclasses module wrote both methods."""
+        kind = self.variable.python_type()
+        return all(_is_generated(find_raw(kind, name)) for name in ("__hash__", "__eq__"))
+
     def __hash__(self) -> int:
         return hash(self._hash)
 
@@ -68,6 +79,11 @@ class InstanceKey:
         from ..operations import values_equal
 
         return values_equal(self._evaluator, left, right)
+
+
+def _is_generated(method: Any) -> bool:
+    code = getattr(method, "__code__", None)
+    return isinstance(code, types.CodeType) and code.co_filename == "<string>"
 
 
 class _Identity:
@@ -81,6 +97,18 @@ class _Identity:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Identity) and other.variable is self.variable
+
+
+def stored_key(evaluator: Evaluator, variable: Variable) -> HashedKey:
+    """The key under which a container made or changed in captured code holds an object.
+
+    A container is built again after the graph, which hashes and compares its keys: only methods that
+    nobody can see running may do that.
+    """
+    key = hashed_key(evaluator, variable)
+    if not key.silent():
+        raise Unsupported("key with methods of its own", repr(variable))
+    return key
 
 
 def hashed_key(evaluator: Evaluator, variable: Variable) -> HashedKey:

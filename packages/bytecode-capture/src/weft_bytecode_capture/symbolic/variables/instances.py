@@ -85,9 +85,12 @@ def instantiate(
         instance = maker.call(evaluator, [class_variable, *arguments], keywords)
     if not issubclass(instance.python_type(), kind):
         return instance
-    if start[0] is object:
+    made = instance.python_type()
+    start = evaluator.state.find_in_type(made, "__init__")
+    assert start is not None
+    if start[0] is object and make[0] is object:
         return instance
-    method = bind_attribute(evaluator, kind, start[0], "__init__", start[1], instance)
+    method = bind_attribute(evaluator, made, start[0], "__init__", start[1], instance)
     result = method.call(evaluator, arguments, keywords)
     if not (result.is_constant() and result.as_constant() is None):
         evaluator.raise_error(
@@ -251,6 +254,8 @@ def _container_init(
     """``list.__init__`` and ``dict.__init__``."""
     storage = storage_of(receiver)
     if isinstance(storage, ListVariable):
+        if keywords:
+            evaluator.raise_error(TypeError, "list() takes no keyword arguments")
         added = arguments[0].iterate(evaluator) if arguments else []
         storage.mutate(evaluator)[:] = added
     else:

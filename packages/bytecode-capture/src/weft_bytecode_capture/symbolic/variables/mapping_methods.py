@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from ...unsupported import Unsupported
 from ..operations import COMPARISONS, values_equal
 from .base import Variable
-from .iterators import SequenceIteratorVariable
+from .iterators import IteratorVariable, SequenceIteratorVariable
 from .mappings import (
     DefaultDictVariable,
     DictVariable,
     MappingProxyVariable,
     OrderedDictVariable,
     new_keyword_dict,
+    reads_as_dict,
 )
 from .methods import MethodTable, method_of
 from .sequences import TupleVariable, storage_of
@@ -32,6 +33,47 @@ _READABLE = (
 _WRITABLE = _READABLE[:3]
 
 
+_ITERATORS: dict[str, type] = {
+    "keys": type(iter({})), "values": type(iter({}.values())), "items": type(iter({}.items())),
+}  # fmt: skip
+
+
+class DictIteratorVariable(IteratorVariable):
+    """An iterator over a dict's keys, values or items: RuntimeError once the dict's size changes."""
+
+    def __init__(self, evaluator: Evaluator, mapping: DictVariable, name: str) -> None:
+        self.mapping = mapping
+        self.name = name
+        self._keys = list(mapping.all_entries(evaluator))
+        self._removals = mapping.removals
+        self._position = 0
+        self._ended = False
+
+    def python_type(self) -> type:
+        return _ITERATORS[self.name]
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        entries = self.mapping.entries
+        if self._ended:
+            return None
+        if len(entries) != len(self._keys):
+            self._keys = []  # it fails from now on, whatever the dict holds
+            if not entries:
+                raise Unsupported("dict changed during iteration", repr(self.mapping))
+            evaluator.raise_error(RuntimeError, "dictionary changed size during iteration")
+        if self._position >= len(self._keys):
+            self._ended = True
+            return None
+        key = self._keys[self._position]
+        self._position += 1
+        if self.mapping.removals != self._removals:
+            raise Unsupported("dict changed during iteration", repr(self.mapping))
+        if self.name == "keys":
+            return key.variable
+        value = entries[key]
+        return value if self.name == "values" else TupleVariable([key.variable, value])
+
+
 class DictViewVariable(Variable):
     """``keys()``, ``values()`` or ``items()`` of a dict; read when iterated."""
 
@@ -47,6 +89,9 @@ class DictViewVariable(Variable):
 
     def length(self, evaluator: Evaluator) -> int:
         return self.mapping.length(evaluator)
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        return DictIteratorVariable(evaluator, self.mapping, self.name)
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         entries = self.mapping.all_entries(evaluator).items()
@@ -142,7 +187,7 @@ def _length(evaluator: Evaluator, self: DictVariable) -> Variable:
 
 
 def _iter(evaluator: Evaluator, self: DictVariable) -> Variable:
-    return SequenceIteratorVariable(self, self.iterate(evaluator))
+    return self.iterator(evaluator)
 
 
 def _copy(evaluator: Evaluator, self: DictVariable) -> Variable:
@@ -186,7 +231,7 @@ def _update(
 
     for other in others:
         storage = storage_of(other)
-        if isinstance(storage, DictVariable):
+        if isinstance(storage, DictVariable) and reads_as_dict(other.python_type()):
             for key, value in list(storage.all_entries(evaluator).items()):
                 self.store(evaluator, key.variable, value)
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import reprlib
 import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,10 @@ from ..builder import register_wrapper
 from ..operations import values_equal
 from .base import Variable
 from .constant import ConstantVariable
-from .hashing import HashedKey, hashed_key
+from .hashing import HashedKey, hashed_key, stored_key
 from .methods import MethodTable, method_of
 from .sequences import TupleVariable, storage_of
+from .values import find_raw
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -42,6 +44,7 @@ class DictVariable(Variable):
         self.original: Mapping[Any, Any] | None = None
         self.deleted: set[HashedKey] = set()
         self.written: set[HashedKey] = set()
+        self.removals = 0
 
     @classmethod
     def from_object(cls, value: Mapping[Any, Any], source: Source) -> DictVariable:
@@ -128,6 +131,11 @@ class DictVariable(Variable):
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         return [hashed.variable for hashed in self.all_entries(evaluator)]
 
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        from .mapping_methods import DictIteratorVariable
+
+        return DictIteratorVariable(evaluator, self, "keys")
+
     def snapshot(self) -> Any:
         if self.unread is not None:
             raise Unsupported("value is not a constant", repr(self))
@@ -146,7 +154,7 @@ class DictVariable(Variable):
         return entries
 
     def store(self, evaluator: Evaluator, key: Variable, value: Variable) -> None:
-        hashed = hashed_key(evaluator, key)
+        hashed = stored_key(evaluator, key)
         if self.unread is not None and hashed.python_key is not None:
             # Writing one key of a dict from outside needs no knowledge of the others.
             present = hashed.python_key[0] in self.unread
@@ -166,6 +174,7 @@ class DictVariable(Variable):
             return None
         hashed = hashed_key(evaluator, key)
         value = self.mutate(evaluator).pop(hashed)
+        self.removals += 1
         self.deleted.add(hashed)
         self.written.discard(hashed)
         return value
@@ -174,6 +183,7 @@ class DictVariable(Variable):
         entries = self.mutate(evaluator)
         self.deleted.update(entries)
         self.written.clear()
+        self.removals += 1
         entries.clear()
 
     # Python's protocol.
@@ -254,6 +264,7 @@ class DictVariable(Variable):
     def reconstruct(self, emitter: Emitter) -> None:
         self.emit_entries(emitter)
 
+    @reprlib.recursive_repr()
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self.entries.items())!r})"
 
@@ -308,6 +319,40 @@ class MappingProxyVariable(DictVariable):
     def mutate(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
         evaluator.raise_error(TypeError, "'mappingproxy' object does not support item assignment")
 
+    def _require_unchanged(self, evaluator: Evaluator) -> None:
+        """Any dict changed in captured code may be the one behind the proxy."""
+        for variable in evaluator.side_effects.mutated_variables():
+            if isinstance(variable, DictVariable):
+                raise Unsupported("mapping proxy after a change of a dict", repr(variable))
+
+    def all_entries(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
+        self._require_unchanged(evaluator)
+        return super().all_entries(evaluator)
+
+    def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
+        self._require_unchanged(evaluator)
+        return super().lookup(evaluator, key)
+
+    def contains(self, evaluator: Evaluator, key: Variable) -> bool:
+        self._require_unchanged(evaluator)
+        return super().contains(evaluator, key)
+
+    def length(self, evaluator: Evaluator) -> int:
+        self._require_unchanged(evaluator)
+        return super().length(evaluator)
+
+
+_READERS = ("__iter__", "__getitem__", "keys", "items")
+
+
+def reads_as_dict(kind: type) -> bool:
+    """Whether a subclass of dict has none of the methods that copying it would ask."""
+    builtin = (dict, collections.OrderedDict, collections.defaultdict, types.MappingProxyType)
+    return kind in builtin or all(
+        find_raw(kind, name) in (vars(dict).get(name), vars(collections.OrderedDict).get(name))
+        for name in _READERS
+    )
+
 
 def equal_dicts(evaluator: Evaluator, left: DictVariable, right: DictVariable) -> bool:
     """Equality of dicts; of two OrderedDicts order counts."""
@@ -317,7 +362,7 @@ def equal_dicts(evaluator: Evaluator, left: DictVariable, right: DictVariable) -
     ordered = isinstance(left, OrderedDictVariable) and isinstance(right, OrderedDictVariable)
     if ordered and list(first) != list(second):
         return False
-    for hashed, value in first.items():
+    for hashed, value in list(first.items()):
         other = second.get(hashed)
         if other is None or not values_equal(evaluator, value, other):
             return False
@@ -334,7 +379,7 @@ def new_keyword_dict(keywords: Mapping[str, Variable]) -> DictVariable:
 def keyword_arguments(evaluator: Evaluator, variable: Variable) -> dict[str, Variable]:
     """The keyword arguments that ``**variable`` gives."""
     storage = storage_of(variable)
-    if isinstance(storage, DictVariable):
+    if isinstance(storage, DictVariable) and reads_as_dict(variable.python_type()):
         pairs = [
             (hashed.variable, value) for hashed, value in storage.all_entries(evaluator).items()
         ]

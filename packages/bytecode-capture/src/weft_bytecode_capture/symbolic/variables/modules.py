@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft_guards import AttributeSource, ConstantSource, IsObject, Source
 
@@ -61,7 +61,18 @@ class ModuleVariable(Variable):
         return f"Module({self.value.__name__})"
 
 
-@register_predicate(lambda value: issubclass(type(value), types.ModuleType), -50)
+def _is_plain_module(value: Any) -> bool:
+    """Whether a value is a module with a name whose class does not read attributes its own way."""
+    kind = type(value)
+    return (
+        issubclass(kind, types.ModuleType)
+        and kind.__getattribute__ is types.ModuleType.__getattribute__
+        and isinstance(value.__dict__, dict)
+        and isinstance(value.__dict__.get("__name__"), str)
+    )
+
+
+@register_predicate(_is_plain_module, -50)
 def _wrap_module(evaluator: Evaluator, value: types.ModuleType, source: Source) -> Variable:
     evaluator.guard(source, IsObject(value))
     return ModuleVariable(value, source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator as operators
+import reprlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -135,14 +136,19 @@ def _is_count(value: Variable) -> bool:
 def compare_sequences(
     evaluator: Evaluator, operator: str, left: list[Variable], right: list[Variable]
 ) -> Variable:
-    """Comparison as of lists and tuples."""
+    """Comparison as of lists and tuples; a list may change while its elements are compared."""
     if operator in ("eq", "ne") and len(left) != len(right):
         return evaluator.wrap_constant(operator == "ne")
-    for first, second in zip(left, right, strict=False):
+    place = 0
+    while place < min(len(left), len(right)):
+        first, second = left[place], right[place]
         if not values_equal(evaluator, first, second):
+            if place >= min(len(left), len(right)):
+                break
             if operator in ("eq", "ne"):
                 return evaluator.wrap_constant(operator == "ne")
             return evaluator.binary_operation(operator, first, second)
+        place += 1
     lengths = ConstantVariable(len(left)), ConstantVariable(len(right))
     return evaluator.binary_operation(operator, *lengths)
 
@@ -204,6 +210,7 @@ class TupleVariable(SequenceVariable):
             emitter.load_variable(item)
         emitter.build("tuple", len(self._items))
 
+    @reprlib.recursive_repr()
     def __repr__(self) -> str:
         return f"Tuple({self._items!r})"
 
@@ -269,6 +276,7 @@ class ListVariable(SequenceVariable):
             emitter.load_variable(item)
         emitter.build("list", len(self._items))
 
+    @reprlib.recursive_repr()
     def __repr__(self) -> str:
         return f"List({self._items!r})"
 

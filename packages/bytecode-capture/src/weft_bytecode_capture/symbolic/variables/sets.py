@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator as operators
+import reprlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,7 +13,8 @@ from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from .base import Variable
 from .constant import ConstantVariable
-from .hashing import HashedKey, hashed_key
+from .hashing import HashedKey, hashed_key, stored_key
+from .iterators import IteratorVariable
 from .methods import MethodTable, method_of
 from .sequences import storage_of
 
@@ -43,7 +45,7 @@ class SetVariable(Variable):
 
     @classmethod
     def of(cls, evaluator: Evaluator, elements: Iterable[Variable | None]) -> Self:
-        keys = (hashed_key(evaluator, element) for element in elements if element is not None)
+        keys = (stored_key(evaluator, element) for element in elements if element is not None)
         return cls(cls.kind(list(keys)))
 
     @classmethod
@@ -89,6 +91,9 @@ class SetVariable(Variable):
         if len(members) > 1 and not known:
             raise Unsupported("iteration over a set", repr(self), "its order is not known")
         return self.elements(evaluator)
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        return SetIteratorVariable(evaluator, self)
 
     def length(self, evaluator: Evaluator) -> int:
         return len(self.members(evaluator))
@@ -182,6 +187,7 @@ class SetVariable(Variable):
         emitter.build("tuple", len(self._members))
         emitter.call(1)
 
+    @reprlib.recursive_repr()
     def __repr__(self) -> str:
         return f"Set({[member.variable for member in self._members]!r})"
 
@@ -209,6 +215,26 @@ _COMBINATIONS: dict[str, Callable[[Any, Any], Any]] = {
 _IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
     "iand": operators.iand, "ior": operators.ior, "isub": operators.isub, "ixor": operators.ixor,
 }  # fmt: skip
+
+
+class SetIteratorVariable(IteratorVariable):
+    """An iterator over a set: RuntimeError once its size changes."""
+
+    def __init__(self, evaluator: Evaluator, iterated: SetVariable) -> None:
+        self.iterated = iterated
+        self._elements = iterated.iterate(evaluator)
+        self._position = 0
+
+    def python_type(self) -> type:
+        return type(iter(set()))
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        if self.iterated.length(evaluator) != len(self._elements):
+            raise Unsupported("set changed during iteration", repr(self.iterated))
+        if self._position >= len(self._elements):
+            return None
+        self._position += 1
+        return self._elements[self._position - 1]
 
 
 def as_set(evaluator: Evaluator, iterable: Variable) -> SetVariable:
@@ -313,12 +339,12 @@ def _update(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> No
             self.replace(evaluator, operators.ior, storage)
             continue
         for item in iterable.iterate(evaluator):
-            self.change(evaluator, set.add, hashed_key(evaluator, item))
+            self.change(evaluator, set.add, stored_key(evaluator, item))
 
 
 @SetVariable.methods.method("add", 1)
 def _add(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
-    self.change(evaluator, set.add, hashed_key(evaluator, item))
+    self.change(evaluator, set.add, stored_key(evaluator, item))
 
 
 @SetVariable.methods.method("discard", 1)

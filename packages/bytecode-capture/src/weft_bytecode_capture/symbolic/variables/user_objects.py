@@ -83,7 +83,8 @@ class UserObjectVariable(Variable):
             return evaluator.wrap_known(kind)
         if name == "__dict__" and kind.__dictoffset__ != 0 and _is_plain_dictionary(found):
             return self.instance_dictionary()
-        if found is not None and is_data_descriptor(found[1]):
+        data = found is not None and is_data_descriptor(found[1])
+        if found is not None and data and hasattr(type(found[1]), "__get__"):
             return self._through_data_descriptor(evaluator, name, *found)
         own = self.instance_attribute(evaluator, name)
         if own is not None:
@@ -244,8 +245,10 @@ class UserObjectVariable(Variable):
         ``object``'s own count as none: what they do is each protocol's default.
         """
         found = evaluator.state.find_in_type(self.kind, name)
-        if found is None or found[1] is None or found[0] is object:
+        if found is None or found[0] is object:
             return None
+        if found[1] is None:
+            raise Unsupported("special method that is None", f"{self!r}.{name}")
         return bind_attribute(evaluator, self.kind, found[0], name, found[1], self)
 
     def call(
@@ -406,14 +409,14 @@ class UserObjectVariable(Variable):
 
         owner, raw = evaluator.state.find_in_type(self.kind, "__hash__") or (object, None)
         equal = evaluator.state.find_in_type(self.kind, "__eq__")
+        if raw is None:
+            return unhashable(evaluator, self)
         if owner is object and raw is not None and equal is not None and equal[0] is object:
             if self.source is not None:
                 evaluator.guard(self.source, IsObject(self.value, weak=True))
             return identity_key(evaluator, self, self.value)
         if self.storage is not None and self.storage.is_constant() and is_builtin_descriptor(raw):
             return HashedKey(self, (self.storage.as_constant(),))
-        if raw is None:
-            return unhashable(evaluator, self)
         value = instance_hash(evaluator, self).as_constant()
         return HashedKey(self, None, InstanceKey(evaluator, self, value))
 
