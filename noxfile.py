@@ -242,6 +242,14 @@ def opinfo(session: nox.Session) -> None:
 
 
 @nox.session
+def cpython(session: nox.Session) -> None:
+    """CPython's own test modules under the frame hook; `nox -s cpython -- test_scope` runs one."""
+    environment = development_environment(session, "bytecode-capture")
+    suite = folder("bytecode-capture") / "tests" / "cpython_suite.py"
+    session.run(python_of(environment), str(suite), *session.posargs)
+
+
+@nox.session
 def gpu(session: nox.Session) -> None:
     """Every test that needs a CUDA device, in the current interpreter."""
     session.run(sys.executable, "-m", "pytest", "-m", "gpu", *session.posargs)

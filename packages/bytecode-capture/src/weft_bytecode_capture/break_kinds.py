@@ -206,7 +206,7 @@ _OBJECTS = {
     "value of unknown type": BreakKind(_OPAQUE),
     "type of value unknown": BreakKind(_OPAQUE),
     "truth value": BreakKind(_OPAQUE),
-    "mapping proxy after a change of a dict": BreakKind("which dict it shows is not known"),
+    "mapping proxy after a change of its dict": BreakKind(_NOT_MODELLED),
     "set changed during iteration": BreakKind(_NOT_MODELLED),
     "dict changed during iteration": BreakKind(_NOT_MODELLED),
     "key with methods of its own": BreakKind(

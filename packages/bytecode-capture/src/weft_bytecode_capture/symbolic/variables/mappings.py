@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import reprlib
 import types
 from collections.abc import Mapping
@@ -320,10 +321,12 @@ class MappingProxyVariable(DictVariable):
         evaluator.raise_error(TypeError, "'mappingproxy' object does not support item assignment")
 
     def _require_unchanged(self, evaluator: Evaluator) -> None:
-        """Any dict changed in captured code may be the one behind the proxy."""
+        """A proxy shows the dict behind it, which captured code may have changed by another path."""
+        behind = gc.get_referents(self.original)
         for variable in evaluator.side_effects.mutated_variables():
-            if isinstance(variable, DictVariable):
-                raise Unsupported("mapping proxy after a change of a dict", repr(variable))
+            if isinstance(variable, DictVariable) and variable.original is not None:
+                if any(variable.original is mapping for mapping in behind):
+                    raise Unsupported("mapping proxy after a change of its dict", repr(variable))
 
     def all_entries(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
         self._require_unchanged(evaluator)
