@@ -324,9 +324,10 @@ class MappingProxyVariable(DictVariable):
         """A proxy shows the dict behind it, which captured code may have changed by another path."""
         behind = gc.get_referents(self.original)
         for variable in evaluator.side_effects.mutated_variables():
-            if isinstance(variable, DictVariable) and variable.original is not None:
-                if any(variable.original is mapping for mapping in behind):
-                    raise Unsupported("mapping proxy after a change of its dict", repr(variable))
+            if not isinstance(variable, DictVariable):
+                continue
+            if any(variable.original is mapping for mapping in behind):
+                raise Unsupported("mapping proxy after a change of its dict", repr(variable))
 
     def all_entries(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
         self._require_unchanged(evaluator)
