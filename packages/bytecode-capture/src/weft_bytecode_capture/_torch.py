@@ -7,6 +7,8 @@ from torch._C import _get_tracing_state as get_tracing_state
 from torch._C import _InferenceMode as InferenceMode
 from torch._C import _is_autocast_available as is_autocast_available
 from torch._C import _is_torch_function_mode_enabled as is_torch_function_mode_enabled
+from torch._C import _len_torch_dispatch_stack as torch_dispatch_modes
+from torch._C import _len_torch_function_stack as torch_function_modes
 from torch._C import _log_api_usage_once as log_api_usage_once
 from torch._C import _set_grad_enabled as set_grad_enabled
 from torch._ops import OpOverload as OpOverload
@@ -60,4 +62,6 @@ __all__ = [
     "log_api_usage_once",
     "private_backend_name",
     "set_grad_enabled",
+    "torch_dispatch_modes",
+    "torch_function_modes",
 ]

@@ -40,7 +40,8 @@ class CaptureReport:
     ``code`` is the user's code object, ``resumed_at`` the line where a resume function's frame began (None
     at the function's own beginning).  ``skip_reason`` says why the frame runs as it is, ``error`` is the
     exception that capture or the backend raised, ``recompile_reason`` the guard that the entry used last
-    failed on, ``seconds`` the wall-clock time of all of it.
+    failed on, ``seconds`` the wall-clock time of all of it, ``instruction_count`` how many instructions
+    were evaluated, those of inlined calls included.
     """
 
     code: types.CodeType
@@ -53,6 +54,7 @@ class CaptureReport:
     error: Exception | None
     recompile_reason: GuardFailure | None
     seconds: float
+    instruction_count: int = 0
 
 
 class FrameConverter:
@@ -275,6 +277,7 @@ class _Conversion:
                 error=error,
                 recompile_reason=self._recompile_reason,
                 seconds=time.perf_counter() - self._start,
+                instruction_count=result.instruction_count if result is not None else 0,
             )
         )
 

@@ -145,6 +145,7 @@ class CaptureState:
         self.graph = graph()
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.identified: set[Source] = set()  # sources with an identity guard
+        self.instruction_count = 0
         self.generators: list[GeneratorVariable] = []
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}

@@ -108,7 +108,9 @@ class Evaluator:
 
     def _loop(self) -> None:
         instructions = self.decoded.instructions
+        state = self.state
         while True:
+            state.instruction_count += 1
             instruction = instructions[self.next_index]
             self.index = instruction.index
             self.next_index = instruction.index + 1

@@ -93,13 +93,15 @@ class Break:
 @dataclass(frozen=True)
 class FrameResult:
     """``graph`` is None when the frame has no tensor operation; ``graph_outputs`` are the variables that
-    the graph's outputs become, in order.  ``graph.input_sources`` says what to call the graph with."""
+    the graph's outputs become, in order.  ``graph.input_sources`` says what to call the graph with.
+    ``instruction_count`` is how many instructions were evaluated, those of inlined calls included."""
 
     graph: CapturedGraph | None
     graph_outputs: tuple[Variable, ...]
     guards: tuple[Guard, ...]
     side_effects: Replayable
     ending: Return | Raise | Break
+    instruction_count: int = 0
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ class _RootEvaluator(Evaluator):
     def _loop(self) -> None:
         instructions = self.decoded.instructions
         while not self.finished:
+            self.state.instruction_count += 1
             instruction = instructions[self.next_index]
             self.index = instruction.index
             if instruction.index in self.breaks:
@@ -199,7 +200,9 @@ class _Capture:
         guards = self._guards()
         if graph is not None:
             graph = dataclasses.replace(graph, guards=guards)
-        return FrameResult(graph, outputs, guards, state.side_effects, ending)
+        return FrameResult(
+            graph, outputs, guards, state.side_effects, ending, state.instruction_count
+        )
 
     def _guards(self) -> tuple[Guard, ...]:
         code = self.frame.code

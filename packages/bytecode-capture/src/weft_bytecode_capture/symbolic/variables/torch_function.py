@@ -17,6 +17,8 @@ from ..._torch import (
     is_autocast_available,
     is_torch_function_mode_enabled,
     private_backend_name,
+    torch_dispatch_modes,
+    torch_function_modes,
 )
 from ...unsupported import Unsupported
 from ..builder import register_object, register_predicate
@@ -139,6 +141,8 @@ _QUERIES: dict[Any, Any] = {
     private_backend_name: private_backend_name,
     torch.is_autocast_cache_enabled: torch.is_autocast_cache_enabled,
     torch.get_autocast_dtype: torch.get_autocast_dtype,
+    torch_dispatch_modes: torch_dispatch_modes,
+    torch_function_modes: torch_function_modes,
     is_torch_function_mode_enabled: is_torch_function_mode_enabled,
     torch.is_floating_point: torch.is_floating_point,
     torch.is_complex: torch.is_complex,
