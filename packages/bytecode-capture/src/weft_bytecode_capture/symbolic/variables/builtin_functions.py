@@ -318,6 +318,8 @@ def _register_pure(function: Any) -> None:
     @builtin(function)
     def _call(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
         custom = _graph_operand(arguments)
+        if custom is not None and function is builtins.pow and len(arguments) == 2 and not keywords:
+            return evaluator.binary_operation("pow", *arguments)
         if custom is not None:
             raise Unsupported("number that the graph computes", f"{function.__name__}({custom!r})")
         positional, named = evaluator.snapshots(arguments, keywords, function.__name__)
