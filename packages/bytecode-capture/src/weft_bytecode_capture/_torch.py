@@ -30,6 +30,12 @@ from torch.fx.experimental.symbolic_shapes import (
 NATIVE_FUNCTIONS = tuple(getattr(torch._C, name) for name in ("_nn", "_fft", "_linalg", "_special"))
 """Where operators' Python functions are, beside the namespace ``torch`` itself."""
 
+GLOBAL_HOOKS = {
+    name: getattr(torch.nn.modules.module, f"_global{name}")
+    for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+}
+"""The hooks of all modules, by the name of a module's own."""
+
 FAKE_TENSOR_ERRORS = (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -45,6 +51,7 @@ MODULE_CALL = torch.nn.Module._call_impl.__code__
 
 __all__ = [
     "FAKE_TENSOR_ERRORS",
+    "GLOBAL_HOOKS",
     "MODULE_CALL",
     "NATIVE_FUNCTIONS",
     "DataDependentOutputException",

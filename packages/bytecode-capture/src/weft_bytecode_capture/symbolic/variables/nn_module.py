@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from weft_guards import ConstantSource, InstanceDictSource, IsObject, ItemSource, LengthIs, Source
 
+from ..._torch import GLOBAL_HOOKS
 from ...unsupported import Unsupported
 from ..builder import register_predicate
 from .base import Variable
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_GLOBAL_HOOKS = {
-    name: getattr(torch.nn.modules.module, f"_global{name}")
-    for name in _HOOKS
-    if hasattr(torch.nn.modules.module, f"_global{name}")
-}
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 _CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential)
 
@@ -76,13 +71,13 @@ class ModuleInstanceVariable(UserObjectVariable):
 
     def _has_hooks(self, evaluator: Evaluator) -> bool:
         """Whether a hook runs with the module's call; guarded where none does."""
-        if any(self.value.__dict__[name] for name in _HOOKS) or any(_GLOBAL_HOOKS.values()):
+        if any(self.value.__dict__[name] for name in GLOBAL_HOOKS) or any(GLOBAL_HOOKS.values()):
             return True
-        for name in _HOOKS:
+        for name in GLOBAL_HOOKS:
             if name in self.attributes or evaluator.builder.known(self.value.__dict__[name]):
                 return True
             evaluator.guard(InstanceDictSource(self.source, name), LengthIs(0))
-        for name, hooks in _GLOBAL_HOOKS.items():
+        for name, hooks in GLOBAL_HOOKS.items():
             evaluator.guard(
                 ConstantSource(f"torch.nn.modules.module._global{name}", hooks), LengthIs(0)
             )
@@ -216,7 +211,7 @@ def _wrap_module(evaluator: Evaluator, value: Any, source: Source) -> Variable:
         return CompiledModuleVariable(value, source, member)
     if _is_unusual(value):
         return RefusedVariable(value, source, "module of unusual kind", name)
-    if not value.__dict__.keys() >= {"_parameters", "_buffers", "_modules", *_HOOKS}:
+    if not value.__dict__.keys() >= {"_parameters", "_buffers", "_modules", *GLOBAL_HOOKS}:
         return RefusedVariable(value, source, "module under construction", name)
     evaluator.guard(source, IsObject(value, weak=True))
     return ModuleInstanceVariable(type(value), value, source)
