@@ -249,6 +249,63 @@ def test_memory_is_reused_and_overwritten_in_place() -> None:
     assert apart.memory.arena_bytes > schedule.memory.arena_bytes
 
 
+def eager_peak(graph: torch.fx.GraphModule) -> int:
+    """The most bytes of intermediates that eager holds at once, each freed after its last use."""
+    nodes = list(graph.graph.nodes)
+    returned = set(nodes[-1].all_input_nodes)
+    storage: dict[torch.fx.Node, torch.fx.Node] = {}  # a view's memory is its base's
+    last: dict[torch.fx.Node, int] = {}
+    for position, node in enumerate(nodes):
+        is_view = isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+        storage[node] = storage[node.all_input_nodes[0]] if is_view else node
+        for used in (node, *node.all_input_nodes):
+            last[storage[used]] = position
+    owners = [
+        node
+        for node in nodes
+        if node.op == "call_function" and storage[node] is node
+        and node not in returned and isinstance(node.meta["val"], torch.Tensor)
+    ]  # fmt: skip
+    first = {node: position for position, node in enumerate(nodes)}
+    return max(
+        sum(n.meta["val"].nbytes for n in owners if first[n] <= position <= last[n])
+        for position in range(len(nodes))
+    )
+
+
+def attention_block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    query, key, value = (x @ w).chunk(3, -1)
+    weights = torch.softmax(query @ key.transpose(-1, -2), -1)
+    return F.layer_norm(x + weights @ value, x.shape[-1:])
+
+
+def residual_mlp(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(3):
+        x = F.layer_norm(x + F.gelu(x @ w[:, :64]) @ w[:, 64:128], (64,))
+    return x
+
+
+def convolutions(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    image = x.reshape(1, 4, -1, 16)
+    kernel = w.reshape(-1)[:144].reshape(4, 4, 3, 3)
+    skip = F.relu(F.conv2d(image, kernel, padding=1))
+    return F.relu(F.conv2d(skip, kernel, padding=1) + skip).mean((2, 3))
+
+
+@pytest.mark.parametrize("function", [attention_block, residual_mlp, convolutions])
+def test_the_arena_is_no_larger_than_eagers_peak(function: Function) -> None:
+    inputs = [torch.randn(32, 64), torch.randn(64, 192)]
+    graph = make_fx(lambda *values: (function(*values),), tracing_mode="fake")(*inputs)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
+    owned = {n for s in schedule.steps if not isinstance(s, Kernel) for n in s.outputs if n}
+    live_externs = sum(
+        int(sympy.prod(schedule.buffers[n].layout.size)) * schedule.buffers[n].layout.dtype.itemsize
+        for n in owned - set(schedule.memory.offsets)
+        if schedule.buffers[n].kind is weft_loop_ir.BufferKind.INTERMEDIATE
+    )
+    assert 0 < schedule.memory.arena_bytes + live_externs <= eager_peak(graph)
+
+
 def test_contractions_write_into_planned_memory_and_other_externs_do_not() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.cumsum(torch.relu(x @ w), 0) * 2

@@ -6,6 +6,7 @@ contents of weft.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -162,11 +163,10 @@ class _Line:
             f"4_loop_ir{suffix}.txt", lambda: weft_loop_ir.format_loop_graph(loop_graph)
         )
         codegen = find_codegen(_device_type(loop_graph.buffers), self._pipeline.options.mode)
-        schedule_options = getattr(codegen, "schedule_options", None)
+        chosen = getattr(codegen, "schedule_options", weft_loop_ir.ScheduleOptions())
+        schedule_options = dataclasses.replace(chosen, verify=self._pipeline.options.verify)
         schedule = weft_loop_ir.schedule(loop_graph, schedule_options)
         self._dump.text(f"5_schedule{suffix}.txt", lambda: weft_loop_ir.format_schedule(schedule))
-        if self._pipeline.options.verify:
-            weft_loop_ir.verify(schedule)
         return schedule, codegen
 
     def finish(self) -> None:

@@ -27,6 +27,10 @@ from weft_codegen_cpp.kernel.tiles import plan_tiles, print_tile_reads, tile_nam
 COLUMN_BLOCKS = 8  # vectors side by side in a column reduction: 128 floats with 16 lanes
 ROW_COPIES = 4  # accumulators of a row reduction
 POINTWISE_BLOCK = 1024  # elements in the unit of work of a one-loop kernel
+TILES_ABREAST = (
+    4  # tiles beside each other that one block of columns runs through: whole cache lines
+)
+TILED_COLUMNS = 256  # columns in such a block: their lines stay in the cache for the next tile
 ENOUGH_UNITS = 32  # how many units to split a kernel into before the loops inside a unit begin
 CHUNK = 32  # steps of a running total before it joins a total of totals
 STACK_BYTES = 32768  # a larger local buffer comes from malloc
@@ -215,7 +219,7 @@ class _KernelPrinter:
                 break
             count += 1
             if self._is_tiled(variable) and size is not None:
-                size = -(-size // self.lanes)
+                size = -(-size // (TILES_ABREAST * self.lanes))
             product = product * size if size is not None else ENOUGH_UNITS
         return count
 
@@ -231,7 +235,8 @@ class _KernelPrinter:
             if variable.symbol == self.plan.outer:
                 size = f"(({size} + {self._block() - 1}) / {self._block()})"
             elif self._is_tiled(variable):
-                size = f"(({size} + lanes - 1) / lanes)"
+                abreast = TILES_ABREAST * self.lanes
+                size = f"(({size} + {abreast - 1}) / {abreast})"
             counts.append(size)
         return counts
 
@@ -296,7 +301,7 @@ class _KernelPrinter:
         if not self._is_tiled(variable):
             return []
         name = variable.symbol.name
-        return [f"const i64 {name}_first = {name}_tile * lanes;"]
+        return [f"const i64 {name}_group = {name}_tile * {TILES_ABREAST * self.lanes};"]
 
     def _inside(self, position: int) -> list[str]:
         """The outer loops from ``position`` on."""
@@ -307,12 +312,33 @@ class _KernelPrinter:
             return self._vector_loop("0", self._size(variable))
         name, step = variable.symbol.name, "1"
         if self._is_tiled(variable):
-            name, step = f"{name}_first", "lanes"
+            name, step = f"{name}_group", str(TILES_ABREAST * self.lanes)
         head = f"for (i64 {name} = 0; {name} < {self._size(variable)}; {name} += {step}) {{"
         return [head, *_indent(self._inside(position + 1)), "}"]
 
     def _vector_loop(self, low: str, high: str) -> list[str]:
-        """The vectorised outer loop: blocks of several vectors, single vectors, then the tail."""
+        """The vectorised outer loop; with tiles, in blocks of columns that several tiles run through."""
+        if self.tiles is None:
+            return self._vectors(low, high)
+        assert self.plan.outer is not None
+        name, tiled = self.plan.outer.name, self.tiles.variable.symbol.name
+        end = f"{tiled}_group + {TILES_ABREAST * self.lanes}"
+        first = f"{tiled}_first"
+        inner = [
+            f"for (i64 {first} = {tiled}_group; {first} < {tiled}_end; {first} += lanes) {{",
+            *_indent(self._vectors(f"{name}_block", f"{name}_end")),
+            "}",
+        ]
+        return [
+            f"const i64 {tiled}_end = min_index({end}, {self._size(self.tiles.variable)});",
+            f"for (i64 {name}_block = {low}; {name}_block < {high}; {name}_block += {TILED_COLUMNS}) {{",
+            f"  const i64 {name}_end = min_index({name}_block + {TILED_COLUMNS}, {high});",
+            *_indent(inner),
+            "}",
+        ]
+
+    def _vectors(self, low: str, high: str) -> list[str]:
+        """Blocks of several vectors, single vectors, then the tail."""
         assert self.plan.outer is not None
         name = self.plan.outer.name
         lines = [f"auto columns = [&](auto tag, auto count, const i64 {name}_first) WEFT_LAMBDA {{"]

@@ -16,7 +16,7 @@ class ScheduleOptions:
     ``split_reduction_parts``: how many partial results such a split makes, at most.
     ``reuse_memory``, ``reuse_in_place``: what the memory plan may do.  ``alignment`` counts bytes.
     ``round_low_precision`` as in :class:`~weft_loop_ir.LoweringOptions`, for values forwarded between fused
-    nodes.  ``verify`` checks the result.
+    nodes.  ``verify`` checks the program before, between and after the passes.
     """
 
     max_members: int = 64

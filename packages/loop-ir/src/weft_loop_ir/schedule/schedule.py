@@ -22,9 +22,14 @@ SYMBOLIC_BYTES = 1 << 20
 
 
 def schedule(loop_graph: LoopGraph, options: ScheduleOptions | None = None) -> Schedule:
-    """Fuse, order and place the nodes of ``loop_graph``.  The result is the same from run to run."""
+    """Fuse, order and place the nodes of ``loop_graph``.  The result is the same from run to run.
+
+    Raises :class:`~weft_loop_ir.VerificationError` with ``options.verify`` where a pass gave a wrong program.
+    """
     options = options or ScheduleOptions()
+    _check(loop_graph, options)
     loop_graph = split_large_reductions(loop_graph, options)
+    _check(loop_graph, options)
     graph = DependencyGraph(loop_graph)
     fuse_groups(graph, _bytes(loop_graph.buffers), options)
     steps = _steps(graph, loop_graph, options)
@@ -40,9 +45,13 @@ def schedule(loop_graph: LoopGraph, options: ScheduleOptions | None = None) -> S
         loop_graph.fallbacks,
         loop_graph.constants,
     )
-    if options.verify:
-        verify(result)
+    _check(result, options)
     return result
+
+
+def _check(program: LoopGraph | Schedule, options: ScheduleOptions) -> None:
+    if options.verify:
+        verify(program)
 
 
 def _bytes(buffers: Mapping[str, Buffer]) -> dict[str, int]:
