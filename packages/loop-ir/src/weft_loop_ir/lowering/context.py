@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator as operators
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -324,8 +325,12 @@ class LoweringContext:
         call_keywords = {key: self.extern_argument(a) for key, a in keywords.items()}
         several = isinstance(fakes, list | tuple)
         results: list[TensorValue | None] = []
-        for fake in fakes if several else (fakes,):
-            results.append(self._extern_result(fake) if isinstance(fake, torch.Tensor) else None)
+        for position, fake in enumerate(fakes if several else (fakes,)):
+            # An operator may give None for a result that only its backward would read.
+            wanted = isinstance(fake, torch.Tensor) and (
+                not several or _is_read(self.node, position)
+            )
+            results.append(self._extern_result(fake) if wanted else None)
         names = tuple(None if r is None else r.storage.buffer for r in results)
         self.nodes.append(
             ExternCall(
@@ -347,6 +352,13 @@ class LoweringContext:
         device = torch.device(fake.device)
         name = self.new_buffer(size, stride, fake.dtype, device)
         return self.buffer_tensor(name, size, stride, fake.dtype, device)
+
+
+def _is_read(node: torch.fx.Node, position: int) -> bool:
+    """Whether anything may read one of the results of a node that has several."""
+    return any(
+        user.target is not operators.getitem or user.args[1] == position for user in node.users
+    )
 
 
 def storage_stride(fake: torch.Tensor) -> tuple[sympy.Expr, ...]:
