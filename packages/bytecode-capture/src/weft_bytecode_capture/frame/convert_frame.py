@@ -21,6 +21,7 @@ from .. import _frame_hook
 from ..captured_graph import Backend, CapturedGraph, GraphBreak, GraphBreakError, UserLocation
 from ..stance import RecompileError
 from ..symbolic.frame_result import Break, CaptureOptions, FrameInput, FrameResult, Skip
+from ..symbolic.graph.modes import restoring_modes
 from ..symbolic.policy import is_other_compiler
 from ..unsupported import OPERATOR_REJECTS, Unsupported
 from .output_code import TransformedCode, transform
@@ -195,9 +196,8 @@ class _Conversion:
         graph = result.graph
         compiled: Callable[..., Any] | None = None
         if graph is not None:
-            compiled = _frame_hook.disabled(
-                self._converter._backend(graph.graph_module, list(graph.example_inputs))
-            )
+            function = self._converter._backend(graph.graph_module, list(graph.example_inputs))
+            compiled = _frame_hook.disabled(restoring_modes(graph.graph_module, function))
         try:
             return transform(self._frame.code, result, compiled, self._converter._resume_functions)
         except Unsupported as error:

@@ -10,18 +10,24 @@ then, by how the frame ended:
     Break    stack, locals and cells rebuilt; a copy of the breaking instruction, within its exception
              regions and with their handlers; behind it the rest of the function goes on in a resume
              function, which the hook calls in the place of this frame (``Resumption``)
+
+An exception that the graph raises where the program may handle it is not the graph's to raise: nothing has
+happened yet, and the frame runs as it was written.
 """
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .. import _frame_hook
 from .._frame_hook import Resumption
 from ..code_objects.builder import CodeBuilder
-from ..code_objects.instructions import Position
+from ..code_objects.instructions import Handler, Instruction, Position
 from ..symbolic.frame_result import Break, FrameResult, Raise, Return
 from .breaks import BreakEmission
 from .frame_emitter import OBJECTS, FrameEmitter
@@ -69,6 +75,9 @@ class _Transformation:
         self.builder = CodeBuilder(body)
         cells = frozenset(code.co_cellvars + code.co_freevars)
         self.emitter = FrameEmitter(self.builder, cells, result.graph_outputs)
+        self.graph_call: list[
+            Instruction
+        ] = []  # those of a graph whose exceptions the program handles
 
     def run(self) -> TransformedCode:
         ending = self.result.ending
@@ -106,16 +115,52 @@ class _Transformation:
         graph = self.result.graph
         if graph is None:
             return
+        start = len(self.builder.instructions)
         self.emitter.load_callable(self.compiled_graph)
         for source in graph.input_sources:
             self.emitter.load_source(source)
         self.builder.call(len(graph.input_sources))
+        if self.result.run_as_written_on_error:
+            self.graph_call = self.builder.instructions[start:]
         count = len(self.result.graph_outputs)
         self.builder.add("UNPACK_SEQUENCE", count)
         names = [self.emitter.new_temporary() for _ in range(count)]
         for name in names:
             self.builder.store_local(name)
         self.emitter.bind_graph_outputs(names)
+
+    def _run_as_written_on_error(self) -> None:
+        """The handler of the graph's call: the frame's own code, from its beginning, with no capture."""
+        start = len(self.builder.instructions)
+        self.builder.position = Position(self.code.co_firstlineno)
+        for name in ("PUSH_EXC_INFO", "POP_TOP", "POP_EXCEPT"):
+            self.builder.add(name)
+        self.emitter.load_callable(_AS_WRITTEN)
+        self.emitter.load_function(self.code, self.code.co_freevars)
+        positional, only_keyword, rest, named = _arguments_by_kind(self.code)
+        for name in positional:
+            self._load_argument(name)
+        self.emitter.build("tuple", len(positional))
+        for name in only_keyword:
+            self.emitter.load_constant(name)
+            self._load_argument(name)
+        self.emitter.build("map", len(only_keyword))
+        for collected, kind in ((rest, "tuple"), (named, "map")):
+            if collected is None:
+                self.emitter.build(kind, 0)
+            else:
+                self._load_argument(collected)
+        self.emitter.call(5)
+        self.builder.add("RETURN_VALUE")
+        handler = Handler(self.builder.instructions[start], 0, False)
+        for instruction in self.graph_call:
+            instruction.handler = handler
+
+    def _load_argument(self, name: str) -> None:
+        if name in self.code.co_cellvars:
+            self.builder.add("LOAD_DEREF", local=name)
+        else:
+            self.builder.load_local(name)
 
     def _put_entry_first(self) -> None:
         """Everything that loads a source has been emitted: now the code that reads them all."""
@@ -131,6 +176,8 @@ class _Transformation:
         if break_emission is not None:
             known = frozenset(names)
             names += tuple(n for n in break_emission.original_locals if n not in known)
+        if self.graph_call:
+            self._run_as_written_on_error()
         self.builder.drop_empty_jumps()
         transformed = self.builder.finish(code, names, code.co_cellvars, code.co_freevars)
         return TransformedCode(
@@ -139,3 +186,28 @@ class _Transformation:
             len(code.co_varnames),
             break_emission is not None,
         )
+
+
+def _run(
+    function: types.FunctionType,
+    positional: tuple[Any, ...],
+    only_keyword: dict[str, Any],
+    rest: tuple[Any, ...],
+    named: dict[str, Any],
+) -> Any:
+    return function(*positional, *rest, **only_keyword, **named)
+
+
+_AS_WRITTEN = _frame_hook.disabled(_run)
+
+
+def _arguments_by_kind(
+    code: types.CodeType,
+) -> tuple[tuple[str, ...], tuple[str, ...], str | None, str | None]:
+    """The names of the positional and keyword-only arguments, of ``*args`` and of ``**kwargs``."""
+    names = iter(code.co_varnames)
+    positional = tuple(itertools.islice(names, code.co_argcount))
+    only_keyword = tuple(itertools.islice(names, code.co_kwonlyargcount))
+    rest = next(names) if code.co_flags & inspect.CO_VARARGS else None
+    named = next(names) if code.co_flags & inspect.CO_VARKEYWORDS else None
+    return positional, only_keyword, rest, named

@@ -205,6 +205,16 @@ class Evaluator:
             evaluator = evaluator.parent
         return None
 
+    def is_in_handled_code(self) -> bool:
+        """Whether this frame or a caller's has a handler for an exception raised now."""
+        evaluator: Evaluator | None = self.state.current or self
+        while evaluator is not None:
+            instruction = evaluator.decoded.instructions[evaluator.index]
+            if evaluator.decoded.region(instruction.offset) is not None:
+                return True
+            evaluator = evaluator.parent
+        return False
+
     # Values.
 
     def wrap_constant(self, value: Any) -> ConstantVariable:

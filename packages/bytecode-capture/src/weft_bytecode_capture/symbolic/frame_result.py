@@ -94,7 +94,10 @@ class Break:
 class FrameResult:
     """``graph`` is None when the frame has no tensor operation; ``graph_outputs`` are the variables that
     the graph's outputs become, in order.  ``graph.input_sources`` says what to call the graph with.
-    ``instruction_count`` is how many instructions were evaluated, those of inlined calls included."""
+    ``run_as_written_on_error``: a graph that raises is run again as the program was written, which handles
+    the exception where it was raised.  ``instruction_count`` is how many instructions were evaluated,
+    those of inlined calls included.
+    """
 
     graph: CapturedGraph | None
     graph_outputs: tuple[Variable, ...]
@@ -102,6 +105,7 @@ class FrameResult:
     side_effects: Replayable
     ending: Return | Raise | Break
     instruction_count: int = 0
+    run_as_written_on_error: bool = False
 
 
 @dataclass(frozen=True)

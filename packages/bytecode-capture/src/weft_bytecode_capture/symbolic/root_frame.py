@@ -20,6 +20,7 @@ from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise,
 from .generator_exit import exit_runs_code
 from .graph import GraphBuilder
 from .graph.modes import emit_modes
+from .graph.purity import may_run_again
 from .liveness import BreakEarlier, OutputCollector
 from .registration import register_all
 from .variables.base import Variable
@@ -200,8 +201,9 @@ class _Capture:
         guards = self._guards()
         if graph is not None:
             graph = dataclasses.replace(graph, guards=guards)
+        caught = state.graph.in_handled_code and may_run_again(state.graph.graph)
         return FrameResult(
-            graph, outputs, guards, state.side_effects, ending, state.instruction_count
+            graph, outputs, guards, state.side_effects, ending, state.instruction_count, caught
         )
 
     def _guards(self) -> tuple[Guard, ...]:

@@ -44,6 +44,7 @@ class GraphBuilder:
         self._last_placeholder: torch.fx.Node | None = None
         self._last_attribute: torch.fx.Node | None = None
         self.modes = ModeSwitches(self.graph)
+        self.in_handled_code = False  # some node was made where the program catches exceptions
 
     def add_input(
         self, evaluator: Evaluator, tensor: torch.Tensor, source: Source
@@ -171,6 +172,7 @@ class GraphBuilder:
             raise Unsupported(
                 _break_kind(error), f"{getattr(target, '__name__', target)}: {error}"
             ) from error
+        self.in_handled_code = self.in_handled_code or evaluator.is_in_handled_code()
         node = self.graph.create_node(
             kind, target, nodes, {name: pair[0] for name, pair in named.items()}
         )

@@ -84,6 +84,42 @@ class ModeSwitches:
             self.nest(-1 if self._nesting > 0 else 1)
 
 
+MODE_CALLS = frozenset(
+    {
+        *MODES,
+        torch.autocast_increment_nesting,
+        torch.autocast_decrement_nesting,
+        torch.clear_autocast_cache,
+    }
+)
+"""All functions by whose calls a graph switches modes."""
+
+
+def restoring_modes(
+    graph_module: torch.fx.GraphModule, function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """``function``, which runs the graph; an exception leaves it in the modes that are set now."""
+    targets = {node.target for node in graph_module.graph.nodes if node.op == "call_function"}
+    if targets.isdisjoint(MODE_CALLS):
+        return function
+    entry = _current()
+
+    def run(*arguments: Any) -> Any:
+        torch.autocast_increment_nesting()
+        level = torch.autocast_decrement_nesting()
+        try:
+            return function(*arguments)
+        except BaseException:
+            for (setter, place), value in entry.items():
+                setter(*place, value)
+            torch.autocast_increment_nesting()
+            while torch.autocast_decrement_nesting() > level:
+                pass
+            raise
+
+    return run
+
+
 def emit_modes(calls: list[tuple[Any, tuple[Any, ...]]]) -> Callable[[Emitter], None]:
     """The effect of a frame that is left, or broken, in other modes than it began with."""
 

@@ -11,13 +11,17 @@ import torch
 import torch.fx
 
 from ..._torch import NATIVE_FUNCTIONS, OpOverload, TensorBase
+from .modes import MODE_CALLS
 
-# Parts of the names of operators that draw random numbers, switch a mode, or write to an argument although
-# their name does not say so (batch_norm its running statistics, embedding its renormalised rows).
-_EFFECTS = re.compile(
-    "attention|autocast|batch_norm|bernoulli|binomial|dropout|embedding|fractional|gru|gumbel|"
-    "instance_norm|lstm|multinomial|normal$|poisson|rand|rnn|rrelu|seed|set_"
+# Parts of the names of operators that draw random numbers.
+_DRAWS = (
+    "attention|bernoulli|binomial|dropout|fractional|gru|gumbel|lstm|multinomial|normal$|poisson|rand|rnn|"
+    "rrelu"
 )
+# Of operators that switch a mode, or write to an argument although their name does not say so (batch_norm
+# its running statistics, embedding its renormalised rows).
+_WRITES = re.compile("autocast|batch_norm|embedding|instance_norm|seed|set_")
+_EFFECTS = re.compile(f"{_DRAWS}|{_WRITES.pattern}")
 _IN_PLACE_OPERATORS = frozenset(
     "setitem delitem iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub "
     "itruediv ixor __setitem__".split()
@@ -27,12 +31,25 @@ _MODULES = ("torch", "torch.functional", "torch.nn.functional", "torch._C._nn", 
 
 def is_effectful(node: torch.fx.Node) -> bool:
     """Whether a node must stay in the graph without users; unknown targets must."""
-    if node.op in ("placeholder", "output"):
-        return True
+    return node.op in ("placeholder", "output") or _has_effect(node, _EFFECTS)
+
+
+def may_run_again(graph: torch.fx.Graph) -> bool:
+    """Whether nothing shows that a part of the graph ran before, but random numbers that were drawn."""
+    calls = (node for node in graph.nodes if node.op.startswith("call_"))
+    return not any(
+        _has_effect(node, _WRITES) and node.target not in MODE_CALLS and not _is_plain_lookup(node)
+        for node in calls
+    )
+
+
+def _has_effect(node: torch.fx.Node, names: re.Pattern[str]) -> bool:
+    """Whether a node does more than to give its result; ``names`` matches the names of operators that do."""
     if node.op == "get_attr":
         return False
     if node.op == "call_method":
-        return not _is_pure_name(str(node.target)) or not hasattr(torch.Tensor, str(node.target))
+        name = str(node.target)
+        return not _is_pure_name(name, names) or not hasattr(torch.Tensor, name)
     target: Any = node.target
     if isinstance(target, OpOverload):
         return (
@@ -40,17 +57,23 @@ def is_effectful(node: torch.fx.Node) -> bool:
             or target._schema.is_mutable
             or torch.Tag.nondeterministic_seeded in target.tags
         )
-    if not _is_known(target) or not _is_pure_name(target.__name__):
+    if not _is_known(target) or not _is_pure_name(target.__name__, names):
         return True
     return "out" in node.kwargs or _is_in_place(node)
 
 
-def _is_pure_name(name: str) -> bool:
+def _is_plain_lookup(node: torch.fx.Node) -> bool:
+    """Whether a node looks up rows of an embedding without renormalising any (``max_norm``)."""
+    if node.target is not torch.nn.functional.embedding:
+        return False
+    given = node.args[3] if len(node.args) > 3 else node.kwargs.get("max_norm")
+    return given is None
+
+
+def _is_pure_name(name: str, names: re.Pattern[str]) -> bool:
     if name.startswith("__") and name.endswith("__"):
         return not name.startswith("__i") and name != "__setitem__"
-    return (
-        not name.endswith("_") and name not in _IN_PLACE_OPERATORS and _EFFECTS.search(name) is None
-    )
+    return not name.endswith("_") and name not in _IN_PLACE_OPERATORS and names.search(name) is None
 
 
 def _is_known(target: Any) -> bool:

@@ -1,0 +1,149 @@
+"""Exceptions that operators raise when the graph runs: handled where the program handles them."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+
+import pytest
+import torch
+from differential import check, run_graph
+from weft_bytecode_capture import CaptureOptions, compile_frames
+
+GOOD = torch.eye(3)
+BAD = -torch.eye(3)
+CALLS = [(GOOD,), (BAD,), (GOOD * 2,)]
+
+
+def handled(x):
+    try:
+        return torch.linalg.cholesky(x) + 1
+    except RuntimeError as error:
+        return type(error).__name__, x * 2
+
+
+def handled_in_a_callee(x):
+    def inner(y):
+        try:
+            return torch.linalg.cholesky(y)
+        except RuntimeError:
+            return y - 1
+        finally:
+            log.append(len(log))
+
+    log = []
+    return inner(x), inner(x + 0), log
+
+
+def suppressed(x):
+    result = None
+    with contextlib.suppress(RuntimeError):
+        result = torch.linalg.cholesky(x)
+    return result, x
+
+
+def in_no_grad(x):
+    try:
+        with torch.no_grad():
+            y = torch.linalg.cholesky(x * 1)
+    except RuntimeError:
+        return torch.is_grad_enabled(), x
+    return torch.is_grad_enabled(), y
+
+
+def in_autocast(x):
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.linalg.cholesky(x.float())
+    except RuntimeError:
+        return torch.is_autocast_enabled("cpu"), x
+    return torch.is_autocast_enabled("cpu"), y
+
+
+def every_kind_of_argument(x, /, a=2, *rest, b, **named):
+    try:
+        return torch.linalg.cholesky(x) * a * b + len(rest) + len(named)
+    except RuntimeError:
+        return [a, *rest, b, named]
+
+
+def in_a_loop(x):
+    results = []
+    for factor in (1, -1, 2):
+        try:
+            results.append(torch.linalg.cholesky(x * factor))
+        except RuntimeError:
+            results.append(factor)
+    return results
+
+
+@pytest.mark.parametrize(
+    "function", [handled, handled_in_a_callee, suppressed, in_no_grad, in_autocast, in_a_loop]
+)
+def test_handled_by_the_program(function):
+    check(function, CALLS)
+
+
+def test_every_kind_of_argument():
+    check(lambda x: every_kind_of_argument(x, 3, 4, 5, b=6, c=7), CALLS)
+    compiled = compile_frames(every_kind_of_argument, run_graph, CaptureOptions(fullgraph=True))
+    for x in (GOOD, BAD):
+        expected = every_kind_of_argument(x, 3, 4, 5, b=6, c=7)
+        found = compiled(x, 3, 4, 5, b=6, c=7)
+        assert type(found) is type(expected)
+        assert found == expected if isinstance(found, list) else torch.equal(found, expected)
+
+
+def test_handled_in_a_resumed_frame_and_with_cells():
+    def function(x):
+        count = 0
+
+        def counted(y):
+            nonlocal count
+            count += 1
+            return y
+
+        x = counted(x) + 1
+        print(end="")
+        try:
+            return torch.linalg.cholesky(counted(x) - 1), count
+        except RuntimeError:
+            return count, x
+
+    check(function, CALLS, fullgraph=False)
+
+
+def test_not_handled():
+    def function(x):
+        with torch.no_grad():
+            return torch.linalg.cholesky(x)
+
+    compiled = compile_frames(function, run_graph, CaptureOptions(fullgraph=True))
+    assert torch.equal(compiled(GOOD), GOOD)
+    for _ in range(2):
+        with pytest.raises(torch.linalg.LinAlgError) as caught:
+            compiled(BAD)
+        assert torch.is_grad_enabled()
+        lines = [frame.line for frame in traceback.extract_tb(caught.value.__traceback__)]
+        assert "return torch.linalg.cholesky(x)" in lines
+        assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_modes_restored_when_a_graph_with_effects_fails(enabled):
+    total = torch.zeros(3, 3)
+
+    def function(x):
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            total.add_(x)
+            return torch.linalg.cholesky(x)
+
+    compiled = compile_frames(function, run_graph, CaptureOptions(fullgraph=True))
+    with torch.set_grad_enabled(enabled):
+        compiled(GOOD)
+        with pytest.raises(torch.linalg.LinAlgError):
+            compiled(BAD)
+        assert torch.is_grad_enabled() is enabled
+        assert not torch.is_autocast_enabled("cpu")
+        assert torch.equal(total, GOOD + BAD)
+        compiled(GOOD)
