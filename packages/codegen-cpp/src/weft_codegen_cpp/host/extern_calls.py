@@ -120,11 +120,10 @@ def _settle(
 ) -> torch.Tensor:
     size = _concrete(buffer.layout.size, values)
     stride = _concrete(buffer.layout.stride, values)
-    if tuple(result.shape) != size or result.dtype != buffer.layout.dtype:
-        raise RuntimeError(
-            f"an operator gave {result.dtype} {tuple(result.shape)} where {buffer.layout.dtype} {size} "
-            "was expected"
-        )
+    if tuple(result.shape) != size:
+        raise RuntimeError(f"an operator gave {tuple(result.shape)} where {size} was expected")
+    if result.dtype != buffer.layout.dtype:  # some meta functions and kernels disagree
+        return torch.empty_strided(size, stride, dtype=buffer.layout.dtype).copy_(result)
     same = all(n <= 1 or s == t for n, s, t in zip(size, stride, result.stride(), strict=True))
     storage = result.untyped_storage().data_ptr()
     aliases = any(a.untyped_storage().data_ptr() == storage for a in arguments) and result.numel()

@@ -238,15 +238,6 @@ def batch_norm_inference(
     check_supported(tensor.dtype)
     target = context.meta_dtype(0)
     compute = compute_dtype(target)
-    size = (tensor.size[1],) + (sympy.S.One,) * (len(tensor.size) - 2)
-
-    def column(vector: TensorValue) -> TensorValue:
-        stride = (
-            None
-            if vector.stride is None
-            else (vector.stride[0],) + (sympy.S.One,) * (len(size) - 1)
-        )
-        return vector.view(size, stride, vector.offset, reshape_index(vector.size, size))
 
     def formula(ops: BodyRecorder, x: Value, mean: Value, var: Value, *rest: Value) -> Value:
         rstd = ops.rsqrt(ops.add(var, ops.constant(float(eps), compute)))
@@ -255,7 +246,8 @@ def batch_norm_inference(
         value = ops.mul(ops.sub(x, mean), rstd)
         return value if bias is None else ops.add(value, rest[-1])
 
-    columns = [column(t) for t in (running_mean, running_var, weight, bias) if t is not None]
+    rank = len(tensor.size)
+    columns = [_column(t, rank) for t in (running_mean, running_var, weight, bias) if t is not None]
     result = broadcast_map(
         context, [tensor, *columns], compute, target, formula, instructions=6, heavy=True
     )
@@ -283,11 +275,59 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[TensorValue, ...]:
-    if training or running_mean is None or running_var is None:
+    if running_mean is None or running_var is None:
+        return batch_norm_of_batch(context, tensor, weight, bias, eps)
+    if training:
         raise NoLowering("batch norm that updates its statistics")
     return batch_norm_inference(
         context, tensor, weight, bias, running_mean, running_var, momentum, eps
     )
+
+
+@register_lowering(aten._native_batch_norm_legit.no_stats)
+def native_batch_norm_without_statistics(
+    context: LoweringContext,
+    tensor: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorValue, ...]:
+    return batch_norm_of_batch(context, tensor, weight, bias, eps)
+
+
+def batch_norm_of_batch(
+    context: LoweringContext,
+    tensor: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    eps: float,
+) -> tuple[TensorValue, TensorValue, TensorValue]:
+    """``(result, mean, 1 / sqrt(variance + eps))`` by the statistics of the batch, which dim 1 keeps."""
+    check_supported(tensor.dtype)
+    if is_empty(tensor.size) or len(tensor.size) < 2:
+        raise NoLowering("batch norm of no elements")
+    compute = compute_dtype(tensor.dtype)
+    dims = [d for d in range(len(tensor.size)) if d != 1]
+    mean, m2 = moments(context, tensor, dims, True)
+    rstd = _rsqrt_of_mean(context, m2, count_of(tensor, dims), eps)
+    scale, shift = (None if t is None else _column(t, len(tensor.size)) for t in (weight, bias))
+    result = _normalized(context, [tensor, mean, rstd], scale, shift, compute, tensor.dtype)
+    flat_mean, flat_rstd = (
+        cast(context, remove_dims(t, dims), context.meta_dtype(k + 1))
+        for k, t in enumerate((mean, rstd))
+    )
+    return result, flat_mean, flat_rstd
+
+
+def _column(vector: TensorValue, rank: int) -> TensorValue:
+    """A vector over channels as ``[channels, 1, ...]``, to broadcast against a tensor of ``rank`` dims."""
+    size = (vector.size[0],) + (sympy.S.One,) * (rank - 2)
+    stride = (
+        None if vector.stride is None else (vector.stride[0],) + (sympy.S.One,) * (len(size) - 1)
+    )
+    return vector.view(size, stride, vector.offset, reshape_index(vector.size, size))
 
 
 def rms_norm(
