@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator as python_operator
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -382,7 +383,8 @@ def _live_nodes(
     for node in reversed(nodes):
         if isinstance(node, ExternCall):
             if must_keep(node.operator) or any(n in wanted for n in extern_writes(node)):
-                kept.append(node)
+                outputs = tuple(name if name in wanted else None for name in node.outputs)
+                kept.append(replace(node, outputs=outputs))
                 wanted.update(extern_reads(node))
         elif any(n in wanted for n in node.writes):
             kept.append(node)
