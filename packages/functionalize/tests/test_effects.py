@@ -56,6 +56,13 @@ def write_chunk(x: Tensor) -> Any:
     return (a + b,)
 
 
+def write_lists(x: Tensor) -> Any:
+    rows = list(x.unbind(0)[:3])
+    torch._foreach_mul_(rows, 2.0)
+    torch._foreach_addcdiv_(rows[1:], torch._foreach_exp(rows[1:]), [x.sum(), x.max()], 0.5)
+    return torch._foreach_norm(rows)
+
+
 def write_unfold(x: Tensor) -> Any:
     x.unfold(1, 2, 2).add_(1)
     return x.unfold(0, 2, 1).clone()
@@ -167,6 +174,7 @@ ONE_INPUT = [
     write_diagonal,
     write_split_and_unbind,
     write_chunk,
+    write_lists,
     write_unfold,
     write_as_strided,
     copy_broadcasts_and_converts,

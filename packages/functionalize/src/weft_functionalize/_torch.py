@@ -28,7 +28,9 @@ __all__ = [
     "TorchDispatchMode",
     "enter_autocast",
     "exit_autocast",
+    "is_list_operator",
     "quiet_meta_failures",
+    "run_by_element",
     "schema_arguments",
     "set_grad_enabled",
     "storage_identity",
@@ -66,3 +68,15 @@ def storage_identity(tensor: torch.Tensor) -> int:
 def schema_arguments(operator: OpOverload) -> list[Any]:
     """The arguments of an operator's schema, in order (``torch._C.Argument``)."""
     return list(operator._schema.arguments)
+
+
+def is_list_operator(operator: OpOverload) -> bool:
+    """Whether ``operator`` does one thing to each tensor of a list, and torch can do it one by one."""
+    return operator._schema.name.startswith(
+        "aten::_foreach_"
+    ) and operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeExplicitAutograd)
+
+
+def run_by_element(operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a list operator through the kernel that calls an operator for each tensor of the list."""
+    return operator._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)

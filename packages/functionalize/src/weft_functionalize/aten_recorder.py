@@ -15,6 +15,8 @@ from ._torch import (
     FakeTensorMode,
     OpOverload,
     TorchDispatchMode,
+    is_list_operator,
+    run_by_element,
     schema_arguments,
     storage_identity,
 )
@@ -191,6 +193,9 @@ class AtenRecorder(TorchDispatchMode):
             # The tensor is a literal of the program: each call of the graph starts from a new copy.
             with self:
                 return aten.clone.default(args[0])
+        if is_list_operator(func):
+            with self:
+                return run_by_element(func, args, kwargs)
         fake_args = _map_tensors(args, self._fake_of)
         fake_kwargs = _map_tensors(kwargs, self._fake_of)
         if torch.Tag.inplace_view in func.tags:
