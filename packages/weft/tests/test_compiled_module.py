@@ -1,5 +1,8 @@
 """A compiled module is the original in all but its forward."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 import weft
@@ -104,3 +107,64 @@ def test_dropping_it_frees_the_model() -> None:
     del net, compiled
     gc.collect()
     assert alive() is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "copying", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))]
+)
+def test_copies_and_pickles_compile_anew(net: Net, copying) -> None:
+    compiled = weft.compile(net, fullgraph=True)
+    x = torch.randn(2, 4)
+    compiled(x)
+    copied = copying(compiled)
+    assert type(copied) is type(compiled)
+    assert copied._orig_mod is not net
+    assert not copied.training
+    torch.testing.assert_close(copied(x), net(x))
+    net.linear.weight.add_(1.0)
+    assert not torch.equal(copied.linear.weight, net.linear.weight)
+    copied.train()
+    assert not net.training
+
+
+@torch.no_grad()
+def test_in_a_module_that_is_copied(net: Net) -> None:
+    outer = nn.Sequential(weft.compile(net), nn.ReLU())
+    x = torch.randn(2, 4)
+    copied = copy.deepcopy(outer)
+    torch.testing.assert_close(copied(x), outer(x))
+    assert copied[0]._orig_mod is not net
+    assert set(outer.state_dict()) == {"0._orig_mod.linear.weight", "0._orig_mod.linear.bias"}
+
+
+@weft.compile
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def test_compiled_functions_are_copied_as_functions_are() -> None:
+    holder = nn.Module()
+    holder.function = doubled
+    assert copy.deepcopy(holder).function is doubled
+    assert copy.copy(doubled) is doubled
+    assert pickle.loads(pickle.dumps(doubled)) is doubled
+
+
+@torch.no_grad()
+def test_what_modules_are_asked(net: Net) -> None:
+    compiled = weft.compile(net)
+    assert isinstance(compiled, nn.Module)
+    assert "Linear" in repr(compiled)
+    assert compiled.double() is compiled
+    assert net.linear.weight.dtype == torch.float64
+    x = torch.randn(2, 4, dtype=torch.float64)
+    torch.testing.assert_close(compiled(x), net(x))
+    assert [name for name, _ in compiled.named_modules()][:2] == ["", "_orig_mod"]
+    compiled.eval().requires_grad_(False)
+    assert not any(p.requires_grad for p in net.parameters())
+    compiled.extra = 3
+    assert net.extra == 3
+    del compiled.extra
+    assert not hasattr(net, "extra")
+    assert "linear" in dir(compiled)

@@ -1,5 +1,8 @@
 """Everything private of torch that capture reaches.  Checked on torch 2.13."""
 
+import linecache
+import weakref
+
 import torch
 from torch._C import TensorBase as TensorBase
 from torch._C import _get_privateuse1_backend_name as private_backend_name
@@ -26,6 +29,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import (
     GuardOnDataDependentSymNode as GuardOnDataDependentSymNode,
 )
+from torch.fx.graph_module import _loader as _source_loader
 
 NATIVE_FUNCTIONS = tuple(getattr(torch._C, name) for name in ("_nn", "_fft", "_linalg", "_special"))
 """Where operators' Python functions are, beside the namespace ``torch`` itself."""
@@ -49,6 +53,17 @@ FAKE_TENSOR_ERRORS = (
 MODULE_CALL = torch.nn.Module._call_impl.__code__
 """The code of a module's call, around its ``forward``."""
 
+
+def forget_source_with(module: torch.fx.GraphModule) -> None:
+    """Let the text of a module's code go with the module; torch.fx keeps it for good, for tracebacks."""
+    weakref.finalize(module, _forget_source, module.forward.__code__.co_filename).atexit = False
+
+
+def _forget_source(name: str) -> None:
+    linecache.cache.pop(name, None)
+    _source_loader.eval_cache.pop(name, None)
+
+
 __all__ = [
     "FAKE_TENSOR_ERRORS",
     "GLOBAL_HOOKS",
@@ -63,6 +78,7 @@ __all__ = [
     "OpOverload",
     "OpOverloadPacket",
     "TensorBase",
+    "forget_source_with",
     "get_tracing_state",
     "is_autocast_available",
     "is_torch_function_mode_enabled",

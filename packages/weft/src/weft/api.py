@@ -90,16 +90,17 @@ def compile(
     resolved = resolve_options(mode, options)
     if dynamic not in (None, True, False):
         raise TypeError(f"dynamic must be True, False or None, got {dynamic!r}")
+    compile_other = functools.partial(
+        compile,
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+        backend=backend,
+        mode=mode,
+        options=options,
+        disable=disable,
+    )
     if model is None:
-        return functools.partial(
-            compile,
-            fullgraph=fullgraph,
-            dynamic=dynamic,
-            backend=backend,
-            mode=mode,
-            options=options,
-            disable=disable,
-        )
+        return compile_other
     if not callable(model):
         raise TypeError(
             f"weft.compile takes a callable or an nn.Module, got {type(model).__name__}"
@@ -119,7 +120,7 @@ def compile(
         observer=with_logs(notify_conversion, requested_logs()),
     )
     if isinstance(model, torch.nn.Module):
-        return CompiledModule(model, frames)
+        return CompiledModule(model, frames, compile_other)
     return frames(model)
 
 

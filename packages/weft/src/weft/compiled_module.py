@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,15 +19,19 @@ class CompiledModule(torch.nn.Module):
     captured_as = "_orig_mod"  # what captured code calls instead
 
     _orig_mod: torch.nn.Module
-    _OWN = frozenset({"_orig_mod", "_compiled_forward", "_compiled_call"})
+    _OWN = frozenset({"_orig_mod", "_compiled_forward", "_compiled_call", "_compile_again"})
 
     def __init__(
-        self, module: torch.nn.Module, compile_frames: Callable[[Callable[..., Any]], Any]
+        self,
+        module: torch.nn.Module,
+        compile_frames: Callable[[Callable[..., Any]], Any],
+        compile_again: Callable[[torch.nn.Module], Any],
     ) -> None:
         super().__init__()
         self._modules["_orig_mod"] = module
         self.__dict__["_compiled_forward"] = compile_frames(module.forward)
         self.__dict__["_compiled_call"] = compile_frames(module.__call__)
+        self.__dict__["_compile_again"] = compile_again
         self.__dict__["training"] = module.training
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -84,7 +89,12 @@ class CompiledModule(torch.nn.Module):
     def __bool__(self) -> bool:
         return True
 
+    # Copies and pickles hold a copy of the original, which compiles anew when it is called.
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        copied = self.__dict__["_compile_again"](copy.deepcopy(self._orig_mod, memo))
+        memo[id(self)] = copied
+        return copied
+
     def __reduce__(self) -> Any:
-        raise TypeError(
-            "a compiled module cannot be pickled: save the original's state_dict(), or pickle _orig_mod"
-        )
+        return self.__dict__["_compile_again"], (self._orig_mod,)

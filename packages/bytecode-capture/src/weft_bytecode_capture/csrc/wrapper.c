@@ -107,6 +107,22 @@ static PyObject *wrapper_repr(Wrapper *self) {
                                 self->callable);
 }
 
+/* Copying and pickling, as of functions: a copy is the object itself, a pickle is its name. */
+static PyObject *wrapper_copy(PyObject *self, PyObject *Py_UNUSED(memo)) {
+    return Py_NewRef(self);
+}
+
+static PyObject *wrapper_reduce(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    return PyObject_GetAttrString(self, "__qualname__");
+}
+
+static PyMethodDef wrapper_methods[] = {
+    {"__copy__", wrapper_copy, METH_NOARGS, NULL},
+    {"__deepcopy__", wrapper_copy, METH_O, NULL},
+    {"__reduce__", wrapper_reduce, METH_NOARGS, NULL},
+    {NULL},
+};
+
 static PyMemberDef wrapper_members[] = {
     {"callable", T_OBJECT, offsetof(Wrapper, callable), READONLY, NULL},
     {"context", T_OBJECT, offsetof(Wrapper, context), READONLY, NULL},
@@ -134,6 +150,7 @@ PyTypeObject Wrapper_Type = {
     .tp_dictoffset = offsetof(Wrapper, dictionary),
     .tp_descr_get = wrapper_get,
     .tp_repr = (reprfunc)wrapper_repr,
+    .tp_methods = wrapper_methods,
     .tp_members = wrapper_members,
     .tp_getset = wrapper_properties,
 };

@@ -18,6 +18,7 @@ from ..._torch import (
     DynamicOutputShapeException,
     FakeTensorMode,
     GuardOnDataDependentSymNode,
+    forget_source_with,
 )
 from ...captured_graph import CapturedGraph
 from ...unsupported import OPERATOR_REJECTS, Unsupported
@@ -112,6 +113,7 @@ class GraphBuilder:
             if not node.users:
                 self.graph.erase_node(node)
         module = torch.fx.GraphModule(self.root, self.graph, "CapturedGraph")
+        forget_source_with(module)
         examples = tuple(itertools.compress(self._examples, used))
         return CapturedGraph(module, examples, tuple(itertools.compress(self._sources, used)), ())
 
