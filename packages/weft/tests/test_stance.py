@@ -76,7 +76,7 @@ def test_fail_on_recompile_names_the_guard_and_the_line(counting) -> None:
             compiled(torch.randn(4))
     text = str(error.value)
     assert "size (4,) instead of (3,)" in text
-    assert "test_stance.py" in text and "to avoid it: pad" in text
+    assert "test_stance.py" in text and "to avoid it: mark" in text
     assert backend.compiled == 1
 
 

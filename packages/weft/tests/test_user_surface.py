@@ -181,6 +181,7 @@ def test_limit_of_recompilations_warns_once_with_the_guards(limit: int) -> None:
     function = weft.compile(
         lambda x, factor: x * factor,
         backend=counting_backend(compiled),
+        dynamic=False,
         options={"recompile_limit": limit},
     )
     x = torch.ones(2)

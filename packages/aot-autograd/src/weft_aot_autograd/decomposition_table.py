@@ -110,6 +110,7 @@ _KEPT: dict[str, tuple[str, ...]] = {
         "convolution",
         "mm",
     ),
+    "a number": ("sym_numel", "sym_size", "sym_storage_offset", "sym_stride"),
     "random: the values must be eager's": ("bernoulli", "rrelu_with_noise"),
     "a gather, not arithmetic on padded copies": ("embedding", "gather", "index", "index_select"),
 }

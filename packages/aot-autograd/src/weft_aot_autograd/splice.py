@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from weft_functionalize import NumberNodes, known_equal, size_hint
 
 from ._torch import (
     DataDependentOutputException,
@@ -19,6 +20,17 @@ from ._torch import (
 
 aten = torch.ops.aten
 prims = torch.ops.prims
+
+# Answered, not recorded.
+_QUERIES = frozenset(
+    {
+        aten.is_pinned.default,
+        aten.sym_size.int,
+        aten.sym_stride.int,
+        aten.sym_numel.default,
+        aten.sym_storage_offset.default,
+    }
+)
 
 _PROVENANCE = ("stack_trace", "nn_module_stack")
 
@@ -48,6 +60,7 @@ class _Splicer(TorchDispatchMode):
         self._nodes: dict[int, torch.fx.Node] = {}
         self._alive: list[Any] = []
         self.added: list[torch.fx.Node] = []
+        self.numbers = NumberNodes(anchor.graph)
 
     def know(self, value: Any, node: torch.fx.Node) -> None:
         self._nodes[id(value)] = node
@@ -67,7 +80,7 @@ class _Splicer(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "prim" or func is aten.is_pinned.default:
+        if func.namespace == "prim" or func in _QUERIES:
             return func(*args, **kwargs)
         rule = self._table.get(func) or _PRIM_RULES.get(func)
         if rule is not None:
@@ -109,10 +122,11 @@ def _nodes_in(value: Any, splicer: _Splicer) -> Any:
     if isinstance(value, torch.Tensor):
         return splicer.node_of(value)
     if isinstance(value, (list, tuple)):
-        return type(value)(_nodes_in(item, splicer) for item in value)
+        kind = list if isinstance(value, torch.Size) else type(value)
+        return kind(_nodes_in(item, splicer) for item in value)
     if isinstance(value, dict):
         return {key: _nodes_in(item, splicer) for key, item in value.items()}
-    return value
+    return splicer.numbers.node_of(value)
 
 
 def _fake_arguments(value: Any) -> Any:
@@ -180,22 +194,28 @@ def _index(item: torch.fx.Node) -> int:
 
 def _with_layout(splicer: _Splicer, new: Any, old: torch.Tensor) -> torch.Tensor:
     """The result as the operator itself gives it: operators after it may depend on its strides."""
-    if not isinstance(new, FakeTensor) or new.shape != old.shape or new.dtype != old.dtype:
+    if not isinstance(new, FakeTensor) or new.dtype != old.dtype or new.dim() != old.dim():
         raise _NotSpliceable("a rule with another result")
-    if new.numel() == 0 or _strides(new) == _strides(old):
+    if any(a != b for a, b in zip(new.shape, old.shape, strict=True)):
+        raise _NotSpliceable("a rule with another size")
+    if new.numel() == 0 or _same_strides(new, old):
         return new
-    order = sorted(range(old.dim()), key=old.stride, reverse=True)
+    order = sorted(range(old.dim()), key=lambda d: size_hint(old.stride(d)), reverse=True)
     inverse = [order.index(d) for d in range(len(order))]
     with splicer:
         dense = new.permute(order).clone(memory_format=torch.contiguous_format)
         placed = dense.permute(inverse)
-    if _strides(placed) != _strides(old):
+    if not _same_strides(placed, old):
         raise _NotSpliceable("a rule with other strides")
     return placed
 
 
-def _strides(tensor: torch.Tensor) -> list[int]:
-    return [s for s, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1]
+def _same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether strides agree, for all sizes, in every dimension in which they matter."""
+    return all(
+        known_equal(size, 1) or known_equal(a, b)
+        for size, a, b in zip(left.shape, left.stride(), right.stride(), strict=True)
+    )
 
 
 def _convert_element_type(a: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

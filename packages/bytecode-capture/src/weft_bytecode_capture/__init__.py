@@ -16,8 +16,11 @@ from .captured_graph import Backend as Backend
 from .captured_graph import CapturedGraph as CapturedGraph
 from .captured_graph import GraphBreak as GraphBreak
 from .captured_graph import GraphBreakError as GraphBreakError
+from .captured_graph import SpecialiseSizes as SpecialiseSizes
 from .captured_graph import UserLocation as UserLocation
 from .frame.convert_frame import CaptureReport as CaptureReport
+from .marks import mark_dynamic as mark_dynamic
+from .marks import mark_static as mark_static
 from .stance import RecompileError as RecompileError
 from .stance import set_stance as set_stance
 from .symbolic.frame_result import CaptureOptions as CaptureOptions

@@ -1,8 +1,14 @@
 """Everything private of torch that capture reaches.  Checked on torch 2.13."""
 
+from __future__ import annotations
+
 import linecache
 import weakref
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
 
+import sympy
 import torch
 from torch._C import TensorBase as TensorBase
 from torch._C import _get_privateuse1_backend_name as private_backend_name
@@ -14,6 +20,7 @@ from torch._C import _len_torch_dispatch_stack as torch_dispatch_modes
 from torch._C import _len_torch_function_stack as torch_function_modes
 from torch._C import _log_api_usage_once as log_api_usage_once
 from torch._C import _set_grad_enabled as set_grad_enabled
+from torch._guards import Source as TorchSource
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
 from torch._subclasses.fake_tensor import (
@@ -26,10 +33,17 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
+from torch.fx.experimental import _config
+from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstraint
 from torch.fx.experimental.symbolic_shapes import (
     GuardOnDataDependentSymNode as GuardOnDataDependentSymNode,
 )
+from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols as has_unbacked_symbols
 from torch.fx.graph_module import _loader as _source_loader
+from torch.utils._sympy.functions import FloorDiv as FloorDiv
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
 
 NATIVE_FUNCTIONS = tuple(getattr(torch._C, name) for name in ("_nn", "_fft", "_linalg", "_special"))
 """Where operators' Python functions are, beside the namespace ``torch`` itself."""
@@ -64,27 +78,107 @@ def _forget_source(name: str) -> None:
     _source_loader.eval_cache.pop(name, None)
 
 
+@dataclass(frozen=True)
+class TorchMarks:
+    """Attributes by which torch's own functions mark a tensor's dimensions.
+
+    ``dynamic`` maps each attribute that holds dimensions to the least size that it says (None: none).
+    """
+
+    dynamic: dict[str, int | None] = field(
+        default_factory=lambda: {
+            "_dynamo_weak_dynamic_indices": None,
+            "_dynamo_dynamic_indices": None,
+            "_dynamo_unbacked_indices": 0,
+        }
+    )
+    ranges: str = "_dynamo_dynamic_range"  # entries with dim, min and max
+    static: str = "_dynamo_static_indices"
+
+
+TORCH_MARKS = TorchMarks()
+
+
+class _NamedSource(TorchSource):
+    """What a ShapeEnv wants to know of where a number came from: a name."""
+
+    def __init__(self, name: str) -> None:
+        self.__dict__["name"] = name
+
+
+def new_symbol(
+    environment: ShapeEnv, number: int | float, name: str, lower: int | None, upper: int | None
+) -> Any:
+    """A symbol of its own for a number, as an expression; an integer's is within ``lower .. upper``.
+
+    ``lower`` None leaves the sign open.
+    """
+    constraint = None
+    if isinstance(number, int):
+        bounds = ValueRanges(
+            -int_oo if lower is None else sympy.Integer(lower),
+            int_oo if upper is None else sympy.Integer(upper),
+        )
+        constraint = StrictMinMaxConstraint(warn_only=False, vr=bounds)
+    return environment.create_symbol(
+        number,
+        _NamedSource(name),
+        DimDynamic.DYNAMIC,
+        constraint,
+        # A positive symbol is never equal to 0, whatever its range.
+        positive=True if lower is not None and lower > 0 else None,
+        do_not_specialize_zero_one=True,
+    )
+
+
+def symbolic_number(environment: ShapeEnv, expression: Any, hint: int | float) -> Any:
+    """A SymInt or SymFloat of an expression, a plain int where the expression is a number."""
+    if isinstance(hint, int):
+        return environment.create_symintnode(expression, hint=hint)
+    return environment.create_symfloatnode(expression, hint=hint)
+
+
+def oblivious_of_one() -> AbstractContextManager[None]:
+    """Within it a symbolic size is taken to be none of 0 and 1 where both ways come to the same."""
+    config: Any = _config  # its functions are made at run time
+    context: AbstractContextManager[None] = config.patch(backed_size_oblivious=True)
+    return context
+
+
+def expression_of(number: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
+    """A symbolic number's SymPy expression, with what is known by now put in."""
+    return number.node.expr
+
+
 __all__ = [
     "FAKE_TENSOR_ERRORS",
     "GLOBAL_HOOKS",
     "MODULE_CALL",
     "NATIVE_FUNCTIONS",
+    "TORCH_MARKS",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
+    "FloorDiv",
     "GuardOnDataDependentSymNode",
     "InferenceMode",
     "OpOverload",
     "OpOverloadPacket",
+    "ShapeEnv",
     "TensorBase",
+    "expression_of",
     "forget_source_with",
     "get_tracing_state",
+    "has_unbacked_symbols",
     "is_autocast_available",
     "is_torch_function_mode_enabled",
     "log_api_usage_once",
+    "new_symbol",
+    "oblivious_of_one",
     "private_backend_name",
     "set_grad_enabled",
+    "symbolic_number",
     "torch_dispatch_modes",
     "torch_function_modes",
 ]

@@ -69,8 +69,12 @@ class CapturedGraph:
     guards: tuple[Guard, ...]
 
 
+class SpecialiseSizes(Exception):
+    """Raised by a backend that cannot take a graph's symbolic sizes: the frame is captured again without."""
+
+
 class Backend(Protocol):
-    """torch's backend protocol."""
+    """torch's backend protocol; may raise :class:`SpecialiseSizes`."""
 
     def __call__(
         self, graph_module: torch.fx.GraphModule, example_inputs: list[Any], /

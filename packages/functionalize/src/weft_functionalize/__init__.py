@@ -7,12 +7,14 @@ graph the effects of the original: inputs written back, outputs that alias input
 
 from __future__ import annotations
 
+from ._torch import known_equal, size_hint
 from .conversion import functionalize
 from .functional_graph import (
     Constant,
     FunctionalGraph,
     InputDescriptor,
     InputKind,
+    Number,
     OutputDescriptor,
     OutputKind,
     SameAsInput,
@@ -22,6 +24,7 @@ from .functional_graph import (
 )
 from .options import FunctionalizeOptions
 from .runtime import bind, wrap
+from .symbolic_numbers import NumberNodes, with_numbers
 from .tensor_ssa.verifier import VerificationError, verify_functional
 from .unsupported import Unsupported
 
@@ -31,6 +34,8 @@ __all__ = [
     "FunctionalizeOptions",
     "InputDescriptor",
     "InputKind",
+    "Number",
+    "NumberNodes",
     "OutputDescriptor",
     "OutputKind",
     "SameAsInput",
@@ -41,6 +46,9 @@ __all__ = [
     "ViewOfOutput",
     "bind",
     "functionalize",
+    "known_equal",
+    "size_hint",
     "verify_functional",
+    "with_numbers",
     "wrap",
 ]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.fx
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -16,7 +18,12 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedFakeTensorException,
 )
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.proxy import GraphAppendingTracer
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 __all__ = [
     "DATA_DEPENDENT_ERRORS",
@@ -28,11 +35,16 @@ __all__ = [
     "TorchDispatchMode",
     "enter_autocast",
     "exit_autocast",
+    "expression_nodes",
+    "expression_of",
     "is_list_operator",
+    "known_equal",
+    "python_function",
     "quiet_meta_failures",
     "run_by_element",
     "schema_arguments",
     "set_grad_enabled",
+    "size_hint",
     "storage_identity",
 ]
 
@@ -80,3 +92,41 @@ def is_list_operator(operator: OpOverload) -> bool:
 def run_by_element(operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a list operator through the kernel that calls an operator for each tensor of the list."""
     return operator._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+
+
+def expression_of(number: Any) -> Any:
+    """A symbolic number's SymPy expression, with what is known by now put in."""
+    return number.node.expr
+
+
+def known_equal(left: Any, right: Any) -> bool:
+    """Whether two sizes are equal in every call; symbolic ones are not compared as they fall now."""
+    return bool(statically_known_true(left == right))
+
+
+def size_hint(number: Any) -> int:
+    """A size in the call that is being compiled; nothing may be concluded from it for other calls."""
+    return int(number if isinstance(number, int) else number.node.hint)
+
+
+def expression_nodes(
+    expression: Any,
+    symbols: Mapping[Any, torch.fx.Node],
+    graph: torch.fx.Graph,
+    before: torch.fx.Node,
+) -> torch.fx.Node:
+    """Insert the nodes that compute ``expression`` of the symbols' nodes; gives the last one."""
+    tracer = GraphAppendingTracer(graph)
+    known = {symbol: torch.fx.Proxy(node, tracer) for symbol, node in symbols.items()}
+    with graph.inserting_before(before):
+        result = sympy_interp(PythonReferenceAnalysis, known, expression)
+    node: torch.fx.Node = result.node
+    return node
+
+
+def python_function(expression: Any, symbols: Sequence[Any]) -> Callable[..., Any]:
+    """A function of numbers, in the order of ``symbols``, that gives the expression's value."""
+    source = PythonPrinter().doprint(expression)
+    code = compile(f"lambda {', '.join(map(str, symbols))}: {source}", __file__, "eval")
+    function: Callable[..., Any] = eval(code, {"math": math, "torch": torch})
+    return function

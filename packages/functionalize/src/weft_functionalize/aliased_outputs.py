@@ -13,6 +13,7 @@ from ._torch import storage_identity
 from .aten_recorder import AtenRecorder
 from .functional_graph import (
     Constant,
+    Number,
     OutputDescriptor,
     OutputKind,
     SameAsInput,
@@ -20,6 +21,7 @@ from .functional_graph import (
     ViewOfInput,
     ViewOfOutput,
 )
+from .symbolic_numbers import SYMBOLIC_TYPES
 from .tensor_ssa.alias_graph import AliasGraph
 from .tensor_ssa.layout import dense_order
 from .unsupported import Unsupported
@@ -117,6 +119,8 @@ class _UserOutputs:
         described = OutputDescriptor(OutputKind.USER_OUTPUT, None, position=position)
         if isinstance(value, (list, tuple, dict, set)):
             raise Unsupported("nested output", type(value).__name__, "return a flat tuple")
+        if isinstance(value, SYMBOLIC_TYPES):
+            return replace(described, alias=Number(value))
         if not isinstance(value, torch.Tensor):
             return replace(described, alias=Constant(value))
         node, origin = self._recorder.node_of(value), self._origins[id(value)]
@@ -160,7 +164,7 @@ def _view_of(
 ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     if value.dtype != base.dtype or value.is_conj() != base.is_conj():
         raise Unsupported("returned view with another dtype than its base", str(value.dtype))
-    offset = int(value.storage_offset()) - int(base.storage_offset())
+    offset: Any = value.storage_offset() - base.storage_offset()
     return tuple(value.shape), tuple(value.stride()), offset
 
 

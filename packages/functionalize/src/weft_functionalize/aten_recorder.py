@@ -21,6 +21,7 @@ from ._torch import (
     storage_identity,
 )
 from .functional_graph import InputKind
+from .symbolic_numbers import SYMBOLIC_TYPES, NumberNodes, with_numbers
 from .tensor_ssa.alias_graph import aliased_argument
 from .tensor_ssa.functional_counterparts import functional_counterpart, written_arguments
 from .unsupported import Unsupported
@@ -38,6 +39,17 @@ _STORAGE_MUTATIONS = frozenset(
         "aten::resize_as_",
         "aten::swap_",
         "aten::set",
+    }
+)
+
+
+# Operators that ask for numbers: answered, not recorded.
+_SIZE_QUERIES = frozenset(
+    {
+        aten.sym_size.int,
+        aten.sym_stride.int,
+        aten.sym_numel.default,
+        aten.sym_storage_offset.default,
     }
 )
 
@@ -77,6 +89,7 @@ class AtenRecorder(TorchDispatchMode):
         self._paths: dict[int, str] | None = None
         self._storages: set[int] = set()
         self._paused = False
+        self._numbers = NumberNodes(self.graph)
 
     # Inputs
 
@@ -86,8 +99,6 @@ class AtenRecorder(TorchDispatchMode):
         requires_grad = False
         if isinstance(value, torch.Tensor):
             requires_grad = value.requires_grad
-            if any(isinstance(size, torch.SymInt) for size in value.shape):
-                raise Unsupported("symbolic size", str(value.shape), "compile with dynamic=False")
             fake = self._own_fake(value)
         node = self._placeholder(str(source.target), fake)
         self._keep(node, source)
@@ -187,7 +198,7 @@ class AtenRecorder(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if self._paused or func.namespace == "prim":
+        if self._paused or func.namespace == "prim" or func in _SIZE_QUERIES:
             return func(*args, **kwargs)
         if func is aten.lift_fresh.default:
             # The tensor is a literal of the program: each call of the graph starts from a new copy.
@@ -200,8 +211,7 @@ class AtenRecorder(TorchDispatchMode):
         fake_kwargs = _map_tensors(kwargs, self._fake_of)
         if torch.Tag.inplace_view in func.tags:
             return self._record_metadata_mutation(func, args, fake_args, fake_kwargs)
-        node_args = _map_tensors(fake_args, self._node_of_fake)
-        node_kwargs = _map_tensors(fake_kwargs, self._node_of_fake)
+        node_args, node_kwargs = self._as_nodes(fake_args), self._as_nodes(fake_kwargs)
         written = written_arguments(func)
         before = _written_layouts(func, written, fake_args, fake_kwargs) if written else ()
         result = func(*fake_args, **fake_kwargs)
@@ -224,6 +234,10 @@ class AtenRecorder(TorchDispatchMode):
         for key in ("stack_trace", "nn_module_stack"):
             if key in source.meta:
                 node.meta[key] = source.meta[key]
+
+    def _as_nodes(self, value: Any) -> Any:
+        """Arguments with the nodes of their fake tensors and symbolic numbers."""
+        return with_numbers(_map_tensors(value, self._node_of_fake), self._numbers.node_of)
 
     def _node_of_fake(self, tensor: torch.Tensor) -> torch.fx.Node:
         return self._nodes[id(tensor)]
@@ -249,7 +263,7 @@ class AtenRecorder(TorchDispatchMode):
                 for index, item in enumerate(result)
             ]
             return type(result)(items) if type(result) in (tuple, list) else tuple(items)
-        if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if isinstance(result, SYMBOLIC_TYPES):
             raise Unsupported("symbolic number computed from data", str(func))
         return result
 
@@ -292,9 +306,9 @@ class AtenRecorder(TorchDispatchMode):
         node.meta["val"] = fake.detach()  # what the node computed, before the change
         if any(recorded.node is node for recorded in self.inputs):
             raise Unsupported("change of an input's metadata", str(func))
-        node_args = _map_tensors(fake_args, self._node_of_fake)
+        node_args, node_kwargs = self._as_nodes(fake_args), self._as_nodes(fake_kwargs)
         func(*fake_args, **fake_kwargs)
-        self._nodes[id(fake)] = self._append(view, node_args, fake_kwargs, fake)
+        self._nodes[id(fake)] = self._append(view, node_args, node_kwargs, fake)
         return args[0]
 
 
@@ -317,8 +331,6 @@ def _map_tensors(value: Any, function: Any) -> Any:
         return type(value)(_map_tensors(item, function) for item in value)
     if isinstance(value, dict):
         return {key: _map_tensors(item, function) for key, item in value.items()}
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        raise Unsupported("symbolic size", str(value), "compile with dynamic=False")
     return value
 
 

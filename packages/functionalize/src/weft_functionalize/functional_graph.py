@@ -51,6 +51,7 @@ class ViewOfInput:
     """A view of the functional graph's input ``input_index``, after write-back.
 
     ``size`` and ``stride`` are in elements, ``offset`` is in elements from the input's own storage offset.
+    Each may be symbolic.
     """
 
     input_index: int
@@ -90,7 +91,14 @@ class Constant:
     value: object
 
 
-Alias = ViewOfInput | SameAsInput | ViewOfOutput | SameAsOutput | Constant
+@dataclass(frozen=True, eq=False)
+class Number:
+    """A symbolic number (``torch.SymInt``, ``SymFloat``) that the inputs of a call determine."""
+
+    value: object
+
+
+Alias = ViewOfInput | SameAsInput | ViewOfOutput | SameAsOutput | Constant | Number
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ class FunctionalGraph:
     """A graph in which no operator writes.
 
     ``graph_module``'s placeholders correspond to ``inputs``: lifted tensors first, then user inputs.  Its
-    outputs, a flat tuple of tensors (and symbolic integers), are the new values of mutated inputs, then the
+    outputs, a flat tuple of tensors, are the new values of mutated inputs, then the
     user outputs that are computed, then hidden bases that returned views share.  ``outputs`` describes these
     and the user outputs that are regenerated.  ``lifted`` holds the tensors of the inputs that are no user
     inputs, by input index.  ``source`` is the captured module.

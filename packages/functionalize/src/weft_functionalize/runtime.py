@@ -7,17 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.fx
 
 from .functional_graph import (
     Constant,
     FunctionalGraph,
     InputKind,
+    Number,
+    OutputDescriptor,
     OutputKind,
     SameAsInput,
     SameAsOutput,
     ViewOfInput,
     ViewOfOutput,
 )
+from .symbolic_numbers import number_reader
 
 Compiled = Callable[..., Sequence[Any]]
 
@@ -91,7 +95,10 @@ class _Runtime:
         )
         self._mutated = frozenset(index for _, index, _ in self._write_back)
         users = [d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT]
-        self._outputs = tuple(sorted(users, key=lambda d: d.position or 0))
+        graph = functional.graph_module.graph
+        self._outputs = tuple(
+            _output_maker(d, graph) for d in sorted(users, key=lambda d: d.position or 0)
+        )
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         for position, expected in self._specialized:
@@ -118,28 +125,66 @@ class _Runtime:
 
     def _user_outputs(self, every: Sequence[Any], computed: Sequence[Any]) -> tuple[Any, ...]:
         results: list[Any] = []
-        for descriptor in self._outputs:
-            match descriptor.alias:
-                case None:
-                    results.append(computed[descriptor.graph_index or 0])
-                case Constant(value):
-                    results.append(value)
-                case SameAsInput(index):
-                    results.append(every[index])
-                case SameAsOutput(position):
-                    results.append(results[position])
-                case ViewOfInput(index, size, stride, offset):
-                    base = every[index].detach() if descriptor.detached else every[index]
-                    results.append(_view(base, size, stride, offset))
-                case ViewOfOutput(index, size, stride, offset):
-                    base = computed[index].detach() if descriptor.detached else computed[index]
-                    results.append(_view(base, size, stride, offset))
+        for make in self._outputs:
+            results.append(make(every, computed, results))
         return tuple(results)
 
 
+# Gives a user output: from all inputs, what the graph computed, and the user outputs before it.
+_Maker = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]
+
+
+def _output_maker(descriptor: OutputDescriptor, graph: torch.fx.Graph) -> _Maker:
+    detached = descriptor.detached
+    match descriptor.alias:
+        case None:
+            position = descriptor.graph_index or 0
+            return lambda inputs, computed, results: computed[position]
+        case Constant(value):
+            return lambda inputs, computed, results: value
+        case Number(value):
+            read = number_reader(graph, value)
+            return lambda inputs, computed, results: read(inputs)
+        case SameAsInput(index):
+            return lambda inputs, computed, results: inputs[index]
+        case SameAsOutput(index):
+            return lambda inputs, computed, results: results[index]
+        case ViewOfInput(index) as view:
+            place = _placement(view, graph)
+            return lambda inputs, computed, results: _view(inputs[index], detached, *place(inputs))
+        case ViewOfOutput(index) as view:
+            place = _placement(view, graph)
+            return lambda inputs, computed, results: _view(
+                computed[index], detached, *place(inputs)
+            )
+
+
+_Placement = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+def _placement(
+    view: ViewOfInput | ViewOfOutput, graph: torch.fx.Graph
+) -> Callable[[Sequence[Any]], _Placement]:
+    """A function from all inputs to the size, the stride and the offset of a view."""
+    numbers = (*view.size, *view.stride, view.offset)
+    if all(type(number) is int for number in numbers):
+        fixed = view.size, view.stride, view.offset
+        return lambda inputs: fixed
+    readers = [number_reader(graph, number) for number in numbers]
+    rank = len(view.size)
+
+    def place(inputs: Sequence[Any]) -> _Placement:
+        found = [read(inputs) for read in readers]
+        return tuple(found[:rank]), tuple(found[rank:-1]), found[-1]
+
+    return place
+
+
 def _view(
-    base: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int
+    base: torch.Tensor, detached: bool, size: tuple[int, ...], stride: tuple[int, ...], offset: int
 ) -> torch.Tensor:
+    if detached:
+        base = base.detach()
     return torch.as_strided(base, size, stride, base.storage_offset() + offset)
 
 

@@ -43,6 +43,13 @@ from .predicates import SameObject as SameObject
 from .predicates import SetIs as SetIs
 from .predicates import TensorMatches as TensorMatches
 from .predicates import TypeIs as TypeIs
+from .relations import Place as Place
+from .relations import Quantity as Quantity
+from .relations import ShapeRelation as ShapeRelation
+from .relations import expression_function as expression_function
+from .relations import expression_text as expression_text
+from .simplification import Relation as Relation
+from .simplification import simplify_relations as simplify_relations
 from .sources import ArgumentSource as ArgumentSource
 from .sources import AttributeSource as AttributeSource
 from .sources import CellContentsSource as CellContentsSource

@@ -17,6 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._device import DeviceContext
+from torch.utils._sympy.functions import CeilDiv as CeilDiv
+from torch.utils._sympy.functions import CleanDiv as CleanDiv
+from torch.utils._sympy.functions import FloorDiv as FloorDiv
+from torch.utils._sympy.functions import Max as Max
+from torch.utils._sympy.functions import Min as Min
+from torch.utils._sympy.functions import Mod as Mod
+from torch.utils._sympy.functions import PowByNatural as PowByNatural
+from torch.utils._sympy.functions import PythonMod as PythonMod
+from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.value_ranges import ValueRanges as ValueRanges
+from torch.utils._sympy.value_ranges import bound_sympy as bound_sympy
 
 if TYPE_CHECKING:
     from .global_state import GlobalState
@@ -42,6 +53,11 @@ _NEGATIVE = _raw_keys("Negative")
 _PLACE_OR_VIEW = _raw_keys("ADInplaceOrView")
 _OTHER_KINDS = _raw_keys("Python", "NestedTensorCPU", "SparseCPU", "SparseCsrCPU", "QuantizedCPU")
 KEY_MASK = _WRAPPERS | _CONJUGATE | _NEGATIVE | _PLACE_OR_VIEW | _OTHER_KINDS
+
+
+def python_source(expression: Any) -> str:
+    """A SymPy expression with torch's functions in it as Python; names of symbols, ``math`` and ``torch``."""
+    return str(PythonPrinter().doprint(expression))  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def dispatch_keys(tensor: torch.Tensor) -> int:

@@ -28,6 +28,8 @@ from .predicates import (
     TypeIs,
     keys_equal,
 )
+from .relation_program import Opcode, relation_program
+from .relations import Quantity, ShapeRelation
 from .sources import Scope, Source
 from .tree import Access, Node, Tree
 
@@ -62,10 +64,14 @@ class Operation(enum.IntEnum):
     CHECK_GLOBAL_STATE = enum.auto()
     CHECK_SAME = enum.auto()
     CHECK_DISTINCT = enum.auto()
+    CHECK_RELATION = enum.auto()
     CHECK_PYTHON = enum.auto()
 
 
-if NATIVE is not None and len(Operation) != NATIVE.OPERATION_COUNT:
+if NATIVE is not None and (len(Operation), len(Opcode)) != (
+    NATIVE.OPERATION_COUNT,
+    NATIVE.OPCODE_COUNT,
+):
     raise ImportError("the extension of weft_guards is of another version: build it again")
 
 
@@ -178,13 +184,17 @@ class _Compiler:
         self.free_variables = free_variables
         self.steps: list[Step] = []
         self.registers: dict[Node, int] = {}
+        self.plain_tensors: set[Node] = set()  # checked natively before any relation
 
     def compile(self) -> list[Step]:
         for node in self.tree.nodes():
             self.steps.append(self._load(node))
             self.registers[node] = len(self.registers)
             for guard in node.guards:
-                self.steps.extend(self._check(guard.predicate, self.registers[node]))
+                steps = self._check(guard.predicate, self.registers[node])
+                self.steps.extend(steps)
+                if any(step[0] == Operation.CHECK_TENSOR for step in steps):
+                    self.plain_tensors.add(node)
         for guard in self.tree.relations:
             self.steps.extend(self._check(guard.predicate, self._register(guard.source)))
         return self.steps
@@ -216,8 +226,23 @@ class _Compiler:
             same = isinstance(predicate, SameObject)
             operation = Operation.CHECK_SAME if same else Operation.CHECK_DISTINCT
             return [(operation, register, self._register(predicate.other), None)]
+        if isinstance(predicate, ShapeRelation):
+            return [self._relation(predicate, register)]
         make = _CHECKS.get(type(predicate))
         return [_in_python(predicate, register)] if make is None else make(predicate, register)
+
+    def _relation(self, predicate: ShapeRelation, register: int) -> Step:
+        """A program where every tensor in it has been found to be a plain one, else Python."""
+        plain = all(
+            place.quantity is Quantity.VALUE or self.tree.node(place.source) in self.plain_tensors
+            for _, place in predicate.places
+        )
+        if plain:
+            registers = {s: (place, self._register(place.source)) for s, place in predicate.places}
+            program = relation_program(predicate.condition, registers)
+            if program is not None:
+                return Operation.CHECK_RELATION, -1, 0, tuple(program)
+        return _in_python(predicate, register)
 
 
 def compile_native(

@@ -22,13 +22,17 @@ from .predicates import (
     TensorMatches,
     TypeIs,
 )
+from .relations import ShapeRelation
 from .sources import ArgumentSource, InstanceDictSource, ItemSource, Source
 
 _MISSING = object()
 
 _TENSOR_HINTS: dict[str, str] = {
     "number of dimensions": "give it the same number of dimensions in every call",
-    "size": "pad or batch it to a few fixed sizes; each size is compiled for itself",
+    "size": (
+        "mark the dimension with weft.mark_dynamic(tensor, dim) before the first call; without a mark a size "
+        "is taken as it comes from its first change on"
+    ),
     "stride": "make it contiguous, or lay it out alike, before the call",
     "dtype": "convert it to one dtype before the call",
     "device": "keep it on one device, or compile a function for each",
@@ -48,11 +52,16 @@ def _tensor_hint(guard: Guard, value: Any) -> str | None:
 
 
 def _constant_hint(guard: Guard, value: Any) -> str | None:
-    if type(value) in (int, float) and _is_passed(guard.source):
+    if type(value) is int:
+        return (
+            "nothing, mostly: once it has changed, code takes any integer, unless the program needs this "
+            "very one or was compiled with dynamic=False"
+        )
+    if type(value) is float and _is_passed(guard.source):
         return "pass it as a tensor of no dimensions (torch.tensor(value)) if it changes often"
     if isinstance(guard.source, InstanceDictSource) and guard.source.key == "training":
         return "call train() and eval() rarely; each mode is compiled once"
-    if type(value) in (int, float):
+    if type(value) is float:
         return "keep a number that changes between calls in a tensor, and update it in place"
     return "keep it the same between calls, or read it outside the compiled function"
 
@@ -78,6 +87,9 @@ _HINTS: dict[type[Predicate], Callable[[Guard, Any], str | None]] = {
         "call with the same grad mode, autocast, default dtype and determinism"
     ),
     SameObject: lambda guard, value: "pass one object for both, as in the first call",
+    ShapeRelation: lambda guard, value: (
+        "keep sizes and numbers in this relation, or change the line that needs it"
+    ),
     NotAliased: lambda guard, value: "pass two objects, as in the first call",
 }
 

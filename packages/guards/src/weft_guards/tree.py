@@ -30,6 +30,7 @@ from .predicates import (
     TensorMatches,
     TypeIs,
 )
+from .relations import ShapeRelation
 from .sources import (
     ArgumentSource,
     AttributeSource,
@@ -99,6 +100,7 @@ _COSTS: dict[type[Predicate], int] = {
     DictKeysAre: 10,
     SameObject: 1,
     NotAliased: 1,
+    ShapeRelation: 4,
 }
 _PYTHON_COST = 60
 
@@ -144,6 +146,13 @@ def _implied(guard: Guard, guards: Iterable[Guard]) -> bool:
     return False
 
 
+def _compared(predicate: Predicate) -> tuple[Source, ...]:
+    """The sources, besides the guard's own, that a predicate on several values reads."""
+    if isinstance(predicate, SameObject | NotAliased):
+        return (predicate.other,)
+    return predicate.sources() if isinstance(predicate, ShapeRelation) else ()
+
+
 class Tree:
     """Nodes and guards, without duplicates, in the order of checking."""
 
@@ -159,8 +168,10 @@ class Tree:
             if key in seen:
                 continue
             seen.add(key)
-            if isinstance(guard.predicate, SameObject | NotAliased):
-                self.node(guard.predicate.other)
+            others = _compared(guard.predicate)
+            if others:
+                for other in others:
+                    self.node(other)
                 self.relations.append(guard)
             else:
                 node.guards.append(guard)

@@ -4,6 +4,8 @@ from weft_bytecode_capture import RecompileError as RecompileError
 from weft_bytecode_capture import allow_in_graph as allow_in_graph
 from weft_bytecode_capture import disable as disable
 from weft_bytecode_capture import is_compiling as is_compiling
+from weft_bytecode_capture import mark_dynamic as mark_dynamic
+from weft_bytecode_capture import mark_static as mark_static
 from weft_bytecode_capture import reset as reset
 from weft_bytecode_capture import set_stance as set_stance
 
@@ -37,6 +39,8 @@ __all__ = [
     "explain",
     "is_compiling",
     "list_backends",
+    "mark_dynamic",
+    "mark_static",
     "observe",
     "register_backend",
     "reset",

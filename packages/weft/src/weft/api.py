@@ -74,7 +74,10 @@ def compile(
     Args:
         model: what to compile; None makes a decorator.
         fullgraph: raise on a graph break instead of splitting into several graphs.
-        dynamic: accepted for torch.compile's sake; sizes are specialised for now whatever its value.
+        dynamic: None compiles for the sizes and integers of the first call and, once one has changed, for any
+            value of it; True compiles for any size of 2 and more and any integer argument from the first call
+            on; False compiles for each size anew.  ``weft.mark_dynamic`` and ``weft.mark_static`` decide for
+            one dimension of a tensor.
         backend: "weft", a name of ``weft.list_backends()``, or a callable
             ``(GraphModule, example_inputs) -> callable``.
         mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".  On a GPU all

@@ -18,6 +18,7 @@ import torch.fx
 import weft_aot_autograd
 import weft_functionalize
 import weft_loop_ir
+from weft_bytecode_capture import SpecialiseSizes
 from weft_loop_ir import Buffer, Codegen, CompiledProgram, Schedule
 
 from .dump import GraphDump, open_dump
@@ -78,7 +79,13 @@ class Pipeline:
     def compile_graph(
         self, graph_module: torch.fx.GraphModule, example_inputs: list[Any], location: str
     ) -> Callable[..., Any]:
-        """Run every stage; raises :class:`StageError`."""
+        """Run every stage.
+
+        Raises :class:`StageError`, and :class:`SpecialiseSizes` for a graph with symbolic sizes that needs
+        gradients.
+        """
+        if _has_symbolic_sizes(example_inputs) and _records_gradients(graph_module, example_inputs):
+            raise SpecialiseSizes
         seconds: dict[str, float] = {}
         dump = open_dump(self.options.dump_directory, location)
         dump.graph("1_captured", graph_module)
@@ -213,6 +220,24 @@ def user_location(graph_module: torch.fx.GraphModule) -> str:
                 first: str = lines[0]
                 return first.removeprefix("File ").replace('"', "").replace(", line ", ":")
     return "<unknown>"
+
+
+def _has_symbolic_sizes(example_inputs: list[Any]) -> bool:
+    return any(
+        isinstance(number, torch.SymInt | torch.SymFloat)
+        for value in example_inputs
+        for number in (
+            (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else [value]
+        )
+    )
+
+
+def _records_gradients(graph_module: torch.fx.GraphModule, example_inputs: list[Any]) -> bool:
+    """Whether autograd would record a call, as far as inputs and parameters tell."""
+    tensors = [*example_inputs, *graph_module.parameters(), *graph_module.buffers()]
+    return torch.is_grad_enabled() and any(
+        isinstance(value, torch.Tensor) and value.requires_grad for value in tensors
+    )
 
 
 def _device_type(buffers: Mapping[str, Buffer]) -> str:

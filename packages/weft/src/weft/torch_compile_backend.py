@@ -6,11 +6,14 @@ imported here.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch.fx
+from weft_bytecode_capture import SpecialiseSizes
 
+from .errors import WeftWarning
 from .options import resolve_options
 from .pipeline import Pipeline
 from .report import active_graph_observers
@@ -26,4 +29,13 @@ def weft_backend(
     """
     resolved = resolve_options(None, options.get("options") or None)  # type: ignore[arg-type]
     pipeline = Pipeline(resolved, raise_errors=resolved.strict, observers=active_graph_observers)
-    return pipeline(graph_module, example_inputs)
+    try:
+        return pipeline(graph_module, example_inputs)
+    except SpecialiseSizes:
+        warnings.warn(
+            "weft: a graph with symbolic sizes that needs gradients runs eagerly behind torch.compile; "
+            "compile with dynamic=False",
+            WeftWarning,
+            stacklevel=2,
+        )
+        return graph_module.forward

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.fx
+from weft_functionalize import known_equal
 
 from .._torch import OpOverload
 from .storage_origins import returned_origins
@@ -42,9 +43,10 @@ def _is_identity(node: torch.fx.Node, source: torch.fx.Node) -> bool:
 def _same_tensor(node: torch.fx.Node, source: torch.fx.Node) -> bool:
     new, old = node.meta["val"], source.meta["val"]
     return bool(
-        new.shape == old.shape
-        and new.stride() == old.stride()
-        and new.storage_offset() == old.storage_offset()
+        new.dim() == old.dim()
+        and all(map(known_equal, new.shape, old.shape))
+        and all(map(known_equal, new.stride(), old.stride()))
+        and known_equal(new.storage_offset(), old.storage_offset())
         and new.dtype == old.dtype
         and new.device == old.device
         and new.is_conj() == old.is_conj()

@@ -10,19 +10,28 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from weft_guards import Guard, GuardSet, Scope
 
 from .. import _frame_hook
-from ..captured_graph import Backend, CapturedGraph, GraphBreak, GraphBreakError, UserLocation
+from ..captured_graph import (
+    Backend,
+    CapturedGraph,
+    GraphBreak,
+    GraphBreakError,
+    SpecialiseSizes,
+    UserLocation,
+)
+from ..marks import MarkError
 from ..stance import RecompileError
 from ..symbolic.frame_result import Break, CaptureOptions, FrameInput, FrameResult, Skip
 from ..symbolic.graph.modes import restoring_modes
 from ..symbolic.policy import is_other_compiler
+from ..symbolic.shapes import ShapeHistory
 from ..unsupported import OPERATOR_REJECTS, Unsupported
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
@@ -80,6 +89,7 @@ class FrameConverter:
         self._capture = capture
         self._lock = threading.RLock()
         self._resume_functions = ResumeFunctions()
+        self._histories: dict[int, tuple[types.CodeType, ShapeHistory]] = {}
         self._context: weakref.ref[_frame_hook.Context] | None = None
 
     def attach(self, context: _frame_hook.Context) -> None:
@@ -87,8 +97,9 @@ class FrameConverter:
         self._context = weakref.ref(context)
 
     def reset(self) -> None:
-        """Forget resume functions, after the context has forgotten its entries."""
+        """Forget resume functions and sizes seen, after the context has forgotten its entries."""
         self._resume_functions.clear()
+        self._histories.clear()
 
     def __call__(
         self,
@@ -110,13 +121,19 @@ class FrameConverter:
             with self._lock:
                 return _frame_hook.RETRY
         try:
-            frame = FrameInput(code, arguments, globals_dictionary, builtins, closure)
+            frame = FrameInput(
+                code, arguments, globals_dictionary, builtins, closure, self._history(code)
+            )
             conversion = _Conversion(self, frame)
             if stance == _frame_hook.STANCE_FAIL_ON_RECOMPILE:
                 raise conversion.recompile_error()
             return conversion.run()
         finally:
             self._lock.release()
+
+    def _history(self, code: types.CodeType) -> ShapeHistory:
+        # By identity: equal code of two places sees sizes of its own.
+        return self._histories.setdefault(id(code), (code, ShapeHistory()))[1]
 
     def entries(self, code: types.CodeType) -> tuple[_frame_hook.Entry, ...]:
         context = self._context() if self._context is not None else None
@@ -153,6 +170,9 @@ class _Conversion:
         try:
             with _preserved_state():
                 answer = self._convert()
+        except MarkError as error:
+            self._report("error", error)
+            raise
         except Exception as error:
             self._report("error", error)
             self._converter._on_error(error, self._location_text())
@@ -164,26 +184,38 @@ class _Conversion:
         return answer
 
     def _convert(self) -> _frame_hook.Entry | Skip:
-        converter, frame = self._converter, self._frame
-        result = _capture_function(converter._capture)(frame, converter._options)
+        try:
+            return self._convert_with(self._converter._options)
+        except SpecialiseSizes:
+            return self._convert_with(replace(self._converter._options, dynamic=False, marks=False))
+
+    def _convert_with(self, options: CaptureOptions) -> _frame_hook.Entry | Skip:
+        result = _capture_function(self._converter._capture)(self._frame, options)
         if isinstance(result, Skip):
             self._break = result.graph_break
-            if self._break is not None and converter._options.fullgraph:
+            if self._break is not None and options.fullgraph:
                 raise GraphBreakError(self._break)
             return result
         self._result = result
         if isinstance(result.ending, Break):
             self._break = result.ending.reason
-            if converter._options.fullgraph:
+            if options.fullgraph:
                 if self._break.kind == OPERATOR_REJECTS:
                     return Skip(f"eager raises its own error: {self._break.context}", False)
                 raise GraphBreakError(self._break)
-        guard_set = GuardSet(result.guards)
-        check = guard_set.compile(self._argument_names(), frame.code.co_freevars)
-        self._require_guards_hold(guard_set)
-        transformed = self._transform(result)
+        with result.shapes.rules() if result.shapes is not None else nullcontext():
+            transformed = self._transform(result)
         if isinstance(transformed, Skip):
             return transformed
+        return self._entry(result, transformed)
+
+    def _entry(self, result: FrameResult, transformed: TransformedCode) -> _frame_hook.Entry:
+        if result.shapes is not None:  # asked now: compiling the graph may have added to them
+            result = replace(result, guards=(*result.guards, *result.shapes.guards()))
+            self._result = result
+        guard_set = GuardSet(result.guards)
+        self._require_guards_hold(guard_set)
+        check = guard_set.compile(self._argument_names(), self._frame.code.co_freevars)
         return _frame_hook.Entry(
             check,
             transformed.code,

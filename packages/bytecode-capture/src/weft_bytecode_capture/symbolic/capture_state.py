@@ -27,6 +27,7 @@ from .builder import VariableBuilder, is_constant_value
 from .decode import DecodedCode
 from .frame_result import CaptureOptions, FrameInput
 from .policy import is_library_module
+from .shapes import ShapeSymbols
 from .side_effects import SideEffects
 from .variables.base import Variable
 from .variables.values import resolution_order
@@ -131,7 +132,7 @@ class CaptureState:
         self,
         frame: FrameInput,
         options: CaptureOptions,
-        graph: Callable[[], GraphBuilder],
+        graph: Callable[[ShapeSymbols], GraphBuilder],
         cache: DecodeCache,
     ) -> None:
         self.frame = frame
@@ -142,7 +143,13 @@ class CaptureState:
         self.refused: Evaluator | None = None  # where an Unsupported was raised first
         self.builder = VariableBuilder(self.current_evaluator)
         self.side_effects = SideEffects()
-        self.graph = graph()
+        self.shapes = ShapeSymbols(
+            frame.history,
+            options.dynamic,
+            options.marks,
+            lambda: self.current_evaluator().current_reason(),
+        )
+        self.graph = graph(self.shapes)
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.identified: set[Source] = set()  # sources with an identity guard
         self.instruction_count = 0

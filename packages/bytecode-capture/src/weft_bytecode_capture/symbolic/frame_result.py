@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weft_guards import Guard
 
 from ..captured_graph import CapturedGraph, GraphBreak
+from .shapes import ShapeHistory, ShapeSymbols
 
 if TYPE_CHECKING:
     from ..frame.emitter import Emitter
@@ -23,6 +24,7 @@ class FrameInput:
     ``arguments`` maps names of argument slots (positional, keyword-only, ``*args``, ``**kwargs``) to
     values, in slot order.  ``code`` may be a resume function's: its arguments then include the values of
     the interrupted frame's stack and locals, and its first instructions push them and jump.
+    ``history`` is what earlier compilations of ``code`` have seen of sizes.
     """
 
     code: types.CodeType
@@ -30,15 +32,22 @@ class FrameInput:
     globals: dict[str, Any]
     builtins: Mapping[str, Any]
     closure: Mapping[str, types.CellType]
+    history: ShapeHistory = field(default_factory=ShapeHistory)
 
 
 @dataclass(frozen=True)
 class CaptureOptions:
-    """``fullgraph``: a graph break is an error.  ``inline_depth``: calls nested deeper are not inlined.
-    ``recompile_limit``: how many entries a code object may have before it runs as it is."""
+    """How to capture.
+
+    ``fullgraph``: a graph break is an error.  ``dynamic``: None makes sizes and numbers symbolic once they
+    have changed, True from the beginning, False never.  ``marks``: users' marks on tensors count.
+    ``inline_depth``: calls nested deeper are not inlined.  ``recompile_limit``: how many entries a code
+    object may have before it runs as it is.
+    """
 
     fullgraph: bool = False
     dynamic: bool | None = None
+    marks: bool = True
     inline_depth: int = 200
     recompile_limit: int = 8
 
@@ -97,6 +106,8 @@ class FrameResult:
     ``run_as_written_on_error``: a graph that raises is run again as the program was written, which handles
     the exception where it was raised.  ``instruction_count`` is how many instructions were evaluated,
     those of inlined calls included.
+    ``shapes`` are the symbolic sizes and numbers: the graph is compiled by their rules, and asked for their
+    guards after that, as its compilation may come to rely on more.
     """
 
     graph: CapturedGraph | None
@@ -106,6 +117,7 @@ class FrameResult:
     ending: Return | Raise | Break
     instruction_count: int = 0
     run_as_written_on_error: bool = False
+    shapes: ShapeSymbols | None = None
 
 
 @dataclass(frozen=True)

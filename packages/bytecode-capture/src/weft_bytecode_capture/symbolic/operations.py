@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..unsupported import Unsupported
 from .variables.base import Variable
 from .variables.constant import OPERATORS, ConstantVariable
+from .variables.symbolic_number import SymbolicNumberVariable
 from .variables.values import find_raw, resolution_order
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def binary_operation(
 def _plain_operation(
     evaluator: Evaluator, operator: str, left: Variable, right: Variable
 ) -> Variable | None:
+    if isinstance(right, SymbolicNumberVariable) and left.is_constant():
+        return right.binary_operation(evaluator, operator, left, True)
     left_type, right_type = left.python_type(), right.python_type()
     derived = right_type is not left_type and left_type in resolution_order(right_type)
     reflected_first = derived and (

@@ -202,8 +202,16 @@ class _Capture:
         if graph is not None:
             graph = dataclasses.replace(graph, guards=guards)
         caught = state.graph.in_handled_code and may_run_again(state.graph.graph)
+        state.shapes.note_relations()
         return FrameResult(
-            graph, outputs, guards, state.side_effects, ending, state.instruction_count, caught
+            graph,
+            outputs,
+            guards,
+            state.side_effects,
+            ending,
+            state.instruction_count,
+            caught,
+            state.shapes,
         )
 
     def _guards(self) -> tuple[Guard, ...]:

@@ -13,6 +13,7 @@ import torch
 import torch.fx
 
 from .._torch import OpOverload, schema_arguments
+from ..symbolic_numbers import NumberNodes, with_numbers
 from ..unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -138,6 +139,7 @@ def _strided_origin(node: torch.fx.Node, origin: torch.fx.Node) -> torch.fx.Node
     view = node.meta["val"]
     if origin.meta["val"].dtype != view.dtype:
         raise Unsupported("as_strided of a view with another dtype", str(view.dtype))
-    node.args = (origin, list(view.shape), list(view.stride()), view.storage_offset())
+    placement = (list(view.shape), list(view.stride()), view.storage_offset())
+    node.args = (origin, *with_numbers(placement, NumberNodes(node.graph).node_of))
     node.kwargs = {}
     return origin

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from ..symbolic_numbers import NumberNodes, with_numbers
+
 _PROVENANCE = ("stack_trace", "nn_module_stack", "source_node", "gradients_disabled")
 
 
@@ -24,6 +26,7 @@ class Emitter:
 
     def __init__(self, graph: torch.fx.Graph) -> None:
         self.graph = graph
+        self._numbers = NumberNodes(graph)
         self._anchor: torch.fx.Node | None = None
 
     def before(self, anchor: torch.fx.Node) -> Emitter:
@@ -35,6 +38,8 @@ class Emitter:
         assert self._anchor is not None
         value_args, value_kwargs = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
         value = target(*value_args, **value_kwargs)  # before the node, so that an error leaves none
+        args = with_numbers(args, self._numbers.node_of)
+        kwargs = with_numbers(kwargs, self._numbers.node_of)
         with self.graph.inserting_before(self._anchor):
             node = self.graph.call_function(target, args, kwargs)
         for key in _PROVENANCE:

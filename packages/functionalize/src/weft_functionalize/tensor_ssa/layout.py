@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.fx
 
+from .._torch import known_equal, size_hint
 from ..unsupported import Unsupported
 from .emitter import Emitter
 
@@ -12,26 +13,30 @@ aten = torch.ops.aten
 
 
 def same_layout(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether sizes agree, and strides in every dimension in which they matter."""
-    if left.shape != right.shape:
+    """Whether sizes agree in every call, and strides in every dimension in which they matter."""
+    if left.dim() != right.dim() or not all(map(known_equal, left.shape, right.shape)):
         return False
     if left.numel() == 0:
         return True
     return all(
-        size == 1 or a == b
+        known_equal(size, 1) or known_equal(a, b)
         for size, a, b in zip(left.shape, left.stride(), right.stride(), strict=True)
     )
 
 
 def dense_order(tensor: torch.Tensor) -> list[int] | None:
-    """The dimensions from outermost to innermost in memory, None if the tensor has gaps or overlaps."""
+    """The dimensions from outermost to innermost in memory, None if the tensor has gaps or overlaps.
+
+    With symbolic sizes: None if it is not sure for all of them.
+    """
     strides, sizes = tuple(tensor.stride()), tuple(tensor.shape)
-    order = sorted(range(len(sizes)), key=lambda d: (strides[d], sizes[d] != 1), reverse=True)
+    wide = [not known_equal(size, 1) for size in sizes]
+    order = sorted(range(len(sizes)), key=lambda d: (size_hint(strides[d]), wide[d]), reverse=True)
     expected = 1
     for dimension in reversed(order):
-        if sizes[dimension] != 1 and strides[dimension] != expected:
+        if wide[dimension] and not known_equal(strides[dimension], expected):
             return None
-        expected *= sizes[dimension]
+        expected = expected * sizes[dimension]
     return order
 
 

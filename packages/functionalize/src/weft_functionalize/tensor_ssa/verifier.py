@@ -7,23 +7,10 @@ import operator
 import torch.fx
 
 from .._torch import HigherOrderOperator, OpOverload
+from ..symbolic_numbers import SYMBOLIC_TYPES
 from .block import build_block_tree
 from .functional_counterparts import HIDDEN_WRITES, written_arguments
 from .rewrite_mutation import written_variables
-
-_PYTHON_FUNCTIONS = frozenset(
-    {
-        operator.getitem,
-        operator.add,
-        operator.sub,
-        operator.mul,
-        operator.floordiv,
-        operator.truediv,
-        operator.mod,
-        operator.pow,
-        operator.neg,
-    }
-)
 
 
 class VerificationError(Exception):
@@ -34,7 +21,7 @@ def verify_functional(graph: torch.fx.Graph) -> None:
     """Raise :class:`VerificationError` unless every node of ``graph`` is pure.
 
     Pure are placeholders, operators none of whose arguments is written, ``getitem``, arithmetic of
-    integers, and control-flow operators whose regions are pure.
+    numbers, and control-flow operators whose regions are pure.
     """
     for block in build_block_tree(graph).blocks:
         for node in block.graph.nodes:
@@ -54,8 +41,10 @@ def _fault(node: torch.fx.Node) -> str | None:
         if names and not (hidden and not written_variables(node, names)):
             return f"{node.target} writes to {', '.join(names)}"
         return None
-    if isinstance(node.target, HigherOrderOperator) or node.target in _PYTHON_FUNCTIONS:
+    if isinstance(node.target, HigherOrderOperator) or node.target is operator.getitem:
         return None
+    if isinstance(node.meta.get("val"), (int, float, *SYMBOLIC_TYPES)):
+        return None  # arithmetic of numbers
     return f"{node.target} is not an ATen operator"
 
 

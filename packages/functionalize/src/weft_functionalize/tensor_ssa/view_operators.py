@@ -91,7 +91,10 @@ def _dim(edge: ViewEdge) -> int:
 def _split_start(edge: ViewEdge) -> int:
     assert edge.index is not None
     parts = edge.access.meta["val"]
-    return sum(int(part.size(_dim(edge))) for part in parts[: edge.index])
+    start = 0
+    for part in parts[: edge.index]:
+        start = start + part.size(_dim(edge))
+    return start
 
 
 def emit_reshape(emit: Emitter, node: torch.fx.Node, size: list[int]) -> torch.fx.Node:

@@ -4,7 +4,7 @@
 
 /* ---- making and destroying ---- */
 
-static int parse_step(Step *step, PyObject *description)
+static int parse_step(const Program *program, Step *step, PyObject *description)
 {
     int operation;
     PyObject *object;
@@ -28,6 +28,9 @@ static int parse_step(Step *step, PyObject *description)
     } else if (operation == CHECK_GLOBAL_STATE) {
         step->state = global_state_expectation_parse(object);
         return step->state == NULL ? -1 : 0;
+    } else if (operation == CHECK_RELATION) {
+        step->relation = relation_parse(object, program->registers);
+        return step->relation == NULL ? -1 : 0;
     }
     return 0;
 }
@@ -37,7 +40,8 @@ static int validate_step(const Program *program, const Step *step)
 {
     Py_ssize_t loaded = program->registers;
     int frame_load = step->operation <= LOAD_CONSTANT || step->operation == LOAD_PYTHON
-                     || step->operation == CHECK_GLOBAL_STATE;
+                     || step->operation == CHECK_GLOBAL_STATE
+                     || step->operation == CHECK_RELATION;
     int valid = frame_load || (step->operand >= 0 && step->operand < loaded);
     if (step->operation == CHECK_SAME || step->operation == CHECK_DISTINCT) {
         valid = valid && step->number >= 0 && step->number < loaded;
@@ -72,7 +76,7 @@ int program_parse(Program *program, PyObject *steps)
     for (Py_ssize_t i = 0; i < length; i++) {
         program->length = i + 1; /* so that clearing frees a half-made step */
         Step *step = &program->steps[i];
-        if (parse_step(step, PyList_GET_ITEM(steps, i)) < 0 || validate_step(program, step) < 0) {
+        if (parse_step(program, step, PyList_GET_ITEM(steps, i)) < 0 || validate_step(program, step) < 0) {
             return -1;
         }
         if (step->operation <= LOAD_PYTHON) {
@@ -104,6 +108,7 @@ void program_clear(Program *program)
         Py_CLEAR(steps[i].object);
         PyMem_Free(steps[i].tensor);
         PyMem_Free(steps[i].state);
+        PyMem_Free(steps[i].relation);
     }
     PyMem_Free(steps);
     Py_CLEAR(program->argument_names);
@@ -420,6 +425,8 @@ static int check(const Program *program, const Step *step, Frame *frame, PyObjec
         return value == registers[step->number];
     case CHECK_DISTINCT:
         return value != registers[step->number];
+    case CHECK_RELATION:
+        return relation_holds(step->relation, registers);
     default: { /* CHECK_PYTHON */
         PyObject *scope = scope_of(program, frame);
         return scope == NULL ? -1 : call_predicate(step->object, value, scope);

@@ -9,6 +9,7 @@
 
 #include <Python.h>
 
+#include "relation.h"
 #include "torch_access.h"
 
 /* Same numbers as `Operation` in compilation.py, which is checked against OPERATION_COUNT. */
@@ -37,6 +38,7 @@ typedef enum {
     CHECK_GLOBAL_STATE, /* object: see torch_access.h */
     CHECK_SAME,         /* operand, number: the other register */
     CHECK_DISTINCT,     /* operand, number: the other register */
+    CHECK_RELATION,     /* object: see relation.h */
     CHECK_PYTHON,       /* operand, object: called with the value and the scope */
     OPERATION_COUNT,
 } Operation;
@@ -51,6 +53,7 @@ typedef struct {
     PyGetSetDef *getter;        /* borrowed from that type while its version stands */
     TensorExpectation *tensor;  /* owned, CHECK_TENSOR */
     GlobalStateExpectation *state; /* owned, CHECK_GLOBAL_STATE */
+    Relation *relation;            /* owned, CHECK_RELATION */
 } Step;
 
 typedef struct {

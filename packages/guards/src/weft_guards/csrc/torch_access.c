@@ -221,6 +221,18 @@ int tensor_matches(const TensorExpectation *expected, PyObject *value)
     return torch.requires_grad(tensor_implementation(value)) == expected->requires_grad;
 }
 
+int tensor_extent(PyObject *tensor, int is_stride, int64_t dimension, int64_t *extent)
+{
+    void *handle = tensor_handle(tensor);
+    int64_t dimensions, *extents;
+    if (torch.dimensions(handle, &dimensions) || dimension >= dimensions
+        || (is_stride ? torch.strides : torch.sizes)(handle, &extents)) {
+        return 0;
+    }
+    *extent = extents[dimension];
+    return 1;
+}
+
 static void read_fields(int64_t *fields)
 {
     fields[0] = torch.grad_enabled();

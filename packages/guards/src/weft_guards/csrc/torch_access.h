@@ -41,6 +41,10 @@ GlobalStateExpectation *global_state_expectation_parse(PyObject *description);
 int tensor_matches(const TensorExpectation *expected, PyObject *value);
 int global_state_matches(const GlobalStateExpectation *expected);
 
+/* The size, or the stride if `is_stride`, of a plain strided tensor in a dimension: 1, or 0 when it
+ * has no such dimension.  Call it only for an object that `tensor_matches` has accepted. */
+int tensor_extent(PyObject *tensor, int is_stride, int64_t dimension, int64_t *extent);
+
 extern PyMethodDef torch_access_methods[];
 
 #endif

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from weft_guards import IsObject, Source, TensorMatches, TensorMetadata
 
 from ..._torch import (
@@ -18,10 +17,12 @@ from ..._torch import (
     DynamicOutputShapeException,
     FakeTensorMode,
     GuardOnDataDependentSymNode,
+    expression_of,
     forget_source_with,
 )
 from ...captured_graph import CapturedGraph
 from ...unsupported import OPERATOR_REJECTS, Unsupported
+from ..shapes import ShapeSymbols
 from ..variables.base import Variable
 from .modes import ModeSwitches
 from .purity import is_effectful
@@ -34,14 +35,16 @@ if TYPE_CHECKING:
 class GraphBuilder:
     """One frame's graph.  Placeholders are user tensors, attributes are tensors known by identity."""
 
-    def __init__(self) -> None:
+    def __init__(self, shapes: ShapeSymbols) -> None:
+        self.shapes = shapes
         self.fake_mode = FakeTensorMode(
-            shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=False
+            shape_env=shapes.environment, static_shapes=True, allow_non_fake_inputs=False
         )
         self.graph = torch.fx.Graph()
         self.root = torch.nn.Module()
         self._sources: list[Source] = []
         self._examples: list[Any] = []
+        self._numbers: dict[Any, torch.fx.Node] = {}  # by expression
         self._last_placeholder: torch.fx.Node | None = None
         self._last_attribute: torch.fx.Node | None = None
         self.modes = ModeSwitches(self.graph)
@@ -51,14 +54,37 @@ class GraphBuilder:
         self, evaluator: Evaluator, tensor: torch.Tensor, source: Source
     ) -> TensorVariable:
         """A placeholder for a tensor of the caller, guarded by its metadata."""
-        fake = self._fake(evaluator, tensor, source)
-        name = _readable_name(source)
-        with self._after(self._last_placeholder):
-            node = self.graph.placeholder(name)
-        self._last_placeholder = node
-        self._sources.append(source)
-        self._examples.append(fake)
-        return self._variable(evaluator, node, fake, source)
+        try:
+            fake, metadata = self.shapes.tensor(self.fake_mode, tensor, source)
+        except TypeError as error:
+            raise Unsupported("tensor of unusual kind", source.name(), str(error)) from error
+        evaluator.guard(source, TensorMatches(metadata))
+        return self._variable(evaluator, self._placeholder(source, fake), fake, source)
+
+    def add_number(self, number: Any, source: Source) -> Variable:
+        """A placeholder for a symbolic number of the caller."""
+        return self.number(number, lambda graph: self._placeholder(source, number), source)
+
+    def number(
+        self,
+        value: Any,
+        make_node: Callable[[torch.fx.Graph], torch.fx.Node],
+        source: Source | None,
+    ) -> Variable:
+        """The variable of a number; a symbolic one's node is the first that gives the same expression."""
+        from ..variables.constant import ConstantVariable
+        from ..variables.symbolic_number import SymbolicNumberVariable
+
+        if not isinstance(value, (torch.SymInt, torch.SymFloat)):
+            return ConstantVariable(value)
+        expression = expression_of(value)
+        if expression.is_number:
+            return ConstantVariable(self.shapes.specialise(value))
+        node = self._numbers.get(expression)
+        if node is None:
+            node = self._numbers[expression] = make_node(self.graph)
+            node.meta["example_value"] = value
+        return SymbolicNumberVariable(self.shapes, value, node, source)
 
     def add_attribute(
         self, evaluator: Evaluator, tensor: torch.Tensor, source: Source
@@ -124,6 +150,14 @@ class GraphBuilder:
 
     # Parts.
 
+    def _placeholder(self, source: Source, example: Any) -> torch.fx.Node:
+        with self._after(self._last_placeholder):
+            node = self.graph.placeholder(_readable_name(source))
+        self._last_placeholder = node
+        self._sources.append(source)
+        self._examples.append(example)
+        return node
+
     def _after(self, node: torch.fx.Node | None) -> Any:
         """Insert after ``node``, or before everything."""
         if node is not None:
@@ -164,7 +198,7 @@ class GraphBuilder:
         fakes = tuple(pair[1] for pair in pairs)
         fake_keywords = {name: pair[1] for name, pair in named.items()}
         try:
-            with self.fake_mode:
+            with self.fake_mode, self.shapes.rules():
                 if kind == "call_method":
                     value = getattr(fakes[0], target)(*fakes[1:], **fake_keywords)
                 else:
@@ -175,6 +209,7 @@ class GraphBuilder:
                 _break_kind(error), f"{getattr(target, '__name__', target)}: {error}"
             ) from error
         self.in_handled_code = self.in_handled_code or evaluator.is_in_handled_code()
+        self.shapes.note_relations()
         node = self.graph.create_node(
             kind, target, nodes, {name: pair[0] for name, pair in named.items()}
         )

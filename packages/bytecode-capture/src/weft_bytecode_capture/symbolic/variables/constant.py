@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from weft_guards import AttributeSource, EqualsConstant, Source, TypeIs
+from weft_guards import ArgumentSource, AttributeSource, EqualsConstant, Source, TypeIs
 
 from ...unsupported import Unsupported
 from ..builder import guard_constant, register_constant_predicate, register_constant_types
@@ -250,8 +250,12 @@ class ConstantMethodVariable(Variable):
         return f"ConstantMethod({self.value!r}.{self.name})"
 
 
-def wrap_sourced_constant(evaluator: Evaluator, value: Any, source: Source) -> ConstantVariable:
-    """A constant found at a source, guarded."""
+def wrap_sourced_constant(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    """A constant found at a source, guarded; an int or float that varies between calls is symbolic."""
+    if type(value) in (int, float):
+        number = evaluator.state.shapes.number(value, source, isinstance(source, ArgumentSource))
+        if type(number) not in (int, float):
+            return evaluator.graph.add_number(number, source)
     if isinstance(value, range):
         evaluator.guard(source, TypeIs(range))
         for part in ("start", "stop", "step"):

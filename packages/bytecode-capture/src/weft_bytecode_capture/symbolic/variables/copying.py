@@ -17,6 +17,7 @@ from .hashing import HashedKey
 from .mappings import DictVariable
 from .modules import ModuleVariable
 from .sequences import ListVariable, TupleVariable
+from .symbolic_number import SymbolicNumberVariable
 from .user_objects import UserObjectVariable
 
 if TYPE_CHECKING:
@@ -26,7 +27,13 @@ _HOOKS = (
     "__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__",
     "__getnewargs__", "__getnewargs_ex__",
 )  # fmt: skip
-_SHARED = (ClassVariable, FunctionVariable, BuiltinFunctionVariable, ModuleVariable)
+_SHARED = (
+    ClassVariable,
+    FunctionVariable,
+    BuiltinFunctionVariable,
+    ModuleVariable,
+    SymbolicNumberVariable,
+)
 
 Copier = Callable[[Variable], Variable]
 

@@ -15,6 +15,7 @@ from ..builder import register_wrapper
 from ..operations import values_equal
 from .base import Variable
 from .constant import ConstantVariable
+from .hashing import HashedKey
 from .methods import MethodTable, method_of
 from .values import find_raw
 
@@ -205,6 +206,15 @@ class TupleVariable(SequenceVariable):
             raise Unsupported("value is not a constant", repr(self))
         return tuple(item.as_constant() for item in self._items)
 
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        """The key of a tuple with symbolic numbers, for these very numbers."""
+        from .symbolic_number import SymbolicNumberVariable
+
+        items = self.items(evaluator)
+        if not all(i.is_constant() or isinstance(i, SymbolicNumberVariable) for i in items):
+            return super().hashed_key(evaluator)
+        return HashedKey(self, (tuple(item.as_constant() for item in items),))
+
     def reconstruct(self, emitter: Emitter) -> None:
         for item in self._items:
             emitter.load_variable(item)
@@ -322,9 +332,10 @@ class SliceVariable(Variable):
         arguments: list[Variable],
         keywords: dict[str, Variable],
     ) -> Variable:
-        if name == "indices" and self.is_constant():
+        if name == "indices":
             positional, _ = evaluator.snapshots(arguments, {}, "slice.indices")
-            return evaluator.wrap_result(evaluator.pure(self.as_constant().indices, *positional))
+            known = self.as_slice(evaluator)
+            return evaluator.wrap_result(evaluator.pure(known.indices, *positional))
         return super().call_method(evaluator, name, arguments, keywords)
 
     def binary_operation(

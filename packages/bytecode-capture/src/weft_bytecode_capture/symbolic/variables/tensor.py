@@ -17,6 +17,7 @@ from weft_guards import (
     TypeIs,
 )
 
+from ..._torch import has_unbacked_symbols
 from ...unsupported import Unsupported
 from ..builder import register_predicate, register_wrapper
 from .base import Variable
@@ -25,6 +26,7 @@ from .hashing import HashedKey, identity_key
 from .methods import BuiltinMethodVariable
 from .opaque import RefusedVariable
 from .sequences import ListVariable, SliceVariable, TupleVariable
+from .symbolic_number import SymbolicNumberVariable
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 # Attributes whose value a fake tensor tells as the tensor itself would.
 _METADATA = frozenset(
     "dtype device layout ndim requires_grad is_cuda is_cpu is_leaf is_sparse is_quantized is_meta "
-    "itemsize nbytes names is_mps is_xpu is_sparse_csr is_mkldnn is_nested output_nr".split()
+    "itemsize names is_mps is_xpu is_sparse_csr is_mkldnn is_nested output_nr".split()
 )
 _TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 # Methods that give numbers and need no node, as metadata is fixed by guards.
@@ -79,7 +81,9 @@ class TensorVariable(Variable):
         raise Unsupported("branch on a tensor's value", repr(self))
 
     def length(self, evaluator: Evaluator) -> int:
-        return int(evaluator.pure(len, self.fake))
+        if self.fake.dim() == 0:
+            evaluator.raise_error(TypeError, "len() of a 0-d tensor")
+        return int(evaluator.graph.shapes.specialise(self.fake.shape[0]))
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         if self.fake.dim() == 0:
@@ -89,7 +93,11 @@ class TensorVariable(Variable):
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name == "shape":
-            return wrap_graph_result(evaluator, None, self.fake.shape)
+            return self._query(evaluator, "size")
+        if name == "nbytes":
+            elements = self._query(evaluator, "numel")
+            itemsize = ConstantVariable(self.fake.itemsize)
+            return evaluator.binary_operation("mul", elements, itemsize)
         if name in _METADATA:
             return evaluator.wrap_result(getattr(self.fake, name))
         if name in _TENSOR_ATTRIBUTES:
@@ -107,6 +115,24 @@ class TensorVariable(Variable):
         if not callable(getattr(torch.Tensor, name)):
             raise Unsupported("attribute of a tensor", f"{self!r}.{name}")
         return BuiltinMethodVariable(self, name)
+
+    def _query(self, evaluator: Evaluator, name: str, *arguments: Any, **keywords: Any) -> Variable:
+        """What a method that asks for metadata gives; symbolic numbers in it are nodes."""
+        value = evaluator.pure(getattr(self.fake, name), *arguments, **keywords)
+        evaluator.graph.shapes.note_relations()
+        node = self.node
+
+        def number(part: Any, *place: Any) -> Variable:
+            return evaluator.graph.number(
+                part, lambda graph: graph.call_method(name, (node, *place), keywords), None
+            )
+
+        if isinstance(value, tuple) and all(type(part) in (int, torch.SymInt) for part in value):
+            items = [number(part, position) for position, part in enumerate(value)]
+            return SizeVariable(items) if isinstance(value, torch.Size) else TupleVariable(items)
+        if isinstance(value, torch.SymInt):
+            return number(value, *arguments)
+        return wrap_graph_result(evaluator, None, value)
 
     def _gradient(self, evaluator: Evaluator) -> Variable:
         if self.source is None:
@@ -171,8 +197,7 @@ class TensorVariable(Variable):
             raise Unsupported(_REFUSED[name], f"{self!r}.{name}()")
         if name in _QUERIES:
             positional, named = evaluator.snapshots(arguments, keywords, name)
-            value = evaluator.pure(getattr(self.fake, name), *positional, **named)
-            return wrap_graph_result(evaluator, None, value)
+            return self._query(evaluator, name, *positional, **named)
         if name == "__getitem__":
             return evaluator.graph.call_function(
                 evaluator, operator_module.getitem, [self, *arguments], keywords
@@ -197,7 +222,9 @@ class TensorVariable(Variable):
         function = OPERATORS.get(operator)
         if function is None:
             function = getattr(operator_module, operator, None)
-        if function is None or not (isinstance(other, TensorVariable) or other.is_constant()):
+        if function is None or not (
+            isinstance(other, (TensorVariable, SymbolicNumberVariable)) or other.is_constant()
+        ):
             return None
         pair = [other, self] if reflected else [self, other]
         result = evaluator.graph.call_function(evaluator, function, pair, {})
@@ -231,8 +258,11 @@ class SizeVariable(TupleVariable):
         arguments: list[Variable],
         keywords: dict[str, Variable],
     ) -> Variable:
-        if name == "numel":
-            return ConstantVariable(self.as_constant().numel())
+        if name == "numel" and not arguments and not keywords:
+            total: Variable = ConstantVariable(1)
+            for item in self.items(evaluator):
+                total = evaluator.binary_operation("mul", total, item)
+            return total
         return super().call_method(evaluator, name, arguments, keywords)
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -279,6 +309,8 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
     """An argument as a node takes it, and as the fake call takes it."""
     if isinstance(variable, TensorVariable):
         return variable.node, variable.fake
+    if isinstance(variable, SymbolicNumberVariable):
+        return variable.number_node, variable.value
     if isinstance(variable, (TupleVariable, ListVariable)):
         pairs = [graph_argument(evaluator, item) for item in variable.iterate(evaluator)]
         kind = variable.python_type()
@@ -304,7 +336,7 @@ def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: A
         node.meta["example_value"] = value
         return TensorVariable(node, value, None)
     if isinstance(value, torch.Size):
-        return SizeVariable([ConstantVariable(int(size)) for size in value])
+        return SizeVariable([wrap_graph_result(evaluator, None, size) for size in value])
     if type(value) in (tuple, list):
         items = []
         for index, item in enumerate(value):
@@ -317,9 +349,20 @@ def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: A
     if isinstance(value, tuple) and hasattr(type(value), "n_sequence_fields"):
         parts = wrap_graph_result(evaluator, node, tuple(value)).iterate(evaluator)
         return StructSequenceVariable(type(value), parts)
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        raise Unsupported("number that depends on data", str(value))
+    if isinstance(value, torch.SymBool):
+        return ConstantVariable(evaluator.graph.shapes.specialise(value))
+    if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return _wrap_number(evaluator, node, value)
     return evaluator.wrap_result(value)
+
+
+def _wrap_number(evaluator: Evaluator, node: torch.fx.Node | None, value: Any) -> Variable:
+    """A number that sizes determine; other numbers depend on data."""
+    if has_unbacked_symbols(value):
+        raise Unsupported("number that depends on data", str(value))
+    if node is None:
+        return ConstantVariable(evaluator.graph.shapes.specialise(value))
+    return evaluator.graph.number(value, lambda _: node, None)
 
 
 @register_predicate(lambda value: isinstance(value, torch.Tensor), 40)

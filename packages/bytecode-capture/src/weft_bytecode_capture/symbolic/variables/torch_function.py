@@ -129,6 +129,8 @@ class TorchQueryVariable(TorchFunctionVariable):
         answer = _QUERIES[self.function]
         if not callable(answer):
             return ConstantVariable(answer)
+        if self.function is torch.numel and isinstance(arguments[0], TensorVariable):
+            return arguments[0].call_method(evaluator, "numel", arguments[1:], keywords)
         values = [a.fake if isinstance(a, TensorVariable) else a.snapshot() for a in arguments]
         return wrap_graph_result(evaluator, None, evaluator.pure(answer, *values))
 

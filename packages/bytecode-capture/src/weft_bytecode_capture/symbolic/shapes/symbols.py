@@ -1,0 +1,292 @@
+"""The symbols of one capture: where each is read, and the relations that the capture came to rely on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import sympy
+import torch
+from weft_guards import (
+    Guard,
+    Place,
+    Quantity,
+    Reason,
+    Relation,
+    ShapeRelation,
+    Source,
+    TensorMetadata,
+    TypeIs,
+    simplify_relations,
+)
+
+from ..._torch import (
+    FakeTensorMode,
+    ShapeEnv,
+    expression_of,
+    new_symbol,
+    oblivious_of_one,
+    symbolic_number,
+)
+from ...marks import DimensionMark, MarkError, TensorMarks, check_size, marks_of
+from .history import ShapeHistory
+
+Number = Any  # int, float, torch.SymInt or torch.SymFloat
+
+_LARGEST_INTEGER = (
+    2**62 - 1
+)  # of a symbolic number that is passed: the native check computes in 64 bits
+
+
+@dataclasses.dataclass(frozen=True)
+class _Marked:
+    """A dimension that a user marked, and the line that first read the tensor."""
+
+    place: Place
+    mark: DimensionMark
+
+
+class ShapeSymbols:
+    """Decides what is symbolic, makes the symbols and collects the relations between them.
+
+    ``dynamic`` None makes symbolic what ``history`` has seen change, True every size of 2 and more and every
+    number that is passed, False nothing; marks on tensors come first if ``use_marks``.  ``reason`` gives
+    the user's line.
+    """
+
+    def __init__(
+        self,
+        history: ShapeHistory,
+        dynamic: bool | None,
+        use_marks: bool,
+        reason: Callable[[], Reason],
+    ) -> None:
+        self.environment = ShapeEnv(duck_shape=False)
+        self._history = history
+        self._dynamic = dynamic
+        self._use_marks = use_marks
+        self._reason = reason
+        self._places: dict[sympy.Symbol, Place] = {}
+        self._relations: list[Relation] = []
+        self._stride_relations: list[Relation] = []
+        self._types: list[Guard] = []
+        self._numbers: dict[Source, Number] = {}
+        self._marked: dict[sympy.Symbol, _Marked] = {}
+        self._noted = 0  # of the environment's guards
+        self._one_is_a_size = False  # of some symbol
+
+    # Tensors.
+
+    def tensor(
+        self, fake_mode: FakeTensorMode, tensor: torch.Tensor, source: Source
+    ) -> tuple[torch.Tensor, TensorMetadata]:
+        """A fake tensor with symbols for the sizes that vary, and the metadata that does not.
+
+        :raises TypeError: not a tensor that code can be compiled for.
+        :raises MarkError: a size is out of its mark's range.
+        """
+        metadata = TensorMetadata.of(tensor)
+        dynamic = self._dynamic_dimensions(tensor, source) if _is_plain(metadata) else {}
+        strides = self._dynamic_strides(tensor, source, bool(dynamic))
+        if not dynamic and not strides:
+            return fake_mode.from_tensor(tensor, static_shapes=True), metadata
+        size = [
+            self._size(tensor, source, d, dynamic[d]) if d in dynamic else extent
+            for d, extent in enumerate(tensor.shape)
+        ]
+        stride = self._strides(tensor, source, size, strides)
+        varying = dataclasses.replace(
+            metadata, size=_fixed_extents(size), stride=_fixed_extents(stride)
+        )
+        with self.rules():
+            return _fake_tensor(fake_mode, tensor, size, stride), varying
+
+    def _dynamic_dimensions(
+        self, tensor: torch.Tensor, source: Source
+    ) -> dict[int, DimensionMark | None]:
+        """The dimensions that get a symbol, with the user's mark if there is one."""
+        marks = marks_of(tensor) if self._use_marks else TensorMarks()
+        changed = self._history.changed_extents(source, "size", tensor.shape)
+        found: dict[int, DimensionMark | None] = {}
+        for dimension, size in enumerate(tensor.shape):
+            if dimension in marks.dynamic:
+                mark = marks.dynamic[dimension]
+                check_size(mark, size, f"dimension {dimension} of {source.name()}")
+                if size > 0:
+                    found[dimension] = mark
+            elif dimension in marks.static or self._dynamic is False or size < 2:
+                continue
+            elif self._dynamic is True or dimension in changed:
+                found[dimension] = None
+        return found
+
+    def _dynamic_strides(
+        self, tensor: torch.Tensor, source: Source, sizes_vary: bool
+    ) -> frozenset[int]:
+        """The strides that get a symbol where the sizes do not say them."""
+        if self._dynamic is False or tensor.layout is not torch.strided:
+            return frozenset()
+        changed = self._history.changed_extents(source, "stride", tensor.stride())
+        return frozenset(d for d in changed if tensor.stride(d) > 1) if sizes_vary else frozenset()
+
+    def _size(
+        self, tensor: torch.Tensor, source: Source, dimension: int, mark: DimensionMark | None
+    ) -> Number:
+        size = tensor.shape[dimension]
+        place = Place(source, Quantity.SIZE, dimension)
+        if mark is None:
+            return self._symbol(place, size, 2, None)
+        lower = max(1, min(size, 2) if mark.minimum is None else mark.minimum)
+        if lower < 2:
+            self._one_is_a_size = True
+        number = self._symbol(place, size, lower, mark.maximum)
+        self._marked[expression_of(number)] = _Marked(place, mark)
+        return number
+
+    def _strides(
+        self,
+        tensor: torch.Tensor,
+        source: Source,
+        size: Sequence[Number],
+        varying: frozenset[int],
+    ) -> list[Number]:
+        """Strides as products of sizes, as a contiguous tensor's are, or else as symbols or numbers."""
+        products: dict[int, Number] = {1: 1}
+        strides: list[Number] = [0] * tensor.dim()
+        for dimension in sorted(range(tensor.dim()), key=lambda d: (tensor.stride(d), -d)):
+            value = tensor.stride(dimension)
+            place = Place(source, Quantity.STRIDE, dimension)
+            if value in products:
+                stride = products[value]
+                if isinstance(stride, torch.SymInt):
+                    self._relate_stride(place, stride)
+            elif dimension in varying:
+                stride = self._symbol(place, value, 2, None)
+            else:
+                stride = value
+            strides[dimension] = stride
+            products[value * tensor.shape[dimension]] = stride * size[dimension]
+        return strides
+
+    def _relate_stride(self, place: Place, stride: torch.SymInt) -> None:
+        symbol = sympy.Symbol(f"stride{len(self._places)}", integer=True)
+        self._places[symbol] = place
+        condition = sympy.Eq(symbol, expression_of(stride), evaluate=False)
+        self._stride_relations.append(Relation(condition, self._reason()))
+
+    # Numbers.
+
+    def number(self, value: int | float, source: Source, is_passed: bool) -> Number:
+        """The number at a source: symbolic if it varies, else ``value`` itself."""
+        known = self._numbers.get(source)
+        if known is not None:
+            return known
+        changed = self._history.number_changed(source, value)
+        varies = changed if self._dynamic is None else self._dynamic and (changed or is_passed)
+        if not varies or isinstance(value, float) or abs(value) > _LARGEST_INTEGER:
+            return value
+        self._types.append(Guard(source, TypeIs(type(value)), self._reason()))
+        place = Place(source, Quantity.VALUE)
+        number = self._symbol(place, value, -_LARGEST_INTEGER, _LARGEST_INTEGER)
+        self._numbers[source] = number
+        return number
+
+    # Decisions.
+
+    def rules(self) -> AbstractContextManager[None]:
+        """A context for whatever computes with the symbols: how undecided questions on sizes are answered.
+
+        Where a size may be 1, nothing is decided by its being 1 that holds for other sizes too.
+        """
+        return oblivious_of_one() if self._one_is_a_size else nullcontext()
+
+    def specialise(self, number: Number) -> int | float | bool:
+        """The number as it is now, which becomes a relation."""
+        kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+        kind = kinds.get(type(number))
+        value: int | float | bool = number if kind is None else kind(number)
+        self.note_relations()
+        return value
+
+    def note_relations(self) -> None:
+        """Give relations that the environment has come to rely on the line being evaluated."""
+        guards = self.environment.guards
+        if len(guards) > self._noted:
+            reason = self._reason()
+            self._relations.extend(Relation(guard.expr, reason) for guard in guards[self._noted :])
+            self._noted = len(guards)
+
+    def guards(self) -> tuple[Guard, ...]:
+        """The guards on everything symbolic, as far as it is known what relies on it.
+
+        :raises MarkError: a marked size is relied on to be one number.
+        """
+        self.note_relations()
+        relations = simplify_relations(self._relations)
+        self._check_marks(relations)
+        places = tuple(self._places.items())
+        found = [
+            Guard(predicate.sources()[0], predicate, relation.reason)
+            for relation in (*relations, *self._stride_relations)
+            for predicate in (ShapeRelation(relation.condition, places),)
+        ]
+        return (*self._types, *found)
+
+    def place(self, symbol: sympy.Symbol) -> Place:
+        return self._places[symbol]
+
+    def _check_marks(self, relations: Sequence[Relation]) -> None:
+        for relation in relations:
+            condition = relation.condition
+            if not isinstance(condition, sympy.Eq):
+                continue
+            symbol, number = condition.args
+            marked = self._marked.get(symbol)
+            if marked is not None and isinstance(number, sympy.Integer):
+                reason = relation.reason
+                raise MarkError(
+                    f"{marked.place.name()} is marked dynamic, but {reason.file}:{reason.line} "
+                    f"({reason.text}) needs it to be {number}: remove the mark or what fixes the size"
+                )
+
+    def _symbol(
+        self, place: Place, value: int | float, lower: int | None, upper: int | None
+    ) -> Number:
+        expression = new_symbol(self.environment, value, place.name(), lower, upper)
+        self._places[expression] = place
+        for bound, relation in ((lower, sympy.Ge), (upper, sympy.Le)):
+            if bound is not None:
+                self._relate(relation(expression, bound, evaluate=False))
+        return symbolic_number(self.environment, expression, value)
+
+    def _relate(self, condition: sympy.Basic) -> None:
+        self._relations.append(Relation(condition, self._reason()))
+
+
+def _is_plain(metadata: TensorMetadata) -> bool:
+    """Whether a tensor is all told by sizes, strides, dtype and device."""
+    return (
+        metadata.python_type is torch.Tensor
+        and metadata.layout is torch.strided
+        and not metadata.is_conjugate
+        and not metadata.is_negative
+    )
+
+
+def _fixed_extents(extents: Sequence[Number]) -> tuple[int | None, ...]:
+    return tuple(extent if type(extent) is int else None for extent in extents)
+
+
+def _fake_tensor(
+    fake_mode: FakeTensorMode, tensor: torch.Tensor, size: list[Number], stride: list[Number]
+) -> torch.Tensor:
+    with fake_mode, torch.inference_mode(tensor.is_inference()):
+        fake = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
+        if tensor.requires_grad:
+            fake.requires_grad_()
+        if tensor.requires_grad and not tensor.is_leaf:
+            with torch.enable_grad():
+                fake = fake.view_as(fake)
+    return fake

@@ -1,0 +1,180 @@
+"""Integers and floats that differ from call to call: sizes, and numbers that are passed."""
+
+from __future__ import annotations
+
+import operator as operator_module
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from weft_guards import Place, Quantity, Source, expression_function
+
+from ..._torch import expression_of
+from ...unsupported import Unsupported
+from ..shapes import ShapeSymbols
+from .base import Variable
+from .constant import OPERATORS, ConstantVariable
+from .hashing import HashedKey
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+_ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "mod", "truediv", "pow"})
+_DIVISIONS = frozenset({"floordiv", "mod", "truediv"})
+_NUMBERS = (int, float)
+# Methods without arguments, by what computes them on a symbolic number.
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "__neg__": operator_module.neg,
+    "__pos__": operator_module.pos,
+    "__float__": torch.sym_float,
+}
+
+
+class SymbolicNumberVariable(Variable):
+    """An int or float that the sizes and numbers of a call determine.
+
+    Arithmetic gives further symbolic numbers, a comparison is decided as it falls now and guarded.  What
+    needs the number itself gets it, and then code is compiled for this number alone.
+    """
+
+    def __init__(
+        self,
+        symbols: ShapeSymbols,
+        value: Any,
+        number_node: torch.fx.Node,
+        source: Source | None = None,
+    ) -> None:
+        self._symbols = symbols
+        self.value = value  # a torch.SymInt or torch.SymFloat
+        self.number_node = number_node
+        self.source = source
+
+    def python_type(self) -> type:
+        return int if isinstance(self.value, torch.SymInt) else float
+
+    def as_constant(self) -> Any:
+        return self._symbols.specialise(self.value)
+
+    def specialised(self) -> ConstantVariable:
+        """The number as a constant, for this number alone."""
+        return ConstantVariable(self.as_constant())
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return bool(self._symbols.specialise(self.value != 0))
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        return HashedKey(self.specialised(), (self.as_constant(),))
+
+    def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        if other.is_constant() and type(other.as_constant()) is not self.python_type():
+            return False
+        raise Unsupported("identity of numbers", f"{self!r} is {other!r}")
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        return self.specialised().get_attribute(evaluator, name)
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        if name == "__int__" and isinstance(self.value, torch.SymInt):
+            return self
+        if name == "__abs__":
+            positive = self.binary_operation(evaluator, "ge", ConstantVariable(0), False)
+            assert positive is not None
+            name = "__pos__" if positive.truth(evaluator) else "__neg__"
+        if name in _UNARY:
+            return self._computed(evaluator, _UNARY[name], [self])
+        return self.specialised().call_method(evaluator, name, arguments, keywords)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        plain = operator[1:] if operator[0] == "i" and operator[1:] in _ARITHMETIC else operator
+        if not _is_number(other):
+            if other.node is not None:
+                return None  # a tensor: it takes the number as it is
+            plain_self = self.specialised()
+            if reflected:
+                return evaluator.binary_operation(plain, other, plain_self)
+            return evaluator.binary_operation(plain, plain_self, other)
+        pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
+        if plain in _COMPARISONS:
+            return ConstantVariable(
+                bool(self._symbols.specialise(OPERATORS[plain](*map(number_value, pair))))
+            )
+        if plain in _ARITHMETIC and self._is_total(plain, *pair):
+            return self._computed(evaluator, OPERATORS[plain], list(pair))
+        return evaluator.binary_operation(
+            plain, *(p.specialised() if isinstance(p, SymbolicNumberVariable) else p for p in pair)
+        )
+
+    def _is_total(self, operator: str, left: Variable, right: Variable) -> bool:
+        """Whether an operation gives a number of one type, and no exception, for all that is guarded."""
+        if operator in _DIVISIONS:
+            return not self._symbols.specialise(number_value(right) == 0)
+        if operator != "pow":
+            return True
+        if isinstance(right, SymbolicNumberVariable):
+            return False
+        exponent = right.as_constant()
+        if isinstance(exponent, int):
+            return exponent >= 0
+        return bool(self._symbols.specialise(number_value(left) > 0))
+
+    def _computed(
+        self, evaluator: Evaluator, function: Callable[..., Any], operands: list[Variable]
+    ) -> Variable:
+        value = evaluator.pure(function, *map(number_value, operands))
+        self._symbols.note_relations()
+        nodes = tuple(
+            v.number_node if isinstance(v, SymbolicNumberVariable) else v.as_constant()
+            for v in operands
+        )
+        return evaluator.graph.number(
+            value, lambda graph: graph.call_function(function, nodes), None
+        )
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        """Compute the number anew from where its symbols are read."""
+        expression = expression_of(self.value)
+        symbols = tuple(sorted(expression.free_symbols, key=str))
+        if (expression,) == symbols:
+            _load_place(emitter, self._symbols.place(symbols[0]))
+            return
+        emitter.load_callable(expression_function(expression, symbols))
+        for symbol in symbols:
+            _load_place(emitter, self._symbols.place(symbol))
+        emitter.call(len(symbols))
+
+    def __repr__(self) -> str:
+        return f"SymbolicNumber({self.value})"
+
+
+def _load_place(emitter: Emitter, place: Place) -> None:
+    emitter.load_source(place.source)
+    if place.quantity is Quantity.VALUE:
+        return
+    emitter.load_attribute(place.quantity.value)  # tensor.size or tensor.stride
+    emitter.prepare_call()
+    emitter.load_constant(place.dimension)
+    emitter.call(1)
+
+
+def number_value(variable: Variable) -> Any:
+    """A number as Python or torch computes with it."""
+    return (
+        variable.value if isinstance(variable, SymbolicNumberVariable) else variable.as_constant()
+    )
+
+
+def _is_number(variable: Variable) -> bool:
+    if isinstance(variable, SymbolicNumberVariable):
+        return True
+    return variable.is_constant() and type(variable.as_constant()) in _NUMBERS

@@ -1,0 +1,294 @@
+"""Sizes and numbers that change between calls: one graph for all of them, equal to plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from weft_bytecode_capture import (
+    CaptureOptions,
+    CaptureReport,
+    compile_frames,
+)
+
+
+class Compiled:
+    """A function compiled with graphs run as they are; counts its graphs."""
+
+    def __init__(
+        self, function: Callable[..., object], dynamic: bool | None = None, fullgraph: bool = True
+    ) -> None:
+        self.function = function
+        self.reports: list[CaptureReport] = []
+        options = CaptureOptions(fullgraph=fullgraph, dynamic=dynamic)
+        self.compiled = compile_frames(
+            function, lambda graph, inputs: graph.forward, options, None, self.reports.append
+        )
+
+    def check(self, *arguments: object) -> None:
+        found, wanted = self.compiled(*arguments), self.function(*arguments)
+        assert_same(found, wanted)
+
+    @property
+    def count(self) -> int:
+        return len(self.reports)
+
+    @property
+    def relations(self) -> set[str]:
+        guards = self.reports[-1].guards
+        return {
+            guard.predicate.expected_text()
+            for guard in guards
+            if type(guard.predicate).__name__ == "ShapeRelation"
+        }
+
+
+def assert_same(found: object, wanted: object) -> None:
+    assert type(found) is type(wanted), (found, wanted)
+    if isinstance(wanted, torch.Tensor):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+        assert found.stride() == wanted.stride()
+    elif isinstance(wanted, (tuple, list)):
+        assert len(found) == len(wanted)
+        for left, right in zip(found, wanted, strict=True):
+            assert_same(left, right)
+    else:
+        assert found == wanted
+
+
+SIZES = ((2, 9), (4, 16), (5, 7), (3, 40), (6, 6), (8, 3), (17, 2))
+
+
+def views(x):
+    batch, length = x.shape
+    return x.view(batch * length), x.reshape(batch * length, 1), x.t().flatten() + x.numel()
+
+
+def arithmetic(x):
+    n = x.size(0) * 2 - x.shape[1] // 3 + len(x.shape)
+    return n, -n, abs(n - 100), n % 7, n / 2, x * n, x.shape[0] ** 2, x.shape[1] ** -0.5
+
+
+def slices(x):
+    n = x.shape[1]
+    return x[:, : n // 2], x[:, n // 2 :], x[..., -1], x[:, 1:]
+
+
+def new_tensors(x):
+    return (
+        torch.zeros(x.shape[0], 3, dtype=x.dtype),
+        torch.arange(x.shape[1]) + x,
+        x.new_ones(x.shape),
+        torch.full((x.size(1),), 2.0),
+        x.expand(3, *x.shape),
+    )
+
+
+def shapes(x):
+    return x.shape, x.size(), x.shape[::-1], (*x.shape[:-1], 4), x.stride(), x.nbytes
+
+
+def comparisons(x):
+    return x + 1 if x.shape[0] != 1 and x.shape[1] >= 2 and x.numel() else x
+
+
+def inlined(x):
+    def half(n):
+        return max(n // 2, 1)
+
+    return x[:, : half(x.shape[1])].sum(1)
+
+
+def keyed(x):
+    cache = {"rows": x.shape[0], "tokens": [x.shape[1]]}
+    cache["rows"] += 1
+    return cache["rows"], cache["tokens"], x.softmax(-1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [views, arithmetic, new_tensors, shapes, comparisons, keyed],
+    ids=lambda f: f.__name__,
+)
+def test_two_graphs_serve_every_size(function):
+    compiled = Compiled(function)
+    for size in SIZES:
+        compiled.check(torch.randn(size))
+    assert compiled.count == 2
+
+
+@pytest.mark.parametrize("function", [slices, inlined], ids=lambda f: f.__name__)
+def test_programs_that_compare_sizes_have_a_graph_for_each_outcome(function):
+    compiled = Compiled(function)
+    for size in SIZES:
+        compiled.check(torch.randn(size))
+    assert compiled.count <= 3
+
+
+def test_only_what_changed_is_symbolic():
+    compiled = Compiled(lambda x: x + x.shape[0] + x.shape[1])
+    compiled.check(torch.randn(3, 8))
+    compiled.check(torch.randn(4, 8))
+    assert "L['x'].size(0) >= 2" in compiled.relations
+    assert not any("size(1)" in relation for relation in compiled.relations)
+    compiled.check(torch.randn(7, 8))
+    assert compiled.count == 2
+    compiled.check(torch.randn(7, 9))
+    compiled.check(torch.randn(2, 100))
+    assert compiled.count == 3
+
+
+def test_sizes_zero_and_one_have_graphs_of_their_own():
+    compiled = Compiled(lambda x: x.sum(0, keepdim=True) + x)
+    for rows in (3, 5, 1, 0, 9, 1, 0):
+        compiled.check(torch.randn(rows, 4))
+    assert compiled.count == 4
+
+
+def test_equal_sizes_are_related_with_the_line_that_needs_it():
+    compiled = Compiled(lambda x, y: x @ y)
+    for rows, inner in ((2, 3), (4, 5), (7, 8)):
+        compiled.check(torch.randn(rows, inner), torch.randn(inner, 6))
+    assert compiled.count == 2
+    assert "L['y'].size(0) == L['x'].size(1)" in compiled.relations
+    guard = next(g for g in compiled.reports[-1].guards if "==" in g.predicate.expected_text())
+    assert "x @ y" in guard.reason.text
+    with pytest.raises(RuntimeError):
+        compiled.compiled(torch.randn(3, 4), torch.randn(5, 6))
+
+
+def test_strides_are_related_to_sizes():
+    compiled = Compiled(lambda x: x.view(-1) if x.is_contiguous() else x + 1)
+    for size in ((2, 3), (4, 5), (6, 7)):
+        compiled.check(torch.randn(size))
+    assert compiled.count == 2
+    compiled.check(torch.randn(5, 8).t())
+    compiled.check(torch.randn(9, 4).t())
+    compiled.check(torch.randn(4, 9)[:, :5])
+    assert compiled.count <= 4
+
+
+def branching(x):
+    return x * 2 if x.shape[0] > 4 else x - 1
+
+
+def test_a_branch_on_a_size_splits_the_range():
+    compiled = Compiled(branching)
+    for rows in (2, 3, 7, 4, 100, 5, 2):
+        compiled.check(torch.randn(rows, 2))
+    assert compiled.count == 3
+    assert "L['x'].size(0) >= 5" in compiled.relations
+
+
+def looping(x):
+    for row in range(x.shape[0]):
+        x = x + row
+    return [x] * x.shape[1], {x.shape[0]: 1}[x.shape[0]]
+
+
+def test_what_needs_the_number_is_compiled_for_it():
+    compiled = Compiled(looping)
+    for size in ((2, 3), (3, 4), (3, 5), (2, 3)):
+        compiled.check(torch.randn(size))
+    assert compiled.count == 3
+
+
+def test_integers_become_symbolic_once_they_change():
+    compiled = Compiled(lambda x, step: (x * step, step + 1, x[: step % 3]))
+    for step in (0, 1, 2, 3, 50, -7, 2**40):
+        compiled.check(torch.randn(4), step)
+    assert compiled.count == 2
+    compiled.check(torch.randn(4).double(), 7)
+    assert compiled.count == 3
+    compiled.check(torch.randn(4), True)
+    assert compiled.count == 4
+
+
+class Counter:
+    def __init__(self):
+        self.calls = 0
+
+    def step(self, x):
+        self.calls += 1
+        return x + self.calls
+
+
+def test_integers_in_attributes_become_symbolic():
+    compiled, plain = Counter(), Counter()
+    reports = []
+    step = compile_frames(
+        compiled.step, lambda g, e: g.forward, CaptureOptions(fullgraph=True), None, reports.append
+    )
+    for _ in range(6):
+        x = torch.randn(3)
+        assert_same(step(x), plain.step(x))
+        assert compiled.calls == plain.calls
+    assert len(reports) == 2
+
+
+def divided(x, n):
+    try:
+        return x + 10 // n
+    except ZeroDivisionError:
+        return x
+
+
+def test_division_by_a_number_that_may_be_zero():
+    compiled = Compiled(divided)
+    for n in (1, 2, 0, 5, 0, -3):
+        compiled.check(torch.ones(2), n)
+    assert compiled.count == 3
+
+
+def broken(x):
+    y = x.reshape(-1)
+    n = y.shape[0]
+    print(end="")
+    return y[: n // 2] + n
+
+
+def test_sizes_live_through_a_graph_break():
+    compiled = Compiled(broken, fullgraph=False)
+    for size in SIZES:
+        compiled.check(torch.randn(size))
+    before = compiled.count
+    for size in SIZES:
+        compiled.check(torch.randn(size))
+    assert compiled.count == before
+
+
+def test_dynamic_true_needs_one_graph():
+    compiled = Compiled(lambda x, n: x.view(-1) * n, dynamic=True)
+    for size, n in zip(SIZES, (3, 0, 1, -2, 5, 6, 7), strict=True):
+        compiled.check(torch.randn(size), n)
+    assert compiled.count == 1
+
+
+def test_dynamic_false_has_a_graph_for_each_size():
+    compiled = Compiled(lambda x, n: x + n, dynamic=False)
+    for size, n in (((2, 3), 1), ((4, 3), 1), ((4, 3), 2)):
+        compiled.check(torch.randn(size), n)
+    assert compiled.count == 3
+    assert not compiled.relations
+
+
+def test_a_size_in_a_list_is_symbolic():
+    compiled = Compiled(lambda tensors, settings: tensors[0] + settings["n"])
+    for rows, n in ((2, 1), (3, 2), (4, 9)):
+        compiled.check([torch.randn(rows)], {"n": n})
+    assert compiled.count == 2
+
+
+def test_gradients_go_through_symbolic_graphs():
+    def function(x, w):
+        return (x @ w).relu().sum() / x.shape[0]
+
+    compiled = compile_frames(function, lambda graph, inputs: graph.forward)
+    for rows in (2, 5, 9):
+        x, w = torch.randn(rows, 3), torch.randn(3, 4, requires_grad=True)
+        hidden = (w * 2).detach().requires_grad_()
+        compiled(x, hidden * 1).backward()
+        found, hidden.grad = hidden.grad, None
+        function(x, hidden * 1).backward()
+        torch.testing.assert_close(found, hidden.grad)

@@ -1,0 +1,145 @@
+"""Relations between numbers of a call: sizes and strides of tensors, integers and floats passed.
+
+A relation is a SymPy condition, each of its symbols read from a :class:`Place`.  :class:`ShapeRelation` is
+the predicate; integer relations are compiled into the native check (relation_program.py).
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from . import _torch
+from .predicates import Predicate
+from .sources import Scope, Source
+
+
+class Quantity(enum.Enum):
+    """Which number is meant of the value at a source."""
+
+    SIZE = "size"
+    STRIDE = "stride"
+    VALUE = "value"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the number of a symbol is read: ``source.size(dimension)``, ``.stride(dimension)`` or the number
+    itself, an int or float (``dimension`` is 0 then)."""
+
+    source: Source
+    quantity: Quantity
+    dimension: int = 0
+
+    def name(self) -> str:
+        """As a user would write it: ``L['x'].size(0)``."""
+        if self.quantity is Quantity.VALUE:
+            return self.source.name()
+        return f"{self.source.name()}.{self.quantity.value}({self.dimension})"
+
+    def read(self, scope: Scope) -> int | float:
+        """The number now.
+
+        :raises TypeError: there is no tensor, or no plain int or float.
+        """
+        value = self.source.evaluate(scope)
+        if self.quantity is Quantity.VALUE:
+            if type(value) not in (int, float):
+                raise TypeError(f"not a number but {type(value).__qualname__}")
+            number: int | float = value
+            return number
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"not a tensor but {type(value).__qualname__}")
+        with _torch.without_torch_function():
+            extents = value.shape if self.quantity is Quantity.SIZE else value.stride()
+            return int(extents[self.dimension])
+
+
+@dataclass(frozen=True)
+class ShapeRelation(Predicate):
+    """``condition`` holds of the numbers at ``places``; the guard's own value is not looked at.
+
+    ``condition`` is a SymPy condition (``Eq``, ``Ne``, ``Lt``, ``And``, ``Not``, ...) over integer or real
+    symbols, with torch's functions (``FloorDiv``, ``Mod`` ...); ``places`` has a place for each symbol in it.
+
+    :raises ValueError: a symbol has no place.
+    """
+
+    condition: sympy.Basic
+    places: tuple[tuple[sympy.Symbol, Place], ...]
+
+    def __post_init__(self) -> None:
+        needed = self.condition.free_symbols
+        used = tuple(sorted((p for p in self.places if p[0] in needed), key=lambda p: p[1].name()))
+        missing = needed - {symbol for symbol, _ in used}
+        if missing:
+            raise ValueError(f"no place for {', '.join(sorted(map(str, missing)))}")
+        object.__setattr__(self, "places", used)
+
+    def sources(self) -> tuple[Source, ...]:
+        """The sources of all numbers, without repetition."""
+        return tuple(dict.fromkeys(place.source for _, place in self.places))
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        return bool(self._function(*(place.read(scope) for _, place in self.places)))
+
+    @functools.cached_property
+    def _function(self) -> Callable[..., Any]:
+        return expression_function(self.condition, [symbol for symbol, _ in self.places])
+
+    def identity(self) -> Hashable:
+        return self.condition, self.places
+
+    def expected_text(self) -> str:
+        return expression_text(
+            self.condition, {symbol: place.name() for symbol, place in self.places}
+        )
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        return ", ".join(f"{place.name()} = {place.read(scope)}" for _, place in self.places)
+
+
+_COMPARISONS: dict[type[sympy.Basic], str] = {
+    sympy.Eq: "==",
+    sympy.Ne: "!=",
+    sympy.Lt: "<",
+    sympy.Le: "<=",
+    sympy.Gt: ">",
+    sympy.Ge: ">=",
+}
+_CONNECTIVES: dict[type[sympy.Basic], str] = {sympy.And: " and ", sympy.Or: " or "}
+
+
+def expression_text(expression: sympy.Basic, names: dict[sympy.Symbol, str]) -> str:
+    """A SymPy expression or condition as Python would have it, ``names`` in the places of symbols."""
+    kind = type(expression)
+    if kind in _CONNECTIVES:
+        parts = sorted(expression_text(part, names) for part in expression.args)
+        return _CONNECTIVES[kind].join(parts)
+    if kind in _COMPARISONS:
+        left, right = (expression_text(part, names) for part in expression.args)
+        return f"{left} {_COMPARISONS[kind]} {right}"
+    plain = {symbol: sympy.Symbol(name) for symbol, name in names.items()}
+    return str(expression.xreplace(plain))
+
+
+def expression_function(
+    expression: sympy.Basic, symbols: Sequence[sympy.Symbol]
+) -> Callable[..., Any]:
+    """A function of numbers, in the order of ``symbols``: the value of the expression or condition."""
+    names = [f"n{position}" for position in range(len(symbols))]
+    renamed = {
+        symbol: sympy.Symbol(name, **symbol.assumptions0)
+        for symbol, name in zip(symbols, names, strict=True)
+    }
+    source = f"lambda {', '.join(names)}: {_torch.python_source(expression.xreplace(renamed))}"
+    code = compile(source, __file__, "eval")  # as a function of this module, which is not captured
+    function: Callable[..., Any] = eval(code, {"math": math, "torch": torch})
+    return function

@@ -1,0 +1,119 @@
+"""Sizes and integers that change, through the whole line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft
+
+
+def compiled_and_log(function: Callable[..., Any], **options: Any) -> tuple[Any, weft.CompileLog]:
+    return weft.compile(function, fullgraph=True, **options), weft.CompileLog()
+
+
+def attention(x: torch.Tensor, step: int) -> Any:
+    batch, length, width = x.shape
+    heads = x.view(batch, length, 4, width // 4).transpose(1, 2)
+    scores = (heads @ heads.transpose(-1, -2)) * (width // 4) ** -0.5
+    mask = torch.ones(length, length, dtype=torch.bool).tril()
+    scores = scores.masked_fill(~mask, float("-inf")).softmax(-1)
+    mixed = (scores @ heads).transpose(1, 2).reshape(batch, length, width)
+    return mixed[:, -1] + step, mixed.sum(1) / length, batch * length, x.transpose(0, 1)
+
+
+def test_one_program_for_all_sizes_and_steps() -> None:
+    compiled, log = compiled_and_log(attention)
+    with torch.no_grad(), weft.observe(log):
+        for step, (batch, length) in enumerate(((2, 5), (3, 8), (7, 2), (4, 31), (5, 5))):
+            x = torch.randn(batch, length, 16)
+            for found, wanted in zip(compiled(x, step), attention(x, step), strict=True):
+                if isinstance(wanted, torch.Tensor):
+                    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+                    assert found.stride() == wanted.stride()
+                else:
+                    assert found == wanted
+    assert len(log.graphs) == 2
+    assert all(report.eager_reason is None for report in log.graphs)
+
+
+def test_writes_and_views_for_all_sizes() -> None:
+    def function(x: torch.Tensor) -> Any:
+        x.mul_(2)
+        x[:, : x.shape[1] // 2].add_(x.shape[0])
+        return x.t(), x.view(-1)[1:]
+
+    compiled, log = compiled_and_log(function)
+    with torch.no_grad(), weft.observe(log):
+        for size in ((2, 6), (3, 10), (5, 8), (4, 40)):
+            x = torch.randn(size)
+            y = x.clone()
+            for found, wanted in zip(compiled(y), function(x), strict=True):
+                torch.testing.assert_close(found, wanted)
+                assert found.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+            torch.testing.assert_close(y, x)
+    assert len(log.graphs) == 2
+
+
+def test_marks_and_dynamic_true_compile_once() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x.softmax(0) * x.shape[0]).sum(1)
+
+    marked, first = compiled_and_log(function)
+    dynamic, second = compiled_and_log(function, dynamic=True)
+    with torch.no_grad():
+        for rows in (4, 1, 9):
+            x = torch.randn(rows, 3)
+            weft.mark_dynamic(x, 0, min=1)
+            with weft.observe(first):
+                torch.testing.assert_close(marked(x), function(x))
+        for size in ((4, 3), (9, 8), (2, 5)):
+            x = torch.randn(size)
+            with weft.observe(second):
+                torch.testing.assert_close(dynamic(x), function(x))
+    assert len(first.graphs) == len(second.graphs) == 1
+
+
+def test_graphs_that_need_gradients_have_sizes_of_their_own() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU(), torch.nn.Linear(4, 2))
+    compiled, log = compiled_and_log(model)
+    with weft.observe(log):
+        for rows in (2, 5, 9, 5):
+            x = torch.randn(rows, 3)
+            weft.mark_dynamic(x, 0)
+            compiled(x).square().mean().backward()
+            found = [parameter.grad.clone() for parameter in model.parameters()]
+            model.zero_grad()
+            model(x).square().mean().backward()
+            for gradient, parameter in zip(found, model.parameters(), strict=True):
+                torch.testing.assert_close(gradient, parameter.grad)
+            model.zero_grad()
+    assert len(log.graphs) == 3
+
+
+def test_a_wrong_mark_raises_and_is_not_hidden_by_the_fallback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WEFT_STRICT", "0")
+    compiled = weft.compile(lambda x: x + 1 if x.shape[0] == 4 else x)
+    x = torch.randn(4, 2)
+    weft.mark_dynamic(x, 0)
+    with pytest.raises(ValueError, match="marked dynamic"):
+        compiled(x)
+
+
+def test_a_recompilation_tells_the_line_that_needs_a_relation() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 4:
+            return x + 1
+        return x - 1
+
+    compiled, log = compiled_and_log(function)
+    with torch.no_grad(), weft.observe(log):
+        for rows in (2, 3, 7):
+            compiled(torch.randn(rows))
+    text = str(log.conversions[-1].recompile_reason)
+    assert "expected L['x'].size(0) <= 4, found L['x'].size(0) = 7" in text
+    assert "if x.shape[0] > 4:" in text
