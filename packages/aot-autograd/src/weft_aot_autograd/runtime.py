@@ -146,11 +146,19 @@ def _without_influence(functional: FunctionalGraph, outputs: Set[int]) -> set[in
     pending = [returned[index] for index in outputs]
     seen = set(pending)
     while pending:
-        fresh = [node for node in pending.pop().all_input_nodes if node not in seen]
+        fresh = [node for node in _influences(pending.pop()) if node not in seen]
         seen.update(fresh)
         pending += fresh
     placeholders = graph.find_nodes(op="placeholder")
     return {index for index, node in enumerate(placeholders) if node not in seen}
+
+
+def _influences(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The arguments that matter for what is differentiated of ``node``."""
+    if node.target is torch.ops.aten._native_batch_norm_legit_functional.default and node.args[5]:
+        running = set(node.args[3:5])  # in training they are only carried on
+        return [argument for argument in node.all_input_nodes if argument not in running]
+    return node.all_input_nodes
 
 
 def _version(value: Any) -> int:
@@ -241,7 +249,7 @@ def _inputs_again(ctx: Any) -> list[Any]:
             "weft: gradients of gradients run the compiled graph's operators in eager PyTorch",
             stacklevel=2,
         )
-    every: list[Any] = [plan.functional.lifted.get(i) for i in range(len(plan.functional.inputs))]
+    every = [_stand_in(plan.functional, index) for index in range(len(plan.functional.inputs))]
     for k, value, version in zip(plan.kept, ctx.kept, ctx.versions, strict=True):
         if _version(value) != version:
             raise RuntimeError(
@@ -253,3 +261,15 @@ def _inputs_again(ctx: Any) -> list[Any]:
                 value = value.view_as(value)
         every[plan.argument_indices[k]] = value
     return every
+
+
+def _stand_in(functional: FunctionalGraph, index: int) -> Any:
+    """A value for an input that no gradient depends on."""
+    if index in functional.lifted:
+        return functional.lifted[index]
+    value = functional.graph_module.graph.find_nodes(op="placeholder")[index].meta["val"]
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(
+        value.shape, value.stride(), dtype=value.dtype, device=value.device
+    ).zero_()

@@ -7,6 +7,7 @@ callback) are root frames of their own, if there is something to capture in them
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import sysconfig
 import types
@@ -16,6 +17,14 @@ from pathlib import Path
 _TORCH_CAPTURED = ("nn/modules", "nn/utils", "optim", "distributions")
 # The calling of modules: what it calls, a forward or a hook, is captured on its own.
 _TORCH_PLUMBING = ("nn/modules/module.py",)
+# Stages whose code runs inside compiled calls, a backward pass for one; looked up where installed.
+_STAGES = (
+    "weft_functionalize",
+    "weft_aot_autograd",
+    "weft_loop_ir",
+    "weft_codegen_cpp",
+    "weft_codegen_triton",
+)
 
 
 def skip_reason(code: types.CodeType) -> str | None:
@@ -47,6 +56,10 @@ def _folders() -> tuple[tuple[str, str, tuple[str, ...]], ...]:
         (_folder(weft_guards.__file__), "part of weft", ()),
         (str(Path(__file__).parents[1]) + os.sep, "part of weft", ()),
     ]
+    for name in _STAGES:
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            rows.append((_folder(spec.origin), "part of weft", ()))
     paths = sysconfig.get_paths()
     for name in ("purelib", "platlib"):
         # Packages of a virtual environment are often below the standard library's folder.
