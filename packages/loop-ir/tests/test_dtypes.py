@@ -151,6 +151,22 @@ def test_scatters() -> None:
     check(lambda v, i, s: torch.index_put(v, (i,), s), x, unique, source)
 
 
+def test_ordered_additions_are_torchs() -> None:
+    def function(values: torch.Tensor, rows: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        return torch.index_put(values, (rows,), source, True) * 2
+
+    inputs = (torch.zeros(5, 3), torch.tensor([0, 2, 2, 4]), torch.randn(4, 3))
+    torch.use_deterministic_algorithms(True)
+    try:
+        graph = make_fx(lambda *values: (function(*values),), tracing_mode="fake")(*inputs)
+        lowered = weft_loop_ir.lower(graph)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert list(lowered.fallbacks) == ["aten.index_put.default"]
+    (result,) = weft_loop_ir.evaluate(weft_loop_ir.schedule(lowered), inputs)
+    torch.testing.assert_close(result, function(*inputs))
+
+
 def test_parts_overwritten() -> None:
     x, y = torch.randn(4, 6), torch.randn(4, 3)
     check(

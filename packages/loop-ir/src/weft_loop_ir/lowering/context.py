@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator as operators
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
@@ -53,7 +53,8 @@ class LoweringOptions:
     than ``shared_reads`` reads, or contains a heavy operation.  ``round_low_precision`` keeps eager's
     rounding to float16 and bfloat16 after every operator; without it a chain of operators rounds once.
     ``max_lazy_concatenation`` is the number of inputs up to which a concatenation that only pointwise
-    operators use is computed in place by selection.
+    operators use is computed in place by selection.  ``deterministic`` keeps float additions to an indexed
+    place extern, where torch has an order for them; by default where torch's programs ask for it.
     """
 
     max_instructions: int = 96
@@ -62,6 +63,7 @@ class LoweringOptions:
     shared_reads: int = 1
     round_low_precision: bool = True
     max_lazy_concatenation: int = 3
+    deterministic: bool = field(default_factory=torch.are_deterministic_algorithms_enabled)
 
 
 class LoweringContext:

@@ -166,7 +166,10 @@ def _copy_to_write(context: LoweringContext, tensor: TensorValue) -> TensorValue
     return context.realize(context.copy_of(tensor, storage_stride(context.meta)))
 
 
-def _check_atomic(dtype: torch.dtype) -> None:
+def _check_atomic(context: LoweringContext, dtype: torch.dtype) -> None:
+    """Atomic additions come in any order: a float sum then differs in rounding from run to run."""
+    if context.options.deterministic and dtype.is_floating_point:
+        raise NoLowering("additions in one order")
     if dtype not in ATOMIC_DTYPES:
         raise NoLowering(f"atomic addition of {dtype}")
 
@@ -186,7 +189,7 @@ def index_put(
         return masked
     layout = _AdvancedIndex(tensor, indices)
     if accumulate:
-        _check_atomic(tensor.dtype)
+        _check_atomic(context, tensor.dtype)
     target = _copy_to_write(context, tensor)
     size = layout.size
 
@@ -252,7 +255,7 @@ def scatter(
     if not tensor.size or not indices.size:
         raise NoLowering("scatter to a tensor without dims")
     if accumulate:
-        _check_atomic(tensor.dtype)
+        _check_atomic(context, tensor.dtype)
     if isinstance(source, complex):
         raise NoLowering("a complex value")
     d = normalize_dim(dim, len(tensor.size))
@@ -282,7 +285,7 @@ def index_add(
     alpha: Any = 1,
 ) -> TensorValue:
     _check_index(indices)
-    _check_atomic(tensor.dtype)
+    _check_atomic(context, tensor.dtype)
     if not tensor.size or not indices.size or alpha != 1 or source.dtype != tensor.dtype:
         raise NoLowering("index_add in this form")
     d = normalize_dim(dim, len(tensor.size))
