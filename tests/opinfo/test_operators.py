@@ -9,10 +9,17 @@ pytest.importorskip("expecttest", reason="torch's operator database imports it")
 from tests.opinfo.checking import Case, all_cases, check
 from tests.opinfo.known import explained
 
-SAMPLE = list(all_cases())[::67]
+ONCE_WRONG = (
+    "var_mean.unbiased-float32-static",  # the mean of nothing is NaN
+    "nn.functional.instance_norm-bfloat16-static",  # a kernel's dtype that its meta function doesn't know
+    "nn.functional.embedding_bag-bfloat16-static",  # the size of a result that nothing uses
+    "cross-bfloat16-static",  # rounding where terms cancel
+)
+CASES = list(all_cases())
+SAMPLE = [*CASES[::67], *(case for case in CASES if str(case) in ONCE_WRONG)]
 
 
 @pytest.mark.parametrize("case", SAMPLE, ids=str)
 def test_operator(case: Case) -> None:
-    outcome = check(case, limit=1)
+    outcome = check(case, limit=3 if str(case) in ONCE_WRONG else 1)
     assert not (outcome.wrong or outcome.errors) or explained(case, outcome)

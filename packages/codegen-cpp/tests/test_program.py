@@ -416,3 +416,28 @@ def test_other_instruction_sets(tmp_path: Path, architecture: str, lanes: int) -
     ):
         torch.testing.assert_close(value, getattr(torch, operation)(x), rtol=5e-7, atol=1e-7)
     assert torch.equal(z, h.to(torch.bfloat16))
+
+
+def test_several_compilers_make_one_library(tmp_path: Path) -> None:
+    b = Builder()
+    x = torch.randn(77)
+    b.like("x", x)
+    functions = ("exp", "sin", "tanh", "erf")
+    for name in functions:
+        b.buffer(name, BufferKind.OUTPUT, x.shape, F32)
+        pointwise(b, "x", name, name)
+    options = CppOptions(cache_directory=tmp_path, processes=3)
+    results = CppCodegen(options).compile(b.schedule(), {})(x)
+    for name, result in zip(functions, results, strict=True):
+        torch.testing.assert_close(result, getattr(torch, name)(x))
+    assert len(list(tmp_path.glob("*.so"))) == 1
+    assert not list(tmp_path.glob("*.cpp")) and not list(tmp_path.glob("*.o"))
+
+
+def test_an_error_of_one_of_several_compilers_names_its_source(tmp_path: Path) -> None:
+    toolchain = find_toolchain(CppOptions())
+    units = ("int good() { return 1; }\n", "int bad( { return 2; }\n")
+    with pytest.raises(CompileError, match=r"bad\("):
+        toolchain.compile(tmp_path / "unit.cpp", tmp_path / "unit.so", units=units)
+    assert "bad" in (tmp_path / "unit.1.cpp").read_text()
+    assert not list(tmp_path.glob("*.o"))

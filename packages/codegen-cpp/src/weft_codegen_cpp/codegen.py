@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -16,7 +17,8 @@ from weft_codegen_cpp.kernel.kernel_printer import PLACEHOLDER, PrintedKernel, p
 from weft_codegen_cpp.loader import load_library, make_entry
 from weft_codegen_cpp.options import CppOptions
 from weft_codegen_cpp.program import CppProgram
-from weft_codegen_cpp.toolchain import find_toolchain, lanes
+from weft_codegen_cpp.toolchain import find_toolchain, idle_processes, lanes
+from weft_codegen_cpp.translation_unit import KernelSource, TranslationUnit
 
 
 class CppCodegen:
@@ -33,14 +35,16 @@ class CppCodegen:
 
     def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> CppProgram:
         """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""
-        source, host = self.print(schedule, constants)
+        unit, host = self.print(schedule, constants)
         toolchain = find_toolchain(self.options)
         folder = cache_directory(self.options.cache_directory)
+        source = unit.whole
+        processes = self.options.processes or idle_processes(len(unit.kernels))
         library = cached_library(
             folder,
             library_key(source, toolchain),
             source,
-            toolchain.compile,
+            functools.partial(toolchain.compile, units=unit.split(processes)),
             self.options.keep_sources,
         )
         entry = make_entry(load_library(library), host.objects)
@@ -49,7 +53,7 @@ class CppCodegen:
 
     def print(
         self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
-    ) -> tuple[str, PrintedHost]:
+    ) -> tuple[TranslationUnit, PrintedHost]:
         """The translation unit of ``schedule``, and its host program apart."""
         bound = {**schedule.constants, **constants}
         for name, buffer in schedule.buffers.items():
@@ -58,25 +62,16 @@ class CppCodegen:
             if buffer.layout.device.type != "cpu":
                 raise CodegenError(f"buffer {name} is on {buffer.layout.device}, not on the CPU")
         schedule = with_linear_calls(schedule, self.options)
-        kernels, sources = self._print_kernels(schedule)
+        kernels, kernels_printed = self._print_kernels(schedule)
         host = print_host(schedule, kernels, bound, self.options)
-        parts = [
-            f"// {schedule.name}",
-            '#include "weft_host.h"',
-            "",
-            "namespace weft {",
-            "",
-            *sources,
-            host.source,
-            "}  // namespace weft",
-            "",
-        ]
-        return "\n".join(parts), host
+        return TranslationUnit(schedule.name, kernels_printed, host.source), host
 
-    def _print_kernels(self, schedule: Schedule) -> tuple[dict[str, PrintedKernel], list[str]]:
+    def _print_kernels(
+        self, schedule: Schedule
+    ) -> tuple[dict[str, PrintedKernel], tuple[KernelSource, ...]]:
         """The printed kernel of each step, and one function for all that are alike."""
         kernels: dict[str, PrintedKernel] = {}
-        users: dict[str, list[Kernel]] = {}
+        users: dict[tuple[str, str], list[Kernel]] = {}
         for step in schedule.steps:
             if isinstance(step, Kernel):
                 printed = print_kernel(
@@ -85,14 +80,15 @@ class CppCodegen:
                     lanes(self.options),
                     shares_memory=_shares_memory(step, schedule),
                 )
-                alike = users.setdefault(printed.template, [])
+                alike = users.setdefault((printed.declaration, printed.definition), [])
                 alike.append(step)
                 kernels[step.name] = replace(printed, name=alike[0].name)
         sources = []
-        for template, steps in users.items():
-            comment = [f"// {s.name}: {', '.join(s.origins) or 'no origin'}" for s in steps]
-            sources.append("\n".join([*comment, template.replace(PLACEHOLDER, steps[0].name)]))
-        return kernels, sources
+        for texts, steps in users.items():
+            comment = [f"// {s.name}: {', '.join(s.origins) or 'no origin'}\n" for s in steps]
+            declaration, definition = (t.replace(PLACEHOLDER, steps[0].name) for t in texts)
+            sources.append(KernelSource("".join(comment), declaration, definition))
+        return kernels, tuple(sources)
 
 
 def _shares_memory(kernel: Kernel, schedule: Schedule) -> bool:

@@ -19,6 +19,7 @@ class CppOptions:
     library.  ``poison_arena`` fills intermediate memory with NaN before each call, to find reads of memory
     that nothing wrote.  ``matrix_products``: the library of large float32 products, "torch" for the one that
     torch uses, "onednn", or "auto" for oneDNN where torch's is MKL on a processor that it is not tuned for.
+    ``processes``: how many compilers work on one graph at once; 0: by its kernels and the idle cores.
     """
 
     cache_directory: Path | None = None
@@ -28,4 +29,5 @@ class CppOptions:
     lanes: int | None = None
     keep_sources: bool = False
     poison_arena: bool = False
+    processes: int = 0
     matrix_products: Literal["auto", "torch", "onednn"] = "auto"

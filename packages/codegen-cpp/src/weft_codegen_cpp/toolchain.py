@@ -7,6 +7,8 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,12 +84,52 @@ class Toolchain:
     def command(self, source: Path, library: Path) -> list[str]:
         return [self.compiler, *self.flags, f"-I{RUNTIME}", str(source), "-o", str(library)]
 
-    def compile(self, source: Path, library: Path) -> None:
-        """Compile ``source`` to ``library``; raises :class:`CompileError`."""
-        command = self.command(source, library)
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            raise CompileError(command, str(source), result.stderr)
+    def compile(self, source: Path, library: Path, *, units: Sequence[str] = ()) -> None:
+        """Compile ``source`` to ``library``; raises :class:`CompileError`.
+
+        Several ``units`` are what is compiled instead, all at once, beside ``source``, and then linked.
+        """
+        if len(units) < 2:
+            _finish(self.command(source, library), source)
+            return
+        parts = [source.with_suffix(f".{number}.cpp") for number in range(len(units))]
+        objects = [part.with_suffix(".o") for part in parts]
+        try:
+            for part, unit in zip(parts, units, strict=True):
+                part.write_text(unit)
+            commands = [
+                [*self.command(part, made), "-c", "-DWEFT_SEPARATE"]
+                for part, made in zip(parts, objects, strict=True)
+            ]
+            with ThreadPoolExecutor(len(units)) as pool:
+                list(pool.map(_finish, commands, parts))
+            link = [self.compiler, *self.flags, *map(str, objects), "-o", str(library)]
+            _finish(link, source)
+        finally:
+            for made in objects:
+                made.unlink(missing_ok=True)
+        for part in parts:  # they stay if a compiler fails
+            part.unlink()
+
+
+def _finish(command: list[str], source: Path) -> None:
+    """Run a compiler; raises :class:`CompileError` with what it printed about ``source``."""
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise CompileError(command, str(source), result.stderr)
+
+
+KERNELS_A_PROCESS = 10
+"""Fewer distinct kernels than this don't pay for another compiler process."""
+
+
+def idle_processes(kernels: int) -> int:
+    """How many compiler processes to run at once for so many kernels, by the cores that are idle."""
+    try:
+        idle = len(os.sched_getaffinity(0)) - os.getloadavg()[0]
+    except (AttributeError, OSError):  # not every system says
+        return 1
+    return max(1, min(round(idle), kernels // KERNELS_A_PROCESS))
 
 
 def find_toolchain(options: CppOptions) -> Toolchain:

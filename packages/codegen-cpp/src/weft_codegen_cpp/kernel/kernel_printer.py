@@ -36,19 +36,21 @@ CHUNK = 32  # steps of a running total before it joins a total of totals
 STACK_BYTES = 32768  # a larger local buffer comes from malloc
 
 
-PLACEHOLDER = "@kernel@"  # stands for the function's name in `PrintedKernel.template`
+PLACEHOLDER = "@kernel@"  # stands for the function's name in `PrintedKernel`
 
 
 @dataclass(frozen=True)
 class PrintedKernel:
     """A kernel in C++ and what a caller passes: pointers in the order of ``buffers``, then symbols.
 
-    ``template`` names buffers by position, so that kernels that do the same have the same template and
-    need to be compiled only once, under one ``name``.
+    ``declaration`` is the structure that a caller fills and the function's prototype, ``definition`` the
+    function.  Both name buffers by position and the kernel by :data:`PLACEHOLDER`: kernels that do the same
+    have the same texts and need to be compiled only once, under one ``name``.
     """
 
     name: str
-    template: str
+    declaration: str
+    definition: str
     buffers: tuple[str, ...]
     symbols: tuple[sympy.Symbol, ...]
     units: str  # C++ expression over the symbols: the number of units of work
@@ -175,13 +177,14 @@ class _KernelPrinter:
         setup = [f"{t}* {self.qualifier} {p} = call.{p};" for p, t in types.items()]
         setup += [f"const i64 {s.name} = call.{s.name};" for s in symbols]
         setup += self._local_storage()
-        lines = [f"struct {PLACEHOLDER}_call {{", *_indent(fields), "};"]
-        lines.append(f"static void {PLACEHOLDER}(const void* raw, i64 begin, i64 end) {{")
+        prototype = f"WEFT_KERNEL void {PLACEHOLDER}(const void* raw, i64 begin, i64 end)"
+        declaration = [f"struct {PLACEHOLDER}_call {{", *_indent(fields), "};", f"{prototype};"]
         body = [f"const auto& call = *(const {PLACEHOLDER}_call*)raw;", *setup, *self._units_loop()]
-        lines += [*_indent(body), "}"]
+        definition = [f"{prototype} {{", *_indent(body), "}"]
         return PrintedKernel(
             self.kernel.name,
-            "\n".join(lines) + "\n",
+            "\n".join(declaration) + "\n",
+            "\n".join(definition) + "\n",
             self.used,
             symbols,
             self._unit_count(),

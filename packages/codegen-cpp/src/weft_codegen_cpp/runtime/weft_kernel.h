@@ -6,6 +6,11 @@
 #pragma once
 
 #define WEFT_INLINE inline __attribute__((always_inline))
+#ifdef WEFT_SEPARATE  // a kernel and its callers are in different translation units
+#define WEFT_KERNEL __attribute__((visibility("hidden")))
+#else
+#define WEFT_KERNEL static
+#endif
 #define WEFT_LAMBDA __attribute__((always_inline))
 #define WEFT_STRINGIFY(x) #x
 #if defined(__clang__)
