@@ -177,6 +177,9 @@ class _Conversion:
             self._report("error", error)
             self._converter._on_error(error, self._location_text())
             return _frame_hook.SKIP
+        finally:
+            if self._result is not None:
+                self._result.release()
         if isinstance(answer, Skip):
             self._report(answer.reason)
             return _frame_hook.SKIP if answer.forever else _frame_hook.PASS

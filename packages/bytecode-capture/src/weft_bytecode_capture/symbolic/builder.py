@@ -131,6 +131,12 @@ class VariableBuilder:
         """Let ``variable`` stand for ``value`` from now on (before wrapping what may refer back to it)."""
         self._memo[id(value)] = (value, variable, source)
 
+    def release(self) -> None:
+        """Make the variables of objects from outside forget all they know."""
+        for _, variable, _ in self._memo.values():
+            variable.__dict__.clear()
+        self._memo.clear()
+
     def value_of(self, variable: Variable) -> Any:
         """The object from outside that ``variable`` stands for."""
         return next(value for value, known, _ in self._memo.values() if known is variable)

@@ -209,6 +209,11 @@ class CaptureState:
                 self.identified.add(source)
             self.guards[key] = Guard(source, predicate, reason())
 
+    def release(self) -> None:
+        """Let go of the program's objects at once: variables and evaluators refer to one another."""
+        self.builder.release()
+        self.__dict__.clear()
+
     def is_identified(self, source: Source) -> bool:
         """Whether the guards fix which object is found at a source."""
         return isinstance(source, ConstantSource) or source in self.identified

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -118,6 +118,8 @@ class FrameResult:
     instruction_count: int = 0
     run_as_written_on_error: bool = False
     shapes: ShapeSymbols | None = None
+    release: Callable[[], None] = lambda: None
+    """Lets go of the program's objects, whose finalizers may not wait for the garbage collector."""
 
 
 @dataclass(frozen=True)

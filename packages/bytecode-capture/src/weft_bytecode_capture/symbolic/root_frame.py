@@ -66,6 +66,7 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
                     f"the state at a graph break cannot be rebuilt: {error}", True, breaks[position]
                 )
             breaks[position] = capture.graph_break(error)
+            capture.state.release()
     return Skip("too many graph breaks in one frame")
 
 
@@ -212,6 +213,7 @@ class _Capture:
             state.instruction_count,
             caught,
             state.shapes,
+            state.release,
         )
 
     def _guards(self) -> tuple[Guard, ...]:
