@@ -207,6 +207,7 @@ _OBJECTS = {
     "type of value unknown": BreakKind(_OPAQUE),
     "truth value": BreakKind(_OPAQUE),
     "mapping proxy after a change of its dict": BreakKind(_NOT_MODELLED),
+    "deque changed during iteration": BreakKind(_NOT_MODELLED),
     "set changed during iteration": BreakKind(_NOT_MODELLED),
     "dict changed during iteration": BreakKind(_NOT_MODELLED),
     "key with methods of its own": BreakKind(
@@ -264,9 +265,6 @@ _REBUILDING = {
     "generator dropped while it waits in a try or with block": BreakKind(
         "CPython closes it when nothing refers to it any more, which runs its finally clauses",
         ("use the generator up, or call its close()",),
-    ),
-    "function with annotations outlives the graph": BreakKind(
-        _OUTLIVES, ("define the function outside, or leave its annotations out",)
     ),
     "object that contains itself": BreakKind(
         "an object made by the captured code refers back to itself and outlives the graph"

@@ -242,6 +242,12 @@ class Evaluator:
     def builder_accepts_constant(self, value: Any) -> bool:
         return is_constant_value(value)
 
+    def collected(self, iterable: Variable) -> Variable:
+        """A list of an iterable's elements."""
+        from .variables.sequences import ListVariable
+
+        return ListVariable(iterable.iterate(self))
+
     def pure(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         """Call a side-effect-free Python function on constants; its exceptions are the program's."""
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
-from ..variables.iterators import IteratorVariable
+from ..variables.iterators import note_creation
 from ..variables.mappings import keyword_arguments
 
 
@@ -34,12 +34,7 @@ def _call(evaluator: Evaluator, instruction: Instruction) -> None:
         keywords = dict(zip(names, arguments[-len(names) :], strict=True))
         del arguments[-len(names) :]
     result = function.call(evaluator, arguments, keywords)
-    if (
-        evaluator.parent is None
-        and isinstance(result, IteratorVariable)
-        and result.created_at is None
-    ):
-        result.created_at = evaluator.index
+    note_creation(evaluator, result)
     evaluator.stack.append(result)
 
 
@@ -52,7 +47,9 @@ def _call_function_ex(evaluator: Evaluator, instruction: Instruction) -> None:
         raise RuntimeError("CALL_FUNCTION_EX without NULL")
     keywords = {} if mapping is None else keyword_arguments(evaluator, mapping)
     arguments = sequence.iterate(evaluator)
-    evaluator.stack.append(function.call(evaluator, arguments, keywords))
+    result = function.call(evaluator, arguments, keywords)
+    note_creation(evaluator, result)
+    evaluator.stack.append(result)
 
 
 @handles("CALL_INTRINSIC_1")

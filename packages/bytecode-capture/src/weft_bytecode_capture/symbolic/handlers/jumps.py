@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
 from ..variables.base import Variable
+from ..variables.iterators import note_creation
 
 
 @handles("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
@@ -62,7 +63,9 @@ def _jump_if_true_or_pop(evaluator: Evaluator, instruction: Instruction) -> None
 
 @handles("GET_ITER")
 def _get_iter(evaluator: Evaluator, instruction: Instruction) -> None:
-    evaluator.stack.append(evaluator.pop().iterator(evaluator))
+    iterator = evaluator.pop().iterator(evaluator)
+    note_creation(evaluator, iterator)
+    evaluator.stack.append(iterator)
 
 
 _FOR_ITER_POPS = "END_FOR" not in __import__("dis").opmap  # 3.11; 3.12 leaves it to END_FOR

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from ...unsupported import Unsupported
 from .base import Variable
 from .classes import CLASS_CALLS, ClassCall
 from .constant import ConstantVariable
+from .functions import BoundMethodVariable
 from .iterators import (
     LazyIteratorVariable,
     SequenceIteratorVariable,
@@ -190,6 +192,24 @@ CLASS_CALLS[float] = _scalar(float, "__float__")
 CLASS_CALLS[complex] = _scalar(complex, "__complex__")
 
 
+@_calls(bytes)
+def _bytes(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    positional, named = evaluator.snapshots(arguments, keywords, "bytes")
+    return ConstantVariable(evaluator.pure(bytes, *positional, **named))
+
+
+@_calls(types.MethodType)
+def _method(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    _refuse(types.MethodType, keywords)
+    if len(arguments) != 2 or not is_callable(arguments[0]):
+        raise Unsupported("arguments of a builtin class", "method")
+    return BoundMethodVariable(arguments[0], arguments[1])
+
+
 @_calls(str)
 def _str(
     evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
@@ -245,7 +265,7 @@ def _filter(
                 return element
         return None
 
-    return LazyIteratorVariable(filter, step)
+    return LazyIteratorVariable(filter, step, lambda: [function, iterator])
 
 
 @_calls(reversed)

@@ -113,6 +113,48 @@ class BuiltinDescriptorVariable(Variable):
         return f"{self.owner.__name__}.{self.name}"
 
 
+ClassMethodCall = Callable[..., Variable]
+
+CLASS_METHOD_CALLS: dict[tuple[type, str], ClassMethodCall] = {}
+"""What class methods of builtin classes do, by class and name; they take the evaluator and the class."""
+
+
+class BuiltinClassMethodVariable(Variable):
+    """A class method of a builtin class, bound to the class or to one that derives from it."""
+
+    def __init__(self, kind: type, raw: Any) -> None:
+        self.kind = kind
+        self.name: str = raw.__name__
+        self.owner: type = raw.__objclass__
+
+    def python_type(self) -> type:
+        return types.BuiltinMethodType
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        implementation = CLASS_METHOD_CALLS.get((self.owner, self.name))
+        if implementation is not None:
+            if not takes(implementation, 2 + len(arguments), keywords):
+                raise Unsupported("arguments of a builtin method", repr(self))
+            return implementation(evaluator, self.kind, *arguments, **keywords)
+        if self.kind not in (int, float, bytes):
+            raise Unsupported("method of a builtin type", repr(self))
+        positional, named = evaluator.snapshots(arguments, keywords, repr(self))
+        method = getattr(self.kind, self.name)
+        return evaluator.wrap_result(evaluator.pure(method, *positional, **named))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_object(self.kind)
+        emitter.load_attribute(self.name)
+
+    def __repr__(self) -> str:
+        return f"{self.kind.__name__}.{self.name}"
+
+
 _BINARY_NAMES: dict[str, tuple[str, bool]] = {
     f"__{operator}__": (operator, False) for operator in OPERATORS if operator != "getitem"
 }

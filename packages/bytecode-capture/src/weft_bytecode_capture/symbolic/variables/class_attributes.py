@@ -101,6 +101,10 @@ def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw:
         from .builtin_descriptors import known_descriptor
 
         return known_descriptor(evaluator, raw)
+    if type(raw) is types.ClassMethodDescriptorType:
+        from .builtin_descriptors import BuiltinClassMethodVariable
+
+        return BuiltinClassMethodVariable(kind, raw)
     source = class_attribute_source(kind, owner, name, raw)
     if type(raw) is staticmethod:
         return evaluator.builder.wrap(raw.__func__, AttributeSource(source, "__func__"))

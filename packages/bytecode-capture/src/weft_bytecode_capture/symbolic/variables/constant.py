@@ -128,6 +128,8 @@ class ConstantVariable(Variable):
                 return custom
         if name == "format" and isinstance(self.value, str):
             return self._format(evaluator, arguments, keywords)
+        if name == "join" and len(arguments) == 1 and not arguments[0].is_constant():
+            arguments = [evaluator.collected(arguments[0])]
         positional, named = evaluator.snapshots(
             arguments, keywords, f"{type(self.value).__name__}.{name}"
         )

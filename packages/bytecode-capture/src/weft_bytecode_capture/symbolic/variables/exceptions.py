@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from weft_guards import Source
 
 from ...unsupported import Unsupported
 from .base import Variable
+from .builtins import builtin
 from .constant import ConstantVariable
 from .sequences import TupleVariable
 
@@ -173,3 +175,16 @@ def stop_iteration_error(evaluator: Evaluator, raised: Variable) -> Variable:
     error.set_cause(raised)
     error.set_context(evaluator, raised)
     return error
+
+
+@builtin(sys.exception)
+def _handled(evaluator: Evaluator) -> Variable:
+    return evaluator.handled_exception() or ConstantVariable(None)
+
+
+@builtin(sys.exc_info)
+def _exc_info(evaluator: Evaluator) -> Variable:
+    handled = evaluator.handled_exception()
+    if handled is None:
+        return TupleVariable([ConstantVariable(None)] * 3)
+    return TupleVariable([evaluator.wrap_known(handled.kind), handled, TracebackVariable()])

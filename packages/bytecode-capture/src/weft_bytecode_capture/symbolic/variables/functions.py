@@ -20,6 +20,7 @@ from ..policy import is_library_module
 from .base import Variable
 from .cells import CellVariable, known_cell
 from .constant import ConstantVariable
+from .hashing import HashedKey, hashed_key
 from .mappings import DictVariable, keyword_arguments
 from .sequences import TupleVariable
 
@@ -134,8 +135,11 @@ class KnownFunctionVariable(FunctionVariable):
                 assert self.source is not None
                 evaluator.guard(self.source, HasAttribute(name, False))
             evaluator.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
-        if name in ("__closure__", "__dict__", "__get__", "__call__"):
+        if name in ("__closure__", "__get__", "__call__"):
             raise Unsupported("attribute of a function", f"{self!r}.{name}")
+        own = evaluator.builder.known(value.__dict__)
+        if isinstance(own, DictVariable) and (own.written or own.deleted):
+            raise Unsupported("attribute of a function", f"{self!r}.{name}, its __dict__ changed")
         return evaluator.builder.wrap(getattr(value, name), self._own(name))
 
 
@@ -149,14 +153,14 @@ class NewFunctionVariable(FunctionVariable):
         closure: list[CellVariable],
         defaults: list[Variable],
         keyword_defaults: dict[str, Variable],
-        annotated: bool,
+        annotations: Variable | None,
     ) -> None:
         self._code = code
         self._dictionary = dictionary
         self._closure = closure
         self._defaults = defaults
         self._keyword_defaults = keyword_defaults
-        self._annotated = annotated
+        self._annotations = annotations  # names and values, alternating
         self.attributes: dict[str, Variable | None] = {}  # written; None: deleted
 
     def code(self, evaluator: Evaluator) -> types.CodeType:
@@ -197,9 +201,21 @@ class NewFunctionVariable(FunctionVariable):
             return ConstantVariable(self._dictionary.get("__name__"))
         if name == "__qualname__":
             return ConstantVariable(self._code.co_qualname)
+        if name == "__annotations__":
+            return self._annotation_dictionary(evaluator)
+        if name == "__dict__":
+            return FunctionDictVariable(self)
         if not hasattr(types.FunctionType, name):
             evaluator.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
         return super().get_attribute(evaluator, name)
+
+    def _annotation_dictionary(self, evaluator: Evaluator) -> Variable:
+        made = DictVariable()
+        flat = self._annotations.iterate(evaluator) if self._annotations is not None else []
+        for name, value in zip(flat[::2], flat[1::2], strict=True):
+            made.store(evaluator, name, value)
+        self.attributes["__annotations__"] = made
+        return made
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         if name not in _WRITABLE and hasattr(types.FunctionType, name):
@@ -215,8 +231,6 @@ class NewFunctionVariable(FunctionVariable):
         self.attributes[name] = None
 
     def reconstruct(self, emitter: Emitter) -> None:
-        if self._annotated:
-            raise Unsupported("function with annotations outlives the graph", self.qualified_name())
         written = {name: value for name, value in self.attributes.items() if value is not None}
         if written:
             emitter.load_callable(_with_attributes)
@@ -233,7 +247,8 @@ class NewFunctionVariable(FunctionVariable):
         for cell in self._closure:
             emitter.load_variable(cell)
         emitter.build("tuple", len(self._closure))
-        emitter.call(5)
+        emitter.load_variable(self._annotations or TupleVariable())
+        emitter.call(6)
         if written:
             for name, value in written.items():
                 emitter.load_constant(name)
@@ -242,7 +257,50 @@ class NewFunctionVariable(FunctionVariable):
             emitter.call(2)
 
 
-_WRITABLE = ("__name__", "__qualname__", "__doc__", "__module__")
+class FunctionDictVariable(DictVariable):
+    """``function.__dict__`` of a function made in captured code, whose attributes are the only storage."""
+
+    def __init__(self, owner: NewFunctionVariable) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def all_entries(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
+        return {
+            HashedKey(ConstantVariable(name), (name,)): value
+            for name, value in self.owner.attributes.items()
+            if value is not None and name not in _WRITABLE
+        }
+
+    def store(self, evaluator: Evaluator, key: Variable, value: Variable) -> None:
+        name = key.as_constant()
+        if hasattr(types.FunctionType, name):
+            raise Unsupported("attribute of a function", f"{self.owner!r}.__dict__[{name!r}]")
+        self.owner.attributes[name] = value
+
+    def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
+        return self.all_entries(evaluator).get(hashed_key(evaluator, key))
+
+    def contains(self, evaluator: Evaluator, key: Variable) -> bool:
+        return self.lookup(evaluator, key) is not None
+
+    def length(self, evaluator: Evaluator) -> int:
+        return len(self.all_entries(evaluator))
+
+    def snapshot(self) -> Any:
+        raise Unsupported("value is not a constant", repr(self))
+
+    def mutate(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
+        raise Unsupported("attribute of a function", f"change of {self.owner!r}.__dict__")
+
+    def new_like(self, entries: dict[HashedKey, Variable]) -> DictVariable:
+        return DictVariable(entries)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_variable(self.owner)
+        emitter.load_attribute("__dict__")
+
+
+_WRITABLE = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")
 
 
 def _with_attributes(
@@ -259,10 +317,12 @@ def _make_function(
     defaults: tuple[Any, ...],
     keyword_defaults: dict[str, Any],
     closure: tuple[types.CellType, ...],
+    annotations: tuple[Any, ...],
 ) -> types.FunctionType:
     function = types.FunctionType(code, dictionary, None, defaults or None, closure or None)
     function.__qualname__ = code.co_qualname
     function.__kwdefaults__ = keyword_defaults or None
+    function.__annotations__ = dict(zip(annotations[::2], annotations[1::2], strict=True))
     return function
 
 
@@ -285,7 +345,7 @@ def new_function(
         keyword_rows = keyword_arguments(evaluator, keyword_defaults)
     positional = defaults.iterate(evaluator) if isinstance(defaults, TupleVariable) else []
     return NewFunctionVariable(
-        code, evaluator.globals.dictionary, cells, positional, keyword_rows, annotations is not None
+        code, evaluator.globals.dictionary, cells, positional, keyword_rows, annotations
     )
 
 

@@ -26,19 +26,22 @@ class HashedKey:
         self,
         variable: Variable,
         python_key: tuple[Any] | None,
-        instance: InstanceKey | None = None,
+        token: InstanceKey | tuple[HashedKey, ...] | None = None,
     ) -> None:
         self.variable = variable
         self.python_key = python_key
-        if instance is not None:
-            self._token: Any = instance
+        if token is not None:
+            self._token: Any = token
         else:
             self._token = python_key[0] if python_key is not None else _Identity(variable)
         self._hash = hash(self._token)
 
     def silent(self) -> bool:
         """Whether hashing and comparing the object runs no code that a user wrote."""
-        return not isinstance(self._token, InstanceKey) or self._token.generated()
+        if isinstance(self._token, InstanceKey):
+            return self._token.generated()
+        parts = self._token if self.python_key is None else ()
+        return not isinstance(parts, tuple) or all(part.silent() for part in parts)
 
     def __hash__(self) -> int:
         return self._hash

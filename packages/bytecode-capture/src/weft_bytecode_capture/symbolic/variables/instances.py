@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import types
 from typing import TYPE_CHECKING, Any
 
 from weft_guards import Source
@@ -42,11 +43,21 @@ def storage_class(kind: type) -> type | None:
     for base in reversed(resolution_order(kind)):
         if base in _STORAGES:
             found = base
-        elif base is not object and not base.__flags__ & _HEAP_CLASS:
+        elif base is not object and not _is_python_class(base):
             return None
-    if kind.__flags__ & _HEAP_CLASS == 0:
+    if kind is not object and not _is_python_class(kind):
         return None
     return found
+
+
+def _is_python_class(kind: type) -> bool:
+    """Whether a ``class`` statement made it: one made by C has methods of its own in C."""
+    return bool(kind.__flags__ & _HEAP_CLASS) and not any(
+        type(raw) in _C_METHODS and raw.__objclass__ is kind for raw in kind.__dict__.values()
+    )
+
+
+_C_METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 
 
 def new_instance(

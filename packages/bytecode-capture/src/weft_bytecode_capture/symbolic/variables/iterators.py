@@ -59,6 +59,16 @@ class IteratorVariable(Variable):
         raise Unsupported("method of an iterator", f"{self!r}.{name}")
 
 
+def note_creation(evaluator: Evaluator, made: Variable) -> None:
+    """Let an iterator, or those in a tuple, know the root frame's instruction that made it."""
+    root = evaluator.state.root
+    if type(made) is TupleVariable:
+        for part in made.iterate(evaluator):
+            note_creation(evaluator, part)
+    elif isinstance(made, IteratorVariable) and made.created_at is None and root is not None:
+        made.created_at = root.index
+
+
 class SequenceIteratorVariable(IteratorVariable):
     """An iterator over elements known when it was made."""
 
@@ -149,18 +159,41 @@ class RangeIteratorVariable(IteratorVariable):
         emitter.call(1)
 
 
-class LazyIteratorVariable(IteratorVariable):
-    """An iterator of a builtin class (zip, enumerate, map, ...) whose elements ``step`` computes."""
+Step = Callable[["Evaluator"], "Variable | None"]
 
-    def __init__(self, kind: type, step: Callable[[Evaluator], Variable | None]) -> None:
+
+class LazyIteratorVariable(IteratorVariable):
+    """An iterator of a builtin class (zip, enumerate, map, ...) whose elements ``step`` computes.
+
+    ``parts`` gives what the class makes an iterator of the remaining elements from; None where there is no
+    such thing, and a break comes before the iterator is made.
+    """
+
+    def __init__(
+        self, kind: type, step: Step, parts: Callable[[], list[Variable]] | None = None
+    ) -> None:
         self.kind = kind
         self._step = step
+        self._parts = parts
 
     def python_type(self) -> type:
         return self.kind
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         return self._step(evaluator)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self._parts is None:
+            super().reconstruct(emitter)
+            return
+        parts = self._parts()
+        emitter.load_callable(self.kind)
+        for part in parts:
+            emitter.load_variable(part)
+        emitter.call(len(parts))
+
+    def __repr__(self) -> str:
+        return f"{self.kind.__name__} object"
 
 
 def enumerate_iterator(evaluator: Evaluator, iterable: Variable, start: int) -> Variable:
@@ -175,7 +208,7 @@ def enumerate_iterator(evaluator: Evaluator, iterable: Variable, start: int) -> 
         count += 1
         return TupleVariable([ConstantVariable(count - 1), element])
 
-    return LazyIteratorVariable(enumerate, step)
+    return LazyIteratorVariable(enumerate, step, lambda: [iterator, ConstantVariable(count)])
 
 
 def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bool) -> Variable:
@@ -195,7 +228,7 @@ def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bo
             return None
         return TupleVariable(elements) if elements else None
 
-    return LazyIteratorVariable(zip, step)
+    return LazyIteratorVariable(zip, step, None if strict else lambda: iterators)
 
 
 def _require_all_ended(evaluator: Evaluator, iterators: list[Variable]) -> None:
@@ -225,4 +258,4 @@ def map_iterator(
             elements.append(element)
         return function.call(evaluator, elements, {})
 
-    return LazyIteratorVariable(map, step)
+    return LazyIteratorVariable(map, step, lambda: [function, *iterators])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
 from ..operations import COMPARISONS, values_equal
 from .base import Variable
+from .builtin_descriptors import CLASS_METHOD_CALLS
+from .builtins import builtin
 from .iterators import IteratorVariable, SequenceIteratorVariable
 from .mappings import (
     DefaultDictVariable,
@@ -72,6 +76,22 @@ class DictIteratorVariable(IteratorVariable):
             return key.variable
         value = entries[key]
         return value if self.name == "values" else TupleVariable([key.variable, value])
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        unchanged = len(self.mapping.entries) == len(self._keys) or self._ended
+        if self.mapping.removals != self._removals or not unchanged:
+            raise Unsupported("dict changed during iteration", repr(self.mapping))
+        emitter.load_callable(_dict_iterator)
+        emitter.load_variable(DictViewVariable(self.mapping, self.name))
+        emitter.load_constant(self._position + self._ended)
+        emitter.call(2)
+
+
+def _dict_iterator(view: Iterable[object], position: int) -> Iterator[object]:
+    iterator = iter(view)
+    for _ in range(position):
+        next(iterator, None)
+    return iterator
 
 
 class DictViewVariable(Variable):
@@ -316,3 +336,30 @@ for _methods in _WRITABLE:
     _methods.method("setdefault", 1, 2)(_set_default)
     _methods.method("clear", 0)(_clear)
     _methods.method("update", keywords=("*",))(_update)
+
+
+def _from_keys(
+    evaluator: Evaluator, kind: type, iterable: Variable, value: Variable | None = None
+) -> Variable:
+    made = evaluator.wrap_known(kind).call(evaluator, [], {})
+    if not isinstance(made, DictVariable):
+        raise Unsupported("method of a builtin type", f"{kind.__qualname__}.fromkeys")
+    for key in iterable.iterate(evaluator):
+        made.store(evaluator, key, evaluator.wrap_constant(None) if value is None else value)
+    return made
+
+
+for _owner in (dict, collections.OrderedDict):
+    CLASS_METHOD_CALLS[_owner, "fromkeys"] = _from_keys
+
+
+@builtin(vars(collections)["_count_elements"])
+def _count_elements(evaluator: Evaluator, mapping: Variable, iterable: Variable) -> Variable:
+    """What ``Counter.update`` does with an iterable."""
+    zero, one = evaluator.wrap_constant(0), evaluator.wrap_constant(1)
+    iterator = iterable.iterator(evaluator)
+    while (element := iterator.next_or_none(evaluator)) is not None:
+        count = mapping.call_method(evaluator, "get", [element, zero], {})
+        total = evaluator.binary_operation("add", count, one)
+        mapping.call_method(evaluator, "__setitem__", [element, total], {})
+    return evaluator.wrap_constant(None)

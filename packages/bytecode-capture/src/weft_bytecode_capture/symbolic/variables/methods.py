@@ -44,6 +44,11 @@ class MethodTable:
 
         return register
 
+    def take(self, other: MethodTable, *names: str) -> None:
+        """Register methods as another type has them."""
+        for name in names:
+            self._rows[name] = other._rows[name]
+
     def __contains__(self, name: str) -> bool:
         return name in self._rows
 

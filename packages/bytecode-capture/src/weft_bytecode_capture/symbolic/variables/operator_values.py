@@ -1,7 +1,8 @@
-"""Callables that the ``operator`` module makes: ``itemgetter``, ``attrgetter``, ``methodcaller``."""
+"""Callables that C makes of others: ``operator``'s getters and ``functools.cmp_to_key``."""
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,11 @@ from weft_guards import IsObject, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
+from ..operations import COMPARISONS
 from .base import Variable
+from .builtins import builtin
 from .classes import CLASS_CALLS
+from .constant import ConstantVariable
 from .sequences import TupleVariable
 
 if TYPE_CHECKING:
@@ -65,6 +69,61 @@ class GetterVariable(Variable):
 
     def __repr__(self) -> str:
         return f"{self.kind.__name__}{self.arguments!r}"
+
+
+class ComparedVariable(Variable):
+    """What a key function of ``functools.cmp_to_key`` gives: it compares by the function."""
+
+    def __init__(self, function: Variable, value: Variable) -> None:
+        self.function = function
+        self.value = value
+
+    def python_type(self) -> type:
+        return _COMPARED
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        return self.value if name == "obj" else super().get_attribute(evaluator, name)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if operator not in COMPARISONS or not isinstance(other, ComparedVariable) or reflected:
+            return None
+        result = self.function.call(evaluator, [self.value, other.value], {})
+        return evaluator.binary_operation(operator, result, ConstantVariable(0))
+
+
+class KeyFunctionVariable(Variable):
+    """``functools.cmp_to_key(function)``."""
+
+    def __init__(self, function: Variable) -> None:
+        self.function = function
+
+    def python_type(self) -> type:
+        return _COMPARED
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        if len(arguments) != 1 or keywords:
+            raise Unsupported("arguments of a builtin function", "a key function")
+        return ComparedVariable(self.function, arguments[0])
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(functools.cmp_to_key)
+        emitter.load_variable(self.function)
+        emitter.call(1)
+
+
+_COMPARED: type = type(functools.cmp_to_key(lambda left, right: 0))
+
+
+@builtin(functools.cmp_to_key)
+def _cmp_to_key(evaluator: Evaluator, mycmp: Variable) -> Variable:
+    return KeyFunctionVariable(mycmp)
 
 
 def _register(kind: Any, named: bool) -> None:

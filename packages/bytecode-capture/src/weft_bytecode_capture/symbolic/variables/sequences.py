@@ -15,7 +15,7 @@ from ..builder import register_wrapper
 from ..operations import values_equal
 from .base import Variable
 from .constant import ConstantVariable
-from .hashing import HashedKey
+from .hashing import HashedKey, hashed_key
 from .methods import MethodTable, method_of
 from .values import find_raw
 
@@ -207,13 +207,13 @@ class TupleVariable(SequenceVariable):
         return tuple(item.as_constant() for item in self._items)
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
-        """The key of a tuple with symbolic numbers, for these very numbers."""
+        """A tuple is the key that its elements are; symbolic numbers in it are these very numbers."""
         from .symbolic_number import SymbolicNumberVariable
 
         items = self.items(evaluator)
-        if not all(i.is_constant() or isinstance(i, SymbolicNumberVariable) for i in items):
-            return super().hashed_key(evaluator)
-        return HashedKey(self, (tuple(item.as_constant() for item in items),))
+        if all(i.is_constant() or isinstance(i, SymbolicNumberVariable) for i in items):
+            return HashedKey(self, (tuple(item.as_constant() for item in items),))
+        return HashedKey(self, None, tuple(hashed_key(evaluator, item) for item in items))
 
     def reconstruct(self, emitter: Emitter) -> None:
         for item in self._items:

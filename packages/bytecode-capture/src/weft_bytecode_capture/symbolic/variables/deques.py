@@ -1,0 +1,191 @@
+"""``collections.deque``: of those made in captured code."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any
+
+from ...unsupported import Unsupported
+from .base import Variable
+from .classes import CLASS_CALLS
+from .constant import ConstantVariable
+from .iterators import IteratorVariable
+from .methods import MethodTable
+from .sequences import ListVariable, SliceVariable, index_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+
+class DequeVariable(ListVariable):
+    """A deque; ``longest`` is its ``maxlen``."""
+
+    kind: Any = collections.deque
+    methods = MethodTable(collections.deque)
+
+    def __init__(self, items: Sequence[Variable] = (), longest: int | None = None) -> None:
+        super().__init__(items)
+        self.longest = longest
+        self.changes = 0
+        self._drop(-1)
+
+    def mutate(self, evaluator: Evaluator) -> list[Variable]:
+        self.changes += 1
+        return super().mutate(evaluator)
+
+    def _drop(self, end: int) -> None:
+        """Keep to the greatest length by dropping what is farthest from ``end``, -1 or 0."""
+        if self.longest is not None and len(self._items) > self.longest:
+            surplus = len(self._items) - self.longest
+            del self._items[slice(0, surplus) if end else slice(self.longest, None)]
+
+    def add(self, evaluator: Evaluator, item: Variable, end: int = -1) -> None:
+        items = self.mutate(evaluator)
+        items.insert(0 if end == 0 else len(items), item)
+        self._drop(end)
+
+    def append(self, evaluator: Evaluator, item: Variable) -> None:
+        self.add(evaluator, item)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name == "maxlen":
+            return ConstantVariable(self.longest)
+        return super().get_attribute(evaluator, name)
+
+    def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
+        if isinstance(key, SliceVariable):
+            evaluator.raise_error(TypeError, "sequence index must be integer, not 'slice'")
+        index = index_value(evaluator, key)
+        if not -len(self._items) <= index < len(self._items):
+            evaluator.raise_error(IndexError, "deque index out of range")
+        return self._items[index]
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        return DequeIteratorVariable(self)
+
+    def snapshot(self) -> collections.deque[object]:
+        return collections.deque((item.snapshot() for item in self._items), self.longest)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if operator == "iadd":
+            for item in other.iterate(evaluator):
+                self.append(evaluator, item)
+            return self
+        if operator in ("add", "mul", "imul"):
+            raise Unsupported("method of a builtin type", f"deque.__{operator}__")
+        return super().binary_operation(evaluator, operator, other, reflected)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(collections.deque)
+        super().reconstruct(emitter)
+        emitter.load_constant(self.longest)
+        emitter.call(2)
+
+
+class DequeIteratorVariable(IteratorVariable):
+    """An iterator over a deque: RuntimeError once the deque changes."""
+
+    def __init__(self, iterated: DequeVariable) -> None:
+        self.iterated = iterated
+        self._changes = iterated.changes
+        self._position = 0
+
+    def python_type(self) -> type:
+        return type(iter(collections.deque()))
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        items = self.iterated.items(evaluator)
+        if self.iterated.changes != self._changes:
+            raise Unsupported("deque changed during iteration", repr(self.iterated))
+        if self._position >= len(items):
+            return None
+        self._position += 1
+        return items[self._position - 1]
+
+
+def _new_deque(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    named = dict(zip(("iterable", "maxlen"), arguments, strict=False)) | keywords
+    if len(arguments) > 2 or named.keys() - {"iterable", "maxlen"}:
+        raise Unsupported("arguments of a builtin class", "deque")
+    longest = None
+    limit = named.get("maxlen")
+    if limit is not None and not (limit.is_constant() and limit.as_constant() is None):
+        longest = index_value(evaluator, limit)
+        evaluator.pure(collections.deque, (), longest)
+    items = named["iterable"].iterate(evaluator) if "iterable" in named else []
+    return DequeVariable(items, longest)
+
+
+CLASS_CALLS[collections.deque] = _new_deque
+
+_DEQUE = DequeVariable.methods
+_DEQUE.take(
+    ListVariable.methods,
+    "__getitem__", "__iter__", "__len__", "__contains__", "count", "append", "remove", "clear", "reverse",
+)  # fmt: skip
+
+
+@_DEQUE.method("appendleft", 1)
+def _append_left(evaluator: Evaluator, self: DequeVariable, item: Variable) -> None:
+    self.add(evaluator, item, 0)
+
+
+@_DEQUE.method("extend", 1)
+def _extend(evaluator: Evaluator, self: DequeVariable, items: Variable) -> None:
+    for item in items.iterate(evaluator):
+        self.add(evaluator, item)
+
+
+@_DEQUE.method("extendleft", 1)
+def _extend_left(evaluator: Evaluator, self: DequeVariable, items: Variable) -> None:
+    for item in items.iterate(evaluator):
+        self.add(evaluator, item, 0)
+
+
+def _taken(evaluator: Evaluator, self: DequeVariable, end: int) -> Variable:
+    if not self.items(evaluator):
+        evaluator.raise_error(IndexError, "pop from an empty deque")
+    return self.mutate(evaluator).pop(end)
+
+
+@_DEQUE.method("pop", 0)
+def _pop(evaluator: Evaluator, self: DequeVariable) -> Variable:
+    return _taken(evaluator, self, -1)
+
+
+@_DEQUE.method("popleft", 0)
+def _pop_left(evaluator: Evaluator, self: DequeVariable) -> Variable:
+    return _taken(evaluator, self, 0)
+
+
+@_DEQUE.method("rotate", 0, 1)
+def _rotate(evaluator: Evaluator, self: DequeVariable, steps: Variable | None = None) -> None:
+    number = 1 if steps is None else index_value(evaluator, steps)
+    items = self.mutate(evaluator)
+    rotated = collections.deque(items)
+    evaluator.pure(rotated.rotate, number)
+    items[:] = rotated
+
+
+@_DEQUE.method("copy", 0)
+def _copy(evaluator: Evaluator, self: DequeVariable) -> Variable:
+    return DequeVariable(self.items(evaluator), self.longest)
+
+
+@_DEQUE.method("__setitem__", 2)
+def _set_item(evaluator: Evaluator, self: DequeVariable, key: Variable, value: Variable) -> None:
+    self.get_item(evaluator, key)
+    self.items(evaluator)[index_value(evaluator, key)] = value
+
+
+@_DEQUE.method("__delitem__", 1)
+def _delete_item(evaluator: Evaluator, self: DequeVariable, key: Variable) -> None:
+    self.get_item(evaluator, key)
+    del self.mutate(evaluator)[index_value(evaluator, key)]
