@@ -94,7 +94,7 @@ def slices_of_iterators(x):
 
 def counting(x):
     numbers = itertools.count(3, 2)
-    pairs = list(zip(itertools.repeat("a", 2), numbers))
+    pairs = list(zip(itertools.repeat("a", 2), numbers, strict=False))
     cycled = itertools.cycle([1, 2])
     return (
         x + 1,
@@ -268,7 +268,7 @@ def print_nothing():
 
 def lazy_iterators(x):
     numbers = iter([1, 2, 3])
-    pairs = zip([1, 2, 3], map(str, numbers))
+    pairs = zip([1, 2, 3], map(str, numbers), strict=False)
     numbered = enumerate("abc")
     kept = filter(None, [0, 1, 2])
     joined = itertools.chain([1], [2])

@@ -7,9 +7,9 @@ import importlib
 _FAMILIES = (
     "constant", "sequences", "mappings", "mapping_methods", "sets", "functions", "classes",
     "modules", "builtin_descriptors", "user_objects", "instances", "builtin_functions",
-    "builtin_classes", "functools_values", "operator_values", "itertools_values", "deques", "copying", "tensor", "torch_function",
-    "nn_module", "torch_values", "autograd_functions", "context_managers", "opaque",
-    "weak_references", "annotations",
+    "builtin_classes", "functools_values", "operator_values", "itertools_values", "deques",
+    "copying", "tensor", "torch_function", "nn_module", "torch_values", "autograd_functions",
+    "context_managers", "opaque", "weak_references", "annotations",
 )  # fmt: skip
 
 

@@ -46,15 +46,15 @@ def _checked(kind: type, call: ClassCall) -> ClassCall:
     def checked(
         evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
-        if not 1 <= len(arguments) + len(keywords) <= _MOST.get(kind, 1_000):
-            if not (kind in _WITHOUT_ARGUMENTS and not arguments):
-                raise Unsupported("arguments of a builtin class", kind.__name__)
-        if len(arguments) < _LEAST.get(kind, 0):
+        most, least = _MOST.get(kind, _ANY), _LEAST.get(kind, 0)
+        if len(arguments) < least or len(arguments) + len(keywords) > most:
             raise Unsupported("arguments of a builtin class", kind.__name__)
         return call(evaluator, arguments, keywords)
 
     return checked
 
+
+_ANY = 1_000
 
 _MOST: dict[type, int] = {
     itertools.islice: 4, itertools.count: 2, itertools.repeat: 2, itertools.cycle: 1,
@@ -66,9 +66,8 @@ _LEAST: dict[type, int] = {
     itertools.islice: 2, itertools.repeat: 1, itertools.cycle: 1, itertools.accumulate: 1,
     itertools.takewhile: 2, itertools.dropwhile: 2, itertools.starmap: 2, itertools.compress: 2,
     itertools.filterfalse: 2, itertools.pairwise: 1, itertools.combinations: 2,
-    itertools.permutations: 1, itertools.combinations_with_replacement: 2,
+    itertools.permutations: 1, itertools.groupby: 1, itertools.combinations_with_replacement: 2,
 }  # fmt: skip
-_WITHOUT_ARGUMENTS = (itertools.chain, itertools.count, itertools.product, itertools.zip_longest)
 
 
 def _is_none(variable: Variable) -> bool:
