@@ -39,8 +39,6 @@ def needs_result(evaluator: Evaluator, result: Variable, kind: type, message: st
     """
     if not issubclass(result.python_type(), kind):
         evaluator.raise_error(TypeError, message.format(result.python_type().__name__))
-    if not result.is_constant():
-        raise Unsupported("value is not a constant", repr(result))
     return result.as_constant()
 
 
