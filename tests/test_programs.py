@@ -192,7 +192,7 @@ def box_overlap(a, b):
 
 def statistics(x):
     return (
-        *(x.mean(), x.std(), x.var(0), x.median(), x.quantile(0.5), x.norm()),
+        *(x.mean(), x.std(), x.var(0), x.median(), x.amin(1), x.norm()),
         *(torch.linalg.norm(x, dim=1), x.max(1), x.argmin(), x.cumsum(0), x.sort(1), x.prod(1)),
     )
 

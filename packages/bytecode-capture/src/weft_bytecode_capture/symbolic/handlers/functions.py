@@ -72,13 +72,22 @@ def _send(evaluator: Evaluator, instruction: Instruction) -> None:
     evaluator.stack.append(result)
 
 
+@handles("CLEANUP_THROW")
+def _cleanup_throw(evaluator: Evaluator, instruction: Instruction) -> None:
+    """An exception thrown into ``yield from``: StopIteration gives its value, others go on."""
+    exception = evaluator.pop()
+    if not issubclass(exception.python_type(), StopIteration):
+        raise CapturedException(exception)
+    del evaluator.stack[-2:]
+    evaluator.stack += [ConstantVariable(None), exception.get_attribute(evaluator, "value")]
+
+
 _SEND_KEEPS_ITERATOR = "END_SEND" in __import__("dis").opmap  # 3.12
 
 
 @handles(
     "ASYNC_GEN_WRAP",
     "BEFORE_ASYNC_WITH",
-    "CLEANUP_THROW",
     "END_ASYNC_FOR",
     "GET_AITER",
     "GET_ANEXT",

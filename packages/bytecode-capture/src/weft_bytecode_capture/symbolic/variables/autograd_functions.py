@@ -9,7 +9,7 @@ import torch
 import torch.utils.checkpoint
 from weft_guards import IsObject, Source
 
-from ..._torch import set_grad_enabled
+from ..._torch import APPLY_TAKES_KEYWORDS, set_grad_enabled
 from ...unsupported import Unsupported
 from ..builder import register_object
 from .base import Variable
@@ -112,10 +112,10 @@ class ApplyVariable(_TorchCallable):
         if torch.is_grad_enabled() and any(map(_needs_gradient, inputs)):
             raise Unsupported("autograd function that needs gradients", kind.__qualname__)
         separate = kind.setup_context is not torch.autograd.Function.setup_context
+        if keywords and not (separate and APPLY_TAKES_KEYWORDS):
+            raise Unsupported("call", f"{kind.__qualname__}.apply with keywords")
         if separate:
             inputs = _with_defaults(evaluator, kind, inputs, keywords)
-        elif keywords:
-            raise Unsupported("call", f"{kind.__qualname__}.apply with keywords")
         context = AutogradContextVariable(kind._backward_cls, inputs)
         forward = owner.get_attribute(evaluator, "forward")
         with _WithoutGradients(evaluator):
