@@ -9,7 +9,7 @@ from tests.opinfo.checking import Case, Outcome
 KNOWN: dict[tuple[str, torch.dtype | None], str] = {}
 """From (operator, dtype or None for all) to why results differ."""
 
-if torch.__version__ < (2, 12):
+if torch.__version__ < "2.12":
     KNOWN["fft.rfft", None] = "the meta function gives other strides than the kernel"
 
 

@@ -149,7 +149,8 @@ def expression_of(number: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
     """A symbolic number's SymPy expression, with what is known by now put in."""
     return number.node.expr
 
-APPLY_TAKES_KEYWORDS = torch.__version__ >= (2, 12)
+
+APPLY_TAKES_KEYWORDS = torch.__version__ >= "2.12"
 """Whether ``autograd.Function.apply`` hands keyword arguments on to a forward without a context."""
 
 __all__ = [
