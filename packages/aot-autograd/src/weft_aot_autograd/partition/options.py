@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class PartitionOptions:
     """``activation_memory_budget``: bytes kept for backward, as a share (0 to 1) of what is kept by default.
 
-    At 1 nothing is computed twice that costs a kernel of its own.  Below, the operators that are cheapest
-    for the bytes they free are recomputed, contractions last.  Raises ValueError outside of 0 to 1.
+    At 1 only what :data:`~.recompute_policy.POLICY` lets be is computed twice.  Below, the operators that are
+    cheapest for the bytes they free are too, contractions last.  Raises ValueError outside of 0 to 1.
     """
 
     activation_memory_budget: float = 1.0

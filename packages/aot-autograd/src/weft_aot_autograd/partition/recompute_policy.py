@@ -15,7 +15,7 @@ from .sides import Sides
 class Recompute(enum.Enum):
     """The ruling on a class."""
 
-    ALWAYS = "costs nothing"
+    ALWAYS = "costs nothing, or one pass over memory where a reader needs the value there"
     FUSED = "where every reader in backward is a kernel it becomes part of"
     SMALL = "as FUSED, and only where the result is about as large as what it reads"
     NEVER = "saved, but for a memory budget"
@@ -24,7 +24,7 @@ class Recompute(enum.Enum):
 POLICY: dict[OperatorClass, Recompute] = {
     OperatorClass.VIEW: Recompute.ALWAYS,
     OperatorClass.CREATION: Recompute.ALWAYS,
-    OperatorClass.POINTWISE: Recompute.FUSED,
+    OperatorClass.POINTWISE: Recompute.ALWAYS,
     OperatorClass.GATHER: Recompute.FUSED,
     OperatorClass.REDUCTION: Recompute.SMALL,
     OperatorClass.CONTRACTION: Recompute.NEVER,
