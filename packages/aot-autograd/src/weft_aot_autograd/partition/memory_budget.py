@@ -41,11 +41,11 @@ def _bytes(sides: Sides, nodes: Sequence[torch.fx.Node]) -> int:
 def knapsack(weights: Sequence[int], values: Sequence[float], room: int) -> list[int]:
     """Indices of items of greatest value whose weights sum to at most ``room``, ascending.
 
-    Weights are rounded up to steps of the room, so the result is feasible and near the best.
+    Large weights are rounded up to steps of the room: the result is feasible and near the best.
     """
     if room <= 0:
         return [index for index, weight in enumerate(weights) if weight == 0]
-    steps = max(_FEWEST_STEPS, _CELLS // max(1, len(weights)))
+    steps = min(room, max(_FEWEST_STEPS, _CELLS // max(1, len(weights))))
     sizes = [math.ceil(weight * steps / room) for weight in weights]
     best = [0.0] * (steps + 1)
     taken: list[list[bool]] = []

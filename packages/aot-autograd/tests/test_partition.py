@@ -1,0 +1,161 @@
+"""The cut between forward and backward: cheapest, the same each time, within the policy and the budget."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+import torch.nn.functional as F
+import weft_aot_autograd
+import weft_functionalize
+from gradients_beside_eager import check_gradients
+from torch import Tensor, nn
+from weft_aot_autograd import PartitionedGraph, PartitionOptions, partition
+from weft_aot_autograd.partition.memory_budget import knapsack
+from weft_aot_autograd.partition.min_cut import CutProblem, NoCut, minimum_cut
+
+
+def partitioned(program: Any, *inputs: Any, budget: float = 1.0) -> PartitionedGraph:
+    functional = weft_functionalize.functionalize(torch.fx.symbolic_trace(program), inputs)
+    joint = weft_aot_autograd.trace_joint(functional)
+    assert joint is not None
+    return partition(joint, options=PartitionOptions(budget))
+
+
+def targets(graph: torch.fx.GraphModule) -> list[str]:
+    return [str(n.target) for n in graph.graph.nodes if n.op == "call_function"]
+
+
+def leaf(*shape: int) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, requires_grad=True)
+
+
+def _separates(problem: CutProblem, saved: set[int]) -> bool:
+    """Whether every needed value is saved or computed from saved values alone."""
+    available: set[int] = set()
+    arguments: dict[int, list[int]] = {v: [] for v in range(len(problem.users))}
+    for v, users in enumerate(problem.users):
+        for u in users:
+            arguments[u].append(v)
+    for v in range(len(problem.users)):
+        if v in saved or (v not in problem.given and all(a in available for a in arguments[v])):
+            available.add(v)
+    return problem.needed <= available
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_minimum_cut_beside_every_choice(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+
+    def chance(probability: float) -> bool:
+        return bool(torch.rand((), generator=generator) < probability)
+
+    count = 9
+    users = [[u for u in range(v + 1, count) if chance(0.3)] for v in range(count)]
+    reached = {u for row in users for u in row}
+    given = {v for v in range(count) if v not in reached or chance(0.2)}
+    needed = {v for v in range(count) if chance(0.3)} | {count - 1}
+    capacity = [
+        None if chance(0.15) else int(torch.randint(1, 9, (), generator=generator))
+        for _ in range(count)
+    ]
+    problem = CutProblem(capacity, users, given, needed)
+    holdable = [v for v in range(count) if capacity[v] is not None]
+    choices = (
+        set(choice)
+        for size in range(len(holdable) + 1)
+        for choice in itertools.combinations(holdable, size)
+    )
+    costs = [sum(capacity[v] or 0 for v in c) for c in choices if _separates(problem, c)]
+    if not costs:
+        with pytest.raises(NoCut):
+            minimum_cut(problem)
+        return
+    saved = minimum_cut(problem)
+    assert _separates(problem, set(saved))
+    assert sum(capacity[v] or 0 for v in saved) == min(costs)
+
+
+def test_knapsack_beside_every_choice() -> None:
+    weights, values = [5, 3, 8, 2, 7, 0], [4.0, 3.0, 9.0, 1.0, 6.0, 1.0]
+    for room in range(26):
+        best = max(
+            sum(values[i] for i in choice)
+            for size in range(len(weights) + 1)
+            for choice in itertools.combinations(range(len(weights)), size)
+            if sum(weights[i] for i in choice) <= room
+        )
+        chosen = knapsack(weights, values, room)
+        assert sum(weights[i] for i in chosen) <= room
+        assert sum(values[i] for i in chosen) == best
+
+
+def test_pointwise_is_recomputed_and_products_are_not() -> None:
+    cut = partitioned(lambda x, w: (x @ w).sin().exp().tanh(), leaf(8, 8), leaf(8, 8))
+    assert cut.activation_bytes == 8 * 8 * 8  # one of the four values
+    assert not [t for t in targets(cut.backward) if "sin" in t and "mm" in t]
+    assert targets(cut.backward).count("aten.mm.default") == 2  # the gradients alone
+
+
+def test_nothing_is_kept_of_what_inputs_give() -> None:
+    cut = partitioned(lambda x, y: (x * y).sin() + x.exp(), leaf(4), leaf(4))
+    assert cut.activation_bytes == 0
+    assert {saved.input_index for saved in cut.saved} == {0, 1}
+
+
+def test_masks_are_kept_as_booleans_and_never_drawn_again() -> None:
+    cut = partitioned(lambda x, w: F.dropout(x @ w, 0.5, True) * 2, leaf(8, 8), leaf(8, 8))
+    assert cut.activation_bytes == 8 * 8
+    assert not [t for t in targets(cut.backward) if "bernoulli" in t]
+
+
+def test_a_written_input_is_copied_for_backward() -> None:
+    def program(buffer: Tensor, x: Tensor) -> Tensor:
+        y = (x * buffer.clone()).exp()
+        buffer.add_(1)
+        return y
+
+    cut = partitioned(program, torch.ones(3, dtype=torch.float64), leaf(3))
+    assert all(saved.input_index != 0 for saved in cut.saved)
+
+
+class Perceptron(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU()) for _ in range(6))
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.3, 0.6, 1.0])
+def test_gradients_within_a_memory_budget(budget: float) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 16, dtype=torch.float64)
+    options = PartitionOptions(budget)
+    whole = check_gradients(Perceptron().double(), x)
+    cut = check_gradients(Perceptron().double(), x, options=options)
+    assert cut.activation_bytes <= max(budget, 0.05) * whole.activation_bytes
+    assert len(cut.recomputed) >= len(whole.recomputed)
+
+
+def test_bad_budgets() -> None:
+    for budget in (-0.1, 1.5):
+        with pytest.raises(ValueError, match="from 0 to 1"):
+            PartitionOptions(budget)
+
+
+def test_cuts_are_the_same_each_time() -> None:
+    x = torch.randn(4, 16)
+    cuts = [partitioned(Perceptron(), x, budget=b) for b in (1.0, 1.0, 0.5, 0.5)]
+    for first, second in (cuts[:2], cuts[2:]):
+        assert first.forward.code == second.forward.code
+        assert first.backward.code == second.backward.code
+        assert first.saved == second.saved
