@@ -311,6 +311,23 @@ def test_every_half_and_bfloat16(codegen: CppCodegen) -> None:
         assert_same(wide, x.float(), str(dtype))
 
 
+def test_rounding_to_bfloat16_in_place(codegen: CppCodegen) -> None:
+    """There and back over all exponents, ties, NaN payloads and denormals; with a full vector and a tail."""
+    family = Family()
+    family.input("x", torch.float32)
+
+    def rounded(o: Any) -> Any:
+        value = o.to_dtype(o.unary("neg", o.load("x", i(0))), torch.bfloat16)
+        return o.unary("neg", o.to_dtype(value, torch.float32))
+
+    family.operation("rounded", torch.float32, rounded)
+    every = torch.arange(-(2**31), 2**31, 65521, dtype=torch.int64)
+    ties = torch.arange(-(2**31), 2**31, 2**16 * 37, dtype=torch.int64) + 2**15
+    x = torch.cat([every, ties, torch.tensor([2**31 - 1, -1])]).to(torch.int32).view(torch.float32)
+    got = family.compile(codegen)(x)["rounded"]
+    assert_same(got, -(-x).bfloat16().float(), "rounded")
+
+
 def test_where_masked_and_bitcast(codegen: CppCodegen) -> None:
     family = Family()
     family.input("x", torch.float32)

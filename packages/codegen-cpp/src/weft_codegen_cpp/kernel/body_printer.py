@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
@@ -29,6 +29,7 @@ class Text:
     varying: bool
     constant: bool | int | float | None = None
     reduction: str | None = None  # the key of the reduction that this is the result of
+    rounded: str | None = None  # the float32 expression that this bfloat16 was rounded from
 
 
 @dataclass(frozen=True)
@@ -218,13 +219,15 @@ class BodyPrinter:
         if value.dtype == dtype:
             return value
         if value.dtype in HALVES:
-            widened = self.value(
-                f"{HALVES[value.dtype]}_to_f32({value.code})", torch.float32, value.varying
-            )
+            code = f"{HALVES[value.dtype]}_to_f32({value.code})"
+            if value.rounded is not None:  # rounding in place is shorter than there and back
+                code = f"bf16_round({value.rounded})"
+            widened = self.value(code, torch.float32, value.varying)
             return self.to_dtype(widened, dtype)
         if dtype in HALVES:
             single = self.to_dtype(value, torch.float32)
-            return self.value(f"{HALVES[dtype]}_from_f32({single.code})", dtype, value.varying)
+            half = self.value(f"{HALVES[dtype]}_from_f32({single.code})", dtype, value.varying)
+            return replace(half, rounded=single.code) if dtype == torch.bfloat16 else half
         return self.value(f"convert<{COMPUTE_TYPE[dtype]}>({value.code})", dtype, value.varying)
 
     def to_dtype_bitcast(self, value: Text, dtype: torch.dtype) -> Text:

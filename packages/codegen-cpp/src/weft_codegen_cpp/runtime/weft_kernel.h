@@ -383,27 +383,40 @@ WEFT_INLINE vi64 iota(i64 first, i64 step) {
   return __builtin_convertvector(iota32(), vi64) * step + first;
 }
 
-// Exchange, between the vectors k and k + step, the blocks of `step` lanes that a transposition moves.
+template <int... j> struct LaneNumbers {};
+template <int n, int... j> struct CountLanes : CountLanes<n - 1, n - 1, j...> {};
+template <int... j> struct CountLanes<0, j...> { using Numbers = LaneNumbers<j...>; };
+
+// Exchange, between the vectors a and b, the blocks of `step` lanes that a transposition moves.
+#if defined(__has_builtin) && __has_builtin(__builtin_shufflevector)
+template <int step, class V, int... j> WEFT_INLINE void exchange(V& a, V& b, LaneNumbers<j...>) {
+  V low = __builtin_shufflevector(a, b, ((j & step) ? lanes + (j & ~step) : j)...);
+  V high = __builtin_shufflevector(a, b, ((j & step) ? lanes + j : j | step)...);
+  a = low;
+  b = high;
+}
+#else
+template <int step, class V, int... j> WEFT_INLINE void exchange(V& a, V& b, LaneNumbers<j...>) {
+  V low = V{((j & step) ? b[j & ~step] : a[j])...};
+  V high = V{((j & step) ? b[j] : a[j | step])...};
+  a = low;
+  b = high;
+}
+#endif
+// The same between the vectors k and k + step, for all of them.
 template <int step, class V> WEFT_INLINE void exchange_blocks(V* rows) {
-  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) {
-    if (k & step) continue;
-    V a = rows[k], b = rows[k | step], low = {}, high = {};
-    WEFT_UNROLL(16) for (int j = 0; j < lanes; ++j) {
-      low[j] = (j & step) ? b[j & ~step] : a[j];
-      high[j] = (j & step) ? b[j] : a[j | step];
-    }
-    rows[k] = low;
-    rows[k | step] = high;
-  }
+  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k)
+    if (!(k & step)) exchange<step>(rows[k], rows[k | step], typename CountLanes<lanes>::Numbers{});
 }
 // tile[j][lane] = row(lane)[j] for j < count: rows are read along, then transposed in registers.
 template <class V, class Tag, class Row>
 WEFT_INLINE void read_transposed(V* tile, Tag tag, i64 count, Row row) {
   V rows[lanes];
-  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) {
-    if (!tag.active(k)) rows[k] = V{};
-    else if (count == lanes) rows[k] = Full::load(row(k));
-    else rows[k] = Part(count).load(row(k));
+  if (count == lanes) {
+    WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k)
+      rows[k] = tag.active(k) ? Full::load(row(k)) : V{};
+  } else {
+    for (int k = 0; k < lanes; ++k) rows[k] = tag.active(k) ? Part(count).load(row(k)) : V{};
   }
   if constexpr (lanes > 8) exchange_blocks<8>(rows);
   if constexpr (lanes > 4) exchange_blocks<4>(rows);
@@ -489,6 +502,13 @@ WEFT_INLINE vu16 bf16_from_f32(vf32 a) {
 #endif
   return bf16_rounded(a);
 }
+// As bf16_to_f32(bf16_from_f32(a)), without leaving the float32 lanes.
+template <class F, class U> WEFT_INLINE F bf16_round_bits(F a, U bits) {
+  U rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
+  return bitcast<F>(a != a ? U{} + 0x7fc00000u : rounded);
+}
+WEFT_INLINE f32 bf16_round(f32 a) { return bf16_round_bits(a, bitcast<u32>(a)); }
+WEFT_INLINE vf32 bf16_round(vf32 a) { return bf16_round_bits(a, bitcast<vu32>(a)); }
 WEFT_INLINE f32 bf16_to_f32(u16 a) { return bitcast<f32>(u32(a) << 16); }
 WEFT_INLINE vf32 bf16_to_f32(vu16 a) { return bitcast<vf32>(__builtin_convertvector(a, vu32) << 16); }
 
