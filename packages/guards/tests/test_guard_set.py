@@ -233,3 +233,60 @@ def test_a_check_that_calls_itself():
     check = check.compile(("x",), ())
     assert check.check((Recursive(),), {}, {}, None)
     assert Recursive.depth == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.update(a=2),
+        lambda d: d.__setitem__("a", 2),
+        lambda d: d.pop("a"),
+        lambda d: d.clear(),
+        lambda d: d.__ior__({"a": 2}),
+        lambda d: d.popitem(),
+    ],
+)
+def test_an_item_that_changed_since_the_last_check_is_read_again(change):
+    guards = GuardSet([Guard(ItemSource(ArgumentSource("d"), "a"), EqualsConstant(1), REASON)])
+    check = guards.compile(("d",), ())
+    dictionary = {"a": 1}
+    for _ in range(3):
+        assert check.check((dictionary,), {}, vars(builtins), None)
+        change(dictionary)
+        assert not check.check((dictionary,), {}, vars(builtins), None)
+        dictionary["a"] = 1
+    for value in (1, 2, 1, 1, 2):  # dicts that may take one another's address
+        assert check.check(({"a": value},), {}, vars(builtins), None) is (value == 1)
+
+
+def test_attributes_that_change_through_any_door_are_read_again():
+    class Thing:
+        pass
+
+    thing = Thing()
+    thing.a = 1
+    source = InstanceDictSource(ArgumentSource("d"), "a")
+    check = GuardSet([Guard(source, EqualsConstant(1), REASON)]).compile(("d",), ())
+
+    def holds():
+        return check.check((thing,), {}, vars(builtins), None)
+
+    def assign(value):  # warm: the interpreter specialises the store
+        for _ in range(100):
+            thing.a = value
+
+    assert holds()
+    assign(2)
+    assert not holds()
+    assign(1)
+    assert holds()
+    object.__setattr__(thing, "a", 2)
+    assert not holds()
+    thing.__dict__ = {"a": 1}
+    assert holds()
+    vars(thing)["a"] = 2
+    assert not holds()
+    del thing.a
+    assert not holds()
+    thing.a = 1
+    assert holds()

@@ -197,10 +197,34 @@ static PyObject *load_instance_dict(Step *step, PyObject *value)
     return getter->get(value, getter->closure);
 }
 
-static PyObject *load_item(const Step *step, PyObject *container)
+/* A dict's version is unique among all dicts of the interpreter and changes with every change of
+ * its items (PEP 509), so that an item found once is the item while the version stands. */
+#if PY_VERSION_HEX < 0x030D0000
+static PyObject *load_dict_item(Step *step, PyObject *dictionary)
+{
+    uint64_t version = ((PyDictObject *)dictionary)->ma_version_tag;
+    if (dictionary == step->dictionary && version == step->dictionary_version) {
+        return Py_NewRef(step->item);
+    }
+    PyObject *item = PyDict_GetItemWithError(dictionary, step->object);
+    /* Comparing keys may have run Python code that changed the dict. */
+    int unchanged = version == ((PyDictObject *)dictionary)->ma_version_tag;
+    step->dictionary = item != NULL && unchanged ? dictionary : NULL;
+    step->dictionary_version = version;
+    step->item = item;
+    return Py_XNewRef(item);
+}
+#else
+static PyObject *load_dict_item(Step *step, PyObject *dictionary)
+{
+    return Py_XNewRef(PyDict_GetItemWithError(dictionary, step->object));
+}
+#endif
+
+static PyObject *load_item(Step *step, PyObject *container)
 {
     if (PyDict_CheckExact(container)) {
-        return Py_XNewRef(PyDict_GetItemWithError(container, step->object));
+        return load_dict_item(step, container);
     }
     Py_ssize_t index = step->index;
     if (index >= 0 && PyTuple_CheckExact(container)) {

@@ -51,6 +51,9 @@ typedef struct {
     Py_ssize_t index;    /* LOAD_ITEM: the key as an index, -1 when it is none */
     unsigned int type_version;  /* LOAD_INSTANCE_DICT: the type for which `getter` was found */
     PyGetSetDef *getter;        /* borrowed from that type while its version stands */
+    PyObject *dictionary;       /* LOAD_ITEM: the dict that was read last; only compared */
+    uint64_t dictionary_version; /* of that dict then */
+    PyObject *item;             /* borrowed from that dict while its version stands */
     TensorExpectation *tensor;  /* owned, CHECK_TENSOR */
     GlobalStateExpectation *state; /* owned, CHECK_GLOBAL_STATE */
     Relation *relation;            /* owned, CHECK_RELATION */
