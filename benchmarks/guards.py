@@ -1,9 +1,9 @@
 """What a compiled call costs before its graph runs: ``python -m benchmarks.guards [--rounds N]``.
 
 Eager, weft and torch.compile in one process, in turn within each round; the figures are medians over the
-rounds, of the thread's processor time.  Both compilers get the same backends: one that returns the graph's own
-``forward`` (the trivial function), and one whose program does nothing but give the outputs of its first run
-(the transformer), so that guards and the way to the program are what is left.
+rounds, of the thread's processor time.  Both compilers get the same backends: one that returns the graph's
+own ``forward`` (the trivial function), and one whose program does nothing but give the outputs of its first
+run (the transformer), so that guards and the way to the program are what is left.
 """
 
 from __future__ import annotations

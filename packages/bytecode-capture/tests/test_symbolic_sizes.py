@@ -292,3 +292,13 @@ def test_gradients_go_through_symbolic_graphs():
         found, hidden.grad = hidden.grad, None
         function(x, hidden * 1).backward()
         torch.testing.assert_close(found, hidden.grad)
+
+
+def test_an_operator_that_takes_no_symbols_has_a_graph_for_each_size():
+    def function(x, bias):
+        return bias.baddbmm(batch1=x, batch2=x.transpose(1, 2), beta=1.0)
+
+    compiled = Compiled(function)
+    for rows in (2, 3, 5):
+        compiled.check(torch.randn(2, rows, 4), torch.randn(2, 1, rows))
+    assert compiled.count == 3

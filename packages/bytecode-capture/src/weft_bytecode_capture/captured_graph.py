@@ -70,7 +70,7 @@ class CapturedGraph:
 
 
 class SpecialiseSizes(Exception):
-    """Raised by a backend that cannot take a graph's symbolic sizes: the frame is captured again without."""
+    """Raised where symbolic sizes cannot be taken, also by a backend: the frame is captured again without."""
 
 
 class Backend(Protocol):

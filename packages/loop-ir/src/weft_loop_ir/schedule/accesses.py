@@ -71,6 +71,8 @@ def divides(divisor: Extent, dividend: Extent) -> Extent | None:
     """``dividend / divisor`` when that is provably an integer, else None."""
     if isinstance(divisor, int) and isinstance(dividend, int):
         return dividend // divisor if divisor and dividend % divisor == 0 else None
+    if divisor == 0:
+        return None
     if divisor == dividend:
         return 1
     quotient = exact_quotient(sympy.sympify(dividend), sympy.sympify(divisor))

@@ -20,7 +20,7 @@ from ..._torch import (
     expression_of,
     forget_source_with,
 )
-from ...captured_graph import CapturedGraph
+from ...captured_graph import CapturedGraph, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..shapes import ShapeSymbols
 from ..variables.base import Variable
@@ -205,6 +205,8 @@ class GraphBuilder:
                     value = target(*fakes, **fake_keywords)
         except Exception as error:
             # Whatever it is, a user's mistake or an operator that fakes do not know: eager decides.
+            if _break_kind(error) == OPERATOR_REJECTS and self.shapes.any_symbolic:
+                raise SpecialiseSizes from error  # it may be the symbols that the operator rejects
             raise Unsupported(
                 _break_kind(error), f"{getattr(target, '__name__', target)}: {error}"
             ) from error

@@ -77,6 +77,11 @@ class ShapeSymbols:
         self._noted = 0  # of the environment's guards
         self._one_is_a_size = False  # of some symbol
 
+    @property
+    def any_symbolic(self) -> bool:
+        """Whether anything is symbolic."""
+        return bool(self._places)
+
     # Tensors.
 
     def tensor(
