@@ -86,3 +86,19 @@ def test_operator(info: Any, function: Any) -> None:
             got = weft_functionalize.wrap(functional, run)(*got_inputs)
         for x, y in zip((*want, *want_inputs), (*got, *got_inputs), strict=True):
             torch.testing.assert_close(y, x, equal_nan=True)
+
+
+def test_the_librarys_batch_norm_is_the_general_one() -> None:
+    """On a GPU the dispatcher chooses it; there is a lowering and a gradient for the general one."""
+
+    class Module(torch.nn.Module):
+        def forward(self, x: torch.Tensor, scale: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+            variance = mean.exp()
+            return torch.cudnn_batch_norm(x, scale, mean, mean, variance, False, 0.1, 1e-5)[0]
+
+    inputs = [torch.randn(2, 3, 4, 4), torch.randn(3), torch.randn(3)]
+    functional = weft_functionalize.functionalize(torch.fx.symbolic_trace(Module()), inputs)
+    assert "cudnn" not in functional.graph_module.code
+    x, scale, mean = inputs
+    wanted = torch.nn.functional.batch_norm(x, mean, mean.exp(), scale, mean)
+    torch.testing.assert_close(functional.graph_module(*inputs)[0], wanted)

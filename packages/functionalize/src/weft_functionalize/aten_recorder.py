@@ -207,6 +207,11 @@ class AtenRecorder(TorchDispatchMode):
         if is_list_operator(func):
             with self:
                 return run_by_element(func, args, kwargs)
+        if func is aten.cudnn_batch_norm.default:
+            # The library's form of an operator that has one for every device.
+            with self:
+                reserve = args[0].new_empty(0, dtype=torch.uint8)
+                return (*aten.native_batch_norm.default(*args, **kwargs), reserve)
         fake_args = _map_tensors(args, self._fake_of)
         fake_kwargs = _map_tensors(kwargs, self._fake_of)
         if torch.Tag.inplace_view in func.tags:
