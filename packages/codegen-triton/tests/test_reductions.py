@@ -94,6 +94,14 @@ def test_a_long_sum_is_split(codegen: TritonCodegen) -> None:
     assert program.kernel_count == 2
 
 
+def test_few_long_rows_and_columns_are_split(codegen: TritonCodegen) -> None:
+    x = torch.rand(1 << 12, 20, dtype=F64)
+    assert check(codegen, lambda x: x.sum(0), x).kernel_count == 2
+    assert check(codegen, lambda x: x.amax(0) + 1, x).kernel_count == 2
+    y = torch.rand(3, 1 << 16, dtype=F64)
+    assert check(codegen, lambda x: x.sum(1), y).kernel_count == 2
+
+
 def test_over_several_dimensions(either: TritonCodegen) -> None:
     x = torch.randn(3, 4, 5, 6)
     check(either, lambda x: (x.sum((1, 3)), x.mean((0, 2, 3)), x.amax((0, 1))), x)

@@ -120,6 +120,22 @@ def test_a_large_full_reduction_is_split() -> None:
     assert kernel.outer == ()
 
 
+@pytest.mark.parametrize("kind", ["sum", "amax", "prod"])
+def test_reductions_to_few_results_are_split_where_asked(kind: str) -> None:
+    options = ScheduleOptions(
+        split_rows=8, split_reduction_elements=100, split_columns=64, split_column_elements=100
+    )
+    reduce = getattr(torch, kind)
+    x = torch.rand(120, 40, dtype=torch.float64) + 0.5
+    assert len(kernels(scheduled(lambda v: reduce(v, 0) + 1, [x], options))) >= 2
+    assert len(kernels(scheduled(lambda v: reduce(v, 0) + 1, [x.t()], options))) == 1
+    assert len(kernels(scheduled(lambda v: reduce(v, 1), [x.t()[:4]], options))) == 2
+    y = torch.rand(4, 120, 5, dtype=torch.float64)
+    assert len(kernels(scheduled(lambda v: reduce(v, 1), [y], options))) == 2
+    if kind != "prod":
+        assert len(kernels(scheduled(lambda v: reduce(v, (0, 1)), [y], options))) == 2
+
+
 def test_values_used_by_a_library_call_and_outside_keep_their_store() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = torch.tanh(x + 1)

@@ -13,7 +13,7 @@ from ._torch import FakeTensorMode, OpOverload, set_grad_enabled, storage_identi
 from .decomposition_table import DecompositionTable, default_decompositions
 from .joint_graph import GradientDescriptor, JointGraph, TangentDescriptor
 from .joint_recorder import JointRecorder
-from .replay import GRADIENTS_DISABLED, without_autocast
+from .replay import GRADIENTS_DISABLED, with_gradients_needs, without_autocast
 from .tracing import fake_mode_of, simplify
 from .unsupported import Unsupported
 
@@ -123,7 +123,10 @@ class _Trace:
             return args[0][args[1]]
         if not isinstance(node.target, OpOverload):
             raise Unsupported("gradient of an operator", str(node.target))
-        with torch.set_grad_enabled(GRADIENTS_DISABLED not in node.meta):
+        differentiated = GRADIENTS_DISABLED not in node.meta
+        if differentiated:
+            args = with_gradients_needs(node.target, args)
+        with torch.set_grad_enabled(differentiated):
             return node.target(*args, **kwargs)
 
     def _device_types(self) -> list[str]:

@@ -61,7 +61,11 @@ class TritonCodegen:
     schedule_options = ScheduleOptions(
         min_outer_iterations=128,
         max_serial_elements=1 << 17,
+        max_local_bytes=1 << 24,
         split_reduction_parts=512,
+        split_rows=128,
+        split_columns=1 << 14,
+        split_column_elements=1 << 12,
         alignment=128,
     )
     """How to schedule loops for a GPU, which needs many outer iterations where there is much to do."""
@@ -114,7 +118,12 @@ class TritonCodegen:
         kernels: dict[str, PrintedKernel] = {}
         for step in schedule.steps:
             if isinstance(step, Kernel):
-                printed = print_kernel(step, schedule.buffers, self.options.persistent_elements)
+                printed = print_kernel(
+                    step,
+                    schedule.buffers,
+                    self.options.persistent_elements,
+                    _overwritten(step, schedule),
+                )
                 kernels[step.name] = printed
                 name = known.setdefault(printed.function, step.name)
                 functions[name] = printed.function
@@ -144,6 +153,15 @@ def _is_recordable(schedule: Schedule) -> bool:
         for step in schedule.steps
         if isinstance(step, ExternCall)
         for tag in NOT_RECORDABLE
+    )
+
+
+def _overwritten(kernel: Kernel, schedule: Schedule) -> frozenset[str]:
+    """The buffers that ``kernel`` reads whose memory it writes, by name or because the plan shares it."""
+    offsets = schedule.memory.offsets
+    written = {offsets[name] for name in kernel.writes if name in offsets}
+    return frozenset(
+        name for name in kernel.reads if name in kernel.writes or offsets.get(name) in written
     )
 
 

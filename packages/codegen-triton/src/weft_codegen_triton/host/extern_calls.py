@@ -34,9 +34,20 @@ def print_argument(
 
 
 def settle(
-    result: torch.Tensor, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, copy: bool
+    result: torch.Tensor | None,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+    copy: bool,
 ) -> torch.Tensor:
-    """``result`` as the schedule expects it: of these strides, and with ``copy`` in memory of its own."""
+    """``result`` as the schedule expects it: of these strides, and with ``copy`` in memory of its own.
+
+    An operator may give None where its meta function gives a tensor (the random state of attention without
+    dropout): those who take it don't read it.
+    """
+    if result is None:
+        return torch.empty_strided(size, stride, dtype=dtype, device=device)
     if tuple(result.shape) != size or result.dtype != dtype:
         raise RuntimeError(
             f"an operator gave {result.dtype} {tuple(result.shape)} where {dtype} {size} was expected"
@@ -47,10 +58,10 @@ def settle(
     return torch.empty_strided(size, stride, dtype=dtype, device=result.device).copy_(result)
 
 
-def print_settle(name: str, buffer: Buffer, copy: bool) -> str:
+def print_settle(name: str, buffer: Buffer, copy: bool, constant: Callable[[Any], str]) -> str:
     """The line that makes a buffer of the operator's result in the variable ``name``."""
     layout = buffer.layout
     return (
         f"{name} = settle({name}, {print_tuple(layout.size)}, {print_tuple(layout.stride)}, "
-        f"{layout.dtype}, {copy})"
+        f"{layout.dtype}, {constant(layout.device)}, {copy})"
     )

@@ -76,6 +76,9 @@ class _HostPrinter:
 
     def constant(self, value: Any) -> str:
         """The name of a global that holds ``value``."""
+        for name, known in self.objects.items():
+            if known is value:
+                return name
         name = f"object{len(self.objects)}"
         self.objects[name] = value
         return name
@@ -277,7 +280,8 @@ class _HostPrinter:
         left = self._tuple(targets) if is_tuple else (targets or ["unused"])[0]
         self.emit(f"{left} = {self.constant(call.operator)}({', '.join(arguments)})")
         for name in used:
-            line = print_settle(self.tensors[name], self.buffers[name], returns_alias(call))
+            copy = returns_alias(call)
+            line = print_settle(self.tensors[name], self.buffers[name], copy, self.constant)
             self.emit(line)
 
     def _view(self, view: BufferView) -> str:

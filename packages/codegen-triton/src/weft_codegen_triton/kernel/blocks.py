@@ -13,6 +13,8 @@ from weft_codegen_triton.kernel.expressions import unit_stride
 ELEMENTS_PER_WARP = 256
 GRID_LIMIT = 65535
 """Programs along a grid's second axis."""
+ENOUGH_PROGRAMS = 256
+"""Programs that keep a large GPU busy."""
 SYMBOLIC_EXTENT = 1 << 20
 """What an extent that varies counts as; as such it is not taken for a grid's second axis."""
 
@@ -91,9 +93,13 @@ def reduction_blocks(
     extents = [extent(r) for r in ranges]
     longest = max(static(e) for e in extents)
     if _columns_are_contiguous(kernel):
-        block_rows = min(64, power_of_two(rows))
+        block_rows = (
+            64 if rows >= 64 * ENOUGH_PROGRAMS else 32 if rows >= 32 * ENOUGH_PROGRAMS else 16
+        )
+        block_rows = min(block_rows, power_of_two(rows))
         persistent = longest <= 64 and all(e.is_Integer for e in extents)
-        columns = tuple(power_of_two(static(e)) if persistent else 32 for e in extents)
+        loop = min(2048 // block_rows, power_of_two(longest))
+        columns = tuple(power_of_two(static(e)) if persistent else loop for e in extents)
     else:
         persistent = longest <= limit and all(e.is_Integer for e in extents)
         columns = tuple(power_of_two(static(e)) if persistent else 2048 for e in extents)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import sympy
 import torch
+from weft_loop_ir import LoopBody
 from weft_loop_ir.ops import BINARY, BINARY_TO_BOOL, STORAGE_ONLY, UNARY, UNARY_TO_BOOL
 
 from weft_codegen_triton.errors import Unsupported
@@ -72,6 +73,7 @@ class BodyPrinter:
         self.known: dict[str, Text] = {}
         self.loaded: dict[tuple[str, str, str], Text] = {}
         self.local: dict[tuple[str, str], Text] = {}
+        self.recomputed: Mapping[str, LoopBody] = {}  # rows to what computes an element anew
         self.uses_assert = False
         self.reduce: Callable[[str, torch.dtype, Text], ReductionResult] | None = None
         self.store_result: Callable[[ReductionResult, str, sympy.Expr], None] | None = None
@@ -123,6 +125,9 @@ class BodyPrinter:
     # -- memory ----------------------------------------------------------------------------------------
 
     def load(self, buffer: str, index: sympy.Expr) -> Text:
+        if buffer in self.recomputed:
+            value: Text = self.recomputed[buffer].replay(self)
+            return value
         if buffer in self.registers:
             return self.local[buffer, self.index(index)[0]]
         address, axes = self.address(buffer, index, self.mask is not None)
@@ -149,6 +154,8 @@ class BodyPrinter:
         if isinstance(value, ReductionResult):
             assert self.store_result is not None
             self.store_result(value, buffer, index)
+            return
+        if buffer in self.recomputed:
             return
         if buffer in self.registers:
             self.local[buffer, self.index(index)[0]] = value

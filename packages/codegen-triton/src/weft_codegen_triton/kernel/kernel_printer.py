@@ -76,9 +76,16 @@ class PrintedKernel:
 
 
 def print_kernel(
-    kernel: Kernel, buffers: Mapping[str, Buffer], persistent_elements: int
+    kernel: Kernel,
+    buffers: Mapping[str, Buffer],
+    persistent_elements: int,
+    overwritten: frozenset[str] = frozenset(),
 ) -> PrintedKernel:
-    """The Triton function of ``kernel``; raises Unsupported where it has none."""
+    """The Triton function of ``kernel``; raises Unsupported where it has none.
+
+    ``persistent_elements`` is the longest row kept in registers; ``overwritten`` names the buffers that the
+    kernel reads and whose memory it writes.
+    """
     names = tuple(dict.fromkeys((*kernel.reads, *kernel.writes)))
     written = set(kernel.writes)
     pointers = {n: f"{'out' if n in written else 'in'}{k}_ptr" for k, n in enumerate(names)}
@@ -95,7 +102,7 @@ def print_kernel(
     printer = BodyPrinter(tile, pointers, dtype_of, frozenset(local), wide)
     frame = KernelFrame(kernel, printer)
     if any(stage.inner for stage in kernel.stages) or any(s.is_reduction for s in kernel.stages):
-        reduction = ReductionPrinter(frame, persistent_elements)
+        reduction = ReductionPrinter(frame, persistent_elements, overwritten)
         counts, blocks, warps = reduction.print()
         scratch = tuple(Scratch(*row) for row in reduction.scratch)
     else:

@@ -18,6 +18,7 @@ from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult
 from weft_codegen_triton.kernel.dtypes import highest, lowest, triton_dtype
 from weft_codegen_triton.kernel.expressions import print_index
 from weft_codegen_triton.kernel.frame import KernelFrame, print_axis, split_index
+from weft_codegen_triton.kernel.recomputation import recomputable_rows
 
 LAST_POSITION = {"tl.int32": 2**31 - 1, "tl.int64": 2**63 - 1}
 COLUMN = frozenset("x")
@@ -31,14 +32,19 @@ class Pending:
 
 
 class ReductionPrinter:
-    """Prints the stages of ``frame.kernel``; ``limit`` is the longest row kept in registers."""
+    """Prints the stages of ``frame.kernel``.
 
-    def __init__(self, frame: KernelFrame, limit: int) -> None:
+    ``limit`` is the longest row kept in registers; ``overwritten`` names the buffers that the kernel reads
+    and whose memory it writes.
+    """
+
+    def __init__(self, frame: KernelFrame, limit: int, overwritten: frozenset[str]) -> None:
         self.frame = frame
         self.printer: BodyPrinter = frame.printer
         self.kernel = frame.kernel
         self.ranges = tuple(dict.fromkeys(s.inner for s in self.kernel.stages if s.inner))
         self.blocks = reduction_blocks(self.kernel, self.ranges or ((),), limit)
+        self.overwritten = overwritten
         self.scratch: list[tuple[str, torch.dtype, sympy.Expr]] = []
         self.stage_buffers: set[str] = set()
         self.pending: list[Pending] = []
@@ -80,7 +86,11 @@ class ReductionPrinter:
         """Rows stay in registers where every access is at one index in one range; else in scratch memory."""
         printer, kernel = self.printer, self.kernel
         registers = set()
+        if not self.blocks.persistent:
+            printer.recomputed = recomputable_rows(kernel, self.overwritten)
         for buffer in kernel.local_buffers:
+            if buffer.name in printer.recomputed:
+                continue
             uses = {
                 (stage.inner, index)
                 for stage in kernel.stages

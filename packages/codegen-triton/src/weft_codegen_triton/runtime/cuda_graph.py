@@ -1,8 +1,9 @@
 """Recording a host program's work as a CUDA graph, and replaying it on new inputs.
 
-Sound by copying at both ends: inputs are copied into memory that the recording owns, and what it computes is
-copied out of it before anybody sees it.  So a replay never overwrites what a caller holds, and memory between
-the ends may be shared by all recordings on a stream, which replay one after another.
+Sound by copying where addresses may change: an input is copied into memory that the recording owns, unless
+it is at the address at which it was recorded, and what the graph computes is copied out of it before anybody
+sees it.  So a replay never overwrites what a caller holds, and memory between the ends may be shared by all
+recordings on a stream, which replay one after another.
 """
 
 from __future__ import annotations
@@ -13,10 +14,23 @@ from typing import Any
 
 import torch
 
-from weft_codegen_triton.runtime.memory import copy_memory, refill
+from weft_codegen_triton._torch import copy_all
+from weft_codegen_triton.runtime.memory import copy_memory, like, refill, spans_itself
+
+Compute = Callable[[Sequence[Any], Sequence[torch.Tensor], int], tuple[torch.Tensor, ...]]
 
 MODE = "thread_local"
 """Other threads may do what they like while this one records."""
+
+COPIED_BYTES_PER_SECOND = 1.5e12
+HOST_SECONDS_PER_STEP = 5e-6
+"""What a step costs that the host launches, and what a copy of results costs that a recording needs."""
+
+
+def pays_off(buffers: Sequence[torch.Tensor], steps: int) -> bool:
+    """Whether replaying ``steps`` saves at least twice the time that copying ``buffers`` out costs."""
+    copied = sum(b.numel() * b.itemsize for b in buffers)
+    return 2 * copied / COPIED_BYTES_PER_SECOND < steps * HOST_SECONDS_PER_STEP
 
 
 @functools.cache
@@ -32,56 +46,63 @@ def _pool(device: int, stream: int) -> tuple[Any, torch.cuda.CUDAGraph]:
 
 
 class GraphRecording:
-    """A recorded run on one stream, for constants that stay where they are."""
+    """A recorded run on one stream, for constants that stay where they are.
+
+    ``fixed`` are the positions of inputs that are read where they were at recording.
+    """
 
     def __init__(
         self,
-        graph: torch.cuda.CUDAGraph,
-        inputs: Sequence[torch.Tensor],
-        buffers: Sequence[torch.Tensor],
-        addresses: Sequence[int],
-        stream: int,
-    ) -> None:
-        self._graph = graph
-        self._inputs = tuple(inputs)
-        self._buffers = tuple(buffers)
-        self._addresses = list(addresses)
-        self._stream = stream
-
-    @classmethod
-    def record(
-        cls,
-        compute: Callable[[Sequence[Any], Sequence[torch.Tensor], int], tuple[torch.Tensor, ...]],
+        compute: Compute,
         inputs: Sequence[torch.Tensor],
         constants: Sequence[torch.Tensor],
         stream: int,
-    ) -> GraphRecording:
+        fixed: frozenset[int],
+    ) -> None:
         """Record ``compute``, which has run before, so that libraries are initialised.
 
         Nothing is executed.  Raises what ``compute`` raises, or RuntimeError for work that can't be recorded.
         """
-        own = [copy_memory(t) for t in inputs]
+        self._stream = stream
+        self._constants = [c.data_ptr() for c in constants]
+        self._fixed = [(k, inputs[k].data_ptr()) for k in sorted(fixed)]
+        own = [t if k in fixed else copy_memory(t) for k, t in enumerate(inputs)]
+        copied = [(k, t) for k, t in enumerate(own) if k not in fixed]
+        self._dense = [(k, t) for k, t in copied if spans_itself(t)]
+        self._others = [(k, t) for k, t in copied if not spans_itself(t)]
+        self._graph = torch.cuda.CUDAGraph()
+        self._buffers = self._run(compute, own, constants)
+
+    def _run(
+        self, compute: Compute, inputs: Sequence[Any], constants: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
         current = torch.cuda.current_stream()
+        pool, _ = _pool(current.device.index, self._stream)
         side = torch.cuda.Stream()
         side.wait_stream(current)
-        graph = torch.cuda.CUDAGraph()
-        pool, _ = _pool(current.device.index, stream)
         with torch.cuda.stream(side):
-            graph.capture_begin(pool=pool, capture_error_mode=MODE)
+            self._graph.capture_begin(pool=pool, capture_error_mode=MODE)
             try:
-                buffers = compute(own, constants, side.cuda_stream)
+                buffers = compute(inputs, constants, side.cuda_stream)
             finally:
-                graph.capture_end()
+                self._graph.capture_end()
         current.wait_stream(side)
-        return cls(graph, own, buffers, [c.data_ptr() for c in constants], stream)
+        return buffers
 
-    def holds_for(self, constants: Sequence[torch.Tensor], stream: int) -> bool:
-        """Whether a replay on ``stream`` reads these constants."""
-        return stream == self._stream and [c.data_ptr() for c in constants] == self._addresses
+    def holds_for(self, constants: Sequence[torch.Tensor]) -> bool:
+        """Whether a replay reads these constants: their memory is where it was."""
+        return [c.data_ptr() for c in constants] == self._constants
+
+    def moved(self, inputs: Sequence[torch.Tensor]) -> list[int]:
+        """The positions of inputs that are no longer where a replay reads them."""
+        return [k for k, address in self._fixed if inputs[k].data_ptr() != address]
 
     def replay(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Run on ``inputs``; the results are the caller's own."""
-        for own, given in zip(self._inputs, inputs, strict=True):
-            refill(own, given)
+        """Run on ``inputs``, none of them moved; the results are the caller's own."""
+        copy_all([t for _, t in self._dense], [inputs[k] for k, _ in self._dense])
+        for k, own in self._others:
+            refill(own, inputs[k])
         self._graph.replay()
-        return tuple(copy_memory(b) for b in self._buffers)
+        results = tuple(like(b) for b in self._buffers)
+        copy_all(results, self._buffers)
+        return results

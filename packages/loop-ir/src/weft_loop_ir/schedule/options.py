@@ -11,9 +11,11 @@ class ScheduleOptions:
     kernels without a dependency are fused.  ``max_search``: nodes visited to prove that a fusion makes
     no cycle; beyond it the fusion is refused.  ``min_outer_iterations`` and ``max_serial_elements``:
     pointwise work joins a reduction that has fewer outer iterations only below so many elements.
-    ``max_local_bytes``: the largest row kept in a local buffer.  ``split_reduction_elements``: a full
-    reduction of at least so many elements is split in two kernels; None never splits.
-    ``split_reduction_parts``: how many partial results such a split makes, at most.
+    ``max_local_bytes``: the largest row kept in a local buffer.  ``split_reduction_elements``: a
+    reduction of at least so many elements to few results is split in two kernels; None never splits.
+    ``split_reduction_parts``: how many partial results such a split makes of one, at most.
+    ``split_rows`` and ``split_columns``: how many results count as few where the elements of each lie side by
+    side, and where those of neighbours do; ``split_column_elements``: how long the latter must be.
     ``reuse_memory``, ``reuse_in_place``: what the memory plan may do.  ``alignment`` counts bytes.
     ``round_low_precision`` as in :class:`~weft_loop_ir.LoweringOptions`, for values forwarded between fused
     nodes.  ``verify`` checks the program before, between and after the passes.
@@ -27,6 +29,9 @@ class ScheduleOptions:
     max_local_bytes: int = 1 << 18
     split_reduction_elements: int | None = 1 << 16
     split_reduction_parts: int = 64
+    split_rows: int = 1
+    split_columns: int = 1
+    split_column_elements: int = 1 << 16
     reuse_memory: bool = True
     reuse_in_place: bool = True
     alignment: int = 64

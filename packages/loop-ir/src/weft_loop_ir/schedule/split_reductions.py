@@ -1,29 +1,42 @@
-"""Splitting a large reduction to few elements in two kernels: partial results, then their reduction."""
+"""Splitting a large reduction to few results in two kernels: partial results, then their reduction."""
 
 from __future__ import annotations
 
-import sympy
+from collections.abc import Callable
 
-from weft_loop_ir.expressions import contiguous_stride, dot, integer, loop_symbol, to_int
+import sympy
+import torch
+
+from weft_loop_ir.expressions import (
+    contiguous_stride,
+    dot,
+    integer,
+    loop_symbol,
+    product,
+    to_int,
+)
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import Buffer, BufferKind, Layout, LoopVariable
+from weft_loop_ir.ir import Buffer, BufferKind, ExternCall, Layout, LoopVariable, Value
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, body_accesses
 from weft_loop_ir.recording import BodyRecorder
-from weft_loop_ir.schedule.accesses import linear_form
+from weft_loop_ir.schedule.accesses import index_expressions, linear_form
 from weft_loop_ir.schedule.options import ScheduleOptions
 from weft_loop_ir.schedule.transform import Replayer
+
+PARTS_OF_FEW = 4
+"""Where results count as few below some number, so many times that number of partial results are wanted."""
 
 SPLITTABLE = frozenset("sum prod max min any all".split())
 """Kinds whose partial results reduce again by the same kind."""
 
 
 def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> LoopGraph:
-    """Split each full reduction of ``options.split_reduction_elements`` or more elements."""
+    """Split each reduction of ``options.split_reduction_elements`` or more elements to few results."""
     limit = options.split_reduction_elements
     if limit is None:
         return loop_graph
     buffers = dict(loop_graph.buffers)
-    nodes: list[object] = []
+    nodes: list[LoopNode | ExternCall] = []
     for node in loop_graph.nodes:
         parts = _parts(node, limit, options) if isinstance(node, LoopNode) else None
         if parts is None or not isinstance(node, LoopNode):
@@ -37,7 +50,7 @@ def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> L
         loop_graph.inputs,
         loop_graph.symbols,
         buffers,
-        tuple(nodes),  # type: ignore[arg-type]
+        tuple(nodes),
         loop_graph.outputs,
         loop_graph.fallbacks,
         loop_graph.constants,
@@ -46,47 +59,63 @@ def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> L
 
 def _parts(node: LoopNode, limit: int, options: ScheduleOptions) -> int | None:
     """How many parts the outermost reduced loop is cut in; None to leave the node whole."""
-    if not node.reduction_loops or any(v.size != 1 for v in node.loops):
-        return None
     reductions = [i for i in node.body.instructions if i.operation == "reduction"]
     if len(reductions) != 1 or reductions[0].arguments[0] not in SPLITTABLE:
         return None
-    total: sympy.Expr = sympy.S.One
-    for variable in node.reduction_loops:
-        total = total * variable.size
-    if not isinstance(total, sympy.Integer) or int(total) < limit:
+    results = product(tuple(v.size for v in node.loops))
+    elements = product(tuple(v.size for v in node.reduction_loops))
+    if not isinstance(results, sympy.Integer) or not isinstance(elements, sympy.Integer):
         return None
-    extent = int(_merged_extent(node))
-    for parts in range(options.split_reduction_parts, 1, -1):
+    few = options.split_rows
+    if _reads_columns(node):
+        few, limit = options.split_columns, options.split_column_elements
+    if not 0 < int(results) <= few or int(elements) < limit:
+        return None
+    wanted = options.split_reduction_parts
+    if few > 1:
+        wanted = min(wanted, few // int(results) * PARTS_OF_FEW)
+    extent = int(node.reduction_loops[0].size)
+    for parts in range(wanted, 1, -1):
         if extent % parts == 0:
             return parts
     return None
 
 
-def _merged_extent(node: LoopNode) -> sympy.Expr:
-    return node.reduction_loops[0].size
+def _reads_columns(node: LoopNode) -> bool:
+    """Whether neighbouring results, not neighbouring elements of one, are read side by side."""
+    if not node.loops:
+        return False
+    symbols = (node.loops[-1].symbol, node.reduction_loops[-1].symbol)
+    steps = [
+        linear_form(index, symbols).coefficients
+        for buffer, is_store, index in index_expressions(node.body)
+        if buffer is not None and not is_store
+    ]
+    return any(step[0] == 1 for step in steps) and not any(step[1] == 1 for step in steps)
 
 
 def _split(node: LoopNode, parts: int, buffers: dict[str, Buffer]) -> list[LoopNode]:
     (output,) = node.writes
     layout = buffers[output].layout
     partial = f"{output}_partial"
+    sizes = (integer(parts), *(v.size for v in node.loops))
+    strides = contiguous_stride(sizes)
     buffers[partial] = Buffer(
         partial,
         BufferKind.INTERMEDIATE,
-        Layout(layout.device, layout.dtype, (integer(parts),), (sympy.S.One,)),
+        Layout(layout.device, layout.dtype, sizes, strides),
     )
 
-    def dtype_of(name: str) -> object:
+    def dtype_of(name: str) -> torch.dtype:
         return buffers[name].layout.dtype
 
     part = LoopVariable(loop_symbol("i", len(node.loops)), integer(parts))
     first = node.reduction_loops[0]
     length = integer(int(first.size) // parts)
     inner = (LoopVariable(first.symbol, length), *node.reduction_loops[1:])
-    loops = (*node.loops, part)
+    loops = (part, *node.loops)
     ranges = ranges_for(tuple((v.symbol, v.size) for v in loops + inner))
-    ops = BodyRecorder(ranges, dtype_of)  # type: ignore[arg-type]
+    ops = BodyRecorder(ranges, dtype_of)
     shifted = {first.symbol: first.symbol + length * part.symbol}
     symbols = (first.symbol,)
 
@@ -96,28 +125,32 @@ def _split(node: LoopNode, parts: int, buffers: dict[str, Buffer]) -> list[LoopN
             return expression + to_int(form.coefficients[0]) * length * part.symbol
         return expression.xreplace(shifted)
 
-    def store(ops: BodyRecorder, name: str, where: object, value: object, mode: object) -> None:
-        ops.store(partial, part.symbol, value)  # type: ignore[arg-type]
+    place = dot(tuple(v.symbol for v in loops), strides, sympy.S.Zero)
+
+    def store(
+        ops: BodyRecorder, name: str, where: sympy.Expr, value: Value, mode: str | None
+    ) -> None:
+        ops.store(partial, place, value)
 
     Replayer(ops, index, None, store).replay(node.body)
     body = ops.body()
     reads, writes = body_accesses(body)
     head = LoopNode(partial, loops, inner, body, reads, writes, node.origins)
-    return [head, _tail(node, partial, parts, dtype_of, layout)]
+    return [head, _tail(node, buffers[partial], dtype_of)]
 
 
-def _tail(node: LoopNode, partial: str, parts: int, dtype_of: object, layout: Layout) -> LoopNode:
+def _tail(node: LoopNode, partial: Buffer, dtype_of: Callable[[str], torch.dtype]) -> LoopNode:
+    """The node that reduces the parts and stores the results where ``node`` did."""
     (reduction,) = [i for i in node.body.instructions if i.operation == "reduction"]
-    loop = LoopVariable(loop_symbol("r", 0), integer(parts))
-    ranges = ranges_for(((loop.symbol, loop.size),))
-    ops = BodyRecorder(ranges, dtype_of)  # type: ignore[arg-type]
+    (target,) = [i for i in node.body.instructions if i.operation == "store"]
+    loop = LoopVariable(node.reduction_loops[0].symbol, partial.layout.size[0])
+    loops = (loop, *node.loops)
+    ops = BodyRecorder(ranges_for(tuple((v.symbol, v.size) for v in loops)), dtype_of)
+    place = dot(tuple(v.symbol for v in loops), partial.layout.stride, sympy.S.Zero)
     value = ops.reduction(
-        reduction.arguments[0], reduction.arguments[1], ops.load(partial, loop.symbol)
+        reduction.arguments[0], reduction.arguments[1], ops.load(partial.name, place)
     )
-    index = dot(
-        tuple(sympy.S.Zero for _ in layout.size), contiguous_stride(layout.size), sympy.S.Zero
-    )
-    ops.store(node.writes[0], index, value)
+    ops.store(target.arguments[0], target.arguments[1], value)
     body = ops.body()
     reads, writes = body_accesses(body)
-    return LoopNode(node.name, (), (loop,), body, reads, writes, node.origins)
+    return LoopNode(node.name, node.loops, (loop,), body, reads, writes, node.origins)
