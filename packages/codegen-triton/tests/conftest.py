@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from weft_codegen_triton import TritonCodegen, TritonOptions
 
+sys.path.insert(0, str(Path(__file__).parent))  # the tests' own helper modules
 os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton
 
 

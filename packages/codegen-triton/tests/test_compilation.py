@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from compiled_beside_eager import schedule_of
 from weft_codegen_triton import CompileError, TritonCodegen
 from weft_codegen_triton.compilation.binary import CompileJob
 from weft_codegen_triton.compilation.cache import read_binary
 from weft_codegen_triton.compilation.client import CompileServer
 from weft_codegen_triton.runtime.cuda_device import compile_job
-
-from .comparing import schedule_of
 
 HOPPER = 90
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from compiled_beside_eager import schedule_of
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
-
-from .comparing import schedule_of
 
 FOLDER = Path(__file__).parent / "golden"
 E = torch.empty

@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from compiled_beside_eager import assert_equals_eager, compiled
+from kernel_cases import (
+    BINARY_NAMES,
+    INDEXING,
+    LAYOUTS,
+    ROWS,
+    SPECIAL,
+    UNARY_NAMES,
+    Case,
+    all_of,
+    statistics,
+)
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen, TritonOptions
 
-from . import test_indexing, test_pointwise, test_reductions
-from .comparing import assert_equals_eager, compiled
-
 pytestmark = pytest.mark.gpu
 
-Case = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
 CASES: dict[str, Case] = {
-    **test_pointwise.LAYOUTS,
-    **test_reductions.ROWS,
-    **test_indexing.CASES,
+    **LAYOUTS,
+    **ROWS,
+    **INDEXING,
     "unary": (
-        test_pointwise.all_of(test_pointwise.UNARY_NAMES),
-        (torch.tensor(test_pointwise.SPECIAL[:10]),),
+        all_of(UNARY_NAMES),
+        (torch.tensor(SPECIAL[:10]),),
     ),
     "binary": (
-        test_pointwise.all_of(test_pointwise.BINARY_NAMES),
+        all_of(BINARY_NAMES),
         (
-            torch.tensor(test_pointwise.SPECIAL[:10])[:, None],
-            torch.tensor(test_pointwise.SPECIAL[:10])[None],
+            torch.tensor(SPECIAL[:10])[:, None],
+            torch.tensor(SPECIAL[:10])[None],
         ),
     ),
-    "rows": (test_reductions.statistics(1), (torch.randn(50, 300),)),
-    "columns": (test_reductions.statistics(0), (torch.randn(300, 50),)),
-    "long rows": (test_reductions.statistics(1), (torch.randn(4, 30000).double(),)),
+    "rows": (statistics(1), (torch.randn(50, 300),)),
+    "columns": (statistics(0), (torch.randn(300, 50),)),
+    "long rows": (statistics(1), (torch.randn(4, 30000).double(),)),
     "wide softmax": (lambda x: x.softmax(-1), (torch.randn(200, 20000),)),
     "large": (lambda x, y: F.gelu(x) + y, (torch.randn(3000, 1000), torch.randn(1000))),
     "large sum": (lambda x: x.sum(), (torch.randn(1 << 22).double(),)),
@@ -138,3 +144,14 @@ def test_another_device_than_the_current_one(gpu: TritonCodegen) -> None:
     for _ in range(3):
         torch.testing.assert_close(run(x, w)[0], mlp(x, w), rtol=1e-4, atol=1e-4)
     assert torch.cuda.current_device() == 0
+
+
+def test_variants_are_timed_once(cache: Path) -> None:
+    folder = cache / "tuned"
+    codegen = TritonCodegen(TritonOptions(cache_directory=folder, interpret=False))
+    for mode in ("max-autotune", "max-autotune-no-cudagraphs"):
+        inputs = torch.randn(500, 3000, device="cuda"), torch.randn(3000, device="cuda")
+        run = compiled(codegen.for_mode(mode), lambda x, w: (x * w).softmax(1), *inputs)
+        for _ in range(3):
+            assert_equals_eager(run(*inputs), lambda x, w: (x * w).softmax(1), inputs)
+        assert len(list(folder.glob("*.tuned"))) == 1

@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
+from compiled_beside_eager import assert_equals_eager, check, compiled
+from kernel_cases import BINARY_NAMES, INTEGER_NAMES, LAYOUTS, SPECIAL, UNARY_NAMES, all_of
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
 
-from .comparing import assert_equals_eager, check, compiled
-
 F32, F64, F16, BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
-
-SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, math.inf, -math.inf, math.nan, 1e-40, 70.0, -3.0]
-
-UNARY_NAMES = (
-    "abs neg reciprocal relu sigmoid sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
-    "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma floor ceil trunc round sign "
-    "logical_not isnan isinf signbit"
-).split()
-BINARY_NAMES = (
-    "add sub mul div floor_divide fmod remainder pow maximum minimum atan2 hypot copysign nextafter "
-    "eq ne lt le gt ge logical_and logical_or logical_xor"
-).split()
-INTEGER_NAMES = (
-    "add sub mul maximum minimum bitwise_and bitwise_or bitwise_xor eq ne lt le gt ge logical_and "
-    "logical_or logical_xor"
-).split()
-
-
-def all_of(names: list[str]) -> Callable[..., tuple[torch.Tensor, ...]]:
-    return lambda *x: tuple(getattr(torch, n)(*x) for n in names)
 
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
@@ -90,29 +68,6 @@ def test_where_and_clamp(codegen: TritonCodegen) -> None:
     x = torch.randn(7, 33)
     x[0, 0] = math.nan
     check(codegen, lambda x: (torch.where(x > 0, x, 2.0), x.clamp(-0.5, 0.5), x.clamp(min=0.1)), x)
-
-
-LAYOUTS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
-    "no dimension": (lambda x: x * 2 + 1, (torch.tensor(3.0),)),
-    "empty": (lambda x: x * 2 + 1, (torch.ones(3, 0, 4),)),
-    "one element": (lambda x: x * 2 + 1, (torch.ones(1, 1),)),
-    "not contiguous": (lambda x: x * 2 + 1, (torch.randn(9, 40)[::2, 1::3],)),
-    "permuted": (lambda x: x.permute(2, 0, 1) + 1, (torch.randn(3, 4, 5),)),
-    "expanded": (lambda x, y: x + y, (torch.randn(1, 5).expand(4, 5), torch.randn(4, 1))),
-    "offset": (lambda x: x + 1, (torch.randn(50)[3:],)),
-    "transposed": (lambda x, y: x.t() + y, (torch.randn(70, 40), torch.randn(40, 70))),
-    "transposed batch": (
-        lambda x: x.transpose(1, 2).contiguous() * 2,
-        (torch.randn(3, 33, 65),),
-    ),
-    "channels last": (
-        lambda x, y: x + y,
-        (torch.randn(2, 20, 9, 9).to(memory_format=torch.channels_last), torch.randn(2, 20, 9, 9)),
-    ),
-    "reshaped": (lambda x: (x.transpose(0, 1).reshape(-1) + 1).view(3, -1), (torch.randn(6, 5),)),
-    "flipped": (lambda x: x.flip(0, 1) + x, (torch.randn(5, 7),)),
-    "several blocks": (lambda x: x.exp(), (torch.randn(3000),)),
-}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from compiled_beside_eager import assert_equals_eager, check, compiled, schedule_of
 from torch.nn import functional as F
 from weft_codegen_triton import DeviceUnavailable, TritonCodegen, TritonOptions, Unsupported
 from weft_loop_ir import BufferKind
-
-from .comparing import assert_equals_eager, check, compiled, schedule_of
 
 
 def mlp(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch.nn import functional as F
+from compiled_beside_eager import assert_equals_eager, check, compiled
+from kernel_cases import ROWS, statistics
 from weft_codegen_triton import TritonCodegen
-
-from .comparing import assert_equals_eager, check, compiled
 
 F32, F64 = torch.float32, torch.float64
 SHAPES = ((5, 33), (1, 7), (3, 1), (0, 5))
@@ -20,13 +18,6 @@ SHAPES = ((5, 33), (1, 7), (3, 1), (0, 5))
 @pytest.fixture(params=["registers", "loops"])
 def either(request: pytest.FixtureRequest, codegen: TritonCodegen, looping: Any) -> TritonCodegen:
     return codegen if request.param == "registers" else looping  # type: ignore[no-any-return]
-
-
-def statistics(dim: int) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
-    return lambda x: (
-        x.sum(dim), x.prod(dim), x.amax(dim), x.amin(dim), x.argmax(dim), x.argmin(dim),
-        x.mean(dim), x.var(dim, correction=0),
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("dim", [0, 1])
@@ -105,38 +96,6 @@ def test_few_long_rows_and_columns_are_split(codegen: TritonCodegen) -> None:
 def test_over_several_dimensions(either: TritonCodegen) -> None:
     x = torch.randn(3, 4, 5, 6)
     check(either, lambda x: (x.sum((1, 3)), x.mean((0, 2, 3)), x.amax((0, 1))), x)
-
-
-ROWS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
-    "softmax": (lambda x: x.softmax(-1), (torch.randn(5, 70),)),
-    "softmax of columns": (lambda x: x.softmax(0), (torch.randn(40, 9),)),
-    "masked softmax": (
-        lambda x: x.masked_fill(x > 0.5, -math.inf).softmax(-1),
-        (torch.randn(5, 70),),
-    ),
-    "log softmax": (lambda x: x.log_softmax(-1), (torch.randn(5, 70),)),
-    "layer norm": (
-        lambda x, w, b: F.layer_norm(x, (70,), w, b),
-        (torch.randn(5, 70), torch.randn(70), torch.randn(70)),
-    ),
-    "layer norm of a sum": (
-        lambda x, y: F.layer_norm(x + y, (70,)) * y,
-        (torch.randn(5, 70), torch.randn(5, 70)),
-    ),
-    "root mean square": (
-        lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6),
-        (torch.randn(5, 70),),
-    ),
-    "group norm": (lambda x: F.group_norm(x, 2), (torch.randn(2, 6, 5, 5),)),
-    "batch norm": (
-        lambda x: F.batch_norm(x, None, None, training=True),
-        (torch.randn(4, 6, 5, 5),),
-    ),
-    "a row's maximum used twice": (
-        lambda x: (x - x.amax(1, keepdim=True)).abs().sum(1),
-        (torch.randn(6, 70),),
-    ),
-}
 
 
 @pytest.mark.parametrize("name", ROWS)

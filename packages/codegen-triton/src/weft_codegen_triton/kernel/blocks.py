@@ -102,7 +102,7 @@ def reduction_blocks(
         columns = tuple(power_of_two(static(e)) if persistent else loop for e in extents)
     else:
         persistent = longest <= limit and all(e.is_Integer for e in extents)
-        columns = tuple(power_of_two(static(e)) if persistent else 2048 for e in extents)
+        columns = tuple(power_of_two(static(e)) if persistent else 4096 for e in extents)
         block_rows = min(max(1, 1024 // max(columns)), power_of_two(rows))
         block_rows = min(block_rows, max(1, power_of_two(rows) // 256))
     elements = block_rows * max(columns)

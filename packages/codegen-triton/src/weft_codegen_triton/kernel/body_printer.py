@@ -75,6 +75,7 @@ class BodyPrinter:
         self.local: dict[tuple[str, str], Text] = {}
         self.recomputed: Mapping[str, LoopBody] = {}  # rows to what computes an element anew
         self.uses_assert = False
+        self.uses_atomics = False
         self.reduce: Callable[[str, torch.dtype, Text], ReductionResult] | None = None
         self.store_result: Callable[[ReductionResult, str, sympy.Expr], None] | None = None
 
@@ -185,6 +186,7 @@ class BodyPrinter:
         dtype = self.dtype_of(buffer)
         if dtype not in ATOMIC_ADD:
             raise Unsupported(f"no atomic addition of {dtype}")
+        self.uses_atomics = True
         spread = f"tl.broadcast_to({value.code}, {self.tile.shape})"
         self.emit(f'tl.atomic_add({address}, {spread}{options}, sem="relaxed")')
 

@@ -18,6 +18,8 @@ class KernelFrame:
     kernel: Kernel
     printer: BodyPrinter
     constants: dict[str, int] = field(default_factory=dict)
+    grid_axes: list[str] = field(default_factory=list)
+    loop_axes: list[str] = field(default_factory=list)
 
 
 def split_index(
@@ -50,6 +52,7 @@ def print_axis(
     printer = frame.printer
     name = f"{axis.upper()}BLOCK"
     frame.constants[name] = block
+    frame.grid_axes.append(axis)
     program = f"tl.program_id({number})" + (".to(tl.int64)" if printer.wide else "")
     printer.emit(f"{axis}index = {program} * {name} + tl.arange(0, {name}){index}")
     printer.emit(f"{axis}mask = {axis}index < {print_index(extent(loops), {})}")

@@ -46,6 +46,8 @@ class Function:
 
     ``template`` is the function, with :data:`PLACEHOLDER` for its name.  ``parameters`` gives the types of
     its parameters by Triton's names (``*fp32``, ``i64``); those in ``constants`` follow them.
+    ``grid_blocks`` names the constants that divide the grid's axes, ``loop_blocks`` those by which a loop
+    steps: both may be changed.  ``is_repeatable``: running it again changes nothing.
     """
 
     template: str
@@ -53,6 +55,9 @@ class Function:
     constants: tuple[tuple[str, int], ...]
     warps: int
     checks_indices: bool
+    grid_blocks: tuple[str, ...]
+    loop_blocks: tuple[str, ...]
+    is_repeatable: bool
 
     def module(self, name: str) -> str:
         """The text of a Python module that defines the function alone, called ``name``."""
@@ -119,7 +124,14 @@ def print_kernel(
         ["@triton.jit", f"def {PLACEHOLDER}({', '.join(arguments)}):", *printer.lines, ""]
     )
     function = Function(
-        template, tuple(parameters), tuple(frame.constants.items()), warps, printer.uses_assert
+        template,
+        tuple(parameters),
+        tuple(frame.constants.items()),
+        warps,
+        printer.uses_assert,
+        tuple(f"{axis.upper()}BLOCK" for axis in frame.grid_axes),
+        tuple(f"{axis.upper()}BLOCK" for axis in frame.loop_axes),
+        not printer.uses_atomics and not overwritten,
     )
     return PrintedKernel(function, names, scratch, symbols, counts, blocks)
 

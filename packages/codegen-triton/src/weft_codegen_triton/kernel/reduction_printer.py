@@ -71,6 +71,8 @@ class ReductionPrinter:
             printer.emit(f"{axis}base = tl.arange(0, {block})[None, :]")
             if self.blocks.persistent:
                 self._range(number, f"{axis}base")
+            else:
+                self.frame.loop_axes.append(axis)
         written: set[str] = set()
         for stage in kernel.stages:
             reads, writes = _touched(stage.body)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from weft_codegen_triton.compilation.binary import CompileJob
+from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
 from weft_codegen_triton.compilation.client import compile_server
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.options import TritonOptions
+from weft_codegen_triton.runtime.autotuning import TunedKernel, variants
 from weft_codegen_triton.runtime.cuda_driver import LoadedKernel
 
 ENTRY = "kernel"
@@ -27,6 +29,8 @@ class CudaDevice:
     def __init__(self, device: torch.device | None, folder: Path, options: TritonOptions) -> None:
         index = None if device is None else device.index
         self.index = torch.cuda.current_device() if index is None else index
+        self._folder = folder
+        self._autotunes = options.autotune
         self._server = compile_server(folder, options.compile_processes)
 
     def guard(self) -> AbstractContextManager[Any]:
@@ -41,16 +45,27 @@ class CudaDevice:
     def load(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
         """Compile what is not in the cache, and load all, by name."""
         major, minor = torch.cuda.get_device_capability(self.index)
-        jobs = {name: compile_job(f, 10 * major + minor) for name, f in functions.items()}
-        binaries = self._server.compile(jobs.values())
+        wanted = {n: variants(f) if self._autotunes else (f,) for n, f in functions.items()}
+        jobs = {n: [compile_job(v, 10 * major + minor) for v in vs] for n, vs in wanted.items()}
+        binaries = self._server.compile(job for several in jobs.values() for job in several)
         with self.guard():
             torch.cuda.current_stream().query()  # makes the context current on this thread
             return {
-                name: LoadedKernel(
-                    binaries[job.key()], [kind for _, kind in functions[name].parameters]
-                )
-                for name, job in jobs.items()
+                name: self._launcher(several, [binaries[job.key()] for job in jobs[name]])
+                for name, several in wanted.items()
             }
+
+    def _launcher(
+        self, functions: Sequence[Function], binaries: Sequence[KernelBinary]
+    ) -> Callable[..., None]:
+        """What launches the only one of ``functions``, or the fastest."""
+        kinds = [kind for _, kind in functions[0].parameters]
+        kernels = [LoadedKernel(binary, kinds) for binary in binaries]
+        if len(kernels) == 1:
+            return kernels[0]
+        text = "".join(hashlib.sha256(binary.cubin).hexdigest() for binary in binaries)
+        path = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.tuned"
+        return TunedKernel(kernels, functions, path, torch.cuda.get_device_name(self.index))
 
 
 def compile_job(function: Function, capability: int) -> CompileJob:
