@@ -77,7 +77,7 @@ def test_against_eager(gpu: TritonCodegen, name: str) -> None:
     program = compiled(gpu, function, *inputs)
     for _ in range(3):  # step by step, recorded, replayed
         assert_equals_eager(program(*inputs), function, inputs)
-    assert program.not_recorded is None
+    assert program.not_recorded is None or "too large" in program.not_recorded
 
 
 def mlp(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -132,9 +132,10 @@ def test_dynamic_sizes(gpu: TritonCodegen) -> None:
         return x.softmax(1), x.sum(0), x.exp().t().contiguous()
 
     run = compiled(gpu, program, torch.randn(5, 7, device="cuda"), dynamic=True)
-    for shape in ((5, 7), (300, 1000), (40, 2)):
-        x = torch.randn(shape, device="cuda", dtype=torch.float32)
+    for shape in 3 * ((5, 7), (300, 1000), (40, 2)):  # each step by step, recorded, replayed
+        x = torch.randn(shape, device="cuda")
         assert_equals_eager(run(x), program, (x,))
+    assert run.not_recorded is None
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

@@ -108,6 +108,8 @@ class TritonCodegen:
             kernel_count=sum(isinstance(s, Kernel) for s in schedule.steps),
             extern_count=sum(isinstance(s, ExternCall) for s in schedule.steps),
             record=self.options.cuda_graphs and device.records and _is_recordable(schedule),
+            is_dynamic=bool(schedule.symbols)
+            or not all(isinstance(i, str) for i in schedule.inputs),
         )
 
     def print(self, schedule: Schedule) -> PrintedProgram:
@@ -126,7 +128,8 @@ class TritonCodegen:
                 )
                 kernels[step.name] = printed
                 name = known.setdefault(printed.function, step.name)
-                functions[name] = printed.function
+                if name not in functions or not printed.function.is_repeatable:
+                    functions[name] = printed.function
                 names[step.name] = name
         return PrintedProgram(functions, names, print_host(schedule, kernels, names))
 
@@ -145,9 +148,7 @@ class TritonCodegen:
 
 
 def _is_recordable(schedule: Schedule) -> bool:
-    """Whether every call does the same work at the same addresses, without waiting for the device."""
-    if schedule.symbols or not all(isinstance(i, str) for i in schedule.inputs):
-        return False
+    """Whether calls of one size do the same work, without waiting for the device."""
     return not any(
         tag in step.operator.tags
         for step in schedule.steps

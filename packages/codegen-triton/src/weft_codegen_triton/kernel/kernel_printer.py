@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import sympy
 import torch
@@ -47,7 +47,7 @@ class Function:
     ``template`` is the function, with :data:`PLACEHOLDER` for its name.  ``parameters`` gives the types of
     its parameters by Triton's names (``*fp32``, ``i64``); those in ``constants`` follow them.
     ``grid_blocks`` names the constants that divide the grid's axes, ``loop_blocks`` those by which a loop
-    steps: both may be changed.  ``is_repeatable``: running it again changes nothing.
+    steps: both may be changed.  ``is_repeatable``: running it again on the same memory changes nothing.
     """
 
     template: str
@@ -57,7 +57,7 @@ class Function:
     checks_indices: bool
     grid_blocks: tuple[str, ...]
     loop_blocks: tuple[str, ...]
-    is_repeatable: bool
+    is_repeatable: bool = field(compare=False)
 
     def module(self, name: str) -> str:
         """The text of a Python module that defines the function alone, called ``name``."""

@@ -54,7 +54,7 @@ class GraphRecording:
     def __init__(
         self,
         compute: Compute,
-        inputs: Sequence[torch.Tensor],
+        inputs: Sequence[Any],
         constants: Sequence[torch.Tensor],
         stream: int,
         fixed: frozenset[int],
@@ -66,8 +66,9 @@ class GraphRecording:
         self._stream = stream
         self._constants = [c.data_ptr() for c in constants]
         self._fixed = [(k, inputs[k].data_ptr()) for k in sorted(fixed)]
-        own = [t if k in fixed else copy_memory(t) for k, t in enumerate(inputs)]
-        copied = [(k, t) for k, t in enumerate(own) if k not in fixed]
+        stays = [k in fixed or not isinstance(t, torch.Tensor) for k, t in enumerate(inputs)]
+        own = [t if stay else copy_memory(t) for t, stay in zip(inputs, stays, strict=True)]
+        copied = [(k, t) for k, t in enumerate(own) if not stays[k]]
         self._dense = [(k, t) for k, t in copied if spans_itself(t)]
         self._others = [(k, t) for k, t in copied if not spans_itself(t)]
         self._graph = torch.cuda.CUDAGraph()
@@ -93,11 +94,11 @@ class GraphRecording:
         """Whether a replay reads these constants: their memory is where it was."""
         return [c.data_ptr() for c in constants] == self._constants
 
-    def moved(self, inputs: Sequence[torch.Tensor]) -> list[int]:
+    def moved(self, inputs: Sequence[Any]) -> list[int]:
         """The positions of inputs that are no longer where a replay reads them."""
         return [k for k, address in self._fixed if inputs[k].data_ptr() != address]
 
-    def replay(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def replay(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """Run on ``inputs``, none of them moved; the results are the caller's own."""
         copy_all([t for _, t in self._dense], [inputs[k] for k, _ in self._dense])
         for k, own in self._others:
