@@ -1,0 +1,135 @@
+"""Bandwidth of generated kernels on a GPU beside a device copy: ``python -m benchmarks.gpu_kernels``.
+
+Calls are recorded in a CUDA graph, five at a time, so that the host's work is not measured.  Each input and the
+output count once, an embedding's table as much as is read of it.  Prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import weft_loop_ir
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+from weft_codegen_triton import TritonCodegen, TritonOptions
+
+F32, BF16 = torch.float32, torch.bfloat16
+CALLS = 5
+"""Calls in one recording."""
+
+
+def r(*size: int, dtype: torch.dtype = F32) -> torch.Tensor:
+    return torch.randn(size, device="cuda").to(dtype)
+
+
+def rms_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    scale = torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)
+    return (x * scale).to(x.dtype) * w
+
+
+def cases() -> dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]]:
+    """Functions and inputs by description; large against the cache of a GPU."""
+    image = r(64, 256, 56, 56, dtype=BF16)
+    wide = r(16384, 4096, dtype=BF16)
+    return {
+        "x + y, 64M bfloat16": (
+            lambda x, y: x + y,
+            (r(1 << 26, dtype=BF16), r(1 << 26, dtype=BF16)),
+        ),
+        "gelu, 64M float32": (F.gelu, (r(1 << 26),)),
+        "gelu(x + bias), 16384x4096 bfloat16": (
+            lambda x, b: F.gelu(x + b),
+            (wide, r(4096, dtype=BF16)),
+        ),
+        "transpose, 8192x8192 float32": (lambda x: x.t().contiguous(), (r(8192, 8192),)),
+        "permute of heads, bfloat16": (
+            lambda x: x.permute(0, 2, 1, 3).contiguous(),
+            (r(64, 512, 16, 64, dtype=BF16),),
+        ),
+        "softmax, 16384x1024 bfloat16": (lambda x: x.softmax(-1), (r(16384, 1024, dtype=BF16),)),
+        "softmax, 16384x4096 float32": (lambda x: x.softmax(-1), (r(16384, 4096),)),
+        "softmax, 4096x50257 bfloat16": (lambda x: x.softmax(-1), (r(4096, 50257, dtype=BF16),)),
+        "layer norm, 16384x768 bfloat16": (
+            lambda x, w: F.layer_norm(x, (768,), w),
+            (r(16384, 768, dtype=BF16), r(768, dtype=BF16)),
+        ),
+        "layer norm, 16384x4096 bfloat16": (
+            lambda x, w: F.layer_norm(x, (4096,), w),
+            (wide, r(4096, dtype=BF16)),
+        ),
+        "layer norm, 65536x256 float32": (
+            lambda x, w: F.layer_norm(x, (256,), w),
+            (r(65536, 256), r(256)),
+        ),
+        "RMS norm, 16384x4096 bfloat16": (rms_norm, (wide, r(4096, dtype=BF16))),
+        "sum of rows, 16384x4096 float32": (lambda x: x.sum(1), (r(16384, 4096),)),
+        "sum of columns, 16384x4096 float32": (lambda x: x.sum(0), (r(16384, 4096),)),
+        "sum of 16 rows of 4M float32": (lambda x: x.sum(1), (r(16, 1 << 22),)),
+        "argmax, 4096x50257 bfloat16": (lambda x: x.argmax(1), (r(4096, 50257, dtype=BF16),)),
+        "silu(group norm), 64x256x56x56 bfloat16": (
+            lambda x, w: F.silu(F.group_norm(x, 32, w)),
+            (image, r(256, dtype=BF16)),
+        ),
+        "relu(batch norm), 64x256x56x56 bfloat16": (
+            lambda x, m: F.relu(F.batch_norm(x, m, m.exp())),
+            (image, r(256)),
+        ),
+        "embedding, 64k rows of 1024 bfloat16": (
+            lambda i, w: F.embedding(i, w),
+            (torch.randint(0, 50000, (1 << 16,), device="cuda"), r(50000, 1024, dtype=BF16)),
+        ),
+    }
+
+
+def milliseconds(call: Callable[[], Any]) -> float:
+    """Median of a call's time on the GPU alone."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS):
+            call()
+    times = []
+    for _ in range(24):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    return statistics.median(times[4:]) / CALLS
+
+
+def nbytes(*tensors: torch.Tensor) -> int:
+    return sum(t.numel() * t.itemsize for t in tensors)
+
+
+@torch.no_grad()
+def main() -> None:
+    source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    copy = 2 * nbytes(source) / milliseconds(lambda: target.copy_(source))
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {copy / 1e9:.2f} TB/s\n"
+    )
+    print("| kernel | of the copy | over eager |\n|---|---|---|")
+    codegen = TritonCodegen(TritonOptions(cuda_graphs=False))
+    for name, (function, inputs) in cases().items():
+        graph = make_fx(function, tracing_mode="fake")(*inputs)
+        schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
+        program = codegen.compile(schedule, {})
+        (result,) = program(*inputs)
+        torch.testing.assert_close(result, function(*inputs), rtol=2e-2, atol=2e-2)
+        moved = nbytes(*inputs, result)
+        if name.startswith("embedding"):
+            moved = 2 * nbytes(result) + nbytes(inputs[0])
+        ours = milliseconds(lambda program=program, inputs=inputs: program(*inputs))
+        eager = milliseconds(lambda function=function, inputs=inputs: function(*inputs))
+        print(f"| {name} | {moved / ours / copy:.0%} | {eager / ours:.2f}x |")
+
+
+if __name__ == "__main__":
+    main()
