@@ -1,6 +1,6 @@
 """Bandwidth of generated kernels on a GPU beside a device copy: ``python -m benchmarks.gpu_kernels``.
 
-Calls are recorded in a CUDA graph, five at a time, so that the host's work is not measured.  Each input and the
+Calls are recorded in a CUDA graph, five at a time, so that the host is not measured.  Each input and the
 output count once, an embedding's table as much as is read of it.  Prints a Markdown table.
 """
 
