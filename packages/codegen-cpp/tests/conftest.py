@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from weft_codegen_cpp import CppCodegen, CppOptions
+
+sys.path.insert(0, str(Path(__file__).parent))  # the tests' own helper module
 
 
 @pytest.fixture(autouse=True)

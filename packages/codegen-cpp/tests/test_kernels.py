@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import sympy
 import torch
+from building import Builder, i, r
 from weft_codegen_cpp import CppCodegen
 from weft_loop_ir import BufferKind, FloorDiv, Mod, SymbolInput
-
-from .building import Builder, i, r
 
 F32 = torch.float32
 ZERO = sympy.S.Zero

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 import sympy
 import torch
+from building import Builder, exprs
 from weft_codegen_cpp import CppCodegen, CppOptions
 from weft_codegen_cpp.host.linear import with_linear_calls
 from weft_loop_ir import BufferKind, BufferView, Schedule, SymbolInput
-
-from .building import Builder, exprs
 
 aten = torch.ops.aten
 ONEDNN = CppOptions(matrix_products="onednn")

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import sympy
 import torch
+from building import Builder, i
 from weft_codegen_cpp import CppCodegen
 from weft_loop_ir import BufferKind, SymbolInput, ops
-
-from .building import Builder, i
 
 SIZES = (0, 1, 7, 8, 15, 16, 17, 31, 100, 1000)
 FLOATS = (torch.float32, torch.float64)

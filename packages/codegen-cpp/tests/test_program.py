@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import sympy
 import torch
+from building import Builder, exprs, i, r
 from weft_codegen_cpp import (
     CodegenError,
     CompileError,
@@ -22,8 +23,6 @@ from weft_codegen_cpp import (
 from weft_codegen_cpp.cache import cached_library, library_key
 from weft_codegen_cpp.toolchain import find_toolchain
 from weft_loop_ir import BufferKind, BufferView, SymbolInput
-
-from .building import Builder, exprs, i, r
 
 F32 = torch.float32
 aten = torch.ops.aten
