@@ -3,6 +3,8 @@
 import pytest
 import torch
 import weft
+from weft.registry import find_codegen
+from weft_codegen_triton import TritonCodegen
 
 
 def add_one(x: torch.Tensor) -> torch.Tensor:
@@ -87,3 +89,14 @@ def test_callable_backend() -> None:
 
     x = torch.randn(3)
     assert torch.equal(weft.compile(add_one, backend=backend)(x), (x + 1) * 2)
+
+
+def test_the_mode_reaches_the_code_generator() -> None:
+    codegen = find_codegen("cuda", "max-autotune-no-cudagraphs")
+    assert isinstance(codegen, TritonCodegen)
+    assert (codegen.options.autotune, codegen.options.cuda_graphs) == (True, False)
+
+
+def test_the_mode_is_no_option() -> None:
+    with pytest.raises(RuntimeError, match="Unexpected optimization option mode"):
+        weft.compile(add_one, options={"mode": "max-autotune"})

@@ -48,7 +48,7 @@ class Tile:
 
 
 class BodyPrinter:
-    """Prints the bodies of a kernel's stages in one function; see the module's docstring.
+    """Prints the bodies of a kernel's stages in one function.
 
     ``pointers`` maps buffer names to pointer parameters; ``registers`` names local buffers that are values.
     """
@@ -173,7 +173,7 @@ class BodyPrinter:
             code, found = self.index(index)
             address = f"{self.pointers[buffer]} + {code}"
             if not axes <= found:
-                address += f" + tl.full({self.column_shape()}, 0, tl.int32)"
+                address += " + tl.full([XBLOCK, 1], 0, tl.int32)"
         mask = self.access_mask(axes)
         for key in [k for k in self.loaded if k[0] == buffer]:
             del self.loaded[key]
@@ -189,10 +189,6 @@ class BodyPrinter:
         self.uses_atomics = True
         spread = f"tl.broadcast_to({value.code}, {self.tile.shape})"
         self.emit(f'tl.atomic_add({address}, {spread}{options}, sem="relaxed")')
-
-    def column_shape(self) -> str:
-        """The shape of a value for each row of a reduction's tile."""
-        return "[XBLOCK, 1]"
 
     # -- values ----------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ Rows lie along ``x``; the elements of a row along ``r``, with an axis for each d
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import sympy
 import torch
@@ -24,13 +23,6 @@ LAST_POSITION = {"tl.int32": 2**31 - 1, "tl.int64": 2**63 - 1}
 COLUMN = frozenset("x")
 
 
-@dataclass(frozen=True)
-class Pending:
-    """A reduction that a loop accumulates, and how its result is read afterwards."""
-
-    finish: Callable[[], Text]
-
-
 class ReductionPrinter:
     """Prints the stages of ``frame.kernel``.
 
@@ -46,8 +38,7 @@ class ReductionPrinter:
         self.blocks = reduction_blocks(self.kernel, self.ranges or ((),), limit)
         self.overwritten = overwritten
         self.scratch: list[tuple[str, torch.dtype, sympy.Expr]] = []
-        self.stage_buffers: set[str] = set()
-        self.pending: list[Pending] = []
+        self.pending: list[Callable[[], Text]] = []  # what prints each reduction's result
         self.shared: dict[tuple[str, str], tuple[str, str, str]] = {}
         self.stored: list[tuple[ReductionResult, str, sympy.Expr]] = []
         self.before: list[str] = []
@@ -168,7 +159,7 @@ class ReductionPrinter:
             self._loop(stage, number, writes)
         printer.tile.axes, printer.tile.shape = ("x",), "[XBLOCK, 1]"
         for result, name, index in self.stored:
-            value = self.pending[result.number].finish()
+            value = self.pending[result.number]()
             if name in printer.registers:
                 printer.local[name, printer.index(index)[0]] = value
             else:
@@ -206,7 +197,7 @@ class ReductionPrinter:
             finish = self._position(*arguments)
         else:
             finish = self._simple(*arguments)
-        self.pending.append(Pending(finish))
+        self.pending.append(finish)
         return ReductionResult(len(self.pending) - 1)
 
     def _full(self, code: str, dtype: str) -> str:
