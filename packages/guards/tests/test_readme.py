@@ -1,12 +1,13 @@
-"""The README's example runs and prints what it says."""
+"""The README's examples run one after the other and print what they say."""
 
 import re
 from pathlib import Path
 
 
-def test_example(capsys):
+def test_examples(capsys):
     text = Path(__file__).parents[1].joinpath("README.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(code, "README.md", "exec"), {})
-    promised = " ".join(line[1:] for line in code.splitlines() if line.startswith("#"))
-    assert capsys.readouterr().out.split() == promised.split()
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(code, "README.md", "exec"), names)
+        promised = " ".join(line[1:] for line in code.splitlines() if line.startswith("#"))
+        assert capsys.readouterr().out.split() == promised.split()
