@@ -1,5 +1,8 @@
 """explain, disable, allow_in_graph, reset, nested compilation, the limit of recompilations."""
 
+import asyncio
+import functools
+import inspect
 import warnings
 
 import pytest
@@ -196,3 +199,119 @@ def test_limit_of_recompilations_warns_once_with_the_guards(limit: int) -> None:
     assert f"compiled {limit} times" in messages[0]
     assert "L['factor']" in messages[0]
     assert len(compiled) == limit
+
+
+class Callable:
+    def __call__(self, x):
+        return x * 3
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (functools.partial(torch.add, other=2), 3),
+        (torch.exp2, 2),
+        (Callable(), 3),
+        (weft.compile(lambda x: x + 4, backend="eager"), 5),
+        (torch.nn.Identity(), 1),
+        (torch.nn.Identity().forward, 1),
+    ],
+    ids=["partial", "builtin function", "callable object", "compiled", "module", "method"],
+)
+def test_everything_that_can_be_called(function, expected) -> None:
+    compiled = weft.compile(function, backend="eager")
+    for _ in range(2):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), float(expected)))
+
+
+def test_generators_and_coroutines_run_as_written() -> None:
+    def rows(x):
+        for factor in range(3):
+            yield x * factor
+
+    async def later(x):
+        return x + 1
+
+    x = torch.ones(2)
+    assert len(list(weft.compile(rows, backend="eager")(x))) == 3
+    assert torch.equal(asyncio.run(weft.compile(later, backend="eager")(x)), x + 1)
+
+
+def test_methods_of_every_kind() -> None:
+    class Methods:
+        @weft.disable
+        def plain(self, x):
+            return x + 1, weft.is_compiling()
+
+        @weft.disable()
+        def also_plain(self, x):
+            return x + 1, weft.is_compiling()
+
+        @classmethod
+        @weft.compile(backend="eager")
+        def of_class(cls, x):
+            return x + 2, cls.__name__
+
+        @property
+        @weft.compile(backend="eager")
+        def computed(self):
+            return torch.ones(2) * 5
+
+    methods, x = Methods(), torch.ones(2)
+    for function in (methods.plain, methods.also_plain):
+        result, compiling = weft.compile(lambda x, f=function: f(x), backend="eager")(x)
+        assert torch.equal(result, x + 1)
+        assert not compiling
+    assert torch.equal(Methods.of_class(x)[0], x + 2)
+    assert methods.of_class(x)[1] == "Methods"
+    assert torch.equal(methods.computed, torch.full((2,), 5.0))
+
+
+def test_keyword_only_and_wrong_arguments() -> None:
+    def function(x, /, *, factor=2):
+        return x * factor
+
+    compiled = weft.compile(function, backend="eager")
+    x = torch.ones(2)
+    assert torch.equal(compiled(x, factor=3), x * 3)
+    assert torch.equal(compiled(x), x * 2)
+    for arguments, keywords in (((x, x), {}), ((), {"x": x}), ((x,), {"other": 1})):
+        with pytest.raises(TypeError) as expected:
+            function(*arguments, **keywords)
+        with pytest.raises(TypeError) as found:
+            compiled(*arguments, **keywords)
+        assert str(found.value) == str(expected.value)
+    assert inspect.signature(compiled) == inspect.signature(function)
+
+
+def test_functions_disabled_or_compiled_for_torchs_own_compiler() -> None:
+    @torch.compiler.disable
+    def plain(x):
+        return x * 2, torch.compiler.is_compiling()
+
+    peer = torch.compile(lambda x: x * 3, backend="eager")
+    x = torch.ones(2)
+    for _ in range(2):
+        result, compiling = weft.compile(lambda x: plain(x + 1), backend="eager")(x)
+        assert torch.equal(result, (x + 1) * 2)
+        assert not compiling
+        assert torch.equal(weft.compile(lambda x: peer(x) + 1, backend="eager")(x), x * 3 + 1)
+
+
+def test_transforms_of_a_compiled_function() -> None:
+    compiled = weft.compile(lambda x: (x * x).sum(), backend="eager")
+    x = torch.arange(6.0).reshape(2, 3)
+    assert torch.equal(torch.vmap(compiled)(x), (x * x).sum(1))
+    assert torch.equal(torch.func.grad(compiled)(x), 2 * x)
+    assert torch.equal(compiled(x), (x * x).sum())
+
+
+def test_error_of_the_program_is_its_own() -> None:
+    def function(x):
+        return x[5]
+
+    for fullgraph in (True, False):
+        compiled = weft.compile(function, backend="eager", fullgraph=fullgraph)
+        for _ in range(2):
+            with pytest.raises(IndexError, match="index 5 is out of bounds"):
+                compiled(torch.ones(2))

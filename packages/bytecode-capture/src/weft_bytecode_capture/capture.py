@@ -6,7 +6,7 @@ import functools
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 import torch.fx
 from weft_guards import Guard
@@ -39,8 +39,19 @@ def compile_frames(
     return _dressed(context.wrap(function), function)
 
 
-def disable(function: F) -> F:
-    """The function, never captured nor what it calls, also inside a compiled call.  Also a decorator."""
+@overload
+def disable(function: F) -> F: ...
+@overload
+def disable(function: None = None) -> Callable[[F], F]: ...
+def disable(function: F | None = None) -> Any:
+    """The function, never captured nor what it calls, also inside a compiled call.
+
+    A decorator too, with or without parentheses.
+
+    :raises TypeError: ``function`` is not callable.
+    """
+    if function is None:
+        return disable
     return _dressed(_frame_hook.disabled(function), function)
 
 

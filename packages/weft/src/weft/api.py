@@ -78,8 +78,8 @@ def compile(
             value of it; True compiles for any size of 2 and more and any integer argument from the first call
             on; False compiles for each size anew.  ``weft.mark_dynamic`` and ``weft.mark_static`` decide for
             one dimension of a tensor.
-        backend: "weft", a name of ``weft.list_backends()``, or a callable
-            ``(GraphModule, example_inputs) -> callable``.
+        backend: "weft", "eager" (run captured graphs as they are), another name of
+            ``weft.list_backends()``, or a callable ``(GraphModule, example_inputs) -> callable``.
         mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".  On a GPU all
             but the last replay CUDA graphs where that is sound, and those with "autotune" time several
             variants of each kernel.  On a CPU they mean the same.

@@ -16,7 +16,14 @@ BACKEND_GROUP = "weft.backend"
 
 BackendFunction = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 
-_backends: dict[str, BackendFunction] = {}
+
+def _eager(graph_module: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    """Run the captured graph as it is: capture alone, to tell its faults from a compiler's."""
+    forward: Callable[..., Any] = graph_module.forward
+    return forward
+
+
+_backends: dict[str, BackendFunction] = {"eager": _eager}
 
 
 def register_backend(name: str) -> Callable[[BackendFunction], BackendFunction]:
