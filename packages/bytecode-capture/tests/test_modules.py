@@ -105,6 +105,26 @@ def test_hooks_called_after_an_exception():
     check_built(build)
 
 
+@pytest.mark.parametrize("kind", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_backward_hooks_with_gradients(kind):
+    results = []
+    for compiling in (False, True):
+        torch.manual_seed(0)
+        module, seen = nn.Linear(3, 3), []
+        getattr(module, kind)(lambda *found, log=seen: log.append(found[-1][0].shape))
+
+        def function(x, module=module):
+            return module(x * 2).relu().sum()
+
+        call = compile_frames(function, run_graph) if compiling else function
+        for _ in range(2):
+            x = torch.ones(2, 3, requires_grad=True)
+            call(x).backward()
+            results.append((x.grad, module.weight.grad.clone(), list(seen)))
+    assert same(results[:2], results[2:])
+    assert results[-1][-1]
+
+
 def test_hooks_come_and_go():
     module = nn.Linear(3, 3).requires_grad_(False)
     compiled = compile_frames(lambda x: module(x) + 1, run_graph, CaptureOptions(fullgraph=True))
