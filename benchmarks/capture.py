@@ -1,10 +1,10 @@
 """Capture alone, with a backend that does nothing: ``python -m benchmarks.capture [--rounds N]``.
 
 Weft's capture beside torch.compile's on BERT-base and on a GPT-2 of 48 layers (narrow: the width costs
-capture nothing).  One process a measurement, the two in turn within each round, medians over the rounds; the
-ratio of a round's two times is taken before the median, as they ran under the same load.  Each process runs
-the model eagerly first, then compiles and calls it once; both compilers are told that sizes are fixed and
-breaks are errors.
+capture nothing).  One process a measurement, the two in turn within each round, medians over the rounds.
+Seconds are of the processor, all threads of the process, so that other jobs of the machine count little; wall
+seconds are shown beside.  Each process runs the model eagerly first, then compiles and calls it once; both
+compilers are told that sizes are fixed and breaks are errors.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _graph_itself(graph_module: torch.fx.GraphModule, inputs: list[Any]) -> Call
 
 
 def measure(name: str, compiler: str) -> dict[str, float]:
-    """Seconds of the first call, and for weft the instructions evaluated in it."""
+    """Processor and wall seconds of the first call, and for weft the instructions evaluated in it."""
     model, inputs = MODELS[name]()
     model.eval()
     instructions = 0
@@ -60,20 +60,22 @@ def measure(name: str, compiler: str) -> dict[str, float]:
         if compiler == "weft":
             import weft
 
-            compiled = weft.compile(model, backend=_graph_itself, fullgraph=True, dynamic=False)
             log = weft.CompileLog()
-            start = time.perf_counter()
+            compiled = weft.compile(model, backend=_graph_itself, fullgraph=True, dynamic=False)
             with weft.observe(log):
-                compiled(**inputs)
-            seconds = time.perf_counter() - start
+                seconds = _timed(compiled, inputs)
             instructions = sum(report.instruction_count for report in log.conversions)
         else:
             importlib.import_module("torch._dynamo")  # as weft above: the import is not capture
             compiled = torch.compile(model, backend=_graph_itself, fullgraph=True, dynamic=False)
-            start = time.perf_counter()
-            compiled(**inputs)
-            seconds = time.perf_counter() - start
-    return {"seconds": seconds, "instructions": instructions}
+            seconds = _timed(compiled, inputs)
+    return {**seconds, "instructions": instructions}
+
+
+def _timed(function: Callable[..., Any], inputs: dict[str, Any]) -> dict[str, float]:
+    wall, processor = time.perf_counter(), time.process_time()
+    function(**inputs)
+    return {"wall": time.perf_counter() - wall, "seconds": time.process_time() - processor}
 
 
 def _in_a_process(name: str, compiler: str) -> dict[str, float]:
@@ -96,21 +98,20 @@ def main() -> None:
         print(json.dumps(measure(*options.one)))
         return
     print(machine() + "\n")
-    print(
-        "| model | torch.compile s | weft s | weft over torch.compile | instructions | a second |"
-    )
-    print("|---|---|---|---|---|---|")
+    print("| model | torch.compile s | weft s | ratio | wall s | instructions | a second |")
+    print("|---|---|---|---|---|---|---|")
     for name in MODELS:
         rounds = [
             [_in_a_process(name, compiler) for compiler in COMPILERS] for _ in range(options.rounds)
         ]
-        peer = statistics.median(row[0]["seconds"] for row in rounds)
-        own = statistics.median(row[1]["seconds"] for row in rounds)
+        peer, own = (statistics.median(row[i]["seconds"] for row in rounds) for i in (0, 1))
+        walls = [statistics.median(row[i]["wall"] for row in rounds) for i in (0, 1)]
         ratios = [row[1]["seconds"] / row[0]["seconds"] for row in rounds]
-        count = rounds[0][1]["instructions"]
+        count = int(rounds[0][1]["instructions"])
         print(
             f"| {name} | {peer:.2f} | {own:.2f} | {statistics.median(ratios):.2f} "
-            f"({min(ratios):.2f} to {max(ratios):.2f}) | {count:,} | {count / own:,.0f} |"
+            f"({min(ratios):.2f} to {max(ratios):.2f}) | {walls[0]:.1f}, {walls[1]:.1f} "
+            f"| {count:,} | {count / own:,.0f} |"
         )
 
 
