@@ -26,7 +26,7 @@ def train(
     assert isinstance(module, torch.fx.GraphModule)
     functional = weft_functionalize.functionalize(module, inputs)
     joint = weft_aot_autograd.trace_joint(functional)
-    assert joint is not None
+    assert joint is not None, "no output that is computed needs gradients"
     partitioned = weft_aot_autograd.partition(joint, options=options)
     compiled = weft_aot_autograd.TrainingProgram(
         functional,

@@ -16,8 +16,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
-    "DataDependentOutputException",
-    "DynamicOutputShapeException",
+    "DATA_DEPENDENT_ERRORS",
     "FakeTensor",
     "FakeTensorMode",
     "HigherOrderOperator",
@@ -28,6 +27,12 @@ __all__ = [
     "set_grad_enabled",
     "storage_identity",
 ]
+
+# What FakeTensorMode raises where a result's value or shape depends on the data.
+DATA_DEPENDENT_ERRORS: tuple[type[Exception], ...] = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
 
 set_grad_enabled = torch._C._set_grad_enabled
 

@@ -118,8 +118,13 @@ def _functional_form(func: OpOverload) -> OpOverload | None:
     if not name.endswith("_") or len(func._schema.returns) != 1:
         return None
     packet = getattr(getattr(torch.ops, namespace), name[:-1], None)
-    pure = getattr(packet, func._overloadname, None) if packet is not None else None
-    if not isinstance(pure, OpOverload) or pure._schema.is_mutable:
-        return None
-    mine = [argument.name for argument in schema_arguments(func)]
-    return pure if mine == [argument.name for argument in schema_arguments(pure)] else None
+    overloads = packet.overloads() if packet is not None else ()
+    for overload in sorted(overloads, key=lambda other: other != func._overloadname):
+        pure: OpOverload = getattr(packet, overload)
+        if not pure._schema.is_mutable and _signature(pure) == _signature(func):
+            return pure
+    return None
+
+
+def _signature(func: OpOverload) -> list[tuple[str, str]]:
+    return [(argument.name, str(argument.type)) for argument in schema_arguments(func)]

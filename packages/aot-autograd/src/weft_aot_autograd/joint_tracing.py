@@ -7,13 +7,20 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import FunctionalGraph
+from weft_functionalize import FunctionalGraph, OutputKind
 
-from ._torch import FakeTensorMode, OpOverload, set_grad_enabled, storage_identity
+from ._torch import (
+    DATA_DEPENDENT_ERRORS,
+    FakeTensorMode,
+    OpOverload,
+    set_grad_enabled,
+    storage_identity,
+)
 from .decomposition_table import DecompositionTable, default_decompositions
+from .differentiable_forms import call_differentiably
 from .joint_graph import GradientDescriptor, JointGraph, TangentDescriptor
 from .joint_recorder import JointRecorder
-from .replay import GRADIENTS_DISABLED, with_gradients_needs, without_autocast
+from .replay import GRADIENTS_DISABLED, without_autocast
 from .tracing import fake_mode_of, simplify
 from .unsupported import Unsupported
 
@@ -33,7 +40,10 @@ def trace_joint(
     mode = fake_mode_of(functional.graph_module.graph)
     if mode is None or not _records(functional):
         return None
-    joint = _Trace(functional, mode).run()
+    try:
+        joint = _Trace(functional, mode).run()
+    except DATA_DEPENDENT_ERRORS as error:
+        raise Unsupported("gradient whose shape depends on data", str(error)) from error
     if joint is None:
         return None
     table = default_decompositions() if decompositions is None else decompositions
@@ -67,7 +77,11 @@ class _Trace:
         ):
             inputs = self._add_inputs()
             outputs = self._run_forward()
-            differentiated = [i for i, value in enumerate(outputs) if _has_gradient(value)]
+            self._check_outputs(outputs)
+            constant = self._constant_outputs()
+            differentiated = [
+                i for i, value in enumerate(outputs) if _has_gradient(value) and i not in constant
+            ]
             if not differentiated:
                 return None
             self._check_unrecorded_writes()
@@ -123,11 +137,8 @@ class _Trace:
             return args[0][args[1]]
         if not isinstance(node.target, OpOverload):
             raise Unsupported("gradient of an operator", str(node.target))
-        differentiated = GRADIENTS_DISABLED not in node.meta
-        if differentiated:
-            args = with_gradients_needs(node.target, args)
-        with torch.set_grad_enabled(differentiated):
-            return node.target(*args, **kwargs)
+        with torch.set_grad_enabled(GRADIENTS_DISABLED not in node.meta):
+            return call_differentiably(node.target, args, kwargs)
 
     def _device_types(self) -> list[str]:
         values = (node.meta.get("val") for node in self._functional.graph_module.graph.nodes)
@@ -143,6 +154,23 @@ class _Trace:
                     node.name,
                     "write to a copy of it",
                 )
+
+    def _check_outputs(self, outputs: list[Any]) -> None:
+        """What has gradients in eager has to have them here, be they zero."""
+        for descriptor in self._functional.outputs:
+            index = descriptor.graph_index
+            if index is not None and descriptor.requires_grad and not _has_gradient(outputs[index]):
+                raise Unsupported("result whose history is lost", f"output {descriptor.position}")
+
+    def _constant_outputs(self) -> set[int]:
+        """The graph's outputs that have no gradients in eager."""
+        return {
+            descriptor.graph_index
+            for descriptor in self._functional.outputs
+            if descriptor.kind is OutputKind.USER_OUTPUT
+            and descriptor.graph_index is not None
+            and not descriptor.requires_grad
+        }
 
     def _add_tangent(self, index: int, output: torch.Tensor) -> torch.Tensor:
         """The output's gradient, laid out as the output, densely."""

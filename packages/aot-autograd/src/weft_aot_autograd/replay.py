@@ -9,32 +9,19 @@ from typing import Any
 import torch
 import torch.fx
 
+from ._torch import OpOverload
+from .differentiable_forms import call_differentiably
+
 # Key of a node's metadata: True where the program ran it with gradients disabled.
 GRADIENTS_DISABLED = "gradients_disabled"
-
-
-SKIPS_LOG_SUM_EXP = {
-    torch.ops.aten._scaled_dot_product_efficient_attention.default: 4,
-    torch.ops.aten._scaled_dot_product_cudnn_attention.default: 4,
-}
-"""Operators that compute what their gradient needs only if asked to, and the argument that asks.
-
-Functional graphs are recorded without gradients, for which the dispatcher doesn't ask.
-"""
-
-
-def with_gradients_needs(target: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``args`` of a call of ``target`` such that it leaves what its gradient needs."""
-    position = SKIPS_LOG_SUM_EXP.get(target)
-    return args if position is None else (*args[:position], True, *args[position + 1 :])
 
 
 class GradientModeInterpreter(torch.fx.Interpreter):
     """An interpreter that runs each node in the gradient mode in which the program ran it."""
 
-    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if torch.is_grad_enabled():
-            args = with_gradients_needs(target, args)
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(target, OpOverload):
+            return call_differentiably(target, args, kwargs)
         return super().call_function(target, args, kwargs)
 
     def run_node(self, n: torch.fx.Node) -> Any:

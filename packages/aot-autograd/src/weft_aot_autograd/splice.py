@@ -11,8 +11,7 @@ import torch.fx
 from weft_functionalize import NumberNodes, known_equal, size_hint
 
 from ._torch import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
+    DATA_DEPENDENT_ERRORS,
     FakeTensor,
     OpOverload,
     TorchDispatchMode,
@@ -40,11 +39,10 @@ class _NotSpliceable(Exception):
 
 
 # The operator stays as it is where its rule needs its arguments' data, or is not written for them.
-_DECLINED = (
+_DECLINED: tuple[type[Exception], ...] = (
     _NotSpliceable,
     NotImplementedError,
-    DataDependentOutputException,
-    DynamicOutputShapeException,
+    *DATA_DEPENDENT_ERRORS,
 )
 
 

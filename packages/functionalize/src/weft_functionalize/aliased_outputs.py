@@ -26,8 +26,6 @@ from .tensor_ssa.alias_graph import AliasGraph
 from .tensor_ssa.layout import dense_order
 from .unsupported import Unsupported
 
-aten = torch.ops.aten
-
 
 @dataclass
 class OutputPlan:
@@ -123,6 +121,7 @@ class _UserOutputs:
             return replace(described, alias=Number(value))
         if not isinstance(value, torch.Tensor):
             return replace(described, alias=Constant(value))
+        described = replace(described, requires_grad=value.requires_grad)
         node, origin = self._recorder.node_of(value), self._origins[id(value)]
         if node in self._input_of:
             return replace(described, alias=SameAsInput(self._input_of[node]))
@@ -131,19 +130,12 @@ class _UserOutputs:
         if origin in self._input_of:
             index = self._input_of[origin]
             view = ViewOfInput(index, *_view_of(value, self._recorder.inputs[index].value))
-            return replace(described, alias=view, detached=self._is_detached(node))
+            return replace(described, alias=view)
         if not self._needs_base(origin):
             index = len(self._plan.values)
             self._plan.values.append((node, value))
             return replace(described, graph_index=index)
-        return replace(described, detached=self._is_detached(node))  # regenerated from the base
-
-    def _is_detached(self, node: torch.fx.Node) -> bool:
-        """Whether the program made this view, or one that it is a view of, without gradients."""
-        return any(
-            edge.access.target is aten.detach.default or "gradients_disabled" in edge.access.meta
-            for edge in self._aliases.path_to_origin(node)
-        )
+        return described  # regenerated from the base
 
     def _needs_base(self, origin: torch.fx.Node) -> bool:
         """Whether outputs share the origin's storage, or leave gaps in it that a version would not have."""

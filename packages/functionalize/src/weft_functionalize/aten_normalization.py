@@ -41,14 +41,15 @@ class NormalizedGraph:
 
 
 def normalize(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> NormalizedGraph:
-    """Record ``graph_module`` on ``example_inputs``, run with gradients disabled.
+    """Record ``graph_module`` on ``example_inputs``, which have gradients as the program's have.
 
-    Nodes that the program itself runs with gradients disabled have ``meta["gradients_disabled"]``.
+    What torch runs may depend on that, and what it refuses.  Nodes that the program itself runs with
+    gradients disabled have ``meta["gradients_disabled"]``.
     """
     fake_mode = _find_fake_mode(graph_module, example_inputs)
     recorder = AtenRecorder(graph_module, fake_mode)
     interpreter = _Interpreter(graph_module, recorder)
-    with torch.no_grad(), fake_mode, quiet_meta_failures():
+    with torch.set_grad_enabled(torch.is_grad_enabled()), fake_mode, quiet_meta_failures():
         outputs = interpreter.run(example_inputs)
     return NormalizedGraph(recorder, fake_mode, outputs)
 
@@ -142,8 +143,8 @@ class _Interpreter:
         if isinstance(target, HigherOrderOperator):
             raise Unsupported("control-flow operator", str(target))
         if target is set_grad_enabled:
-            self._recorder.gradients_disabled = not args[0]
-            return None  # recording itself needs no gradients
+            torch.set_grad_enabled(args[0])
+            return None
         result = target(*args, **kwargs)
         if target is enter_autocast:
             self._autocasts.append(result)

@@ -71,8 +71,8 @@ class AtenRecorder(TorchDispatchMode):
     """A dispatch mode that sits on top of a fake mode and appends each operator to ``graph``.
 
     Tensors are known by identity: the fake tensors that it has seen stay alive as long as it does.
-    ``source_node`` is the captured node being interpreted, whose provenance recorded nodes get;
-    ``gradients_disabled`` says whether the program runs it so, which nodes keep as metadata.
+    ``source_node`` is the captured node being interpreted, whose provenance recorded nodes get.
+    Nodes that run with gradients disabled where the recording started with them keep this as metadata.
     """
 
     def __init__(self, module: torch.fx.GraphModule, fake_mode: FakeTensorMode) -> None:
@@ -80,7 +80,6 @@ class AtenRecorder(TorchDispatchMode):
         self.graph = torch.fx.Graph()
         self.inputs: list[RecordedInput] = []
         self.source_node: torch.fx.Node | None = None
-        self.gradients_disabled = False
         self._module = module
         self._fake_mode = fake_mode
         self._nodes: dict[int, torch.fx.Node] = {}  # by id of a tensor in _alive
@@ -90,6 +89,7 @@ class AtenRecorder(TorchDispatchMode):
         self._storages: set[int] = set()
         self._paused = False
         self._numbers = NumberNodes(self.graph)
+        self._with_gradients = torch.is_grad_enabled()
 
     # Inputs
 
@@ -158,9 +158,13 @@ class AtenRecorder(TorchDispatchMode):
             raise Unsupported("tensor layout", str(tensor.layout))
         self._paused = True
         try:
+            fake = tensor
             if not isinstance(tensor, FakeTensor):
-                tensor = self._fake_mode.from_tensor(tensor, static_shapes=True)
-            return tensor.detach()
+                fake = self._fake_mode.from_tensor(tensor, static_shapes=True)
+            own = fake.detach()
+            if tensor.requires_grad and self._with_gradients:
+                _give_gradients(own, tensor.is_leaf)
+            return own
         finally:
             self._paused = False
 
@@ -228,7 +232,7 @@ class AtenRecorder(TorchDispatchMode):
     def _append(self, func: OpOverload, args: Any, kwargs: Any, value: Any) -> torch.fx.Node:
         node = self.graph.call_function(func, args, kwargs)
         node.meta["val"] = value
-        if self.gradients_disabled:
+        if self._with_gradients and not torch.is_grad_enabled():
             node.meta["gradients_disabled"] = True
         if self.source_node is not None:
             self._keep(node, self.source_node)
@@ -315,6 +319,15 @@ class AtenRecorder(TorchDispatchMode):
         func(*fake_args, **fake_kwargs)
         self._nodes[id(fake)] = self._append(view, node_args, node_kwargs, fake)
         return args[0]
+
+
+def _give_gradients(tensor: torch.Tensor, is_leaf: bool) -> None:
+    """Let autograd track ``tensor``, as a leaf or as a result: only the latter may be written to."""
+    overlaps = any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    if is_leaf or overlaps:
+        tensor.requires_grad_()
+    else:
+        tensor.add_(torch.zeros((), dtype=tensor.dtype, device=tensor.device, requires_grad=True))
 
 
 def _kind_of(module: torch.nn.Module, path: str, tensor: torch.Tensor) -> InputKind:

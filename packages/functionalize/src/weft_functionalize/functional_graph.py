@@ -107,8 +107,8 @@ class OutputDescriptor:
 
     ``graph_index`` is the position in the graph's output tuple, None where ``alias`` says how the value is
     regenerated instead.  ``input_index`` is set for a mutated input, ``position`` (index in the captured
-    graph's output tuple) for a user output.  ``detached`` is set for a user output that the program returns
-    without gradients whatever it is a view of.
+    graph's output tuple) for a user output.  ``requires_grad`` says whether a user output has gradients in
+    eager PyTorch.
     """
 
     kind: OutputKind
@@ -116,7 +116,7 @@ class OutputDescriptor:
     input_index: int | None = None
     position: int | None = None
     alias: Alias | None = None
-    detached: bool = False
+    requires_grad: bool = False
 
 
 @dataclass(frozen=True)

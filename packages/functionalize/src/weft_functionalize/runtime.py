@@ -135,7 +135,7 @@ _Maker = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]
 
 
 def _output_maker(descriptor: OutputDescriptor, graph: torch.fx.Graph) -> _Maker:
-    detached = descriptor.detached
+    detached = not descriptor.requires_grad
     match descriptor.alias:
         case None:
             position = descriptor.graph_index or 0
@@ -183,7 +183,7 @@ def _placement(
 def _view(
     base: torch.Tensor, detached: bool, size: tuple[int, ...], stride: tuple[int, ...], offset: int
 ) -> torch.Tensor:
-    if detached:
+    if detached and base.requires_grad:
         base = base.detach()
     return torch.as_strided(base, size, stride, base.storage_offset() + offset)
 

@@ -1,0 +1,55 @@
+"""How operators are called where gradients are to flow, if not as the functional graph calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ._torch import OpOverload
+
+aten = torch.ops.aten
+
+
+def _masked_assignment(
+    self: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool = False,
+) -> Any:
+    """``x[mask] = value`` of one number is a choice; the formula would look up where the mask is true."""
+    if accumulate or values.numel() != 1 or len(indices) != 1:
+        return NotImplemented
+    (mask,) = indices
+    if mask is None or mask.dtype is not torch.bool:
+        return NotImplemented
+    trailing = self.dim() - mask.dim()
+    mask = mask.view(*mask.shape, *[1] * trailing)
+    return torch.where(mask, values.to(self.dtype).view(()), self)
+
+
+# By operator: a function of its arguments that gives its result, or NotImplemented where it is fit itself.
+DIFFERENTIABLE_FORMS: dict[OpOverload, Callable[..., Any]] = {
+    aten.index_put.default: _masked_assignment,
+}
+
+
+SKIPS_LOG_SUM_EXP = {
+    aten._scaled_dot_product_efficient_attention.default: 4,
+    aten._scaled_dot_product_cudnn_attention.default: 4,
+}
+"""Operators that compute what their gradient needs only if asked to, and the argument that asks."""
+
+
+def call_differentiably(target: OpOverload, args: Any, kwargs: Any) -> Any:
+    """Run ``target``, or the form of it that gradients can flow through where they are to."""
+    position = SKIPS_LOG_SUM_EXP.get(target)
+    if position is not None and torch.is_grad_enabled():
+        args = (*args[:position], True, *args[position + 1 :])
+    form = DIFFERENTIABLE_FORMS.get(target)
+    if form is not None and torch.is_grad_enabled():
+        result = form(*args, **kwargs)
+        if result is not NotImplemented:
+            return result
+    return target(*args, **kwargs)

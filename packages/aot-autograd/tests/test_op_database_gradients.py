@@ -1,0 +1,139 @@
+"""Gradients of torch's operator database through joint trace and partition, beside eager's."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+import weft_aot_autograd
+import weft_functionalize
+from gradients_beside_eager import train
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+pytest.importorskip("expecttest", reason="torch's operator database imports it")
+
+from torch.testing._internal.common_methods_invocations import op_db
+
+SAMPLES = 3
+
+
+def program_of(op: Any, sample: Any) -> tuple[torch.fx.GraphModule, list[Tensor]]:
+    """A graph of one call that takes the sample's tensors and gives a flat tuple, and these tensors."""
+    leaves, spec = tree_flatten((sample.input, sample.args, sample.kwargs))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+    def function(*values: Tensor) -> tuple[Any, ...]:
+        rest = iter(values)
+        filled = [next(rest) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        tensor, args, kwargs = tree_unflatten(filled, spec)
+        result = sample.output_process_fn_grad(op.op(tensor, *args, **kwargs))
+        return tuple(tree_flatten(result)[0])
+
+    graph = torch.fx.Graph()
+    inputs = tuple(graph.placeholder(f"x{i}") for i in range(len(tensors)))
+    graph.output(graph.call_function(function, inputs))
+    return torch.fx.GraphModule(torch.nn.Module(), graph), tensors
+
+
+def is_random(node: torch.fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def compiled_program(program: torch.fx.GraphModule, tensors: list[Tensor]) -> Any:
+    """``program`` through the stages; for inference where only views of inputs have gradients.
+
+    None where the graph draws random numbers.
+    """
+    functional = weft_functionalize.functionalize(program, tensors)
+    if any(is_random(node) for node in functional.graph_module.graph.nodes):
+        return None  # the database seeds the generator when it calls the operator, not in the graph
+    if weft_aot_autograd.trace_joint(functional) is not None:
+        return train(program, tensors)[0]
+    forward = weft_aot_autograd.trace_inference(functional)
+    run = weft_functionalize.bind(functional, forward.graph_module)
+
+    def without_gradients(*inputs: Any) -> Any:
+        with torch.no_grad():
+            return run(*inputs)
+
+    return weft_functionalize.wrap(functional, without_gradients)
+
+
+def outcome(run: Any, tensors: list[Tensor]) -> list[Any]:
+    """Results and gradients of one run on copies of ``tensors``."""
+    inputs = [t.detach().clone().requires_grad_(t.requires_grad) for t in tensors]
+    torch.manual_seed(0)
+    results = run(*inputs)
+    differentiated = [r for r in results if isinstance(r, Tensor) and r.requires_grad]
+    wanted = [t for t in inputs if t.requires_grad]
+    torch.manual_seed(1)
+    tangents = [torch.randn_like(r) for r in differentiated]
+    gradients: tuple[Any, ...] = ()
+    if differentiated:
+        gradients = torch.autograd.grad(differentiated, wanted, tangents, allow_unused=True)
+    return [*results, *gradients]
+
+
+LEFT_OUT = {
+    "empty": "its contents are not defined",
+    "empty_like": "its contents are not defined",
+    "new_empty": "its contents are not defined",
+    "new_empty_strided": "its contents are not defined",
+    "as_stridedpartial_views": "reads beyond the sample's tensors, which the test copies",
+    "tensor_split": "torch itself can't run it on fake tensors",
+    "to_sparse": "a layout that is not strided",
+}
+# What runs at each change; the others are slow together.
+SAMPLED = set(
+    "addmm amax atan2 cat clamp cumsum einsum exp gather index_select kthvalue linalg.inv logsumexp lerp "
+    "masked_fill matmul max_pool2d_with_indices_backward median mul nn.functional.bilinear "
+    "nn.functional.conv2d nn.functional.gelu nn.functional.group_norm nn.functional.huber_loss "
+    "nn.functional.interpolate nn.functional.pad nn.functional.prelu nn.functional.softmin norm pow prod "
+    "repeat scatter_add sort squeeze std_mean take_along_dim tril unfold where zero_".split()
+)
+DTYPES = (torch.float64, torch.float32)
+CASES = [
+    pytest.param(
+        op,
+        dtype,
+        id=f"{op.name}{op.variant_test_name}-{str(dtype)[6:]}",
+        marks=() if op.name in SAMPLED and dtype == DTYPES[0] else pytest.mark.slow,
+    )
+    for op in op_db
+    for dtype in DTYPES
+    if op.supports_autograd
+    and dtype in op.supported_backward_dtypes("cpu")
+    and f"{op.name}{op.variant_test_name}" not in LEFT_OUT
+]
+
+
+def check(op: Any, dtype: torch.dtype) -> None:
+    samples = op.sample_inputs("cpu", dtype, requires_grad=True)
+    for sample in itertools.islice(samples, SAMPLES):
+        program, tensors = program_of(op, sample)
+        try:
+            want = outcome(program, tensors)
+            compiled = compiled_program(program, tensors)
+        except (weft_functionalize.Unsupported, weft_aot_autograd.Unsupported):
+            continue
+        if compiled is None:
+            continue
+        got = outcome(compiled, tensors)
+        for x, y in zip(want, got, strict=True):
+            if isinstance(x, Tensor):
+                assert x.requires_grad == y.requires_grad
+                torch.testing.assert_close(y, x, equal_nan=True)
+            elif y is not None:  # eager gives no gradient where it is known to be zero
+                assert not isinstance(y, Tensor) or not y.any()
+
+
+@pytest.mark.parametrize(("op", "dtype"), CASES)
+def test_operator(op: Any, dtype: torch.dtype) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check(op, dtype)
