@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,15 +86,10 @@ def classify(op: Any, gradient: bool) -> Row:
 
 
 def _row(op: Any, sample: Any, gradient: bool) -> Row:
-    function, tensors = _function(op, sample, gradient)
     used: set[Any] = set()
-    table = {o: _noting(used, o, rule) for o, rule in default_decompositions().items()}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            graph = make_fx(function, tracing_mode="fake", decomposition_table=table)(*tensors)
-    except Exception:
-        return Row("eager")  # torch itself can't trace it on fake tensors
+    graph = _graph(op, sample, gradient, used)
+    if graph is None:
+        return Row("eager")
     graph.graph.eliminate_dead_code()
     try:
         loop_graph = weft_loop_ir.lower(graph)
@@ -113,6 +109,23 @@ def _row(op: Any, sample: Any, gradient: bool) -> Row:
     return Row("decomposed" if used else "lowered")
 
 
+def _graph(op: Any, sample: Any, gradient: bool, used: set[Any]) -> Any:
+    """The decomposed graph, None where torch itself can't trace it on fake tensors.
+
+    Gradients are for all tensors, or for the first where some of the others have none (running statistics).
+    """
+    table = {o: _noting(used, o, rule) for o, rule in default_decompositions().items()}
+    for first_only in (False, True) if gradient else (False,):
+        function, tensors = _function(op, sample, gradient, first_only)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return make_fx(function, tracing_mode="fake", decomposition_table=table)(*tensors)
+        except Exception:
+            used.clear()
+    return None
+
+
 def _noting(used: set[Any], operator: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
     def noted(*arguments: Any, **keywords: Any) -> Any:
         result = rule(*arguments, **keywords)
@@ -123,14 +136,19 @@ def _noting(used: set[Any], operator: Any, rule: Callable[..., Any]) -> Callable
     return noted
 
 
-def _function(op: Any, sample: Any, gradient: bool) -> tuple[Callable[..., Any], list[Any]]:
+def _function(
+    op: Any, sample: Any, gradient: bool, first_only: bool
+) -> tuple[Callable[..., Any], list[Any]]:
     """The operator, or its gradient, as a function of the sample's tensors alone."""
     leaves, spec = tree_flatten((sample.input, sample.args, sample.kwargs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
     def function(*given: torch.Tensor) -> Any:
         if gradient:
-            given = tuple(t.detach().requires_grad_(t.is_floating_point()) for t in given)
+            given = tuple(
+                t.detach().requires_grad_(t.is_floating_point() and not (first_only and number))
+                for number, t in enumerate(given)
+            )
         rest = iter(given)
         values = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         value, args, kwargs = tree_unflatten(values, spec)
@@ -168,22 +186,20 @@ decompositions of weft-aot-autograd. Written by `python -m tests.opinfo.operator
 """
 
 
+def page(lines: list[str]) -> str:
+    """The page with these lines: counts of what they say, then the table."""
+    counts = []
+    for column, label in ((1, "forward"), (2, "gradient")):
+        kinds = Counter(text.split("|")[column + 1].split("(")[0].strip() for text in lines)
+        listed = (f"{kinds[kind]} {kind}" for kind in ("lowered", "decomposed", "extern", "eager"))
+        counts.append(f"{label}: " + ", ".join(listed))
+    table = ["| operator | forward | gradient |", "|---|---|---|", *lines]
+    return HEAD + "; ".join(counts).capitalize() + ".\n\n" + "\n".join(table) + "\n"
+
+
 def main() -> None:
     """Write the page."""
-    lines = [line(name, op) for name, op in sorted(operator_names().items())]
-    counts = []
-    for column, label in ((2, "forward"), (3, "gradient")):
-        kinds = [
-            row.split(" | ")[column - 1].split(" (")[0].removesuffix(" |").strip() for row in lines
-        ]
-        counts.append(
-            f"{label}: "
-            + ", ".join(
-                f"{kinds.count(k)} {k}" for k in ("lowered", "decomposed", "extern", "eager")
-            )
-        )
-    table = ["| operator | forward | gradient |", "|---|---|---|", *lines]
-    PAGE.write_text(HEAD + "; ".join(counts).capitalize() + ".\n\n" + "\n".join(table) + "\n")
+    PAGE.write_text(page([line(name, op) for name, op in sorted(operator_names().items())]))
 
 
 if __name__ == "__main__":
