@@ -333,6 +333,8 @@ def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: A
     """The variable of what a node, or a query of a fake tensor, gives."""
     if isinstance(value, torch.Tensor):
         assert node is not None
+        if any(isinstance(s, torch.SymInt) and has_unbacked_symbols(s) for s in value.shape):
+            raise Unsupported("result whose size depends on data", node.name)
         node.meta["example_value"] = value
         return TensorVariable(node, value, None)
     if isinstance(value, torch.Size):
