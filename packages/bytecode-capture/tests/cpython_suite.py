@@ -41,6 +41,8 @@ LEFT_OUT = {
     "test_splittable_popitem": "sizes of dicts",
     "test_vicious_descriptor_nonsense": "a key in an instance's dict whose __eq__ changes the class",
     "test_type_lookup_mro_reference": "a key in a class's dict whose __eq__ changes the bases",
+    "test_memory_error_cleanup": "a local that nothing reads again, seen through a traceback",
+    "test_recursion_error_cleanup": "a local that nothing reads again, seen through a traceback",
     "test_reduce_mutating_builtins_iter": "takes builtins away that the hook itself calls",
 }
 """Tests that ask for more than captured code promises, by the ends of their names."""

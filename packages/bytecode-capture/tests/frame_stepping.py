@@ -10,7 +10,7 @@ import dis
 from typing import Any
 
 from weft_bytecode_capture.captured_graph import GraphBreak, UserLocation
-from weft_bytecode_capture.code_objects.instructions import variable_names
+from weft_bytecode_capture.code_objects.reading import variable_names
 from weft_bytecode_capture.frame.convert_frame import make_context
 from weft_bytecode_capture.symbolic.frame_result import (
     Break,

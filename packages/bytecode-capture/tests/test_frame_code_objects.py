@@ -22,8 +22,8 @@ from weft_bytecode_capture.code_objects.instructions import (
     assemble,
     clone,
     decode,
-    parse_exception_table,
 )
+from weft_bytecode_capture.code_objects.reading import exception_regions
 
 FOLDER = Path(os.__file__).parent
 FILES = sorted(FOLDER.glob("[a-f]*.py")) + sorted(FOLDER.glob("asyncio/*.py"))
@@ -45,9 +45,7 @@ def test_round_trip(file):
         again = rebuild(code)
         assert again.co_code == code.co_code
         assert list(again.co_positions()) == list(code.co_positions())
-        assert list(parse_exception_table(again.co_exceptiontable)) == list(
-            parse_exception_table(code.co_exceptiontable)
-        )
+        assert list(exception_regions(again)) == list(exception_regions(code))
         assert (again.co_varnames, again.co_consts, again.co_names) == (
             code.co_varnames,
             code.co_consts,

@@ -312,3 +312,49 @@ def test_new_functions_escape_with_their_annotations():
     assert (made.__kwdefaults__, made.note) == (plain.__kwdefaults__, plain.note)
     assert torch.equal(made(1), plain(1))
     assert copy.copy(made) is made
+
+
+def test_what_callers_handle_is_seen():
+    def handled(x):
+        return x + 1, sys.exception(), sys.exc_info()[0]
+
+    def context(x):
+        try:
+            raise ValueError
+        except ValueError as error:
+            return x + 1, error.__context__
+
+    def inside(function, error):
+        try:
+            raise error
+        except KeyError:
+            return function(X)
+
+    from differential import run_graph
+    from weft_bytecode_capture import compile_frames
+
+    for function in (handled, context):
+        compiled = compile_frames(function, run_graph)
+        for _ in range(2):
+            assert compiled(X)[1:] == function(X)[1:]
+            error = KeyError("outside")
+            assert inside(compiled, error)[1] is inside(function, error)[1] is error
+
+
+def test_none_is_told_from_objects_of_which_nothing_is_known():
+    def text(error, default):
+        if error is None and default is None:
+            return "none"
+        return "some" if error is not None else "default"
+
+    from differential import run_graph
+    from weft_bytecode_capture import compile_frames
+
+    compiled = compile_frames(text, run_graph)
+    for arguments in (
+        (ValueError(), ValueError()),
+        (None, None),
+        (None, ValueError()),
+        (KeyError(), None),
+    ):
+        assert compiled(*arguments) == text(*arguments)

@@ -238,6 +238,7 @@ _OBJECTS = {
 _CONTROL = {
     "opcode": BreakKind("the evaluator has no handler for the instruction"),
     "except*": BreakKind("exception groups are left to CPython"),
+    "exception that a caller handles": BreakKind("it is the context of what is raised here"),
     "raise of an unknown object": BreakKind(_OPAQUE),
     "exception of unknown kind": BreakKind(_OPAQUE),
     "exception class with a constructor": BreakKind(

@@ -14,8 +14,8 @@ from .instructions import (
     Position,
     assemble,
     decode,
-    variable_names,
 )
+from .reading import variable_names
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), types.CodeType)
 

@@ -7,23 +7,16 @@ left out and moved.  Inline caches and EXTENDED_ARG exist only in the bytes.
 from __future__ import annotations
 
 import dis
-import opcode
 import sys
 import types
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from .reading import CACHES, JUMPS, LOCALS, exception_regions, read, variable_names
 
 IS_312 = sys.version_info >= (3, 12)
 
 _EXTENDED_ARGUMENT = dis.EXTENDED_ARG
-_JUMPS = frozenset(dis.hasjrel)
-_LOCALS = frozenset(dis.haslocal) | frozenset(dis.hasfree)
-_CACHES: dict[str, int] = {
-    name: opcode._inline_cache_entries[code]  # type: ignore[attr-defined]
-    for name, code in dis.opmap.items()
-    if code < 256
-}
 
 
 class Position(NamedTuple):
@@ -70,7 +63,7 @@ class Instruction:
 
     @property
     def is_jump(self) -> bool:
-        return dis.opmap[self.name] in _JUMPS
+        return dis.opmap[self.name] in JUMPS
 
     def falls_through(self) -> bool:
         """Whether the next instruction may run after this one."""
@@ -111,84 +104,46 @@ class DecodedCode:
         return known
 
 
-def variable_names(code: types.CodeType) -> tuple[str, ...]:
-    """Names of all slots of a frame: locals, cells that are not locals, free variables."""
-    local = set(code.co_varnames)
-    cells = tuple(name for name in code.co_cellvars if name not in local)
-    return code.co_varnames + cells + code.co_freevars
-
-
 def decode(code: types.CodeType) -> DecodedCode:
     """Take a code object apart."""
-    raw = code.co_code
     variables = variable_names(code)
     positions = [
         Position(line, end, col, end_col) for line, end, col, end_col in code.co_positions()
     ]
     instructions: list[Instruction] = []
-    by_index: list[Instruction | None] = []
+    by_index: list[Instruction] = []
     at_offset: dict[int, Instruction] = {}
     jumps: list[tuple[Instruction, int]] = []
     starts: list[int] = []  # offsets that lead to the instruction being read
-    extended = 0
-    offset = 0
-    while offset < len(raw):
-        operation, argument = raw[offset], raw[offset + 1] | extended
-        name = dis.opname[operation]
-        starts.append(offset)
-        by_index.append(None)
-        if operation == _EXTENDED_ARGUMENT:
-            extended = argument << 8
-            offset += 2
+    for unit in read(code):
+        starts.append(unit.offset)
+        if unit.operation == _EXTENDED_ARGUMENT:
             continue
-        extended = 0
-        instruction = Instruction(name, argument, position=positions[offset // 2])
-        following = offset + 2 + 2 * _CACHES[name]
-        if operation in _JUMPS:
-            sign = -1 if "BACKWARD" in name else 1
-            jumps.append((instruction, following + 2 * sign * argument))
-        elif operation in _LOCALS:
-            instruction.local = variables[argument]
-        for i, start in enumerate(reversed(starts)):
-            at_offset[start] = instruction
-            by_index[-1 - i] = instruction
+        instruction = Instruction(unit.name, unit.argument, position=positions[unit.offset // 2])
+        if unit.target is not None:
+            jumps.append((instruction, unit.target))
+        elif unit.operation in LOCALS:
+            instruction.local = variables[unit.argument]
+        at_offset.update(dict.fromkeys(starts, instruction))
+        by_index.extend([instruction] * len(starts))
         starts.clear()
         instructions.append(instruction)
-        offset = following
     for instruction, target in jumps:
         instruction.target = at_offset[target]
     _set_handlers(code, at_offset)
-    return DecodedCode(code, instructions, [i for i in by_index if i is not None])
+    return DecodedCode(code, instructions, by_index)
 
 
 def _set_handlers(code: types.CodeType, at_offset: dict[int, Instruction]) -> None:
     handlers: dict[tuple[int, int, bool], Handler] = {}
-    for start, end, target, depth, push_offset in parse_exception_table(code.co_exceptiontable):
-        key = (target, depth, push_offset)
+    for region in exception_regions(code):
+        key = (region.target, region.depth, region.push_offset)
         if key not in handlers:
-            handlers[key] = Handler(at_offset[target], depth, push_offset)
-        for offset in range(start, end, 2):
+            handlers[key] = Handler(at_offset[region.target], region.depth, region.push_offset)
+        for offset in range(region.start, region.end, 2):
             instruction = at_offset.get(offset)
             if instruction is not None:
                 instruction.handler = handlers[key]
-
-
-def parse_exception_table(table: bytes) -> Iterator[tuple[int, int, int, int, bool]]:
-    """Rows (start, end, target, depth, push offset), offsets in bytes, ``end`` exclusive."""
-    position = 0
-
-    def number() -> int:
-        nonlocal position
-        value = table[position] & 63
-        while table[position] & 64:
-            position += 1
-            value = value << 6 | table[position] & 63
-        position += 1
-        return value
-
-    while position < len(table):
-        start, length, target, flags = number() * 2, number() * 2, number() * 2, number()
-        yield start, start + length, target, flags >> 1, bool(flags & 1)
 
 
 def clone(instructions: list[Instruction]) -> tuple[list[Instruction], dict[int, Instruction]]:
@@ -256,7 +211,7 @@ def assemble(
     for name, argument in zip(names, arguments, strict=True):
         for shift in range(8 * (_width(argument) - 1), 0, -8):
             output += bytes((_EXTENDED_ARGUMENT, argument >> shift & 255))
-        output += bytes((dis.opmap[name], argument & 255)) + bytes(2 * _CACHES[name])
+        output += bytes((dis.opmap[name], argument & 255)) + bytes(2 * CACHES[name])
     return Assembled(
         bytes(output),
         _line_table(instructions, offsets, first_line),
@@ -290,7 +245,7 @@ def _lay_out(
 ) -> tuple[list[int], list[int]]:
     """Offsets in code units (one more than there are instructions) and final arguments."""
     arguments = [0 if i.target is not None else a for i, a in zip(instructions, given, strict=True)]
-    sizes = [_width(a) + _CACHES[n] for a, n in zip(arguments, names, strict=True)]
+    sizes = [_width(a) + CACHES[n] for a, n in zip(arguments, names, strict=True)]
     while True:
         offsets = [0]
         for size in sizes:
@@ -301,7 +256,7 @@ def _lay_out(
                 continue
             distance = abs(offsets[index[id(instruction.target)]] - offsets[i + 1])
             arguments[i] = distance
-            size = _width(distance) + _CACHES[names[i]]
+            size = _width(distance) + CACHES[names[i]]
             if size > sizes[i]:  # sizes only grow, and distances with them
                 sizes[i] = size
                 changed = True

@@ -199,6 +199,11 @@ static enum outcome convert(PyThreadState *tstate, Context *context, PyCodeObjec
                             _PyInterpreterFrame *frame, ThreadSlot *slot, Entry **entry) {
     PyObject *answer = call_callback(tstate, context, code, frame, slot);
     if (answer == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_RecursionError)) {
+            /* Conversion needs more depth than the program has left, which the frame itself may not. */
+            PyErr_Clear();
+            return AS_IT_IS;
+        }
         return FAILED;
     }
     CodeState *state = weft_get_state(context, code);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import sys
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from weft_guards import (
 )
 
 from ..captured_graph import UserLocation
+from ..unsupported import Unsupported
 from .builder import VariableBuilder, is_constant_value
 from .decode import DecodedCode
 from .frame_result import CaptureOptions, FrameInput
@@ -125,6 +127,17 @@ class ModuleGlobals:
                 emitter.store_subscript()
 
 
+class _Thread:
+    """What guards read of the running thread."""
+
+    @property
+    def handled_exception(self) -> BaseException | None:
+        return sys.exception()
+
+
+_THREAD = _Thread()
+
+
 class CaptureState:
     """Guards, graph, side effects and wrapped objects of one evaluation of one root frame."""
 
@@ -140,6 +153,7 @@ class CaptureState:
         self.cache = cache
         self.root: Evaluator | None = None
         self.current: Evaluator | None = None
+        self.handled_outside = sys.exception()
         self.refused: Evaluator | None = None  # where an Unsupported was raised first
         self.builder = VariableBuilder(self.current_evaluator)
         self.side_effects = SideEffects()
@@ -213,6 +227,13 @@ class CaptureState:
         """Let go of the program's objects at once: variables and evaluators refer to one another."""
         self.builder.release()
         self.__dict__.clear()
+
+    def require_no_caller_handles(self) -> None:
+        """Guard that no frame around the captured one handles an exception; Unsupported if one does."""
+        if self.handled_outside is not None:
+            raise Unsupported("exception that a caller handles", repr(self.handled_outside))
+        source = AttributeSource(ConstantSource("thread", _THREAD), "handled_exception")
+        self.current_evaluator().guard(source, IsObject(None))
 
     def is_identified(self, source: Source) -> bool:
         """Whether the guards fix which object is found at a source."""

@@ -135,7 +135,7 @@ class Evaluator:
             self.finished = True
             raise error
         del self.stack[region.depth :]
-        if region.push_last_instruction:
+        if region.push_offset:
             self.stack.append(ConstantVariable(instruction.offset // 2))
         self.stack.append(error.exception)
         self.next_index = self.decoded.index_of_offset[region.target]
@@ -248,7 +248,7 @@ class Evaluator:
 
         return ListVariable(iterable.iterate(self))
 
-    def pure(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    def pure(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
         """Call a side-effect-free Python function on constants; its exceptions are the program's."""
         try:
             return function(*arguments, **keywords)

@@ -13,6 +13,7 @@ from ..variables.classes import ClassVariable
 from ..variables.constant import ConstantVariable
 from ..variables.exceptions import ExceptionVariable, instantiate
 from ..variables.sequences import TupleVariable
+from ..variables.values import resolution_order
 
 
 @handles("RAISE_VARARGS")
@@ -20,6 +21,7 @@ def _raise_varargs(evaluator: Evaluator, instruction: Instruction) -> None:
     if instruction.argument == 0:
         handled = evaluator.handled_exception()
         if handled is None:
+            evaluator.state.require_no_caller_handles()
             evaluator.raise_error(RuntimeError, "No active exception to reraise")
         raise CapturedException(handled)
     cause = evaluator.pop() if instruction.argument == 2 else None
@@ -66,7 +68,7 @@ def _check_exception_match(evaluator: Evaluator, instruction: Instruction) -> No
                 TypeError, "catching classes that do not inherit from BaseException is not allowed"
             )
     matches = any(
-        issubclass(raised.python_type(), kind.value)
+        kind.value in resolution_order(raised.python_type())
         for kind in classes
         if isinstance(kind, ClassVariable)
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
+from ..operations import is_same_object
 from ..variables.base import Variable
+from ..variables.constant import ConstantVariable
 from ..variables.iterators import note_creation
 
 
@@ -25,19 +27,20 @@ def _pop_jump_if_true(evaluator: Evaluator, instruction: Instruction) -> None:
         evaluator.next_index = instruction.target
 
 
-def _is_none(variable: Variable) -> bool:
-    return variable.is_constant() and variable.as_constant() is None
+def _is_none(evaluator: Evaluator, variable: Variable) -> bool:
+    """``variable is None``, guarded for objects of which nothing else is."""
+    return is_same_object(evaluator, variable, ConstantVariable(None))
 
 
 @handles("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_IF_NONE")
 def _pop_jump_if_none(evaluator: Evaluator, instruction: Instruction) -> None:
-    if _is_none(evaluator.pop()):
+    if _is_none(evaluator, evaluator.pop()):
         evaluator.next_index = instruction.target
 
 
 @handles("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE", "POP_JUMP_IF_NOT_NONE")
 def _pop_jump_if_not_none(evaluator: Evaluator, instruction: Instruction) -> None:
-    if not _is_none(evaluator.pop()):
+    if not _is_none(evaluator, evaluator.pop()):
         evaluator.next_index = instruction.target
 
 

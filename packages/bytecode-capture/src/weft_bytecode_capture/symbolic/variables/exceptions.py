@@ -89,6 +89,8 @@ class ExceptionVariable(Variable):
         if name == "__cause__":
             return self.cause or none
         if name == "__context__":
+            if self.context is None and self.created_at is not None:
+                evaluator.state.require_no_caller_handles()
             return self.context or none
         if name == "__traceback__":
             return TracebackVariable()
@@ -179,12 +181,16 @@ def stop_iteration_error(evaluator: Evaluator, raised: Variable) -> Variable:
 
 @builtin(sys.exception)
 def _handled(evaluator: Evaluator) -> Variable:
-    return evaluator.handled_exception() or ConstantVariable(None)
+    handled = evaluator.handled_exception()
+    if handled is None:
+        evaluator.state.require_no_caller_handles()
+    return handled or ConstantVariable(None)
 
 
 @builtin(sys.exc_info)
 def _exc_info(evaluator: Evaluator) -> Variable:
     handled = evaluator.handled_exception()
     if handled is None:
+        evaluator.state.require_no_caller_handles()
         return TupleVariable([ConstantVariable(None)] * 3)
     return TupleVariable([evaluator.wrap_known(handled.kind), handled, TracebackVariable()])
