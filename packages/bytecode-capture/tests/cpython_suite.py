@@ -43,6 +43,10 @@ LEFT_OUT = {
     "test_type_lookup_mro_reference": "a key in a class's dict whose __eq__ changes the bases",
     "test_memory_error_cleanup": "a local that nothing reads again, seen through a traceback",
     "test_recursion_error_cleanup": "a local that nothing reads again, seen through a traceback",
+    "test_format_locals": "locals that nothing reads again, seen through a frame",
+    "MiscTracebackCases.test_clear": "locals that nothing reads again, seen through a traceback",
+    "test_lookup_lines": "capture reads lines of source, which fills the cache of lines",
+    "test_lru_reentrancy_with_len": "takes len away, which the hook itself calls",
     "test_reduce_mutating_builtins_iter": "takes builtins away that the hook itself calls",
 }
 """Tests that ask for more than captured code promises, by the ends of their names."""

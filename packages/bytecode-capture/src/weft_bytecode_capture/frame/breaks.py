@@ -11,7 +11,6 @@ from weft_guards import ArgumentSource
 from ..code_objects.flow import Slot, Stack, reachable, skips_target
 from ..code_objects.instructions import IS_312, Instruction, Position, clone
 from ..symbolic.frame_result import Break
-from ..symbolic.variables.exceptions import ExceptionVariable
 from ..unsupported import Unsupported
 from .frame_emitter import OBJECTS, FrameEmitter
 from .resume import AnalysedCode, ResumeFunctions, ResumePoint, push_handled
@@ -115,19 +114,10 @@ class BreakEmission:
                 variable = self._handled_exception(place)
             elif slot is not Slot.VALUE or variable is None:
                 continue
-            self._load_value(variable)
+            self.emitter.load_variable(variable)
             self.stack_temporaries[place] = ""
         for place in reversed(self.stack_temporaries):
             self.stack_temporaries[place] = self.emitter.store_temporary()
-
-    def _load_value(self, variable: Variable) -> None:
-        """Push a value of the stack; instructions on exceptions take it that they were raised."""
-        if not isinstance(variable, ExceptionVariable):
-            self.emitter.load_variable(variable)
-            return
-        self.emitter.load_callable(_with_traceback)
-        self.emitter.load_variable(variable)
-        self.emitter.call(1)
 
     def _handled_exception(self, place: int) -> Variable:
         """The exception whose except clause's PREVIOUS slot is at ``place``."""
@@ -323,15 +313,6 @@ def call_unit(instructions: list[Instruction], position: int) -> tuple[int, int]
     while first > 0 and instructions[first - 1].name in ("KW_NAMES", "PRECALL"):
         first -= 1
     return first, last
-
-
-def _with_traceback(exception: BaseException) -> BaseException:
-    """Give an exception that was never raised for real a traceback of the frame that handles it."""
-    if exception.__traceback__ is None:
-        frame = sys._getframe(1)
-        line = frame.f_lineno or frame.f_code.co_firstlineno
-        exception.__traceback__ = types.TracebackType(None, frame, frame.f_lasti, line)
-    return exception
 
 
 def _is_lasting(variable: Variable) -> bool:

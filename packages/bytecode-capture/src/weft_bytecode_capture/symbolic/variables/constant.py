@@ -95,7 +95,7 @@ class ConstantVariable(Variable):
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         if isinstance(self.value, enum.Enum):
-            raise Unsupported("attribute write", f"{self.value!r}.{name}")
+            raise Unsupported("attribute write", f"{self!r}.{name}")
         evaluator.pure(setattr, self.value, name, None)
         raise Unsupported("attribute write", f"{self.value!r}.{name}")
 
@@ -183,6 +183,8 @@ class ConstantVariable(Variable):
             emitter.load_object(self.value)
 
     def __repr__(self) -> str:
+        if isinstance(self.value, enum.Enum):  # one being made has no name yet
+            return f"Constant({type(self.value).__qualname__}.{vars(self.value).get('_name_')})"
         return f"Constant({self.value!r})"
 
 

@@ -76,11 +76,11 @@ def get_enum_attribute(evaluator: Evaluator, member: ConstantVariable, name: str
     if found is not None and is_data_descriptor(found[1]):
         return bind_attribute(evaluator, kind, found[0], name, found[1], member)
     if name in own:
-        source = InstanceDictSource(ConstantSource(str(value), value), name)
+        source = InstanceDictSource(ConstantSource(repr(member), value), name)
         return evaluator.builder.wrap(own[name], source)
     if found is None:
         if evaluator.state.find_in_type(kind, "__getattr__") is not None:
-            raise Unsupported("attribute read", f"{value!r}.{name}")
+            raise Unsupported("attribute read", f"{member!r}.{name}")
         raise_no_attribute(evaluator, kind, name)
     owner, raw = found
     if _is_of_enum(raw) or is_builtin_descriptor(raw):
