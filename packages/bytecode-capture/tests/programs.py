@@ -246,7 +246,7 @@ class Writer:
 
     def text(self) -> None:
         form = self.one_of(
-            "f'{{{i}:>3}}|{{{l}!r}}'", "str({i})", "'%d-%s' % ({i}, {d})", "'{{}}{{}}'.format({i}, {l})",
+            'f"{{{i}:>3}}|{{{l}!r}}"', "str({i})", "'%d-%s' % ({i}, {d})", "'{{}}{{}}'.format({i}, {l})",
             "', '.join(str(v) for v in {l})", "repr({d})", "'ab' * ({i} % 3)", "'abc'[{i}:]",
             "'abc'.replace('b', str({i}))", "'-'.join(sorted({d}))",
         )  # fmt: skip
