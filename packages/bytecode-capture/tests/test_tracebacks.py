@@ -1,0 +1,86 @@
+"""Exceptions that leave captured code: tracebacks, contexts and attributes are those of a plain run."""
+
+import traceback
+
+import pytest
+import torch
+from differential import run_graph
+from weft_bytecode_capture import compile_frames
+
+X = torch.tensor([1.0, -2.0])
+
+
+def inner(x, depth):
+    if depth:
+        return inner(x * 2, depth - 1)
+    y = x + 1
+    raise ValueError(y.shape[0])
+
+
+def through_calls(x):
+    return inner(x, 2) + 1
+
+
+def from_another(x):
+    try:
+        inner(x, 0)
+    except ValueError as error:
+        raise KeyError("key") from error
+
+
+def while_handling(x):
+    try:
+        return {}["missing"]
+    finally:
+        inner(x, 1)
+
+
+def of_an_attribute(x):
+    return (x + 1).nothing_of_this_name
+
+
+def of_a_name(x):
+    return x + not_defined_anywhere  # noqa: F821
+
+
+def kept(x):
+    try:
+        inner(x, 1)
+    except ValueError as error:
+        found = error
+    raise found
+
+
+def entries(error):
+    """The exception and those that it came from, with the lines they went through, innermost last."""
+    chain = []
+    while error is not None:
+        frames = traceback.extract_tb(error.__traceback__)
+        places = [(frame.name, frame.lineno) for frame in frames if frame.filename == __file__]
+        chain.append((type(error), error.args, places[1:], getattr(error, "name", None)))
+        error = error.__cause__ or error.__context__
+    return chain
+
+
+@pytest.mark.parametrize(
+    "function", [through_calls, from_another, while_handling, of_an_attribute, of_a_name, kept]
+)
+def test_equals_a_plain_run(function):
+    compiled = compile_frames(function, run_graph)
+    with pytest.raises(Exception) as plain:  # noqa: PT011
+        function(X)
+    for _ in range(2):
+        with pytest.raises(plain.type) as found:
+            compiled(X)
+        assert entries(found.value) == entries(plain.value)
+
+
+def test_an_exception_that_was_never_raised_has_no_traceback():
+    def make(x):
+        error = ValueError("made")
+        print(end="")
+        return x + 1, error
+
+    _, error = compile_frames(make, run_graph)(X)
+    assert error.__traceback__ is None
+    assert error.args == ("made",)
