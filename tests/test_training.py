@@ -166,6 +166,17 @@ def test_regions_without_gradients() -> None:
     )
 
 
+def test_a_memory_budget() -> None:
+    plain = network().eval()
+    model = copy.deepcopy(plain)
+    compiled = weft.compile(model, fullgraph=True, options={"activation_memory_budget": 0.0})
+    x = torch.randn(8, 8)
+    for called in (plain, compiled):
+        called(x).pow(2).mean().backward()
+    for want, got in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, want.grad)
+
+
 @pytest.mark.parametrize("fullgraph", [False, True])
 def test_eagers_error_for_a_write_to_a_leaf(fullgraph: bool) -> None:
     def program(x: Tensor) -> Tensor:

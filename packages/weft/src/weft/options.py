@@ -16,6 +16,8 @@ class CompileOptions:
     """What ``options=`` of :func:`weft.compile` may set.
 
     ``recompile_limit``: entries a code object may have before it runs eagerly.
+    ``activation_memory_budget``: bytes kept for backward as a share (0 to 1) of what is kept by default; less
+    is recomputed in backward.
     ``dump_directory``: where every stage's result is written, None for nowhere; default from WEFT_DUMP.
     ``strict``: a stage's error is raised instead of falling back to eager; default from WEFT_STRICT.
     ``verify``: check the IR between stages; default: as ``strict``.
@@ -23,6 +25,7 @@ class CompileOptions:
     """
 
     recompile_limit: int = 8
+    activation_memory_budget: float = 1.0
     dump_directory: Path | None = None
     strict: bool = False
     verify: bool = False

@@ -100,7 +100,12 @@ class Pipeline:
                 forward = weft_aot_autograd.trace_inference(functional).graph_module
             else:
                 dump.graph("3_joint", joint.graph_module)
-                partitioned = weft_aot_autograd.partition(joint)
+                partitioned = weft_aot_autograd.partition(
+                    joint,
+                    options=weft_aot_autograd.PartitionOptions(
+                        self.options.activation_memory_budget
+                    ),
+                )
                 forward = partitioned.forward
         dump.graph("3_forward", forward)
 
