@@ -144,6 +144,20 @@ def test_a_mean_of_nothing_is_nan() -> None:
     check(lambda x: torch.var_mean(x, 1)[1], torch.empty(3, 0))
 
 
+def test_batch_norm_moves_its_running_statistics() -> None:
+    def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.ops.aten._native_batch_norm_legit_functional(*values, True, 0.1, 1e-5)
+
+    inputs = [torch.randn(4, 3, 5), torch.randn(3), torch.randn(3), torch.randn(3), torch.rand(3)]
+    graph = make_fx(function, tracing_mode="fake")(*inputs)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
+    weft_loop_ir.verify(schedule)
+    assert not schedule.fallbacks
+    expected = function(*inputs)
+    for result, value in zip(weft_loop_ir.evaluate(schedule, inputs), expected, strict=True):
+        torch.testing.assert_close(result, value)
+
+
 def test_softmax_and_layer_norm_are_one_kernel_each() -> None:
     x = torch.randn(4, 16)
     assert kernels(check(lambda x: torch.softmax(x * 2, -1), x)) == 1

@@ -21,6 +21,7 @@ from weft_loop_ir.lowering.reductions import (
     moments,
     over_dims,
     sum_of_exponentials,
+    variance_of,
 )
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
@@ -297,6 +298,37 @@ def native_batch_norm_without_statistics(
     return batch_norm_of_batch(context, tensor, weight, bias, eps)
 
 
+@register_lowering(aten._native_batch_norm_legit_functional.default)
+def native_batch_norm_functional(
+    context: LoweringContext,
+    tensor: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    running_mean: TensorValue,
+    running_var: TensorValue,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorValue, ...]:
+    """As :func:`batch_norm_of_batch`, and the running statistics moved by ``momentum`` toward the batch's."""
+    if not training:
+        raise NoLowering("batch norm that keeps its statistics")
+    mean, m2, dims = _batch_moments(context, tensor)
+    results = _by_batch(context, tensor, weight, bias, eps, mean, m2, dims)
+    variance = variance_of(context, m2, count_of(tensor, dims), 1, m2.dtype)
+
+    def moved(ops: BodyRecorder, new: Value, old: Value) -> Value:
+        share = ops.constant(float(momentum), ops.dtype_of(new))
+        kept = ops.constant(1.0 - float(momentum), ops.dtype_of(new))
+        return ops.add(ops.mul(share, new), ops.mul(kept, old))
+
+    updated = (
+        broadcast_map(context, [remove_dims(new, dims), old], new.dtype, old.dtype, moved)
+        for new, old in ((mean, running_mean), (variance, running_var))
+    )
+    return (*results, *updated)
+
+
 def batch_norm_of_batch(
     context: LoweringContext,
     tensor: TensorValue,
@@ -305,12 +337,33 @@ def batch_norm_of_batch(
     eps: float,
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
     """``(result, mean, 1 / sqrt(variance + eps))`` by the statistics of the batch, which dim 1 keeps."""
+    mean, m2, dims = _batch_moments(context, tensor)
+    return _by_batch(context, tensor, weight, bias, eps, mean, m2, dims)
+
+
+def _batch_moments(
+    context: LoweringContext, tensor: TensorValue
+) -> tuple[TensorValue, TensorValue, list[int]]:
+    """Mean, sum of squared deviations, and the dims that they are over: all but dim 1."""
     check_supported(tensor.dtype)
     if is_empty(tensor.size) or len(tensor.size) < 2:
         raise NoLowering("batch norm of no elements")
-    compute = compute_dtype(tensor.dtype)
     dims = [d for d in range(len(tensor.size)) if d != 1]
     mean, m2 = moments(context, tensor, dims, True)
+    return mean, m2, dims
+
+
+def _by_batch(
+    context: LoweringContext,
+    tensor: TensorValue,
+    weight: TensorValue | None,
+    bias: TensorValue | None,
+    eps: float,
+    mean: TensorValue,
+    m2: TensorValue,
+    dims: list[int],
+) -> tuple[TensorValue, TensorValue, TensorValue]:
+    compute = compute_dtype(tensor.dtype)
     rstd = _rsqrt_of_mean(context, m2, count_of(tensor, dims), eps)
     scale, shift = (None if t is None else _column(t, len(tensor.size)) for t in (weight, bias))
     result = _normalized(context, [tensor, mean, rstd], scale, shift, compute, tensor.dtype)
