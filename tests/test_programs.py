@@ -320,6 +320,24 @@ def test_function(function: Callable[..., Any]) -> None:
     check(function, FUNCTIONS[function])
 
 
+def counted_from_the_end(x, n):
+    tail = x[:, -n:]
+    written = x.clone()
+    written[:, -n:] *= 2
+    return tail @ tail.mT, x[:, -n] + 1, x[:, : -n + 1].sum(), written
+
+
+def test_positions_that_are_symbols() -> None:
+    compiled = weft.compile(counted_from_the_end, fullgraph=True)
+    log = weft.CompileLog()
+    with torch.no_grad(), weft.observe(log):
+        for rows, columns, n in ((2, 8, 3), (3, 9, 4), (5, 12, 7), (4, 20, 2)):
+            x = R(rows, columns)
+            for result, value in zip(compiled(x, n), counted_from_the_end(x, n), strict=True):
+                torch.testing.assert_close(result, value)
+    assert len(log.graphs) == 2
+
+
 def test_state_of_a_module_is_kept() -> None:
     module = Configured().eval()
     compiled = weft.compile(module, fullgraph=True)

@@ -20,6 +20,7 @@ from torch._C import _len_torch_dispatch_stack as torch_dispatch_modes
 from torch._C import _len_torch_function_stack as torch_function_modes
 from torch._C import _log_api_usage_once as log_api_usage_once
 from torch._C import _set_grad_enabled as set_grad_enabled
+from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 from torch._guards import Source as TorchSource
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
@@ -171,6 +172,7 @@ __all__ = [
     "OpOverloadPacket",
     "ShapeEnv",
     "TensorBase",
+    "enable_python_dispatcher",
     "expression_of",
     "forget_source_with",
     "get_tracing_state",

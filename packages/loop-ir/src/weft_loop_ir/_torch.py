@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import sympy
 import torch
 from torch._ops import OpOverload as OpOverload
 
@@ -29,3 +30,14 @@ def must_keep(operator: OpOverload) -> bool:
 def is_symbolic_number(value: Any) -> bool:
     """Whether ``value`` is a symbolic integer, float or bool."""
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def is_negative(expression: sympy.Expr, fake: torch.Tensor) -> bool | None:
+    """The sign of an integer as the ShapeEnv of a FakeTensor knows it; None where it may have either."""
+    environment = getattr(getattr(fake, "fake_mode", None), "shape_env", None)
+    if environment is None:
+        return None
+    bounds = environment.bound_sympy(expression)
+    if bounds.upper < 0:
+        return True
+    return False if bounds.lower >= 0 else None

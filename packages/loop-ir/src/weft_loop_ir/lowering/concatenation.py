@@ -254,7 +254,7 @@ def slice_scatter(
     step: Any = 1,
 ) -> TensorValue:
     d = normalize_dim(dim, len(tensor.size))
-    first = clamp_start(start, tensor.size[d])
+    first = clamp_start(context, start, tensor.size[d])
     return _overwritten(context, tensor, source, d, first, sympy.sympify(step), False)
 
 
@@ -263,9 +263,7 @@ def select_scatter(
     context: LoweringContext, tensor: TensorValue, source: TensorValue, dim: int, index: Any
 ) -> TensorValue:
     d = normalize_dim(dim, len(tensor.size))
-    position = sympy.sympify(index)
-    if position.is_negative:
-        position = position + tensor.size[d]
+    position = context.from_start(index, tensor.size[d])
     return _overwritten(context, tensor, source, d, position, sympy.S.One, True)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir._torch import OpOverload, is_symbolic_number
+from weft_loop_ir._torch import OpOverload, is_negative, is_symbolic_number
 from weft_loop_ir.expressions import (
     contiguous_stride,
     dot,
@@ -83,6 +83,19 @@ class LoweringContext:
     def meta(self) -> Any:
         assert self.node is not None
         return self.node.meta["val"]
+
+    def from_start(self, position: Any, extent: sympy.Expr) -> sympy.Expr:
+        """A position in a dimension, counted from its start where it is negative: from its end.
+
+        Raises Unsupported where nothing tells the sign of a symbolic position.
+        """
+        expression = sympy.sympify(position)
+        negative = expression.is_negative
+        if negative is None:
+            negative = is_negative(expression, self.meta)
+        if negative is None:
+            raise Unsupported("sign of a position", str(expression), "Use sizes, or numbers.")
+        return expression + extent if negative else expression
 
     def meta_size(self, position: int | None = None) -> tuple[sympy.Expr, ...]:
         """The size of the current node's result (of result ``position`` where there are several)."""

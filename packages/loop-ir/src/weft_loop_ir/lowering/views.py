@@ -283,13 +283,12 @@ def slice_dim(
     return tensor.view(size, stride, offset, index_map)
 
 
-def clamp_start(start: Any, extent: sympy.Expr) -> sympy.Expr:
+def clamp_start(context: LoweringContext, start: Any, extent: sympy.Expr) -> sympy.Expr:
     """The first index of a slice, as Python and eager clamp it."""
     if start is None:
         return sympy.S.Zero
-    position = sympy.sympify(start)
-    if position.is_negative:
-        position = position + extent
+    position = context.from_start(start, extent)
+    if position != sympy.sympify(start):
         return position if position.is_nonnegative else sympy.Max(position, 0)
     if position == 0 or (isinstance(extent, sympy.Integer) and isinstance(position, sympy.Integer)):
         return sympy.Min(position, extent)
@@ -307,7 +306,7 @@ def slice_(
 ) -> TensorValue:
     d = normalize_dim(dim, len(tensor.size))
     extent = context.meta_size()[d]
-    first = clamp_start(start, tensor.size[d])
+    first = clamp_start(context, start, tensor.size[d])
     return slice_dim(tensor, d, first, sympy.sympify(step), extent)
 
 
@@ -329,10 +328,7 @@ def select_index(tensor: TensorValue, dim: int, position: sympy.Expr) -> TensorV
 @register_lowering(aten.select.int)
 def select(context: LoweringContext, tensor: TensorValue, dim: int, index: Any) -> TensorValue:
     d = normalize_dim(dim, len(tensor.size))
-    position = sympy.sympify(index)
-    if position.is_negative:
-        position = position + tensor.size[d]
-    return select_index(tensor, d, position)
+    return select_index(tensor, d, context.from_start(index, tensor.size[d]))
 
 
 @register_lowering(aten.split.Tensor, aten.split_with_sizes.default, aten.split.sizes)

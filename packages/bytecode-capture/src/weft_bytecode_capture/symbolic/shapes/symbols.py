@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import sympy
@@ -25,6 +25,7 @@ from weft_guards import (
 from ..._torch import (
     FakeTensorMode,
     ShapeEnv,
+    enable_python_dispatcher,
     expression_of,
     new_symbol,
     oblivious_of_one,
@@ -203,9 +204,15 @@ class ShapeSymbols:
     def rules(self) -> AbstractContextManager[None]:
         """A context for whatever computes with the symbols: how undecided questions on sizes are answered.
 
-        Where a size may be 1, nothing is decided by its being 1 that holds for other sizes too.
+        Where a size may be 1, nothing is decided by its being 1 that holds for other sizes too.  Meta
+        functions call operators that only their Python versions can evaluate on symbols.
         """
-        return oblivious_of_one() if self._one_is_a_size else nullcontext()
+        contexts = ExitStack()
+        if self.any_symbolic:
+            contexts.enter_context(enable_python_dispatcher())
+        if self._one_is_a_size:
+            contexts.enter_context(oblivious_of_one())
+        return contexts
 
     def specialise(self, number: Number) -> int | float | bool:
         """The number as it is now, which becomes a relation."""
