@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from typing import Any
 
 import sympy
@@ -201,7 +201,7 @@ class ShapeSymbols:
 
     # Decisions.
 
-    def rules(self) -> AbstractContextManager[None]:
+    def rules(self) -> ExitStack:
         """A context for whatever computes with the symbols: how undecided questions on sizes are answered.
 
         Where a size may be 1, nothing is decided by its being 1 that holds for other sizes too.  Meta
