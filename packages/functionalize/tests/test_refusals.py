@@ -142,16 +142,3 @@ def test_verifier_finds_hidden_writes_and_foreign_nodes() -> None:
     other = torch.fx.symbolic_trace(lambda x: x.relu()).graph
     with pytest.raises(VerificationError, match="not an ATen operator"):
         verify_functional(other)
-
-
-def test_control_flow_is_refused() -> None:
-    graph, root = torch.fx.Graph(), torch.nn.Module()
-    root.add_module("true", torch.fx.symbolic_trace(lambda x: x.sin()))
-    root.add_module("false", torch.fx.symbolic_trace(lambda x: x.cos()))
-    x = graph.placeholder("x")
-    condition = graph.call_function(torch.any, (x,))
-    branches = (graph.get_attr("true"), graph.get_attr("false"))
-    result = graph.call_function(torch.ops.higher_order.cond, (condition, *branches, (x,)))
-    graph.output((result,))
-    with pytest.raises(Unsupported, match="control-flow"):
-        weft_functionalize.functionalize(torch.fx.GraphModule(root, graph), [torch.ones(3)])

@@ -10,6 +10,7 @@ from ._torch import FakeTensor, FakeTensorMode, OpOverload
 from .decomposition_table import DecompositionTable, default_decompositions
 from .joint_graph import ForwardGraph
 from .passes import eliminate_common_subexpressions, eliminate_dead_code, remove_identities
+from .regions import clean_regions, keep_partial_writes
 from .splice import splice
 
 
@@ -22,21 +23,34 @@ def trace_inference(
     :func:`default_decompositions`.  An operator without a rule stays.
     """
     table = default_decompositions() if decompositions is None else decompositions
+    table = keep_partial_writes(table)
     graph = _copy(functional.graph_module.graph)
     simplify(graph, table)
     module = torch.fx.GraphModule(functional.graph_module, graph, "ForwardGraph")
+    clean_regions(module, table, _cleaned)
     return ForwardGraph(module, functional.inputs, functional.outputs)
 
 
 def simplify(graph: torch.fx.Graph, table: DecompositionTable) -> None:
     """Decompose ``graph`` in place and clean it up; its output node is a flat tuple of nodes."""
+    _clean(graph, table)
+    (output,) = graph.find_nodes(op="output")
+    output.meta["val"] = tuple(node.meta["val"] for node in output.args[0])
+
+
+def _cleaned(region: torch.fx.Graph, table: DecompositionTable) -> torch.fx.Graph:
+    """A decomposed copy of a region's graph without what is not needed."""
+    graph = _copy(region)
+    _clean(graph, table)
+    return graph
+
+
+def _clean(graph: torch.fx.Graph, table: DecompositionTable) -> None:
     _decompose(graph, table)
     remove_identities(graph)
     eliminate_common_subexpressions(graph)
     eliminate_dead_code(graph)
     graph.lint()
-    (output,) = graph.find_nodes(op="output")
-    output.meta["val"] = tuple(node.meta["val"] for node in output.args[0])
 
 
 def fake_mode_of(graph: torch.fx.Graph) -> FakeTensorMode | None:

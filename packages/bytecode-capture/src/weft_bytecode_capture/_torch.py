@@ -180,6 +180,7 @@ __all__ = [
     "is_autocast_available",
     "is_torch_function_mode_enabled",
     "log_api_usage_once",
+    "new_integer",
     "new_symbol",
     "oblivious_of_one",
     "private_backend_name",
@@ -188,3 +189,16 @@ __all__ = [
     "torch_dispatch_modes",
     "torch_function_modes",
 ]
+
+
+def new_integer(mode: FakeTensorMode, low: int, high: int) -> torch.SymInt:
+    """A symbolic integer of which only its bounds are known, both included.
+
+    A decision that its value would have to make raises :class:`GuardOnDataDependentSymNode`.
+    """
+    environment = mode.shape_env
+    assert environment is not None
+    with environment.ignore_fresh_unbacked_symbols():
+        integer: torch.SymInt = environment.create_unbacked_symint()
+    environment.var_to_range[integer.node.expr] = ValueRanges(low, high)
+    return integer

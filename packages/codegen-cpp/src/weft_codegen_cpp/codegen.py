@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
-from weft_loop_ir import BufferKind, Kernel, Schedule
+from weft_loop_ir import BufferKind, ExternCall, Kernel, Schedule, all_items
 
 from weft_codegen_cpp.cache import cache_directory, cached_library, library_key
 from weft_codegen_cpp.errors import CodegenError
@@ -48,8 +48,10 @@ class CppCodegen:
             self.options.keep_sources,
         )
         entry = make_entry(load_library(library), host.objects)
-        kernels = sum(isinstance(step, Kernel) for step in schedule.steps)
-        return CppProgram(entry, host.objects, source, kernels, len(schedule.steps) - kernels)
+        steps = list(all_items(schedule.steps))
+        kernels = sum(isinstance(step, Kernel) for step in steps)
+        calls = sum(isinstance(step, ExternCall) for step in steps)
+        return CppProgram(entry, host.objects, source, kernels, calls)
 
     def print(
         self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
@@ -72,7 +74,7 @@ class CppCodegen:
         """The printed kernel of each step, and one function for all that are alike."""
         kernels: dict[str, PrintedKernel] = {}
         users: dict[tuple[str, str], list[Kernel]] = {}
-        for step in schedule.steps:
+        for step in all_items(schedule.steps):
             if isinstance(step, Kernel):
                 printed = print_kernel(
                     step,

@@ -18,12 +18,20 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedFakeTensorException,
 )
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import (
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+    statically_known_true,
+)
 from torch.fx.proxy import GraphAppendingTracer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from .unsupported import Unsupported
 
 __all__ = [
     "DATA_DEPENDENT_ERRORS",
@@ -39,6 +47,8 @@ __all__ = [
     "expression_of",
     "is_list_operator",
     "known_equal",
+    "new_fake_mode",
+    "new_integer",
     "python_function",
     "quiet_meta_failures",
     "run_by_element",
@@ -53,6 +63,7 @@ DATA_DEPENDENT_ERRORS: tuple[type[Exception], ...] = (
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedFakeTensorException,
+    GuardOnDataDependentSymNode,
 )
 
 enter_autocast: Callable[..., Any] = torch.amp.autocast_mode._enter_autocast
@@ -130,3 +141,26 @@ def python_function(expression: Any, symbols: Sequence[Any]) -> Callable[..., An
     code = compile(f"lambda {', '.join(map(str, symbols))}: {source}", __file__, "eval")
     function: Callable[..., Any] = eval(code, {"math": math, "torch": torch})
     return function
+
+
+def new_fake_mode() -> FakeTensorMode:
+    """A fake mode that can make symbolic integers, but refuses results whose shape depends on data."""
+    return FakeTensorMode(
+        shape_env=ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+    )
+
+
+def new_integer(mode: FakeTensorMode, low: int | None, high: int | None) -> torch.SymInt:
+    """A symbolic integer of which nothing is known but its bounds (None: unbounded), both included.
+
+    A decision that its value would have to make raises one of ``DATA_DEPENDENT_ERRORS``.
+    """
+    env = mode.shape_env
+    if env is None:
+        raise Unsupported("loop counter", "the fake mode has no ShapeEnv")
+    with env.ignore_fresh_unbacked_symbols():
+        integer = env.create_unbacked_symint()
+    env.var_to_range[integer.node.expr] = ValueRanges(
+        -int_oo if low is None else low, int_oo if high is None else high
+    )
+    return integer

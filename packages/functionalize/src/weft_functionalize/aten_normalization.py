@@ -7,6 +7,7 @@ of composite operators, which the dispatcher does.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +22,13 @@ from ._torch import (
     HigherOrderOperator,
     enter_autocast,
     exit_autocast,
+    new_fake_mode,
     quiet_meta_failures,
     set_grad_enabled,
 )
 from .aten_recorder import AtenRecorder
+from .counted_loops import CountedTest
+from .regions import record_region_operator
 from .unsupported import Unsupported
 
 
@@ -67,7 +71,7 @@ def _find_fake_mode(
     modes = {id(value.fake_mode): value.fake_mode for value in seen}
     if len(modes) > 1:
         raise Unsupported("example inputs of several fake modes")
-    return next(iter(modes.values())) if modes else FakeTensorMode()
+    return next(iter(modes.values())) if modes else new_fake_mode()
 
 
 class _Interpreter:
@@ -141,10 +145,12 @@ class _Interpreter:
     ) -> Any:
         target: Callable[..., Any] = node.target  # type: ignore[assignment]
         if isinstance(target, HigherOrderOperator):
-            raise Unsupported("control-flow operator", str(target))
+            return record_region_operator(self._recorder, target, args, _run_region)
         if target is set_grad_enabled:
             torch.set_grad_enabled(args[0])
             return None
+        if target is operator.and_ and isinstance(args[0], torch.SymBool):
+            return CountedTest(*args)
         result = target(*args, **kwargs)
         if target is enter_autocast:
             self._autocasts.append(result)
@@ -156,3 +162,9 @@ class _Interpreter:
         if name == "requires_grad_":
             raise Unsupported("change of requires_grad", "Tensor.requires_grad_")
         return getattr(args[0], name)(*args[1:], **kwargs)
+
+
+def _run_region(
+    module: torch.fx.GraphModule, recorder: AtenRecorder, values: Sequence[Any]
+) -> tuple[Any, ...]:
+    return _Interpreter(module, recorder).run(values)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch.fx
 from ._torch import (
     FakeTensor,
     FakeTensorMode,
+    HigherOrderOperator,
     OpOverload,
     TorchDispatchMode,
     is_list_operator,
@@ -80,15 +83,18 @@ class AtenRecorder(TorchDispatchMode):
         self.graph = torch.fx.Graph()
         self.inputs: list[RecordedInput] = []
         self.source_node: torch.fx.Node | None = None
+        self.fake_mode = fake_mode
+        self.regions: dict[str, torch.fx.GraphModule] = {}  # by the attribute that names them
+        # Results of region operators that may be what operands or other results are.
+        self.region_aliases: list[tuple[torch.fx.Node, torch.fx.Node]] = []
         self._module = module
-        self._fake_mode = fake_mode
         self._nodes: dict[int, torch.fx.Node] = {}  # by id of a tensor in _alive
         self._alive: dict[int, Any] = {}
         self._fakes: dict[int, torch.Tensor] = {}  # of real tensors, by their id
         self._paths: dict[int, str] | None = None
         self._storages: set[int] = set()
         self._paused = False
-        self._numbers = NumberNodes(self.graph)
+        self.numbers = NumberNodes(self.graph)
         self._with_gradients = torch.is_grad_enabled()
 
     # Inputs
@@ -156,29 +162,37 @@ class AtenRecorder(TorchDispatchMode):
             raise Unsupported("tensor subclass", type(tensor).__name__)
         if tensor.layout is not torch.strided:
             raise Unsupported("tensor layout", str(tensor.layout))
-        self._paused = True
-        try:
+        with self.paused():
             fake = tensor
             if not isinstance(tensor, FakeTensor):
-                fake = self._fake_mode.from_tensor(tensor, static_shapes=True)
+                fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
             own = fake.detach()
             if tensor.requires_grad and self._with_gradients:
                 _give_gradients(own, tensor.is_leaf)
             return own
-        finally:
-            self._paused = False
 
     # Recording
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What runs meanwhile is not recorded."""
+        before = self._paused
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = before
 
     def node_of(self, tensor: torch.Tensor) -> torch.fx.Node:
         """The node that computes ``tensor``, which is lifted if it has not been seen."""
         node = self._nodes.get(id(tensor))
         if node is None:
-            fake = self._fake_of(tensor)
+            fake = self.fake_of(tensor)
             node = self._nodes[id(fake)]
         return node
 
-    def _fake_of(self, tensor: torch.Tensor) -> torch.Tensor:
+    def fake_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The fake tensor that stands for ``tensor`` here; a real one is lifted if it is new."""
         if id(tensor) in self._nodes:
             return tensor
         known = self._fakes.get(id(tensor))
@@ -216,8 +230,8 @@ class AtenRecorder(TorchDispatchMode):
             with self:
                 reserve = args[0].new_empty(0, dtype=torch.uint8)
                 return (*aten.native_batch_norm.default(*args, **kwargs), reserve)
-        fake_args = _map_tensors(args, self._fake_of)
-        fake_kwargs = _map_tensors(kwargs, self._fake_of)
+        fake_args = _map_tensors(args, self.fake_of)
+        fake_kwargs = _map_tensors(kwargs, self.fake_of)
         if torch.Tag.inplace_view in func.tags:
             return self._record_metadata_mutation(func, args, fake_args, fake_kwargs)
         node_args, node_kwargs = self._as_nodes(fake_args), self._as_nodes(fake_kwargs)
@@ -229,7 +243,28 @@ class AtenRecorder(TorchDispatchMode):
         node = self._append(func, node_args, node_kwargs, result)
         return self._register_result(func, node, result, args, kwargs)
 
-    def _append(self, func: OpOverload, args: Any, kwargs: Any, value: Any) -> torch.fx.Node:
+    def append_region_operator(
+        self, target: HigherOrderOperator, args: tuple[Any, ...], results: Sequence[Any]
+    ) -> tuple[torch.fx.Node, list[torch.fx.Node]]:
+        """Append a region operator's node; it, and nodes for its results (new tensors, or integers)."""
+        node = self._append(target, args, {}, tuple(results))
+        items = []
+        for index, item in enumerate(results):
+            value = self._append(operator.getitem, (node, index), {}, item)
+            if isinstance(item, torch.Tensor):
+                self._register(item, value)
+            items.append(value)
+        return node, items
+
+    def add_region(self, name: str, region: torch.fx.GraphModule) -> torch.fx.Node:
+        """Name a region's module, the graph's attribute ``name``; a ``get_attr`` node of it."""
+        attribute = f"{name}_{len(self.regions)}"
+        self.regions[attribute] = region
+        node = self.graph.create_node("get_attr", attribute)
+        node.meta["val"] = region
+        return node
+
+    def _append(self, func: Any, args: Any, kwargs: Any, value: Any) -> torch.fx.Node:
         node = self.graph.call_function(func, args, kwargs)
         node.meta["val"] = value
         if self._with_gradients and not torch.is_grad_enabled():
@@ -246,7 +281,7 @@ class AtenRecorder(TorchDispatchMode):
 
     def _as_nodes(self, value: Any) -> Any:
         """Arguments with the nodes of their fake tensors and symbolic numbers."""
-        return with_numbers(_map_tensors(value, self._node_of_fake), self._numbers.node_of)
+        return with_numbers(_map_tensors(value, self._node_of_fake), self.numbers.node_of)
 
     def _node_of_fake(self, tensor: torch.Tensor) -> torch.fx.Node:
         return self._nodes[id(tensor)]
@@ -290,7 +325,7 @@ class AtenRecorder(TorchDispatchMode):
             return item
         if len(returns) > 1 and _is_write(returns[index]):
             return _written_argument(func, returns[index], args, kwargs)
-        value = self._append(operator.getitem, (node, index), {}, item)  # type: ignore[arg-type]
+        value = self._append(operator.getitem, (node, index), {}, item)
         self._register_new(func, item, value)
         return item
 

@@ -16,15 +16,15 @@ from .aten_recorder import AtenRecorder
 from .functional_graph import FunctionalGraph, InputDescriptor, InputKind
 from .options import FunctionalizeOptions
 from .tensor_ssa.alias_graph import AliasGraph, build_alias_graph
-from .tensor_ssa.block import build_block_tree
-from .tensor_ssa.block_propagation import block_propagation
 from .tensor_ssa.dead_code import eliminate_dead_code
 from .tensor_ssa.emitter import Emitter
 from .tensor_ssa.functional_counterparts import written_arguments
 from .tensor_ssa.layout import dense_order, with_layout_of
+from .tensor_ssa.region_aliases import check_region_aliases
 from .tensor_ssa.renaming import rename
 from .tensor_ssa.rewrite_mutation import rewrite_mutation, written_variables
 from .tensor_ssa.verifier import verify_functional
+from .tensor_ssa.written_origins import written_origins
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -51,31 +51,22 @@ def functionalize(
     recorder, graph = normalized.recorder, normalized.recorder.graph
     with torch.no_grad(), normalized.fake_mode, quiet_meta_failures():
         aliases = build_alias_graph(graph)
-        written = _written_origins(graph, aliases)
+        written = written_origins(graph, aliases)
         unrecorded = _unrecorded_origins(graph, aliases)
         mutated = [i for i, recorded in enumerate(recorder.inputs) if recorded.node in written]
         _check_shared_inputs(recorder, mutated, options)
         plan = plan_outputs(normalized.outputs, recorder, aliases, mutated, written)
         kept = tuple(node for node, _ in plan.values)
+        check_region_aliases(graph, aliases, recorder.region_aliases, kept)
         graph.output(kept)
         rewrite_mutation(graph, aliases, kept)
-        block_propagation(build_block_tree(graph))
         versions = rename(graph)
         _set_outputs(graph, plan, versions)
         eliminate_dead_code(graph)
+    result = _result(graph_module, normalized, plan, mutated, unrecorded)
     if options.verify:
-        verify_functional(graph)
-    return _result(graph_module, normalized, plan, mutated, unrecorded)
-
-
-def _written_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> set[torch.fx.Node]:
-    """The values that own storage which the graph writes."""
-    return {
-        aliases.origin(variable)
-        for node in graph.nodes
-        if isinstance(node.target, OpOverload)
-        for variable in written_variables(node, written_arguments(node.target))
-    }
+        verify_functional(result.graph_module.graph)
+    return result
 
 
 def _unrecorded_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> frozenset[torch.fx.Node]:
@@ -167,8 +158,8 @@ def _result(
         if recorded.tensor is not None:
             lifted[new_index[old]] = recorded.tensor
     outputs = tuple(_renumbered(descriptor, new_index) for descriptor in plan.descriptors)
-    recorder.graph.lint()
-    module = torch.fx.GraphModule(torch.nn.Module(), recorder.graph, "FunctionalGraph")
+    module = torch.fx.GraphModule(dict(recorder.regions), recorder.graph, "FunctionalGraph")
+    module.graph.lint()
     described = tuple(descriptor for descriptor in inputs if descriptor is not None)
     return FunctionalGraph(module, described, outputs, lifted, source, unrecorded)
 

@@ -5,26 +5,30 @@ from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
 from weft_loop_ir.format import format_loop_graph, format_schedule
 from weft_loop_ir.ir import (
+    Branch,
     Buffer,
     BufferKind,
     BufferView,
     Codegen,
     CompiledProgram,
+    Count,
     ExternCall,
     Instruction,
     Kernel,
     Layout,
     LocalBuffer,
+    Loop,
     LoopBody,
     LoopVariable,
     MemoryPlan,
+    Region,
     Schedule,
     Stage,
     Step,
     SymbolInput,
     Value,
 )
-from weft_loop_ir.loop_graph import LoopGraph, LoopNode
+from weft_loop_ir.loop_graph import LoopGraph, LoopNode, all_items, item_reads, item_writes
 from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
 from weft_loop_ir.ops import OpsHandler
 from weft_loop_ir.schedule import ScheduleOptions, plan_memory, schedule
@@ -33,17 +37,20 @@ from weft_loop_ir.unsupported import Unsupported
 from weft_loop_ir.verify import VerificationError, verify
 
 __all__ = [
+    "Branch",
     "Buffer",
     "BufferKind",
     "BufferView",
     "Codegen",
     "CompiledProgram",
+    "Count",
     "ExternCall",
     "FloorDiv",
     "Instruction",
     "Kernel",
     "Layout",
     "LocalBuffer",
+    "Loop",
     "LoopBody",
     "LoopGraph",
     "LoopNode",
@@ -53,6 +60,7 @@ __all__ = [
     "Mod",
     "NoLowering",
     "OpsHandler",
+    "Region",
     "Schedule",
     "ScheduleOptions",
     "SizeFloat",
@@ -62,9 +70,12 @@ __all__ = [
     "Unsupported",
     "Value",
     "VerificationError",
+    "all_items",
     "evaluate",
     "format_loop_graph",
     "format_schedule",
+    "item_reads",
+    "item_writes",
     "lower",
     "ops",
     "plan_memory",

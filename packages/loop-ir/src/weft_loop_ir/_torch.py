@@ -6,6 +6,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
 
 

@@ -16,17 +16,20 @@ import torch
 from weft_loop_ir.evaluate_index import evaluate_expression
 from weft_loop_ir.evaluate_ops import TorchOps
 from weft_loop_ir.ir import (
+    Branch,
     Buffer,
     BufferKind,
     BufferView,
+    Count,
     ExternCall,
     Kernel,
+    Loop,
     LoopVariable,
     Schedule,
     Stage,
     SymbolInput,
 )
-from weft_loop_ir.loop_graph import LoopGraph, LoopNode
+from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode
 from weft_loop_ir.schedule.memory_plan import allocated_by_extern, storage_elements
 from weft_loop_ir.size_float import SizeFloat
 
@@ -76,22 +79,46 @@ class _Run:
         self.memory.update(self.program.constants)
 
     def run(self) -> tuple[Any, ...]:
-        if isinstance(self.program, Schedule):
-            steps: Sequence[Kernel | ExternCall | LoopNode] = self.program.steps
-        else:
-            steps = self.program.nodes
-        external = allocated_by_extern([s for s in steps if isinstance(s, ExternCall)])
+        steps: Sequence[Item] = (
+            self.program.steps if isinstance(self.program, Schedule) else self.program.nodes
+        )
+        external = allocated_by_extern(steps)
         for name, buffer in self.program.buffers.items():
             if name not in self.memory and name not in external:
                 self.memory[name] = self._allocate(buffer)
-        for step in steps:
-            if isinstance(step, ExternCall):
-                self._extern(step)
-            elif isinstance(step, Kernel):
-                self._kernel(step)
-            else:
-                self._node(step)
+        self._block(steps)
         return tuple(self._result(o) for o in self.program.outputs)
+
+    def _block(self, items: Sequence[Item]) -> None:
+        for item in items:
+            if isinstance(item, ExternCall):
+                self._extern(item)
+            elif isinstance(item, Kernel):
+                self._kernel(item)
+            elif isinstance(item, LoopNode):
+                self._node(item)
+            elif isinstance(item, Branch):
+                holds = bool(self._view(item.predicate))
+                self._block(item.true_block if holds else item.false_block)
+            else:
+                self._loop(item)
+
+    def _loop(self, loop: Loop) -> None:
+        count = loop.count
+        if count is not None:
+            self.sizes[count.symbol] = evaluate_expression(count.start, self.sizes)
+        while count is None or count.stop is None or self._is_before(count):
+            self._block(loop.condition)
+            if loop.predicate is not None and not bool(self._view(loop.predicate)):
+                return
+            self._block(loop.body)
+            if count is not None:
+                self.sizes[count.symbol] += count.step
+
+    def _is_before(self, count: Count) -> bool:
+        assert count.stop is not None
+        distance = evaluate_expression(count.stop, self.sizes) - self.sizes[count.symbol]
+        return distance * count.step > 0
 
     # -- memory ----------------------------------------------------------------------------------------
 

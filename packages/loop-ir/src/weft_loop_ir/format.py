@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from weft_loop_ir.ir import (
+    Branch,
     Buffer,
     BufferView,
     ExternCall,
@@ -19,7 +20,7 @@ from weft_loop_ir.ir import (
     SymbolInput,
     Value,
 )
-from weft_loop_ir.loop_graph import LoopGraph
+from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "eq": "==", "ne": "!=",
@@ -36,8 +37,7 @@ def format_schedule(schedule: Schedule) -> str:
         offset = schedule.memory.offsets.get(name)
         lines.append(_buffer(buffer) + ("" if offset is None else f"  @ {offset}"))
     for step in schedule.steps:
-        lines.append("")
-        lines.extend(_kernel(step) if isinstance(step, Kernel) else _extern(step))
+        lines += ["", *_item(step)]
     lines.append("")
     lines.append(_outputs(schedule.outputs))
     return "\n".join(lines) + "\n"
@@ -48,15 +48,7 @@ def format_loop_graph(loop_graph: LoopGraph) -> str:
     lines = _header("loop graph", loop_graph)
     lines.extend(_buffer(b) for b in loop_graph.buffers.values())
     for node in loop_graph.nodes:
-        lines.append("")
-        if isinstance(node, ExternCall):
-            lines.extend(_extern(node))
-            continue
-        lines.append(f"# {', '.join(node.origins)}")
-        lines.append(f"node {node.name}:")
-        depth = _loops(lines, node.loops, 1)
-        depth = _loops(lines, node.reduction_loops, depth, "reduce")
-        _body(lines, node.body, depth)
+        lines += ["", *_item(node)]
     lines.append("")
     lines.append(_outputs(loop_graph.outputs))
     return "\n".join(lines) + "\n"
@@ -109,6 +101,38 @@ def _argument(argument: Any) -> str:
     if isinstance(argument, list | tuple):
         return "[" + ", ".join(_argument(a) for a in argument) + "]"
     return str(argument)
+
+
+def _item(item: Item) -> list[str]:
+    if isinstance(item, Kernel):
+        return _kernel(item)
+    if isinstance(item, LoopNode):
+        return _node(item)
+    if isinstance(item, ExternCall):
+        return _extern(item)
+    if isinstance(item, Branch):
+        lines = [f"if {_view(item.predicate)}:", *_block(item.true_block)]
+        return [*lines, "else:", *_block(item.false_block)]
+    head, count = "while True", item.count
+    if count is not None:
+        stop = "" if count.stop is None else str(count.stop)
+        head = f"for {count.symbol} from {count.start} to {stop} by {count.step}"
+    lines = [f"# {item.origin}", f"{head}:  # carries {', '.join(item.carried)}"]
+    if item.predicate is not None:
+        lines += [*_block(item.condition), f"    break unless {_view(item.predicate)}"]
+    return lines + _block(item.body)
+
+
+def _block(block: Sequence[Item]) -> list[str]:
+    return ["    " + line for item in block for line in _item(item)]
+
+
+def _node(node: LoopNode) -> list[str]:
+    lines = [f"# {', '.join(node.origins)}", f"node {node.name}:"]
+    depth = _loops(lines, node.loops, 1)
+    depth = _loops(lines, node.reduction_loops, depth, "reduce")
+    _body(lines, node.body, depth)
+    return lines
 
 
 def _extern(call: ExternCall) -> list[str]:

@@ -14,7 +14,7 @@ result of a ``reduction`` is the operand of ``store`` only, at an index over the
 buffer of size 1): arithmetic on it is in a later stage with ``inner=()``.  A buffer may have several writers
 (the parts of a concatenation, a copy followed by a scatter).
 
-Added since the first version: ``ExternCall.out_variant``, ``Schedule.constants``.
+Added since the first version: ``ExternCall.out_variant``, ``Schedule.constants``, ``Branch`` and ``Loop``.
 """
 
 from __future__ import annotations
@@ -194,7 +194,63 @@ class ExternCall:
     None: the call allocates its results, and their buffers are not in ``MemoryPlan.offsets``."""
 
 
-Step = Kernel | ExternCall  # branch and loop regions will join this union
+Block = tuple[Any, ...]
+"""What a region runs, in order: steps in a :class:`Schedule`, nodes in a loop graph; regions nest."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """``if predicate: true_block else: false_block``; ``predicate`` is one bool element."""
+
+    name: str
+    predicate: BufferView
+    true_block: Block
+    false_block: Block
+    origin: str
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return (self.true_block, self.false_block)
+
+
+@dataclass(frozen=True)
+class Count:
+    """The counter of a loop: ``symbol`` is ``start`` in the first iteration, ``step`` more in each later one.
+
+    With ``stop`` the loop ends before the first value that is not below it (above it for a negative step).
+    """
+
+    symbol: sympy.Symbol
+    start: sympy.Expr
+    step: int
+    stop: sympy.Expr | None
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop of the host program, whose iterations run one after another.
+
+    Each iteration runs ``condition``, ends the loop where the bool element ``predicate`` is false (None: the
+    counter alone decides), and runs ``body``.  ``carried`` are the buffers that hold state from one iteration
+    to the next: steps before the loop fill them, the body reads and overwrites them, and what they hold
+    after the loop is its result.
+    """
+
+    name: str
+    count: Count | None
+    condition: Block
+    predicate: BufferView | None
+    body: Block
+    carried: tuple[str, ...]
+    origin: str
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return (self.condition, self.body)
+
+
+Region = Branch | Loop
+Step = Kernel | ExternCall | Region
 
 
 @dataclass(frozen=True)

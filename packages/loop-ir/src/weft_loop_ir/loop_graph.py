@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import sympy
 import torch
 
-from weft_loop_ir.ir import Buffer, BufferView, ExternCall, LoopBody, LoopVariable, SymbolInput
+from weft_loop_ir.ir import (
+    Buffer,
+    BufferView,
+    ExternCall,
+    Kernel,
+    Loop,
+    LoopBody,
+    LoopVariable,
+    Region,
+    SymbolInput,
+)
 
 
 @dataclass(frozen=True)
@@ -36,10 +46,48 @@ class LoopGraph:
     inputs: tuple[str | SymbolInput, ...]
     symbols: tuple[SymbolInput, ...]
     buffers: Mapping[str, Buffer]
-    nodes: tuple[LoopNode | ExternCall, ...]
+    nodes: tuple[LoopNode | ExternCall | Region, ...]
     outputs: tuple[BufferView | sympy.Expr | int | float | bool | None, ...]
     fallbacks: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+Item = LoopNode | Kernel | ExternCall | Region
+
+
+def item_reads(item: Item) -> tuple[str, ...]:
+    """The names of the buffers that ``item`` reads, once each; a loop reads what it carries."""
+    if isinstance(item, LoopNode | Kernel):
+        return item.reads
+    if isinstance(item, ExternCall):
+        return extern_reads(item)
+    names = [] if item.predicate is None else [item.predicate.buffer]
+    if isinstance(item, Loop):
+        names += item.carried
+    names += [name for inner in nested_items(item) for name in item_reads(inner)]
+    return tuple(dict.fromkeys(names))
+
+
+def item_writes(item: Item) -> tuple[str, ...]:
+    """The names of the buffers that ``item`` writes, once each."""
+    if isinstance(item, LoopNode | Kernel):
+        return item.writes
+    if isinstance(item, ExternCall):
+        return extern_writes(item)
+    return tuple(dict.fromkeys(name for inner in nested_items(item) for name in item_writes(inner)))
+
+
+def nested_items(region: Region) -> list[Item]:
+    """What the blocks of ``region`` hold, in order; regions within are not opened."""
+    return [item for block in region.blocks for item in block]
+
+
+def all_items(items: Iterable[Item]) -> Iterator[Item]:
+    """``items`` in order, each region followed by what is in it, at any depth."""
+    for item in items:
+        yield item
+        if isinstance(item, Region):
+            yield from all_items(nested_items(item))
 
 
 def views_in(argument: object) -> list[BufferView]:

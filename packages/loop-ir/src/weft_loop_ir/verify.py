@@ -10,6 +10,7 @@ import torch
 
 from weft_loop_ir import ops
 from weft_loop_ir.ir import (
+    Branch,
     Buffer,
     BufferKind,
     BufferView,
@@ -18,10 +19,18 @@ from weft_loop_ir.ir import (
     Kernel,
     LoopBody,
     LoopVariable,
+    Region,
     Schedule,
     Value,
 )
-from weft_loop_ir.loop_graph import LoopGraph, LoopNode, body_accesses, extern_reads, extern_writes
+from weft_loop_ir.loop_graph import (
+    Item,
+    LoopGraph,
+    LoopNode,
+    body_accesses,
+    extern_reads,
+    extern_writes,
+)
 
 
 class VerificationError(Exception):
@@ -36,9 +45,7 @@ def verify(program: LoopGraph | Schedule) -> None:
     reductions are in reduction stages only, and their results only stored; the memory plan covers what it
     must and nothing else.
     """
-    steps: Sequence[Kernel | ExternCall | LoopNode] = (
-        program.steps if isinstance(program, Schedule) else program.nodes
-    )
+    steps: Sequence[Item] = program.steps if isinstance(program, Schedule) else program.nodes
     sizes = {s.symbol for s in program.symbols}
     sizes |= {i.symbol for i in program.inputs if not isinstance(i, str)}
     written = {
@@ -46,23 +53,55 @@ def verify(program: LoopGraph | Schedule) -> None:
         for name, buffer in program.buffers.items()
         if buffer.kind in (BufferKind.INPUT, BufferKind.CONSTANT)
     }
-    for step in steps:
-        if isinstance(step, ExternCall):
-            _require_written(step.name, extern_reads(step), written, program.buffers)
-            written.update(extern_writes(step))
-        elif isinstance(step, LoopNode):
-            _require_written(step.name, step.reads, written, program.buffers)
-            _Checker(step.name, program.buffers, {}, sizes).stage(
-                step.loops, step.reduction_loops, step.body, bool(step.reduction_loops), written
-            )
-            written.update(step.writes)
-        else:
-            _verify_kernel(step, program.buffers, sizes, written)
+    _verify_block(steps, program.buffers, sizes, written)
     for output in program.outputs:
         if isinstance(output, BufferView):
             _require_written("the outputs", [output.buffer], written, program.buffers)
     if isinstance(program, Schedule):
         _verify_memory(program)
+
+
+def _verify_block(
+    items: Sequence[Item],
+    buffers: Mapping[str, Buffer],
+    sizes: set[sympy.Symbol],
+    written: set[str],
+) -> None:
+    """Check a block; ``written`` grows by what it writes."""
+    for item in items:
+        if isinstance(item, ExternCall):
+            _require_written(item.name, extern_reads(item), written, buffers)
+            written.update(extern_writes(item))
+        elif isinstance(item, LoopNode):
+            _require_written(item.name, item.reads, written, buffers)
+            _Checker(item.name, buffers, {}, sizes).stage(
+                item.loops, item.reduction_loops, item.body, bool(item.reduction_loops), written
+            )
+            written.update(item.writes)
+        elif isinstance(item, Kernel):
+            _verify_kernel(item, buffers, sizes, written)
+        else:
+            _verify_region(item, buffers, sizes, written)
+
+
+def _verify_region(
+    region: Region, buffers: Mapping[str, Buffer], sizes: set[sympy.Symbol], written: set[str]
+) -> None:
+    """A block's own buffers aren't there after it: a branch leaves what both blocks write."""
+    if isinstance(region, Branch):
+        _require_written(region.name, [region.predicate.buffer], written, buffers)
+        after = [set(written), set(written)]
+        for block, known in zip(region.blocks, after, strict=True):
+            _verify_block(block, buffers, sizes, known)
+        written |= after[0] & after[1]
+        return
+    _require_written(region.name, region.carried, written, buffers)
+    inner = set(written)
+    symbols = sizes if region.count is None else sizes | {region.count.symbol}
+    _verify_block(region.condition, buffers, symbols, inner)
+    if region.predicate is not None:
+        _require_written(region.name, [region.predicate.buffer], inner, buffers)
+    _verify_block(region.body, buffers, symbols, inner)
 
 
 def _require_written(

@@ -117,7 +117,10 @@ def compile(
         capture.compile_frames,
         backend=function,
         options=capture.CaptureOptions(
-            fullgraph=fullgraph, dynamic=dynamic, recompile_limit=resolved.recompile_limit
+            fullgraph=fullgraph,
+            dynamic=dynamic,
+            recompile_limit=resolved.recompile_limit,
+            keep_control_flow=resolved.keep_control_flow,
         ),
         on_error=functools.partial(_on_error, raise_errors=fullgraph or resolved.strict),
         observer=with_logs(notify_conversion, requested_logs()),

@@ -122,7 +122,7 @@ def reachable(instructions: Sequence[Instruction], start: int, stop: int | None 
 
 # Functions through which a frame's locals can be seen from elsewhere.
 _FRAME_READERS = frozenset(
-    {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "breakpoint"}
+    {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "breakpoint"}
 )
 _READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
 _WRITES = frozenset({"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
@@ -130,7 +130,13 @@ _WRITES = frozenset({"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
 
 def reads_frame(code: types.CodeType) -> bool:
     """Whether the code names a function that may read the frame's locals as a whole."""
-    return not _FRAME_READERS.isdisjoint(code.co_names)
+    if not _FRAME_READERS.isdisjoint(code.co_names):
+        return True
+    if "stack" not in code.co_names:
+        return False
+    loaded = [i.argval for i in dis.get_instructions(code) if i.opname.startswith("LOAD_")]
+    pairs = zip(["", *loaded], loaded, strict=False)
+    return any(name == "stack" and before != "torch" for before, name in pairs)  # inspect.stack
 
 
 def live_locals(decoded: DecodedCode) -> list[frozenset[str]]:

@@ -29,6 +29,7 @@ from .builder import VariableBuilder, is_constant_value
 from .decode import DecodedCode
 from .frame_result import CaptureOptions, FrameInput
 from .policy import is_library_module
+from .regions.decisions import Place, RegionDecisions
 from .shapes import ShapeSymbols
 from .side_effects import SideEffects
 from .variables.base import Variable
@@ -42,9 +43,10 @@ if TYPE_CHECKING:
 
 
 class DecodeCache:
-    """Decoded code objects, shared by the restarts of one capture."""
+    """Decoded code objects and decisions about regions, shared by the restarts of one capture."""
 
     def __init__(self) -> None:
+        self.regions = RegionDecisions()
         self._by_id: dict[int, DecodedCode] = {}
 
     def decode(self, code: types.CodeType) -> DecodedCode:
@@ -171,6 +173,8 @@ class CaptureState:
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}
+        # By the storage of a region's result: storages of what it may be, and the region.
+        self.region_aliases: dict[int, list[tuple[Place, int]]] = {}
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted
 
     def current_evaluator(self) -> Evaluator:

@@ -108,6 +108,14 @@ class DecodedCode:
         return None
 
 
+_FOR_ITER_POPS = "END_FOR" not in dis.opmap  # 3.11; 3.12 leaves it to END_FOR
+
+
+def after_loop(head: Instruction) -> int:
+    """Where FOR_ITER goes, with the iterator popped, when that is exhausted: past 3.12's END_FOR."""
+    return head.target if _FOR_ITER_POPS else head.target + 1
+
+
 def _name_shift() -> dict[str, int]:
     """How many low bits of a name operand are flags."""
     if not IS_312:

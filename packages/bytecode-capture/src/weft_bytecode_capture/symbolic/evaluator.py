@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft_guards import ConstantSource, Predicate, Reason, Source
@@ -20,6 +20,7 @@ from .variables.constant import ConstantVariable
 if TYPE_CHECKING:
     from .frame_result import CaptureOptions, FrameInput, FrameResult, Skip
     from .graph import GraphBuilder
+    from .regions.early_exit import RolledLoop
     from .variables.cells import CellVariable
     from .variables.exceptions import ExceptionVariable
     from .variables.functions import FunctionVariable
@@ -49,6 +50,8 @@ class Evaluator:
         self.function = function
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
+        self.breaks: Mapping[int, Any] = {}  # instructions to stop before
+        self.rolled_loop: RolledLoop | None = None  # whose body is being evaluated
         self.index = 0
         self.next_index = 0
         self.stack: list[Variable | None] = []

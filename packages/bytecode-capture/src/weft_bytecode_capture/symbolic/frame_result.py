@@ -42,7 +42,10 @@ class CaptureOptions:
     ``fullgraph``: a graph break is an error.  ``dynamic``: None makes sizes and numbers symbolic once they
     have changed, True from the beginning, False never.  ``marks``: users' marks on tensors count.
     ``inline_depth``: calls nested deeper are not inlined.  ``recompile_limit``: how many entries a code
-    object may have before it runs as it is.
+    object may have before it runs as it is.  ``keep_control_flow``: branches and loops on tensors' values
+    become regions of the graph, and so do loops over a range or a tensor's rows of at least
+    ``rolled_loop_length`` iterations; the others are unrolled.  ``region_devices``: the types of devices of
+    which a region may take tensors, those whose code generator has loops and branches.
     """
 
     fullgraph: bool = False
@@ -50,6 +53,9 @@ class CaptureOptions:
     marks: bool = True
     inline_depth: int = 200
     recompile_limit: int = 8
+    keep_control_flow: bool = True
+    rolled_loop_length: int = 16
+    region_devices: frozenset[str] = frozenset({"cpu", "meta"})
 
 
 class Replayable(Protocol):

@@ -73,7 +73,8 @@ def _plain_operation(
     result = left.binary_operation(evaluator, operator, right, False)
     if result is not None:
         return result
-    if reflected_first or (left_type is right_type and operator not in COMPARISONS):
+    asked = operator in COMPARISONS or right.reflects_own_type
+    if reflected_first or (left_type is right_type and not asked):
         return None
     return right.binary_operation(evaluator, operator, left, True)
 

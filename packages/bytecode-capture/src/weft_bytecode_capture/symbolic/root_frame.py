@@ -22,6 +22,8 @@ from .graph import GraphBuilder
 from .graph.modes import emit_modes
 from .graph.purity import may_run_again
 from .liveness import BreakEarlier, OutputCollector
+from .regions.decisions import RegionRefused
+from .regions.subgraph import returned_alias
 from .registration import register_all
 from .variables.base import Variable
 from .variables.cells import root_cell
@@ -53,11 +55,15 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
     global_state = GlobalState.current()
     cache = DecodeCache()
     breaks: dict[int, GraphBreak] = {}
-    for _ in range(_MAXIMAL_RESTARTS):
+    restarts = 0
+    while restarts < _MAXIMAL_RESTARTS:
         capture = _Capture(frame, options, cache, breaks, global_state)
         try:
             return capture.run()
+        except RegionRefused as refusal:
+            cache.regions.refuse(refusal)  # each region once: these restarts come to an end
         except Unsupported as error:
+            restarts += 1
             if isinstance(error, BreakEarlier) and error.position not in breaks:
                 capture.evaluator.index = error.position
             position = capture.evaluator.index
@@ -72,8 +78,6 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
 
 class _RootEvaluator(Evaluator):
     """The root frame's evaluator, which stops at break points."""
-
-    breaks: dict[int, GraphBreak]
 
     def _loop(self) -> None:
         instructions = self.decoded.instructions
@@ -197,6 +201,10 @@ class _Capture:
         for variable in _alive(ending):
             collector.load_variable(variable)
         outputs = tuple(collector.outputs)
+        place = returned_alias(self.evaluator, outputs)
+        if place is not None:
+            line = state.cache.decode(place[0]).line(place[1])
+            raise RegionRefused(place, line, "a result that may be an operand itself is returned")
         # Every variable of a graph's value is one of the torch families.
         graph = state.graph.finish(cast("Any", outputs))
         guards = self._guards()

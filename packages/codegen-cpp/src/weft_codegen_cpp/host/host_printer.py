@@ -14,8 +14,13 @@ from weft_loop_ir import (
     BufferView,
     ExternCall,
     Kernel,
+    Region,
     Schedule,
+    Step,
     SymbolInput,
+    all_items,
+    item_reads,
+    item_writes,
 )
 
 from weft_codegen_cpp import _torch
@@ -27,6 +32,7 @@ from weft_codegen_cpp.host.extern_calls import (
     symbols_of,
     views_of,
 )
+from weft_codegen_cpp.host.regions import allocated_by_calls, counters, print_region
 from weft_codegen_cpp.kernel.dtypes import literal, memory_type
 from weft_codegen_cpp.kernel.expressions import print_index
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
@@ -69,6 +75,7 @@ class _HostPrinter:
         self.uses_python = False
         self.calls_torch = False
         self.steps: list[str] = []
+        self.depth = 0  # of regions around what is being printed
         self.positions: dict[str, int] = {}
         position = 0
         for item in schedule.inputs:
@@ -82,50 +89,70 @@ class _HostPrinter:
         self.input_count = position
         self.last_uses: dict[str, float] = {}
         self.released: set[int] = set()  # positions in owned
+        self.made_in_regions: set[str] = set()
         self.constants = {
             name: self._object(constants[name])
             for name, buffer in schedule.buffers.items()
             if buffer.kind is BufferKind.CONSTANT
         }
         self.symbols = {s.symbol: s for s in schedule.symbols}
+        self.counters = counters(schedule)
         self.sources: dict[str, str] = {}  # buffers to the C++ expression of their tensor's handle
 
     def _object(self, value: Any) -> int:
         self.objects.append(value)
         return len(self.objects) - 1
 
-    def _index(self, expression: Any) -> str:
-        return print_index(sympy.sympify(expression), {s: f"c.{s.name}" for s in self.symbols})
+    def index(self, expression: Any) -> str:
+        """An integer expression over sizes and counters in C++."""
+        names = {s: f"c.{s.name}" for s in (*self.symbols, *self.counters)}
+        return print_index(sympy.sympify(expression), names)
 
     def _array(self, expressions: Sequence[Any]) -> str:
-        items = ", ".join(f"i64({self._index(e)})" for e in expressions)
+        items = ", ".join(f"i64({self.index(e)})" for e in expressions)
         return f"Extents<{max(len(expressions), 1)}>{{{{{items or '0'}}}}}.values"
 
     # -- the program -------------------------------------------------------------------------------------
 
     def print(self) -> PrintedHost:
-        for step in self.schedule.steps:
-            if not isinstance(step, Kernel | ExternCall):
+        for step in all_items(self.schedule.steps):
+            if not isinstance(step, Kernel | ExternCall | Region):
                 raise CodegenError(f"no C++ form for a step of type {type(step).__name__}")
         self.last_uses = _last_uses(self.schedule)
         self._inputs()
         for number, step in enumerate(self.schedule.steps):
-            self._allocate(step)
-            if isinstance(step, Kernel):
-                self._kernel(step)
-            else:
-                self._extern(step, number)
+            self.step(step, number)
             self._release(number)
         self._outputs_without_writer()
         results = self._results()
         parts = [self._call_struct(), self._steps_function(), results, self._entry()]
         return PrintedHost("\n".join(parts), tuple(self.objects))
 
+    def step(self, step: Step, number: int) -> None:
+        """Print what runs ``step``, which is the schedule's step ``number`` or inside that."""
+        self._allocate(step)
+        if isinstance(step, Kernel):
+            self._kernel(step)
+        elif isinstance(step, ExternCall):
+            self._extern(step, number)
+        else:
+            print_region(self, step, number)
+
+    def nested(self, block: Sequence[Step], number: int) -> list[str]:
+        """The statements of a region's block.  What a call in it allocates is freed by its next run."""
+        outer, self.steps = self.steps, []
+        self.depth += 1
+        for step in block:
+            self.step(step, number)
+        self.depth -= 1
+        inner, self.steps = self.steps, outer
+        return inner
+
     def _call_struct(self) -> str:
         fields = [
             f"{memory_type(b.layout.dtype)}* {name};" for name, b in self.schedule.buffers.items()
         ]
-        fields += [f"i64 {s.name};" for s in self.symbols]
+        fields += [f"i64 {s.name};" for s in (*self.symbols, *self.counters)]
         owned = max(len(self.owned), 1)
         return "\n".join(
             [
@@ -162,7 +189,7 @@ class _HostPrinter:
                 )
         for name, offset in self.schedule.memory.offsets.items():
             type_name = memory_type(buffers[name].layout.dtype)
-            self.steps.append(f"c.{name} = ({type_name}*)(c.frame->arena + {self._index(offset)});")
+            self.steps.append(f"c.{name} = ({type_name}*)(c.frame->arena + {self.index(offset)});")
 
     def _argument(self, source: SymbolInput) -> int:
         """The position of an integer input among the inputs that are not constants."""
@@ -179,6 +206,8 @@ class _HostPrinter:
 
     def _own(self, name: str) -> int:
         self.owned.append(name)
+        if self.depth:
+            self.made_in_regions.add(name)  # a slot that may be empty after the region
         self.sources[name] = f"c.owned[{len(self.owned) - 1}]"
         return len(self.owned) - 1
 
@@ -190,6 +219,9 @@ class _HostPrinter:
         """Allocate the outputs that a step writes first, and intermediates that have no place."""
         if isinstance(step, Kernel):
             names = [n for n in self.kernels[step.name].buffers if n in step.writes]
+        elif isinstance(step, Region):
+            made = allocated_by_calls(step, self._writes_into)
+            names = [n for n in item_writes(step) if n not in made]
         else:
             if not self._writes_into(step):
                 return
@@ -208,6 +240,15 @@ class _HostPrinter:
         )
         self.steps.append(f"c.{name} = ({memory_type(layout.dtype)}*)data_of(c.owned[{slot}]);")
 
+    def _drop_before(self, what: str, slots: Sequence[int]) -> None:
+        self.steps += self._drops(what, slots)
+
+    def _drops(self, what: str, slots: Sequence[int]) -> list[str]:
+        """In a region: free what the last run of this step has left in ``slots``."""
+        if not self.depth:
+            return []
+        return [f"if (c.{what}[{s}]) drop_{what}(c.{what}[{s}]);" for s in slots]
+
     def _release(self, number: int) -> None:
         """Free the tensors that no later step and no result needs, as eager would."""
         for slot, name in enumerate(self.owned):
@@ -215,7 +256,8 @@ class _HostPrinter:
                 continue
             self.released.add(slot)
             what = "made" if self.sources.get(name, "").startswith("handle_of") else "owned"
-            self.steps.append(f"drop_{what}(c.{what}[{slot}]);")
+            check = f"if (c.{what}[{slot}]) " if name in self.made_in_regions else ""
+            self.steps.append(f"{check}drop_{what}(c.{what}[{slot}]);")
 
     def _outputs_without_writer(self) -> None:
         """Outputs of which no step writes an element (they are empty)."""
@@ -272,7 +314,7 @@ class _HostPrinter:
             raise CodegenError(f"a tensor of {rank} dimensions as an operator's argument")
         data = f"c.{view.buffer}"
         if view.offset != 0:
-            data = f"{data} + {self._index(view.offset)} * {self._stride_unit(view)}"
+            data = f"{data} + {self.index(view.offset)} * {self._stride_unit(view)}"
         self.steps.append(
             f"if (!set_view({slot}, {data}, {rank}, {self._array(view.size)}, "
             f"{self._array(view.stride)}, {_torch.dtype_code(view.dtype)})) "
@@ -314,6 +356,7 @@ class _HostPrinter:
             )
             return
         slots = [self._own(name or "unused") for name in call.outputs]
+        self._drop_before("owned", slots)
         optional = f"optional{self.views}_{len(self.owned)}"
         mask = handles[-1]
         self.steps.append(f"Handle {optional} = {mask or 'nullptr'};")
@@ -380,6 +423,7 @@ class _HostPrinter:
                 continue
             slot = self._own(name)
             self.sources[name] = f"handle_of(c.made[{slot}])"
+            lines += self._drops("made", [slot])
             lines.append(f"c.made[{slot}] = api.PyTuple_GetItem(result, {kept});")
             lines.append(f"api.Py_IncRef(c.made[{slot}]);")
             type_name = memory_type(self.schedule.buffers[name].layout.dtype)
@@ -426,7 +470,7 @@ class _HostPrinter:
 
     def _result(self, output: Any, position: int, made: dict[str, int]) -> list[str]:
         if isinstance(output, sympy.Expr):
-            return [f"item = api.PyLong_FromLongLong({self._index(output)});"]
+            return [f"item = api.PyLong_FromLongLong({self.index(output)});"]
         if not isinstance(output, BufferView):
             return [f"item = c.program->objects[{self._object(output)}];", "api.Py_IncRef(item);"]
         name = output.buffer
@@ -440,7 +484,7 @@ class _HostPrinter:
         if not whole:
             view = f"{handle}, {len(output.size)}, {self._array(output.size)}"
             return [
-                f"item = shared_view({view}, {self._array(output.stride)}, {self._index(output.offset)});"
+                f"item = shared_view({view}, {self._array(output.stride)}, {self.index(output.offset)});"
             ]
         if name in made:
             return [f"item = api.PyTuple_GetItem(tuple, {made[name]});", "api.Py_IncRef(item);"]
@@ -565,12 +609,7 @@ def _last_uses(schedule: Schedule) -> dict[str, float]:
     """The number of the last step that touches each buffer; infinite for those of results."""
     last: dict[str, float] = {}
     for number, step in enumerate(schedule.steps):
-        if isinstance(step, Kernel):
-            touched = [*step.reads, *step.writes]
-        else:
-            touched = [view.buffer for view in views_of(step)]
-            touched += [name for name in step.outputs if name is not None]
-        last.update(dict.fromkeys(touched, number))
+        last.update(dict.fromkeys((*item_reads(step), *item_writes(step)), number))
     for view in schedule.outputs:
         if isinstance(view, BufferView):
             last[view.buffer] = float("inf")

@@ -34,14 +34,22 @@ class Block:
 
     def sub_blocks(self) -> Iterator[Block]:
         """The blocks that this block's control-flow operators run, in order."""
-        module = self.graph.owning_module
         for node in self.graph.nodes:
-            if isinstance(node.target, HigherOrderOperator) and module is not None:
-                for argument in node.all_input_nodes:
-                    if argument.op == "get_attr":
-                        body = module.get_submodule(str(argument.target))
-                        if isinstance(body, torch.fx.GraphModule):
-                            yield Block(body.graph, node, self)
+            if isinstance(node.target, HigherOrderOperator):
+                for graph in region_graphs(node):
+                    yield Block(graph, node, self)
+
+
+def region_graphs(node: torch.fx.Node) -> Iterator[torch.fx.Graph]:
+    """The graphs that a control-flow operator's node runs."""
+    for argument in node.all_input_nodes:
+        if argument.op == "get_attr":
+            module = node.graph.owning_module
+            # While the graph has no owner, the node itself knows its region.
+            known = argument.meta.get("val")
+            body = known if module is None else module.get_submodule(str(argument.target))
+            if isinstance(body, torch.fx.GraphModule):
+                yield body.graph
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,43 @@
 """BlockPropagation of algorithm 1: carries new versions out of the blocks that define them.
 
-In straight-line programs each version is defined in the block of the value that it replaces, and there is
-nothing to carry.  A control-flow operator whose blocks only read is left as it is; one whose blocks
-write is not supported yet.
+A region's graph is closed: what it takes from the block around it, it takes as operands.  So a write inside
+a region is a write to a placeholder of its graph, and a region operator is, to the block around it, an
+operator that writes to some of its operands.  Blocks are converted from the innermost outwards:
+
+* the block returns the last version of each placeholder that it writes (paper: add x to B.returns);
+* a branch that does not write what its sibling writes returns it as it came (add x to B'.returns);
+* a loop takes what its body writes as carried values (add x to N.inputs, x_p to B.params);
+* the operator's node has a result more for each (add x_o to N.outputs), and the rewriting of the block
+  around it gives the operand that new version (Update(x_o, x)), views and bases included.
 """
 
 from __future__ import annotations
 
-from .._torch import OpOverload
-from ..unsupported import Unsupported
-from .block import Block, BlockTree
-from .functional_counterparts import written_arguments
+from collections.abc import Sequence
+
+import torch.fx
+
+from .._torch import HigherOrderOperator
+
+_WRITTEN = "region_writes"
 
 
-def block_propagation(tree: BlockTree) -> None:
-    """Check that no version crosses a block's border."""
-    for block in tree.blocks:
-        if block.owning_node is not None:
-            _check_reads_only(block)
+def region_writes(node: torch.fx.Node) -> tuple[tuple[torch.fx.Node, int], ...]:
+    """The operands that a region operator writes, each with the position of its new version."""
+    if not isinstance(node.target, HigherOrderOperator):
+        return ()
+    writes: tuple[tuple[torch.fx.Node, int], ...] = node.meta.get(_WRITTEN, ())
+    return writes
 
 
-def _check_reads_only(block: Block) -> None:
-    for node in block.graph.nodes:
-        if isinstance(node.target, OpOverload) and written_arguments(node.target):
-            raise Unsupported(
-                "write inside a control-flow region", f"{node.target} in {block.owning_node}"
-            )
+def set_region_writes(node: torch.fx.Node, writes: Sequence[tuple[torch.fx.Node, int]]) -> None:
+    node.meta[_WRITTEN] = tuple(writes)
+
+
+def order_parameters(graph: torch.fx.Graph, order: Sequence[torch.fx.Node]) -> None:
+    """Put the placeholders of a block in ``order``, which has all of them."""
+    anchor = graph._root
+    for node in order:
+        if anchor.next is not node:
+            anchor.append(node)
+        anchor = node

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 import torch.fx
 
-from .._torch import OpOverload
+from .._torch import HigherOrderOperator, OpOverload
+from .block import region_graphs
 
 
 def has_effect(node: torch.fx.Node) -> bool:
@@ -15,6 +16,15 @@ def has_effect(node: torch.fx.Node) -> bool:
     """
     if node.op in ("placeholder", "output"):
         return True
+    if isinstance(node.target, HigherOrderOperator):
+        return any(has_own_effect(inner) for graph in region_graphs(node) for inner in graph.nodes)
+    return has_own_effect(node)
+
+
+def has_own_effect(node: torch.fx.Node) -> bool:
+    """As :func:`has_effect`, of an operator in a block; the block's own inputs and outputs have none."""
+    if isinstance(node.target, HigherOrderOperator):
+        return has_effect(node)
     if not isinstance(node.target, OpOverload):
         return False
     if not node.target._schema.returns:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 import torch.fx
 
-from .._torch import OpOverload
+from .._torch import HigherOrderOperator, OpOverload
 from .alias_graph import aliased_argument
 from .emitter import Emitter, fake_value
 from .layout import same_layout, with_placement_of
@@ -63,6 +63,9 @@ class _Renaming:
         return self.version.get(variable, variable)
 
     def _recompute(self, node: torch.fx.Node) -> None:
+        if isinstance(node.target, HigherOrderOperator):
+            self._restore_argument_layouts(node)  # its blocks are converted for those
+            return
         traced = self._traced[node] = node.meta["val"]
         if node.target is aten.as_strided.default:
             self._read_strided(node)

@@ -17,6 +17,7 @@ import torch.fx
 from .._torch import OpOverload, schema_arguments
 from ..unsupported import Unsupported
 from .alias_graph import AliasGraph, argument_value
+from .block_propagation import region_writes
 from .emitter import Emitter
 from .functional_counterparts import HIDDEN_WRITES, functional_counterpart, written_arguments
 from .view_operators import emit_access, emit_assign
@@ -60,19 +61,33 @@ def rewrite_mutation(
         if node.op == "call_function" and isinstance(node.target, OpOverload):
             written = written_arguments(node.target)
             if written:
-                _Rewrite(emit.before(node), aliases, uses, node).run(written)
+                _Rewrite(emit.before(node), aliases, uses, node, node).run(written)
+        elif region_writes(node):
+            after = node.next
+            _Rewrite(emit.before(after), aliases, uses, node, after).take_region_results()
 
 
 class _Rewrite:
-    """The rewrite of one operator that writes."""
+    """The rewrite of one operator that writes; what it inserts comes before ``anchor``."""
 
     def __init__(
-        self, emit: Emitter, aliases: AliasGraph, uses: _Uses, node: torch.fx.Node
+        self,
+        emit: Emitter,
+        aliases: AliasGraph,
+        uses: _Uses,
+        node: torch.fx.Node,
+        anchor: torch.fx.Node,
     ) -> None:
         self._emit = emit
         self._aliases = aliases
         self._uses = uses
         self._node = node
+        self._anchor = anchor
+
+    def take_region_results(self) -> None:
+        """A region operator's results are the new versions of the operands that it writes."""
+        for variable, position in region_writes(self._node):
+            self._new_version(variable, self._emit.item(self._node, position))
 
     def run(self, written: tuple[str, ...]) -> None:
         variables = written_variables(self._node, written)
@@ -143,7 +158,7 @@ class _Rewrite:
         while pending:
             variable, value = pending.pop()
             marker = self._emit.graph
-            with marker.inserting_before(self._node):
+            with marker.inserting_before(self._anchor):
                 marker.call_function(update, (value, variable))
             for edge in self._aliases.views_of.get(variable, ()):
                 view = edge.view

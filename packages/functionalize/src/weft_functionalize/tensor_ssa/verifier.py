@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 
+import torch
 import torch.fx
 
 from .._torch import HigherOrderOperator, OpOverload
@@ -11,6 +12,9 @@ from ..symbolic_numbers import SYMBOLIC_TYPES
 from .block import build_block_tree
 from .functional_counterparts import HIDDEN_WRITES, written_arguments
 from .rewrite_mutation import written_variables
+
+# ``and_`` joins the two tests of a loop that a tensor may end early.
+_PYTHON_FUNCTIONS = frozenset({operator.getitem, operator.and_})
 
 
 class VerificationError(Exception):
@@ -41,7 +45,7 @@ def _fault(node: torch.fx.Node) -> str | None:
         if names and not (hidden and not written_variables(node, names)):
             return f"{node.target} writes to {', '.join(names)}"
         return None
-    if isinstance(node.target, HigherOrderOperator) or node.target is operator.getitem:
+    if isinstance(node.target, HigherOrderOperator) or node.target in _PYTHON_FUNCTIONS:
         return None
     if isinstance(node.meta.get("val"), (int, float, *SYMBOLIC_TYPES)):
         return None  # arithmetic of numbers

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator as operators
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ from weft_loop_ir.ir import (
     ExternCall,
     Layout,
     LoopVariable,
+    Region,
     Value,
 )
 from weft_loop_ir.loop_graph import LoopNode, body_accesses
@@ -72,10 +74,19 @@ class LoweringContext:
     def __init__(self, options: LoweringOptions) -> None:
         self.options = options
         self.buffers: dict[str, Buffer] = {}
-        self.nodes: list[LoopNode | ExternCall] = []
+        self.nodes: list[LoopNode | ExternCall | Region] = []
         self.node: torch.fx.Node | None = None
         self._buffer_numbers = itertools.count()
         self._extern_numbers = itertools.count()
+
+    @contextlib.contextmanager
+    def block(self) -> Iterator[list[LoopNode | ExternCall | Region]]:
+        """Collect the nodes that are appended meanwhile: those of a region's block."""
+        outer, self.nodes = self.nodes, []
+        try:
+            yield self.nodes
+        finally:
+            self.nodes = outer
 
     # -- facts about the current node ------------------------------------------------------------------
 

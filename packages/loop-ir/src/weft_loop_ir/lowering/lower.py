@@ -11,6 +11,7 @@ import sympy
 import torch
 
 from weft_loop_ir._torch import (
+    HigherOrderOperator,
     OpOverload,
     is_symbolic_number,
     is_view_operator,
@@ -18,14 +19,19 @@ from weft_loop_ir._torch import (
     writes_argument,
 )
 from weft_loop_ir.expressions import constant_float, to_expression
-from weft_loop_ir.ir import Buffer, BufferKind, BufferView, ExternCall, Layout, SymbolInput
-from weft_loop_ir.loop_graph import (
-    LoopGraph,
-    LoopNode,
-    extern_reads,
-    extern_writes,
+from weft_loop_ir.ir import (
+    Buffer,
+    BufferKind,
+    BufferView,
+    ExternCall,
+    Layout,
+    Region,
+    SymbolInput,
 )
+from weft_loop_ir.loop_graph import LoopGraph, LoopNode, all_items, item_reads, item_writes
 from weft_loop_ir.lowering.context import LoweringContext, LoweringOptions, storage_stride
+from weft_loop_ir.lowering.in_place import overwrite_in_place
+from weft_loop_ir.lowering.regions import lower_region
 from weft_loop_ir.lowering.registry import RULES, NoLowering
 from weft_loop_ir.lowering.tensors import Cost, Storage, TensorValue, whole
 from weft_loop_ir.lowering.views import strided_window
@@ -49,11 +55,11 @@ def lower(
     Raises ``ValueError`` for a graph that is not functional ATen, naming the node, and :class:`Unsupported`
     for sizes that depend on data and layouts other than strided.
     """
-    driver = _Driver(name, graph_module, constant_inputs, options or LoweringOptions())
+    driver = Driver(name, graph_module, constant_inputs, options or LoweringOptions())
     return driver.run()
 
 
-class _Driver:
+class Driver:
     def __init__(
         self,
         name: str,
@@ -71,22 +77,30 @@ class _Driver:
         self.constants: dict[str, torch.Tensor] = {}
         self.fallbacks: Counter[str] = Counter()
         self.outputs: tuple[Any, ...] = ()
+        self.counters: frozenset[sympy.Symbol] = frozenset()  # of the loops around this block
+        self.carried: frozenset[str] = frozenset()  # buffers that the block may overwrite in place
+        self.versions: set[str] = set()  # buffers that the block itself has made for that
 
     def run(self) -> LoopGraph:
         for node in self.graph_module.graph.nodes:
             self.context.node = node
             if node.op == "placeholder":
                 self.values[node] = self._placeholder(node)
-            elif node.op == "get_attr":
-                self.values[node] = self._attribute(node)
-            elif node.op == "call_function":
-                self.values[node] = self._call(node)
             elif node.op == "output":
                 self.context.node = None
                 self.outputs = self._outputs(node)
             else:
-                raise ValueError(f"node {node.name} of kind {node.op} is not functional ATen")
+                self.lower_node(node)
         return self._finish()
+
+    def lower_node(self, node: torch.fx.Node) -> None:
+        """Lower an attribute or a call: ``values[node]`` becomes what it gives."""
+        if node.op == "get_attr":
+            self.values[node] = self._attribute(node)
+        elif node.op == "call_function":
+            self.values[node] = self._call(node)
+        else:
+            raise ValueError(f"node {node.name} of kind {node.op} is not functional ATen")
 
     # -- inputs ----------------------------------------------------------------------------------------
 
@@ -152,6 +166,8 @@ class _Driver:
 
     def _call(self, node: torch.fx.Node) -> Any:
         value = node.meta.get("val")
+        if isinstance(node.target, HigherOrderOperator):
+            return lower_region(self, node, torch.fx.map_arg(node.args, self._value_of))
         self._check_representable(node, value)
         if isinstance(value, torch.SymInt):
             return to_expression(value)
@@ -163,12 +179,17 @@ class _Driver:
         keywords = torch.fx.map_arg(node.kwargs, self._value_of)
         if node.target is python_operator.getitem:
             return arguments[0][arguments[1]]
+        if node.target is python_operator.and_:
+            return tuple(arguments)  # a loop's condition, by its counter and by a tensor
         if not isinstance(node.target, OpOverload):
             raise ValueError(
                 f"node {node.name} calls {node.target}, which is not an operator overload"
             )
         if writes_argument(node.target):
             raise ValueError(f"node {node.name}: {node.target} writes to its argument")
+        overwritten = overwrite_in_place(self, node, arguments)
+        if overwritten is not None:
+            return overwritten
         result = self._apply(node, node.target, arguments, keywords)
         if isinstance(result, tuple):
             assert isinstance(value, (tuple, list))
@@ -186,10 +207,13 @@ class _Driver:
             if value.layout != torch.strided:
                 raise Unsupported("sparse tensor", f"node {node.name}", "Keep it out of the graph.")
             numbers = [n for n in (*value.shape, *value.stride()) if not isinstance(n, int)]
+            offset = value.storage_offset()
+            if self.counters and not isinstance(offset, int):
+                numbers.append(offset)  # a position that depends on data is a symbol of its own
         elif isinstance(value, torch.SymInt):
             numbers = [value]
         for number in numbers:
-            unknown = to_expression(number).free_symbols - self.symbols.keys()
+            unknown = to_expression(number).free_symbols - self.symbols.keys() - self.counters
             if unknown:
                 raise Unsupported(
                     "data-dependent size",
@@ -338,12 +362,7 @@ class _Driver:
         buffers = dict(context.buffers)
         used = set(returned)
         for node in nodes:
-            names = (
-                extern_reads(node) + extern_writes(node)
-                if isinstance(node, ExternCall)
-                else (node.reads + node.writes)
-            )
-            used.update(names)
+            used.update(item_reads(node) + item_writes(node))
         for buffer_name, buffer in context.buffers.items():
             if buffer.kind is not BufferKind.INTERMEDIATE:
                 continue
@@ -375,18 +394,20 @@ def _same_layout(tensor: TensorValue, fake: torch.Tensor) -> bool:
 
 
 def _live_nodes(
-    nodes: list[LoopNode | ExternCall], returned: list[str]
-) -> tuple[LoopNode | ExternCall, ...]:
+    nodes: list[LoopNode | ExternCall | Region], returned: list[str]
+) -> tuple[LoopNode | ExternCall | Region, ...]:
     """The nodes that the outputs need, or that have an effect of their own, in order."""
     wanted = set(returned)
-    kept: list[LoopNode | ExternCall] = []
+    kept: list[LoopNode | ExternCall | Region] = []
     for node in reversed(nodes):
-        if isinstance(node, ExternCall):
-            if must_keep(node.operator) or any(n in wanted for n in extern_writes(node)):
+        if _has_effect(node) or any(n in wanted for n in item_writes(node)):
+            if isinstance(node, ExternCall):
                 outputs = tuple(name if name in wanted else None for name in node.outputs)
-                kept.append(replace(node, outputs=outputs))
-                wanted.update(extern_reads(node))
-        elif any(n in wanted for n in node.writes):
+                node = replace(node, outputs=outputs)
             kept.append(node)
-            wanted.update(node.reads)
+            wanted.update(item_reads(node))
     return tuple(reversed(kept))
+
+
+def _has_effect(node: LoopNode | ExternCall | Region) -> bool:
+    return any(isinstance(i, ExternCall) and must_keep(i.operator) for i in all_items([node]))

@@ -40,7 +40,7 @@ def fuse(first: Group, second: Group, options: ScheduleOptions) -> Group | None:
         return None
     if not first.writes.isdisjoint(second.writes):
         return None
-    shared = first.writes & second.reads
+    shared = (first.writes & second.reads) | (first.reads & second.writes)
     for alignment in _alignments(first, second, shared):
         if not _keeps_parallelism(alignment, first, second, options):
             continue
@@ -234,7 +234,7 @@ def _fused_over(first: Group, second: Group, alignment: Alignment) -> Group:
 
 
 def _accesses_agree(accesses: Sequence[GroupAccess], shared: frozenset[str]) -> bool:
-    """Whether every access to a buffer that one group writes for the other is to the same element."""
+    """Whether every access to a buffer that one group writes and the other reads is to the same element."""
     for name in shared:
         kinds = {(a.coefficients, a.rest, a.opaque) for a in accesses if a.buffer == name}
         if len(kinds) != 1 or next(iter(kinds))[2]:

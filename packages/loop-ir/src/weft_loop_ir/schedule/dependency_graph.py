@@ -12,42 +12,38 @@ from collections.abc import Sequence
 import networkx as nx
 
 from weft_loop_ir._torch import must_keep
-from weft_loop_ir.ir import ExternCall
-from weft_loop_ir.loop_graph import LoopGraph, LoopNode, extern_reads, extern_writes
+from weft_loop_ir.ir import ExternCall, Region
+from weft_loop_ir.loop_graph import LoopNode, all_items, item_reads, item_writes
 from weft_loop_ir.schedule.groups import Group, group_of_node
 
 
 class DependencyGraph:
-    """Nodes are integers; ``payload`` maps them to a :class:`Group` or an :class:`ExternCall`.
+    """Nodes are integers; ``payload`` maps them to a :class:`Group`, a call or a region.
 
     ``graph`` is a ``networkx.DiGraph`` whose edges carry the set of ``buffers`` that cause them.
     """
 
-    def __init__(self, loop_graph: LoopGraph) -> None:
+    def __init__(self, nodes: Sequence[LoopNode | ExternCall | Region]) -> None:
         self.graph: nx.DiGraph[int] = nx.DiGraph()
-        self.payload: dict[int, Group | ExternCall] = {}
+        self.payload: dict[int, Group | ExternCall | Region] = {}
         self.rank: dict[int, int] = {}
         self.writers: dict[str, set[int]] = {}
         self.readers: dict[str, set[int]] = {}
-        self._next = len(loop_graph.nodes)
+        self._next = len(nodes)
         last_effect: int | None = None
-        for key, node in enumerate(loop_graph.nodes):
+        for key, node in enumerate(nodes):
             self._add(key, node)
-            if isinstance(node, ExternCall) and must_keep(node.operator):
+            calls = [i for i in all_items([node]) if isinstance(i, ExternCall)]
+            if any(must_keep(call.operator) for call in calls):
                 if last_effect is not None:
                     self._edge(last_effect, key, None)
                 last_effect = key
 
-    def _add(self, key: int, node: LoopNode | ExternCall) -> None:
+    def _add(self, key: int, node: LoopNode | ExternCall | Region) -> None:
         self.graph.add_node(key)
         self.rank[key] = key
-        if isinstance(node, ExternCall):
-            self.payload[key] = node
-            reads: Sequence[str] = extern_reads(node)
-            writes: Sequence[str] = extern_writes(node)
-        else:
-            self.payload[key] = group_of_node(node, key)
-            reads, writes = node.reads, node.writes
+        self.payload[key] = group_of_node(node, key) if isinstance(node, LoopNode) else node
+        reads, writes = item_reads(node), item_writes(node)
         for name in reads:
             for writer in self.writers.get(name, ()):
                 self._edge(writer, key, name)
@@ -138,6 +134,6 @@ class DependencyGraph:
         for name in fused.writes:
             self.writers.setdefault(name, set()).add(key)
 
-    def ordered(self) -> list[Group | ExternCall]:
-        """Groups and extern calls in an order of execution."""
+    def ordered(self) -> list[Group | ExternCall | Region]:
+        """Groups, extern calls and regions in an order of execution."""
         return [self.payload[key] for key in sorted(self.payload, key=self.rank.__getitem__)]

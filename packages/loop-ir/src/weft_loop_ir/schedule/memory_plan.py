@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import sympy
 
 from weft_loop_ir.expressions import FloorDiv, integer
-from weft_loop_ir.ir import Buffer, BufferKind, ExternCall, Kernel, MemoryPlan, Step
-from weft_loop_ir.loop_graph import extern_reads, extern_writes
+from weft_loop_ir.ir import Buffer, BufferKind, ExternCall, Kernel, Loop, MemoryPlan, Region, Step
+from weft_loop_ir.loop_graph import Item, all_items, extern_writes, item_reads, item_writes
 from weft_loop_ir.schedule.accesses import index_expressions
 from weft_loop_ir.schedule.options import ScheduleOptions
 
@@ -20,16 +20,6 @@ class Lifetime:
 
     first: int
     last: int
-
-
-def step_reads(step: Step) -> Sequence[str]:
-    """The buffers that a step reads."""
-    return step.reads if isinstance(step, Kernel) else extern_reads(step)
-
-
-def step_writes(step: Step) -> Sequence[str]:
-    """The buffers that a step writes."""
-    return step.writes if isinstance(step, Kernel) else extern_writes(step)
 
 
 def storage_elements(buffer: Buffer) -> sympy.Expr:
@@ -43,24 +33,68 @@ def storage_elements(buffer: Buffer) -> sympy.Expr:
     return sympy.expand(span)
 
 
-def allocated_by_extern(steps: Sequence[Step]) -> set[str]:
+def allocated_by_extern(steps: Sequence[Item]) -> set[str]:
     """The buffers that extern calls allocate themselves."""
     return {
         name
-        for step in steps
+        for step in all_items(steps)
         if isinstance(step, ExternCall) and step.out_variant is None
         for name in extern_writes(step)
     }
 
 
 def lifetimes(steps: Sequence[Step]) -> dict[str, Lifetime]:
-    """The lifetime of every buffer that a step touches."""
+    """The lifetime of every buffer that a step touches, by position in ``all_items(steps)``.
+
+    What a region shares with what is around it lives through the whole region: an iteration may follow.
+    """
     result: dict[str, Lifetime] = {}
-    for position, step in enumerate(steps):
-        for name in (*step_reads(step), *step_writes(step)):
-            known = result.get(name)
-            result[name] = Lifetime(position if known is None else known.first, position)
+    _extend(result, steps, 0)
     return result
+
+
+def _extend(result: dict[str, Lifetime], steps: Sequence[Step], position: int) -> int:
+    """Add the lifetimes within a block that starts at ``position``; the position after it."""
+    for step in steps:
+        start = position
+        position += 1
+        inner: dict[str, Lifetime] = {}
+        names = (*item_reads(step), *item_writes(step))
+        if isinstance(step, Region):
+            shared = _shared(step, names)
+            for block in step.blocks:
+                position = _extend(inner, block, position)
+            names = tuple(shared)
+        for name, life in inner.items():
+            if name not in names:
+                _add(result, name, life)
+        for name in names:
+            _add(result, name, Lifetime(start, position - 1))
+    return position
+
+
+def _shared(region: Region, names: Sequence[str]) -> set[str]:
+    """The buffers that live through ``region``: all but those that one block writes before it reads them.
+
+    Whether something outside touches them too shows when their lifetimes are joined.
+    """
+    fixed = set() if region.predicate is None else {region.predicate.buffer}
+    if isinstance(region, Loop):
+        fixed |= set(region.carried)
+    touched = [{n for i in b for n in (*item_reads(i), *item_writes(i))} for b in region.blocks]
+    fixed |= touched[0] & touched[1]
+    written_first: set[str] = set()
+    for block in region.blocks:
+        known: set[str] = set()
+        for item in block:
+            known |= set(item_writes(item)) - set(item_reads(item)) - known
+        written_first |= known
+    return fixed | {name for name in names if name not in written_first}
+
+
+def _add(result: dict[str, Lifetime], name: str, life: Lifetime) -> None:
+    known = result.get(name, life)
+    result[name] = Lifetime(min(known.first, life.first), max(known.last, life.last))
 
 
 def plan_memory(
@@ -69,6 +103,7 @@ def plan_memory(
     """Offsets for the intermediates that kernels and ``out=`` variants write."""
     options = options or ScheduleOptions()
     external = allocated_by_extern(steps)
+    flat = list(all_items(steps))
     lives = lifetimes(steps)
     planned = [
         name
@@ -91,7 +126,7 @@ def plan_memory(
         size = _size(buffers[name], options.alignment)
         source = None
         if options.reuse_memory and options.reuse_in_place:
-            source = _in_place_source(steps[first], name, first, lives, buffers, offsets, released)
+            source = _in_place_source(flat[first], name, first, lives, buffers, offsets, released)
         if source is not None:
             offsets[name] = offsets[source]
             released.add(source)  # its memory is released with the buffer that took it over
@@ -174,7 +209,7 @@ class _Arena:
 
 
 def _in_place_source(
-    step: Step,
+    step: Item,
     name: str,
     position: int,
     lives: Mapping[str, Lifetime],

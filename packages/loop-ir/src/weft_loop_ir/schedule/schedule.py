@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 
 import sympy
 
-from weft_loop_ir.ir import Buffer, BufferKind, BufferView, Schedule, Step
-from weft_loop_ir.loop_graph import LoopGraph, extern_reads
+from weft_loop_ir.ir import (
+    Branch,
+    Buffer,
+    BufferKind,
+    BufferView,
+    ExternCall,
+    Region,
+    Schedule,
+    Step,
+)
+from weft_loop_ir.loop_graph import LoopGraph, LoopNode, item_reads, item_writes
 from weft_loop_ir.schedule.dependency_graph import DependencyGraph
 from weft_loop_ir.schedule.fusion import fuse_groups
 from weft_loop_ir.schedule.groups import Group
-from weft_loop_ir.schedule.memory_plan import plan_memory, step_reads, step_writes, storage_elements
+from weft_loop_ir.schedule.memory_plan import plan_memory, storage_elements
 from weft_loop_ir.schedule.options import ScheduleOptions
 from weft_loop_ir.schedule.split_reductions import split_large_reductions
 from weft_loop_ir.schedule.stages import build_kernel
@@ -30,9 +41,8 @@ def schedule(loop_graph: LoopGraph, options: ScheduleOptions | None = None) -> S
     _check(loop_graph, options)
     loop_graph = split_large_reductions(loop_graph, options)
     _check(loop_graph, options)
-    graph = DependencyGraph(loop_graph)
-    fuse_groups(graph, _bytes(loop_graph.buffers), options)
-    steps = _steps(graph, loop_graph, options)
+    returned = {o.buffer for o in loop_graph.outputs if isinstance(o, BufferView)}
+    steps = _Scheduler(loop_graph, options).block(loop_graph.nodes, returned)
     buffers = _used_buffers(steps, loop_graph)
     result = Schedule(
         loop_graph.name,
@@ -65,51 +75,92 @@ def _bytes(buffers: Mapping[str, Buffer]) -> dict[str, int]:
     return result
 
 
-def _steps(
-    graph: DependencyGraph, loop_graph: LoopGraph, options: ScheduleOptions
-) -> tuple[Step, ...]:
-    payloads = graph.ordered()
-    returned = {o.buffer for o in loop_graph.outputs if isinstance(o, BufferView)}
-    readers: dict[str, set[int]] = {}
-    writers: dict[str, set[int]] = {}
-    for position, payload in enumerate(payloads):
-        names = payload.reads if isinstance(payload, Group) else extern_reads(payload)
-        for name in names:
-            readers.setdefault(name, set()).add(position)
-        if isinstance(payload, Group):
-            for name in payload.writes:
+class _Scheduler:
+    """Schedules the blocks of one loop graph, each by itself; kernels are numbered through all of them."""
+
+    def __init__(self, loop_graph: LoopGraph, options: ScheduleOptions) -> None:
+        self.buffers = loop_graph.buffers
+        self.options = options
+        self.sizes = _bytes(loop_graph.buffers)
+        self.numbers = itertools.count()
+
+    def block(
+        self, nodes: Sequence[LoopNode | ExternCall | Region], kept: Set[str]
+    ) -> tuple[Step, ...]:
+        """The steps of a block; ``kept`` are the buffers that something outside it touches."""
+        graph = DependencyGraph(nodes)
+        fuse_groups(graph, self.sizes, self.options)
+        payloads = graph.ordered()
+        readers: dict[str, set[int]] = {}
+        writers: dict[str, set[int]] = {}
+        for position, payload in enumerate(payloads):
+            reads, writes = _accesses(payload)
+            for name in reads:
+                readers.setdefault(name, set()).add(position)
+            for name in writes:
                 writers.setdefault(name, set()).add(position)
-    steps: list[Step] = []
-    number = 0
-    for position, payload in enumerate(payloads):
-        if not isinstance(payload, Group):
-            steps.append(payload)
-            continue
+        steps: list[Step] = []
+        for position, payload in enumerate(payloads):
+            if isinstance(payload, ExternCall):
+                steps.append(payload)
+            elif isinstance(payload, Region):
+                outside = {
+                    name
+                    for name in {**readers, **writers}
+                    if (readers.get(name, set()) | writers.get(name, set())) != {position}
+                }
+                steps.append(self._region(payload, outside | kept))
+            else:
 
-        def is_private(name: str, position: int = position) -> bool:
-            if name in returned or writers.get(name) != {position}:
-                return False
-            return readers.get(name, set()) <= {position}
+                def is_private(name: str, position: int = position) -> bool:
+                    if name in kept or writers.get(name) != {position}:
+                        return False
+                    return readers.get(name, set()) <= {position}
 
-        steps.append(
-            build_kernel(
-                f"kernel{number}",
-                payload,
-                lambda name: loop_graph.buffers[name].layout.dtype,
-                is_private,
-                options,
+                steps.append(
+                    build_kernel(
+                        f"kernel{next(self.numbers)}",
+                        payload,
+                        lambda name: self.buffers[name].layout.dtype,
+                        is_private,
+                        self.options,
+                    )
+                )
+        return tuple(steps)
+
+    def _region(self, region: Region, kept: Set[str]) -> Region:
+        if isinstance(region, Branch):
+            return replace(
+                region,
+                true_block=self.block(region.true_block, kept | _touched(region.false_block)),
+                false_block=self.block(region.false_block, kept | _touched(region.true_block)),
             )
+        kept = kept | set(region.carried)
+        if region.predicate is not None:
+            kept = kept | {region.predicate.buffer}
+        return replace(
+            region,
+            condition=self.block(region.condition, kept | _touched(region.body)),
+            body=self.block(region.body, kept | _touched(region.condition)),
         )
-        number += 1
-    return tuple(steps)
+
+
+def _accesses(payload: Group | ExternCall | Region) -> tuple[Set[str], Set[str]]:
+    if isinstance(payload, Group):
+        return payload.reads, payload.writes
+    return set(item_reads(payload)), set(item_writes(payload))
+
+
+def _touched(block: Sequence[LoopNode | ExternCall | Region]) -> set[str]:
+    return {name for item in block for name in (*item_reads(item), *item_writes(item))}
 
 
 def _used_buffers(steps: tuple[Step, ...], loop_graph: LoopGraph) -> dict[str, Buffer]:
     """The buffers that are left: an intermediate that became local or vanished is dropped."""
     used = {o.buffer for o in loop_graph.outputs if isinstance(o, BufferView)}
     for step in steps:
-        used.update(step_reads(step))
-        used.update(step_writes(step))
+        used.update(item_reads(step))
+        used.update(item_writes(step))
     return {
         name: buffer
         for name, buffer in loop_graph.buffers.items()

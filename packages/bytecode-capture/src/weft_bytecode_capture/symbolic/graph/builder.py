@@ -40,7 +40,8 @@ class GraphBuilder:
         self.fake_mode = FakeTensorMode(
             shape_env=shapes.environment, static_shapes=True, allow_non_fake_inputs=False
         )
-        self.graph = torch.fx.Graph()
+        self.graph = torch.fx.Graph()  # a region's while one is evaluated
+        self.outermost = self.graph
         self.root = torch.nn.Module()
         self._sources: list[Source] = []
         self._examples: list[Any] = []
@@ -82,7 +83,7 @@ class GraphBuilder:
             return ConstantVariable(self.shapes.specialise(value))
         node = self._numbers.get(expression)
         if node is None:
-            node = self._numbers[expression] = make_node(self.graph)
+            node = self._numbers[expression] = make_node(self.outermost)
             node.meta["example_value"] = value
         return SymbolicNumberVariable(self.shapes, value, node, source)
 
@@ -100,7 +101,7 @@ class GraphBuilder:
         else:
             self.root.register_buffer(target, tensor)
         with self._after(self._last_attribute or self._last_placeholder):
-            node = self.graph.get_attr(target)
+            node = self.outermost.get_attr(target)
         self._last_attribute = node
         return self._variable(evaluator, node, fake, source)
 
@@ -152,7 +153,7 @@ class GraphBuilder:
 
     def _placeholder(self, source: Source, example: Any) -> torch.fx.Node:
         with self._after(self._last_placeholder):
-            node = self.graph.placeholder(_readable_name(source))
+            node = self.outermost.placeholder(_readable_name(source))
         self._last_placeholder = node
         self._sources.append(source)
         self._examples.append(example)
@@ -161,9 +162,9 @@ class GraphBuilder:
     def _after(self, node: torch.fx.Node | None) -> Any:
         """Insert after ``node``, or before everything."""
         if node is not None:
-            return self.graph.inserting_after(node)
-        first = next(iter(self.graph.nodes), None)
-        return self.graph.inserting_before(first)
+            return self.outermost.inserting_after(node)
+        first = next(iter(self.outermost.nodes), None)
+        return self.outermost.inserting_before(first)
 
     def _fake(self, evaluator: Evaluator, tensor: torch.Tensor, source: Source) -> torch.Tensor:
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ..decode import Instruction, handles
+from ..decode import Instruction, after_loop, handles
 from ..evaluator import Evaluator
 from ..operations import is_same_object
+from ..regions.branch import keep_branch
+from ..regions.loop import iterator_over_rows, roll_loop
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.iterators import note_creation
@@ -17,13 +19,19 @@ def _jump(evaluator: Evaluator, instruction: Instruction) -> None:
 
 @handles("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_IF_FALSE")
 def _pop_jump_if_false(evaluator: Evaluator, instruction: Instruction) -> None:
-    if not evaluator.pop().truth(evaluator):
+    condition = evaluator.pop()
+    if keep_branch(evaluator, instruction, condition, jump_if=False):
+        return
+    if not condition.truth(evaluator):
         evaluator.next_index = instruction.target
 
 
 @handles("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_IF_TRUE")
 def _pop_jump_if_true(evaluator: Evaluator, instruction: Instruction) -> None:
-    if evaluator.pop().truth(evaluator):
+    condition = evaluator.pop()
+    if keep_branch(evaluator, instruction, condition, jump_if=True):
+        return
+    if condition.truth(evaluator):
         evaluator.next_index = instruction.target
 
 
@@ -66,26 +74,22 @@ def _jump_if_true_or_pop(evaluator: Evaluator, instruction: Instruction) -> None
 
 @handles("GET_ITER")
 def _get_iter(evaluator: Evaluator, instruction: Instruction) -> None:
-    iterator = evaluator.pop().iterator(evaluator)
+    iterated = evaluator.pop()
+    rows = iterator_over_rows(evaluator, instruction, iterated)
+    iterator = iterated.iterator(evaluator) if rows is None else rows
     note_creation(evaluator, iterator)
     evaluator.stack.append(iterator)
-
-
-_FOR_ITER_POPS = "END_FOR" not in __import__("dis").opmap  # 3.11; 3.12 leaves it to END_FOR
 
 
 @handles("FOR_ITER")
 def _for_iter(evaluator: Evaluator, instruction: Instruction) -> None:
     iterator = evaluator.stack[-1]
     assert iterator is not None
+    if roll_loop(evaluator, instruction, iterator):
+        return
     element = iterator.next_or_none(evaluator)
     if element is not None:
         evaluator.stack.append(element)
         return
-    if _FOR_ITER_POPS:
-        evaluator.stack.pop()
-        evaluator.next_index = instruction.target
-    else:
-        # CPython pops the iterator and jumps past the END_FOR at the target.
-        evaluator.stack.pop()
-        evaluator.next_index = instruction.target + 1
+    evaluator.stack.pop()
+    evaluator.next_index = after_loop(instruction)

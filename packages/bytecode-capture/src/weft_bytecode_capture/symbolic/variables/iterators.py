@@ -153,10 +153,64 @@ class RangeIteratorVariable(IteratorVariable):
         self.position += 1
         return ConstantVariable(self.values[self.position - 1])
 
+    def remaining(self) -> int:
+        """How many elements are still to come."""
+        return len(self.values) - self.position
+
+    def rest(self) -> range:
+        """The elements still to come."""
+        return self.values[self.position :]
+
+    def element(self, evaluator: Evaluator, index: Variable) -> Variable:
+        """The element where :meth:`rest` is ``index``."""
+        return index
+
+    def exhaust(self) -> None:
+        """Go to the end: a loop has used all elements."""
+        self.position = len(self.values)
+
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(iter)
         emitter.load_object(self.values[self.position :])
         emitter.call(1)
+
+
+class TensorRowsVariable(IteratorVariable):
+    """An iterator over a tensor's rows, which become nodes when they are used."""
+
+    def __init__(self, tensor: Variable, count: int) -> None:
+        self.tensor = tensor
+        self.count = count
+        self.position = 0
+
+    def python_type(self) -> type:
+        return type(iter(()))  # torch iterates over the tuple that unbind gives
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        if self.position >= self.count:
+            return None
+        self.position += 1
+        return self.element(evaluator, ConstantVariable(self.position - 1))
+
+    def remaining(self) -> int:
+        """How many rows are still to come."""
+        return self.count - self.position
+
+    def rest(self) -> range:
+        """The numbers of the rows still to come."""
+        return range(self.position, self.count)
+
+    def element(self, evaluator: Evaluator, index: Variable) -> Variable:
+        """The row number ``index``."""
+        arguments = [ConstantVariable(0), index]
+        return evaluator.call_method(self.tensor, "select", *arguments)
+
+    def exhaust(self) -> None:
+        """Go to the end: a loop has used all rows."""
+        self.position = self.count
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        raise Unsupported("iterator over a tensor's rows after a graph break", repr(self))
 
 
 Step = Callable[["Evaluator"], "Variable | None"]
@@ -173,6 +227,7 @@ class LazyIteratorVariable(IteratorVariable):
         self, kind: type, step: Step, parts: Callable[[], list[Variable]] | None = None
     ) -> None:
         self.kind = kind
+        self.advanced = 0  # how often: the state that ``step`` keeps changes with it
         self._step = step
         self._parts = parts
 
@@ -180,6 +235,7 @@ class LazyIteratorVariable(IteratorVariable):
         return self.kind
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        self.advanced += 1
         return self._step(evaluator)
 
     def reconstruct(self, emitter: Emitter) -> None:

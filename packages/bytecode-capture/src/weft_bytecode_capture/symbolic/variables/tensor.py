@@ -20,12 +20,14 @@ from weft_guards import (
 from ..._torch import has_unbacked_symbols
 from ...unsupported import Unsupported
 from ..builder import register_predicate, register_wrapper
+from ..regions.subscripts import symbolic_subscript
 from .base import Variable
 from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey, identity_key
 from .methods import BuiltinMethodVariable
 from .opaque import RefusedVariable
 from .sequences import ListVariable, SliceVariable, TupleVariable
+from .symbolic_integer import SymbolicIntegerVariable, has_symbolic_integer
 from .symbolic_number import SymbolicNumberVariable
 
 if TYPE_CHECKING:
@@ -198,6 +200,8 @@ class TensorVariable(Variable):
         if name in _QUERIES:
             positional, named = evaluator.snapshots(arguments, keywords, name)
             return self._query(evaluator, name, *positional, **named)
+        if name in ("__getitem__", "__setitem__") and has_symbolic_integer(arguments[0]):
+            return symbolic_subscript(evaluator, self, arguments)
         if name == "__getitem__":
             return evaluator.graph.call_function(
                 evaluator, operator_module.getitem, [self, *arguments], keywords
@@ -222,9 +226,8 @@ class TensorVariable(Variable):
         function = OPERATORS.get(operator)
         if function is None:
             function = getattr(operator_module, operator, None)
-        if function is None or not (
-            isinstance(other, (TensorVariable, SymbolicNumberVariable)) or other.is_constant()
-        ):
+        numbers = (TensorVariable, SymbolicNumberVariable, SymbolicIntegerVariable)
+        if function is None or not (isinstance(other, numbers) or other.is_constant()):
             return None
         pair = [other, self] if reflected else [self, other]
         result = evaluator.graph.call_function(evaluator, function, pair, {})
@@ -311,6 +314,8 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
         return variable.node, variable.fake
     if isinstance(variable, SymbolicNumberVariable):
         return variable.number_node, variable.value
+    if isinstance(variable, SymbolicIntegerVariable):
+        return variable.node, variable.value
     if isinstance(variable, (TupleVariable, ListVariable)):
         pairs = [graph_argument(evaluator, item) for item in variable.iterate(evaluator)]
         kind = variable.python_type()

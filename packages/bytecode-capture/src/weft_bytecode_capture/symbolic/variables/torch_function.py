@@ -22,6 +22,7 @@ from ..._torch import (
 )
 from ...unsupported import Unsupported
 from ..builder import register_object, register_predicate
+from ..regions.rows import join_rows
 from .base import Variable
 from .constant import ConstantVariable
 from .tensor import TensorVariable, wrap_graph_result
@@ -99,6 +100,9 @@ class TorchFunctionVariable(Variable):
         if isinstance(self.function, types.MethodDescriptorType) and arguments:
             name = self.function.__name__
             return arguments[0].call_method(evaluator, name, arguments[1:], keywords)
+        joined = join_rows(evaluator, self.function, arguments, keywords)
+        if joined is not None:
+            return joined
         result = evaluator.graph.call_function(evaluator, self.function, arguments, keywords)
         if isinstance(result, TensorVariable):
             for argument in arguments:

@@ -1,0 +1,1 @@
+"""Programs whose loops, branches and writes to views other compilers unroll, break on or copy for."""

@@ -1,0 +1,306 @@
+"""Branches on a tensor's value: both sides evaluated, their states joined, kept as ``cond``.
+
+The sides end where they meet again (the branch's postdominator), at the latest where the frame returns.  A
+branch that leaves or repeats a loop is the loop's condition: :mod:`.while_loop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.fx
+
+from ...code_objects.flow import live_at
+from ...unsupported import Unsupported
+from ..captured_exception import CapturedException
+from ..decode import Instruction
+from ..variables.base import Variable
+from ..variables.tensor import TensorVariable
+from .decisions import Place
+from .early_exit import RolledLoop, left_loop, set_done
+from .evaluation import (
+    as_predicate,
+    check_gradients,
+    check_unchanged,
+    may_attempt,
+    refuse,
+    run_until,
+)
+from .join_points import EXIT, join_point, leaves_loop
+from .state import ObjectStates, difference, leaves, rebuilt, same_constant, same_structure
+from .subgraph import Subgraph, add_region, call_region, fresh_like, note_aliases
+from .while_loop import find_while, keep_while
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+def keep_branch(
+    evaluator: Evaluator, instruction: Instruction, condition: Variable, *, jump_if: bool
+) -> bool:
+    """At a conditional jump on a tensor: keep both sides as a region and go to where they meet.
+
+    False where the condition is no tensor, or the region at this place was refused.  The condition is
+    popped already.  Raises :class:`RegionRefused`, after which the frame is evaluated again without it.
+    """
+    if not isinstance(condition, TensorVariable) or evaluator.suspended:
+        return False
+    place = (evaluator.code, instruction.index)
+    if not may_attempt(evaluator, place):
+        return False
+    try:
+        predicate = as_predicate(evaluator, condition)
+        rolled = left_loop(evaluator, instruction)
+        loop = None if rolled is not None else find_while(evaluator, instruction, jump_if)
+        if rolled is not None:
+            _Break(evaluator, instruction, predicate, jump_if, place, rolled).run()
+        elif loop is not None:
+            keep_while(evaluator, loop, predicate)
+        else:
+            _Branch(evaluator, instruction, predicate, jump_if, place).run()
+    except Unsupported as error:
+        raise refuse(evaluator, place, str(error)) from error
+    except CapturedException as error:
+        raise refuse(evaluator, place, "exception on one side of a branch") from error
+    return True
+
+
+@dataclass
+class _Side:
+    """The state in which one side ends; ``result`` if the frame has returned."""
+
+    subgraph: Subgraph
+    stack: list[Variable | None]
+    locals: dict[str, Variable]
+    result: Variable | None
+
+
+class _Branch:
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        instruction: Instruction,
+        predicate: TensorVariable,
+        jump_if: bool,
+        place: Place,
+    ) -> None:
+        self.evaluator = evaluator
+        self.instruction = instruction
+        self.predicate = predicate
+        targets = (instruction.target, instruction.index + 1)
+        self.true_start, self.false_start = targets if jump_if else targets[::-1]
+        self.place = place
+        self.find_meeting()
+
+    def find_meeting(self) -> None:
+        """Where the sides meet, and the locals that matter there."""
+        evaluator, index = self.evaluator, self.instruction.index
+        self.meeting = join_point(evaluator.decoded, evaluator.code, index)
+        if leaves_loop(evaluator.decoded, index, self.meeting):
+            raise Unsupported("jump out of a loop on a tensor's value")
+        self.live = frozenset() if self.meeting == EXIT else live_at(evaluator.code, self.meeting)
+
+    def run(self) -> None:
+        evaluator = self.evaluator
+        stack, local_variables = list(evaluator.stack), dict(evaluator.locals)
+        states = ObjectStates(evaluator)
+        sides = []
+        for start in (self.true_start, self.false_start):
+            evaluator.stack, evaluator.locals = list(stack), dict(local_variables)
+            sides.append(self._evaluate(start))
+            check_unchanged(states)
+        self._join(*sides)
+
+    def _evaluate(self, start: int) -> _Side:
+        evaluator = self.evaluator
+        subgraph = Subgraph(evaluator)
+        evaluator.next_index = start
+        with subgraph.active():
+            self.evaluate_side(start)
+        side = _Side(subgraph, evaluator.stack, evaluator.locals, evaluator.result)
+        if evaluator.finished:
+            evaluator.finished, evaluator.result = False, None
+            if self.meeting != EXIT:
+                raise Unsupported("return on one side of a branch")
+        return side
+
+    def evaluate_side(self, start: int) -> None:
+        """Evaluate one side up to where it meets the other."""
+        run_until(self.evaluator, {self.meeting}, range(len(self.evaluator.decoded.instructions)))
+
+    def _join(self, true: _Side, false: _Side) -> None:
+        evaluator = self.evaluator
+        joined = _Joined()
+        if self.meeting == EXIT:
+            assert true.result is not None and false.result is not None
+            result = joined.add(true.result, false.result, "the result")
+            evaluator.finished = True
+            stack: list[Variable | None] = []
+            local_variables: dict[str, Variable] = {}
+        else:
+            result = None
+            if len(true.stack) != len(false.stack):
+                raise Unsupported("sides of a branch with different stacks")
+            stack = [
+                joined.add_optional(a, b, "a value on the stack")
+                for a, b in zip(true.stack, false.stack, strict=True)
+            ]
+            local_variables = {
+                name: joined.add(true.locals[name], false.locals[name], name)
+                for name in true.locals
+                if name in self.live and name in false.locals
+            }
+            only = (true.locals.keys() ^ false.locals.keys()) & self.live
+            if only:
+                raise Unsupported("local that one side of a branch binds", ", ".join(sorted(only)))
+        nodes = self._emit(true, false, joined)
+        values = iter(nodes)
+        if result is not None:
+            evaluator.result = joined.resolve(result, values)
+        evaluator.stack = [joined.resolve(v, values) for v in stack]
+        evaluator.locals = {
+            name: _required(joined.resolve(v, values)) for name, v in local_variables.items()
+        }
+        if self.meeting != EXIT:
+            evaluator.next_index = self.meeting
+
+    def _emit(self, true: _Side, false: _Side, joined: _Joined) -> list[TensorVariable]:
+        evaluator = self.evaluator
+        graph = evaluator.graph.graph
+        results = [[pair[k].node for pair in joined.pairs] for k in (0, 1)]
+        taken = dict.fromkeys(true.subgraph.taken() + false.subgraph.taken())
+        for side, nodes in zip((true, false), results, strict=True):
+            taken.update(dict.fromkeys(n for n in nodes if n.graph is not side.subgraph.graph))
+        modules = [
+            side.subgraph.close((), list(taken), tuple(nodes))
+            for side, nodes in zip((true, false), results, strict=True)
+        ]
+        effects = any(n.op not in ("placeholder", "output") for m in modules for n in m.graph.nodes)
+        if not joined.pairs and not effects:
+            return []
+        regions = [
+            add_region(evaluator, name, m)
+            for name, m in zip(("true_graph", "false_graph"), modules, strict=True)
+        ]
+        fakes = [fresh_like(evaluator, pair[0].fake) for pair in joined.pairs]
+        operands = tuple(taken)
+        if not joined.pairs:
+            graph.call_function(
+                torch.ops.higher_order.cond, (self.predicate.node, *regions, operands)
+            )
+            return []
+        items = call_region(
+            evaluator,
+            torch.ops.higher_order.cond,
+            (self.predicate.node, *regions, operands),
+            fakes,
+        )
+        made = [TensorVariable(n, f, None) for n, f in zip(items, fakes, strict=True)]
+        for k in (0, 1):
+            sides = [pair[k] for pair in joined.pairs]
+            note_aliases(evaluator, self.place, made, sides, list(taken))
+        return made
+
+
+class _Break(_Branch):
+    """A branch of which one side leaves the loop whose body is evaluated; the sides meet at its head."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        instruction: Instruction,
+        predicate: TensorVariable,
+        jump_if: bool,
+        place: Place,
+        loop: RolledLoop,
+    ) -> None:
+        self.loop = loop
+        super().__init__(evaluator, instruction, predicate, jump_if, place)
+
+    def find_meeting(self) -> None:
+        self.meeting = self.loop.head
+        self.live = self.loop.live(self.evaluator)
+
+    def evaluate_side(self, start: int) -> None:
+        leaves = start not in self.loop.inside
+        stops = self.loop.breaks if leaves else {self.loop.head}
+        run_until(self.evaluator, stops, range(len(self.evaluator.decoded.instructions)))
+        set_done(self.evaluator, leaves)
+
+
+class _Marker(Variable):
+    """A tensor that the sides of a branch give, before the branch's node exists."""
+
+
+class _Joined:
+    """The tensors in which two states differ, in the order in which they were met."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[TensorVariable, TensorVariable]] = []
+        self._markers: dict[tuple[int, int], _Marker] = {}
+        self._known: dict[int, Variable] = {}
+        self._alive: list[Variable] = []
+
+    def add_optional(
+        self, left: Variable | None, right: Variable | None, what: str
+    ) -> Variable | None:
+        if left is None or right is None:
+            if left is not right:
+                raise Unsupported("sides of a branch with different stacks")
+            return None
+        return self.add(left, right, what)
+
+    def add(self, left: Variable, right: Variable, what: str) -> Variable:
+        """What stands for the two after the branch: one of them if they are the same."""
+        if left is right:
+            return left
+        if not same_structure(left, right):
+            raise Unsupported(
+                "value that differs by side of a branch", f"{what}: {left!r}, {right!r}"
+            )
+        lefts, rights = leaves(left), leaves(right)
+        if lefts is None or rights is None:
+            raise Unsupported(
+                "value that differs by side of a branch", f"{what}: {left!r}, {right!r}"
+            )
+        items = [self._leaf(a, b, what) for a, b in zip(lefts, rights, strict=True)]
+        return rebuilt(left, iter(items))
+
+    def _leaf(self, left: Variable, right: Variable, what: str) -> Variable:
+        if same_constant(left, right):
+            return left
+        if not isinstance(left, TensorVariable) or not isinstance(right, TensorVariable):
+            raise Unsupported(
+                "value that differs by side of a branch", f"{what}: {left!r}, {right!r}"
+            )
+        problem = difference(left, right)
+        if problem is not None:
+            raise Unsupported("tensor that differs by side of a branch", f"{what}: {problem}")
+        check_gradients(left.fake, right.fake)
+        key = (id(left), id(right))
+        if key not in self._markers:
+            self._markers[key] = _Marker()
+            self.pairs.append((left, right))
+        return self._markers[key]
+
+    def resolve(
+        self, variable: Variable | None, values: Iterator[TensorVariable]
+    ) -> Variable | None:
+        """``variable`` with the tensors that the branch gives in the place of markers."""
+        if variable is None:
+            return None
+        items = leaves(variable)
+        if items is None or not any(isinstance(item, _Marker) for item in items):
+            return variable
+        for item in items:
+            if isinstance(item, _Marker) and id(item) not in self._known:
+                self._known[id(item)] = next(values)
+        return rebuilt(variable, iter([self._known.get(id(item), item) for item in items]))
+
+
+def _required(variable: Variable | None) -> Variable:
+    assert variable is not None
+    return variable

@@ -1,0 +1,139 @@
+"""Locals that a loop carries from one iteration to the next, as parameters and results of its body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+import torch
+import torch.fx
+
+from ...unsupported import Unsupported
+from ..variables.base import Variable
+from ..variables.symbolic_integer import SymbolicIntegerVariable
+from ..variables.tensor import TensorVariable
+from .evaluation import check_gradients
+from .state import difference, leaves, rebuilt, same_constant, same_structure
+from .subgraph import fresh_like, parameter
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+@dataclass
+class Carried:
+    """A tensor from one iteration to the next: its value before, and as the body takes and leaves it."""
+
+    start: TensorVariable
+    parameter: TensorVariable
+    result: TensorVariable | None = None
+
+
+class CarriedLocals:
+    """The locals of a frame that a loop's body binds anew.
+
+    ``differs`` raises what is due when the body leaves a local that is unlike what it began with.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        graph: torch.fx.Graph,
+        names: Sequence[str],
+        differs: Callable[[str], NoReturn],
+    ) -> None:
+        self.evaluator = evaluator
+        self.graph = graph
+        self.names = names
+        self.tensors: list[Carried] = []
+        self._differs = differs
+        self._before: dict[str, Variable] = {}
+        self._parameters: dict[str, list[Carried]] = {}  # in the order of a local's leaves
+
+    def begin(self) -> None:
+        """Put a parameter in the place of each tensor that the body may bind anew."""
+        evaluator = self.evaluator
+        for name in self.names:
+            variable = evaluator.locals.get(name)
+            items = None if variable is None else leaves(variable)
+            if variable is None or items is None:
+                continue
+            self._before[name] = variable
+            carried = self._parameters[name] = []
+            inner: list[Variable] = []
+            for item in items:
+                if isinstance(item, TensorVariable):
+                    check_gradients(item.fake)
+                    carried.append(self.add(name, item, None))
+                    inner.append(carried[-1].parameter)
+                else:
+                    inner.append(item)
+            evaluator.locals[name] = rebuilt(variable, iter(inner))
+
+    def add(self, name: str, start: TensorVariable, result: TensorVariable | None) -> Carried:
+        """Carry a tensor."""
+        fake = fresh_like(self.evaluator, start.fake)
+        taken = TensorVariable(parameter(self.graph, name, fake), fake, None)
+        self.tensors.append(Carried(start, taken, result))
+        return self.tensors[-1]
+
+    def result(
+        self, name: str, first_bound: Callable[[TensorVariable], TensorVariable]
+    ) -> Variable:
+        """What a local is after the loop, in terms of parameters: these become the loop's results.
+
+        ``first_bound`` gives what a tensor starts with that the loop binds first.
+        """
+        after = self.evaluator.locals.get(name)
+        before = self._before.get(name)
+        if after is None:
+            raise Unsupported("local that a loop deletes", name)
+        items = leaves(after)
+        if items is None or any(isinstance(item, SymbolicIntegerVariable) for item in items):
+            raise Unsupported("local that is bound in a loop", f"{name}: {after!r}")
+        if before is None:
+            return rebuilt(after, iter([self._first(name, i, first_bound) for i in items]))
+        if not same_structure(before, after):
+            self._differs(f"{name} becomes {after!r}")
+        parameters = iter(self._parameters[name])
+        pairs = zip(leaves(before) or (), items, strict=True)
+        return rebuilt(before, iter([self._leaf(name, a, b, parameters) for a, b in pairs]))
+
+    def _first(
+        self, name: str, item: Variable, first_bound: Callable[[TensorVariable], TensorVariable]
+    ) -> Variable:
+        if isinstance(item, TensorVariable):
+            check_gradients(item.fake)
+            return self.add(name, first_bound(item), item).parameter
+        if not item.is_constant():
+            raise Unsupported("local that is bound in a loop", f"{name}: {item!r}")
+        return item
+
+    def _leaf(
+        self, name: str, old: Variable, new: Variable, parameters: Iterator[Carried]
+    ) -> Variable:
+        if not isinstance(old, TensorVariable):
+            if not same_constant(old, new):
+                self._differs(f"{name} is {old!r}, then {new!r}")
+            return old
+        carried = next(parameters)
+        if new is carried.parameter:
+            return old  # the body changes it in place, or not at all
+        if not isinstance(new, TensorVariable):
+            self._differs(f"{name} is {old!r}, then {new!r}")
+        problem = difference(old, new)
+        if problem is not None:
+            self._differs(f"{name} changes: {problem}")
+        check_gradients(new.fake)
+        carried.result = new
+        return carried.parameter
+
+    def finish(self) -> list[Carried]:
+        """What is carried indeed; the body takes the others as they are before the loop."""
+        for carried in self.tensors:
+            if carried.result is None:
+                node = carried.parameter.node
+                node.replace_all_uses_with(carried.start.node)
+                self.graph.erase_node(node)
+        return [carried for carried in self.tensors if carried.result is not None]

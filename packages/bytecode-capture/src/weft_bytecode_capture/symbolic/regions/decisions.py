@@ -1,0 +1,50 @@
+"""What is known, from earlier evaluations of a frame, about the regions in it."""
+
+from __future__ import annotations
+
+import logging
+import types
+
+_LOG = logging.getLogger("weft_bytecode_capture.regions")
+
+Place = tuple[types.CodeType, int]
+"""A code object and the index of the instruction that a region starts at."""
+
+
+class RegionRefused(Exception):
+    """A region cannot be kept: the frame is evaluated again without it.
+
+    ``peel``: the first iteration differs from the others; a loop may be tried again from the second on.
+    """
+
+    def __init__(self, place: Place, line: int, reason: str, peel: bool = False) -> None:
+        super().__init__(place, reason)
+        self.place = place
+        self.line = line
+        self.reason = reason
+        self.peel = peel
+
+
+class RegionDecisions:
+    """Refused regions with their reasons, and loops of which the first iteration is left out."""
+
+    def __init__(self) -> None:
+        self._refused: dict[Place, str] = {}
+        self._peeled: set[Place] = set()
+
+    def refuse(self, refusal: RegionRefused) -> None:
+        place = refusal.place
+        if refusal.peel and place not in self._peeled:
+            self._peeled.add(place)
+            return
+        self._refused[place] = refusal.reason
+        code = place[0]
+        _LOG.info("%s:%d: not kept as a region: %s", code.co_filename, refusal.line, refusal.reason)
+
+    def reason(self, place: Place) -> str | None:
+        """Why the region at ``place`` was refused; None if it was not."""
+        return self._refused.get(place)
+
+    def first_iteration(self, place: Place) -> int:
+        """How many iterations of a loop to unroll before the others are kept as a loop."""
+        return int(place in self._peeled)

@@ -1,0 +1,91 @@
+"""Evaluation of a part of a frame's instructions, as a region's or on the way to one's end."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Container
+from typing import TYPE_CHECKING
+
+import torch
+
+from ...unsupported import Unsupported
+from ..captured_exception import CapturedException
+from ..variables.base import Variable
+from ..variables.constant import ConstantVariable
+from ..variables.tensor import TensorVariable
+from .decisions import Place, RegionRefused
+from .state import ObjectStates
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def run_until(evaluator: Evaluator, stops: Container[int], inside: Container[int]) -> None:
+    """Evaluate until the next instruction is one of ``stops``, or the frame has returned.
+
+    Raises :class:`Unsupported` where control leaves the instructions ``inside``, or at a known break.
+    """
+    instructions = evaluator.decoded.instructions
+    while evaluator.next_index not in stops:
+        instruction = instructions[evaluator.next_index]
+        evaluator.index = instruction.index
+        if instruction.index not in inside:
+            raise Unsupported("jump out of a region", f"to {instruction!r}")
+        if instruction.index in evaluator.breaks:
+            raise Unsupported(
+                "graph break inside a region", evaluator.breaks[instruction.index].kind
+            )
+        evaluator.next_index = instruction.index + 1
+        try:
+            instruction.handler(evaluator, instruction)
+        except CapturedException as error:
+            evaluator.unwind(error, instruction)
+        if evaluator.finished or evaluator.suspended:
+            return
+
+
+def may_attempt(evaluator: Evaluator, place: Place) -> bool:
+    """Whether a region may be tried at ``place``."""
+    state = evaluator.state
+    return (
+        state.options.keep_control_flow
+        and not evaluator.code.co_flags & _GENERATORS
+        and state.cache.regions.reason(place) is None
+    )
+
+
+def refuse(evaluator: Evaluator, place: Place, reason: str, peel: bool = False) -> RegionRefused:
+    """What to raise to have the frame evaluated without the region at ``place``."""
+    return RegionRefused(place, evaluator.decoded.line(place[1]), reason, peel)
+
+
+def check_unchanged(states: ObjectStates) -> None:
+    """Refuse effects on Python objects: a region's graph has none."""
+    if states.effects():
+        raise Unsupported("effect inside a region")
+    for variable, _ in states.changed():
+        raise Unsupported("object that a region changes", repr(variable))
+
+
+def check_gradients(*tensors: torch.Tensor) -> None:
+    """Regions are kept where no gradient flows through them."""
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        raise Unsupported("gradient through a region")
+
+
+def as_predicate(evaluator: Evaluator, condition: TensorVariable) -> TensorVariable:
+    """``bool(condition)`` as a bool tensor without dimensions."""
+    if condition.fake.numel() != 1:
+        raise Unsupported("truth value of a tensor with several elements", repr(condition))
+    check_gradients(condition.fake)
+    result: Variable = condition
+    if condition.fake.dim():
+        shape = evaluator.wrap_result(())
+        result = evaluator.graph.call_method(evaluator, "reshape", condition, (shape,), {})
+    if condition.fake.dtype != torch.bool:
+        zero = ConstantVariable(0)
+        result = evaluator.graph.call_method(evaluator, "ne", result, (zero,), {})
+    assert isinstance(result, TensorVariable)
+    return result

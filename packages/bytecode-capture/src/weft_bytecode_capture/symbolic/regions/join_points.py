@@ -1,0 +1,117 @@
+"""Where the sides of a branch meet: postdominators of a code object's instructions."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..decode import DecodedCode, Instruction
+
+EXIT = -1
+"""The place of every return, in the graph of instructions."""
+
+_ENDS = frozenset(("RETURN_VALUE", "RETURN_CONST"))
+_RAISES = frozenset(("RAISE_VARARGS", "RERAISE"))
+_JUMPS = frozenset(("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"))
+
+
+def successors(instructions: list[Instruction], index: int) -> Iterator[int]:
+    """Where control goes after an instruction that does not raise; a raise goes nowhere."""
+    instruction = instructions[index]
+    if instruction.name in _ENDS:
+        yield EXIT
+    elif instruction.name not in _RAISES:
+        if instruction.name not in _JUMPS:
+            yield index + 1
+        if instruction.target >= 0:
+            yield instruction.target
+
+
+def join_point(decoded: DecodedCode, code: types.CodeType, index: int) -> int:
+    """The first instruction that every way from ``index`` to a return comes to; :data:`EXIT` if none."""
+    following = set(successors(decoded.instructions, index))
+    common: set[int] | None = None
+    for start in following:
+        certain = _always_reached(decoded.instructions, start)
+        common = certain if common is None else common & certain
+    found = {i for i in common or () if i != EXIT}
+    if not found:
+        return EXIT
+    # Of those that are always reached, the first is the one from which all others still are.
+    return next(i for i in sorted(found) if found <= _always_reached(decoded.instructions, i) | {i})
+
+
+def _always_reached(instructions: list[Instruction], start: int) -> set[int]:
+    """The postdominators of ``start``, itself included: a fixpoint over what is reachable."""
+    reachable = {start}
+    pending = [start]
+    while pending:
+        index = pending.pop()
+        if index == EXIT:
+            continue
+        for after in successors(instructions, index):
+            if after not in reachable:
+                reachable.add(after)
+                pending.append(after)
+    order = sorted(reachable, reverse=True)
+    certain = {index: set(reachable) for index in order}
+    certain[EXIT] = {EXIT}
+    changed = True
+    while changed:
+        changed = False
+        for index in order:
+            if index == EXIT:
+                continue
+            ways = [certain[after] for after in successors(instructions, index)]
+            new = (set.intersection(*ways) if ways else set(reachable)) | {index}
+            if new != certain[index]:
+                certain[index] = new
+                changed = True
+    return certain[start]
+
+
+@dataclass(frozen=True)
+class NaturalLoop:
+    """A loop of instructions: ``head``, and all that come back to it without leaving."""
+
+    head: int
+    body: frozenset[int]
+
+
+def loops(decoded: DecodedCode) -> list[NaturalLoop]:
+    """The loops of a code object, inner ones first.  What an exception goes to is not in them."""
+    before: dict[int, set[int]] = {}
+    for index in range(len(decoded.instructions)):
+        for after in successors(decoded.instructions, index):
+            before.setdefault(after, set()).add(index)
+    found: dict[int, set[int]] = {}
+    for instruction in decoded.instructions:
+        if 0 <= instruction.target <= instruction.index:
+            body = found.setdefault(instruction.target, {instruction.target})
+            pending = [instruction.index]
+            while pending:
+                index = pending.pop()
+                if index not in body:
+                    body.add(index)
+                    pending += before.get(index, ())
+    every = [NaturalLoop(head, frozenset(body)) for head, body in found.items()]
+    return sorted(every, key=lambda loop: len(loop.body))
+
+
+def leaves_loop(decoded: DecodedCode, index: int, meeting: int) -> bool:
+    """Whether the sides of the branch at ``index`` meet only after a loop that it is in."""
+    return any(index in loop.body and meeting not in loop.body for loop in loops(decoded))
+
+
+def resolved(decoded: DecodedCode, index: int) -> int:
+    """The first instruction from ``index`` on that is no unconditional jump and does something."""
+    seen: set[int] = set()
+    while index not in seen:
+        seen.add(index)
+        instruction = decoded.instructions[index]
+        if instruction.name in _JUMPS:
+            index = instruction.target
+        elif instruction.name in ("NOP", "EXTENDED_ARG"):
+            index += 1
+    return index

@@ -1,0 +1,275 @@
+"""Loops over a range or a tensor's rows, evaluated once for all iterations and kept as ``while_loop``.
+
+The body is evaluated on state that any iteration may begin with: the counter is a symbolic integer, each
+local tensor that the body binds anew is a parameter.  What the body leaves must be like what it began with.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+import torch.fx
+
+from ..._torch import new_integer
+from ...code_objects.flow import live_at
+from ...unsupported import Unsupported
+from ..captured_exception import CapturedException
+from ..decode import Instruction, after_loop
+from ..variables.base import Variable
+from ..variables.constant import ConstantVariable
+from ..variables.iterators import RangeIteratorVariable, TensorRowsVariable
+from ..variables.sequences import ListVariable
+from ..variables.symbolic_integer import SymbolicIntegerVariable, integer_result
+from ..variables.tensor import TensorVariable
+from .carried import CarriedLocals
+from .decisions import Place
+from .early_exit import DONE, rolling
+from .evaluation import check_gradients, check_unchanged, may_attempt, refuse, run_until
+from .join_points import loops, resolved
+from .rows import AppendedLists, RowVariable
+from .state import ObjectStates
+from .subgraph import Subgraph, add_region, call_region, note_aliases, parameter
+from .subscripts import symbolic_subscript
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+def iterator_over_rows(
+    evaluator: Evaluator, instruction: Instruction, iterated: Variable
+) -> TensorRowsVariable | None:
+    """At GET_ITER before a FOR_ITER: an iterator over a tensor's rows if the loop may be rolled."""
+    if not isinstance(iterated, TensorVariable) or iterated.fake.dim() == 0:
+        return None
+    if not isinstance(iterated.fake.shape[0], int):
+        return None
+    rows = TensorRowsVariable(iterated, int(iterated.fake.shape[0]))
+    place = (evaluator.code, resolved(evaluator.decoded, instruction.index + 1))
+    long_enough = rows.remaining() >= evaluator.state.options.rolled_loop_length
+    return rows if long_enough and may_attempt(evaluator, place) else None
+
+
+def roll_loop(evaluator: Evaluator, instruction: Instruction, iterator: Variable) -> bool:
+    """At FOR_ITER: keep the rest of the loop as one region and go to its exit; False to unroll.
+
+    Raises :class:`RegionRefused`, after which the frame is evaluated again, where the body can't be kept.
+    """
+    place = (evaluator.code, instruction.index)
+    if not isinstance(iterator, (RangeIteratorVariable, TensorRowsVariable)):
+        return False
+    trips = iterator.remaining()
+    if trips < evaluator.state.options.rolled_loop_length or not may_attempt(evaluator, place):
+        return False
+    if iterator.position != evaluator.state.cache.regions.first_iteration(place):
+        return False
+    decoded, head = evaluator.decoded, instruction.index
+    found = (loop.body for loop in loops(decoded) if resolved(decoded, loop.head) == head)
+    inside = next(found, None)
+    if inside is None or any(k in evaluator.breaks for k in inside):
+        return False
+    loop = _ForLoop(evaluator, instruction, iterator, inside, place)
+    try:
+        loop.run()
+    except Unsupported as error:
+        raise refuse(evaluator, place, str(error)) from error
+    except CapturedException as error:
+        raise refuse(evaluator, place, "exception in the loop's body") from error
+    return True
+
+
+class _ForLoop:
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        head: Instruction,
+        iterator: RangeIteratorVariable | TensorRowsVariable,
+        inside: frozenset[int],
+        place: Place,
+    ) -> None:
+        self.evaluator = evaluator
+        self.head = head
+        self.iterator = iterator
+        self.place = place
+        self.inside = inside
+        self.builder = evaluator.graph
+        self.subgraph = Subgraph(self.evaluator)
+        self.values = iterator.rest()
+        live = live_at(evaluator.code, head.index)
+        stored = {
+            i.operand
+            for i in evaluator.decoded.instructions
+            if i.index in inside and i.name in ("STORE_FAST", "DELETE_FAST")
+        }
+        self.live = [name for name in sorted(stored) if name in live]
+        self.dead = [name for name in sorted(stored) if name not in live]
+        self.outer = self.builder.graph
+        self.carried = CarriedLocals(evaluator, self.subgraph.graph, self.live, self._differs)
+        self.done: torch.fx.Node | None = None  # the parameter that says that the loop has ended
+
+    def run(self) -> None:
+        evaluator = self.evaluator
+        index = self._counter()
+        self.carried.begin()
+        states = ObjectStates(evaluator)
+        lists = AppendedLists(evaluator)
+        try:
+            depth = len(evaluator.stack)
+            with self.subgraph.active(), rolling(evaluator, self.head, self.inside):
+                element = self.iterator.element(evaluator, index)
+                evaluator.stack.append(element)
+                run_until(evaluator, {self.head.index}, self.inside)
+            if evaluator.finished or len(evaluator.stack) != depth:
+                raise Unsupported("return inside a loop")
+        finally:
+            appended = lists.release()
+        check_unchanged(states)
+        self._end_early(evaluator.locals.pop(DONE, None), appended)
+        with self.subgraph.active(may_add_outside=True):
+            buffers = self._fill_buffers(index, appended)
+        results = {name: self._result(name, element) for name in self.live}
+        loop = self._emit(index)
+        for name in self.dead:
+            evaluator.locals.pop(name, None)
+        evaluator.locals.update(results)
+        for target, count, rows in buffers:
+            target._items += [
+                RowVariable(evaluator, rows[k], position, loop)
+                for position in range(len(self.values))
+                for k in range(count)
+            ]
+        evaluator.stack.pop()
+        self.iterator.exhaust()
+        evaluator.next_index = after_loop(self.head)
+
+    def _result(self, name: str, element: Variable) -> Variable:
+        """What a local is after the loop."""
+        if self.evaluator.locals.get(name) is element:
+            if self.done is not None:
+                raise Unsupported("element that is used after a loop", name)
+            return self.iterator.element(self.evaluator, ConstantVariable(self.values[-1]))
+        return self.carried.result(name, lambda like: self._buffer(None, like))
+
+    def _end_early(self, done: Variable | None, appended: Sequence[object]) -> None:
+        """Carry whether an iteration has left the loop on a tensor's value."""
+        if done is None:
+            return
+        assert isinstance(done, TensorVariable)
+        if appended:
+            raise Unsupported("list of a length that depends on data")
+        start = self._outside(
+            torch.zeros, [self.evaluator.wrap_result(())], {"dtype": ConstantVariable(torch.bool)}
+        )
+        self.done = self.carried.add("done", start, done).parameter.node
+
+    def _differs(self, reason: str) -> NoReturn:
+        """The first iteration may differ from the others only: it is tried without that one."""
+        raise refuse(self.evaluator, self.place, reason, peel=True)
+
+    # Before the body.
+
+    def _counter(self) -> SymbolicIntegerVariable:
+        low, high = min(self.values), max(self.values)
+        value = new_integer(self.builder.fake_mode, low, high)
+        node = parameter(self.subgraph.graph, "index", value)
+        return SymbolicIntegerVariable(node, value)
+
+    # After the body.
+
+    def _fill_buffers(
+        self,
+        index: SymbolicIntegerVariable,
+        appended: Sequence[tuple[ListVariable, list[Variable], bool]],
+    ) -> list[tuple[ListVariable, int, list[TensorVariable]]]:
+        """Write what the body appends to lists into rows of buffers made before the loop."""
+        found = []
+        for target, added, looked_at in appended:
+            if looked_at:
+                raise Unsupported("list that a loop appends to and looks at")
+            rows = []
+            for item in added:
+                if not isinstance(item, TensorVariable):
+                    raise Unsupported("append of something that is no tensor", repr(item))
+                rows.append(self._buffer(len(self.values), item))
+                position = self._position(index)
+                symbolic_subscript(self.evaluator, rows[-1], [position, item])
+            found.append((target, len(added), rows))
+        return found
+
+    def _position(self, index: SymbolicIntegerVariable) -> Variable:
+        """The number of the iteration."""
+        start, step = self.values.start, self.values.step
+        node, value = index.node, index.value
+        for function, operand in ((operator.sub, start), (operator.floordiv, step)):
+            if operand != (0 if function is operator.sub else 1):
+                made = integer_result(
+                    self.evaluator, function, (node, operand), function(value, operand)
+                )
+                assert isinstance(made, SymbolicIntegerVariable)
+                node, value = made.node, made.value
+        return SymbolicIntegerVariable(node, value)
+
+    def _buffer(self, count: int | None, like: TensorVariable) -> TensorVariable:
+        """An uninitialised tensor in the graph around the loop: ``count`` rows like ``like``, or one."""
+        fake = like.fake
+        check_gradients(fake)
+        shape = list(fake.shape) if count is None else [count, *fake.shape]
+        options: dict[str, Variable] = {
+            "dtype": ConstantVariable(fake.dtype),
+            "device": ConstantVariable(fake.device),
+        }
+        return self._outside(torch.empty, [self.evaluator.wrap_result(shape)], options)
+
+    def _outside(
+        self, function: Any, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> TensorVariable:
+        """The result of a call in the graph around the loop, before it."""
+        inner, self.builder.graph = self.builder.graph, self.outer
+        try:
+            made = self.builder.call_function(self.evaluator, function, arguments, keywords)
+        finally:
+            self.builder.graph = inner
+        assert isinstance(made, TensorVariable)
+        return made
+
+    # The region.
+
+    def _emit(self, index: SymbolicIntegerVariable) -> torch.fx.Node:
+        evaluator, graph = self.evaluator, self.subgraph.graph
+        kept = self.carried.finish()
+        inner = [c.result for c in kept if c.result is not None]
+        following = graph.call_function(operator.add, (index.node, self.values.step))
+        results = (following, *(variable.node for variable in inner))
+        parameters = [index.node, *(c.parameter.node for c in kept)]
+        taken = self.subgraph.taken()
+        taken += dict.fromkeys(n for n in results if n.graph is not graph and n not in taken)
+        body = self.subgraph.close(parameters, taken, results)
+        arguments = (
+            add_region(evaluator, "condition", self._condition(parameters, taken)),
+            add_region(evaluator, "body", body),
+            (self.values.start, *(c.start.node for c in kept)),
+            tuple(taken),
+        )
+        values = [self.values.stop, *(c.parameter.fake for c in kept)]
+        items = call_region(evaluator, torch.ops.higher_order.while_loop, arguments, values)
+        carried = [c.parameter for c in kept]
+        note_aliases(evaluator, self.place, carried, inner, [*parameters, *taken])
+        for variable, node in zip(carried, items[1:], strict=True):
+            variable.node = node
+        return items[-1]
+
+    def _condition(
+        self, parameters: Sequence[torch.fx.Node], taken: Sequence[torch.fx.Node]
+    ) -> torch.fx.GraphModule:
+        """The counter is inside the range, and no iteration has ended the loop."""
+        test = Subgraph(self.evaluator)
+        inner = [parameter(test.graph, n.name, n.meta.get("example_value")) for n in parameters]
+        compare = operator.lt if self.values.step > 0 else operator.gt
+        result = test.graph.call_function(compare, (inner[0], self.values.stop))
+        if self.done is not None:
+            done = inner[parameters.index(self.done)]
+            goes_on = test.graph.call_method("logical_not", (done,))
+            result = test.graph.call_function(operator.and_, (result, goes_on))
+        return test.close(inner, taken, result)

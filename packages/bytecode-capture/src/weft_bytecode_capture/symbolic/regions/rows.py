@@ -1,0 +1,151 @@
+"""Lists that a rolled loop appends to: its iterations fill the rows of one buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from ..variables.base import Variable
+from ..variables.constant import ConstantVariable
+from ..variables.sequences import ListVariable
+from ..variables.tensor import TensorVariable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+class AppendingListVariable(ListVariable):
+    """What a list is while a loop's body is evaluated: appending is noted, any look at it too."""
+
+    looked_at: bool
+    added: list[Variable]
+
+    def items(self, evaluator: Evaluator) -> list[Variable]:
+        self.looked_at = True
+        return super().items(evaluator)
+
+    def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
+        self.looked_at = True
+        return super().get_item(evaluator, key)
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        self.looked_at = True
+        return super().iterate(evaluator)
+
+    def length(self, evaluator: Evaluator) -> int:
+        self.looked_at = True
+        return super().length(evaluator)
+
+    def snapshot(self) -> Any:
+        self.looked_at = True
+        return super().snapshot()
+
+    def append(self, evaluator: Evaluator, item: Variable) -> None:
+        self.added.append(item)
+
+
+class AppendedLists:
+    """The lists made in the frame that locals hold, watched while a loop's body is evaluated."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._lists: list[AppendingListVariable] = []
+        frame: Evaluator | None = evaluator
+        while frame is not None:
+            for variable in frame.locals.values():
+                if type(variable) is ListVariable and variable.source is None:
+                    variable.__class__ = AppendingListVariable
+                    assert isinstance(variable, AppendingListVariable)
+                    variable.looked_at, variable.added = False, []
+                    self._lists.append(variable)
+            frame = frame.parent
+
+    def release(self) -> list[tuple[ListVariable, list[Variable], bool]]:
+        """Make them plain lists again: those appended to, what was added, whether one was looked at."""
+        found: list[tuple[ListVariable, list[Variable], bool]] = []
+        for watched in self._lists:
+            added, looked_at = watched.added, watched.looked_at
+            del watched.added, watched.looked_at
+            plain: Any = watched
+            plain.__class__ = ListVariable
+            if added:
+                found.append((plain, added, looked_at))
+        self._lists = []
+        return found
+
+
+class RowVariable(TensorVariable):
+    """A row of a buffer that a rolled loop has filled: a view, made when something uses it."""
+
+    def __init__(
+        self, evaluator: Evaluator, buffer: TensorVariable, position: int, loop: torch.fx.Node
+    ) -> None:
+        self.source = None
+        self.attributes = {}
+        self.buffer = buffer
+        self.position = position
+        self._loop = loop
+        self._mode = evaluator.graph.fake_mode
+        self._made: tuple[torch.fx.Node, torch.Tensor] | None = None
+
+    @property
+    def node(self) -> torch.fx.Node:  # type: ignore[override]
+        return self._view()[0]
+
+    @property
+    def fake(self) -> torch.Tensor:  # type: ignore[override]
+        return self._view()[1]
+
+    def _view(self) -> tuple[torch.fx.Node, torch.Tensor]:
+        if self._made is None:
+            with self._mode:
+                fake = torch.select(self.buffer.fake, 0, self.position)
+            # Where the loop ends, whichever region's graph is being made now.
+            with self._loop.graph.inserting_after(self._loop):
+                node = self._loop.graph.call_function(
+                    torch.select, (self.buffer.node, 0, self.position)
+                )
+            node.meta.update(self._loop.meta)
+            node.meta["example_value"] = fake
+            self._made = node, fake
+        return self._made
+
+
+def join_rows(
+    evaluator: Evaluator,
+    function: Callable[..., Any],
+    arguments: Sequence[Variable],
+    keywords: dict[str, Variable],
+) -> Variable | None:
+    """``torch.stack`` or ``torch.cat`` of all rows of one buffer, in order; None for any other call."""
+    if function not in (torch.stack, torch.cat) or not arguments or len(arguments) > 2:
+        return None
+    named = {**keywords, **dict(zip(("dim",), arguments[1:], strict=False))}
+    dimension = named.pop("dim", ConstantVariable(0))
+    rows = getattr(arguments[0], "_items", None)
+    if named or not rows or not dimension.is_constant() or not _are_all_rows(rows):
+        return None
+    buffer = rows[0].buffer
+    if function is torch.cat:
+        if dimension.as_constant() != 0 or buffer.fake.dim() < 2:
+            return None
+        flat = [ConstantVariable(0), ConstantVariable(1)]
+        joined = evaluator.graph.call_method(evaluator, "flatten", buffer, flat, {})
+        return evaluator.graph.call_method(evaluator, "clone", joined, (), {})
+    moved = evaluator.graph.call_function(
+        evaluator, torch.movedim, [buffer, ConstantVariable(0), dimension], {}
+    )
+    layout: dict[str, Variable] = {"memory_format": ConstantVariable(torch.contiguous_format)}
+    return evaluator.graph.call_method(evaluator, "clone", moved, (), layout)
+
+
+def _are_all_rows(rows: Sequence[Variable]) -> bool:
+    first = rows[0]
+    if not isinstance(first, RowVariable) or first.buffer.fake.size(0) != len(rows):
+        return False
+    return all(
+        isinstance(row, RowVariable) and row.buffer is first.buffer and row.position == position
+        for position, row in enumerate(rows)
+    )

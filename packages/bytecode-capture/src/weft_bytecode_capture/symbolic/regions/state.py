@@ -1,0 +1,143 @@
+"""The Python state around a region: what it may change, and how two states of it compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..variables.base import Variable
+from ..variables.generators import GeneratorVariable
+from ..variables.sequences import TupleVariable
+from ..variables.tensor import TensorVariable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+_CONTAINERS = (list, tuple, dict, set)
+
+
+class ObjectStates:
+    """The state of every object that the program has made and can reach, to tell whether a region changed it.
+
+    Objects from outside the frame are journaled when they change; those made in the frame are compared.
+    """
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._side_effects = evaluator.side_effects
+        self._version = evaluator.side_effects.version
+        self._states = {
+            id(variable): (variable, _state(variable)) for variable in _reachable(evaluator)
+        }
+
+    def effects(self) -> bool:
+        """Whether an effect on the world outside the frame was recorded since."""
+        return self._side_effects.version != self._version
+
+    def changed(self) -> list[tuple[Variable, dict[str, Any]]]:
+        """The objects that changed since, each with its state before."""
+        return [
+            (variable, state)
+            for variable, state in self._states.values()
+            if variable.source is None and not _same(state, _state(variable))
+        ]
+
+
+def _reachable(evaluator: Evaluator) -> Iterator[Variable]:
+    pending: list[Any] = []
+    frame: Evaluator | None = evaluator
+    while frame is not None:
+        pending += [*frame.stack, *frame.locals.values(), *frame.cells.values(), frame.function]
+        pending.append(frame.handled)
+        frame = frame.parent
+    pending += evaluator.side_effects.mutated_variables()
+    seen: set[int] = set()
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Variable):
+            yield value
+            pending += vars(value).values()
+        elif isinstance(value, dict):
+            pending += [*value.keys(), *value.values()]
+        elif isinstance(value, (list, tuple, set)):
+            pending += value
+
+
+def _state(variable: Variable) -> dict[str, Any]:
+    """A shallow copy of what the object is."""
+    state = {
+        name: tuple(value.items())
+        if isinstance(value, dict)
+        else tuple(value)
+        if isinstance(value, (list, set))
+        else value
+        for name, value in vars(variable).items()
+    }
+    if isinstance(variable, GeneratorVariable):
+        state["resumes at"] = (variable.frame.next_index, variable.frame.finished)
+    return state
+
+
+def _same(left: Any, right: Any) -> bool:
+    if left is right:
+        return True
+    if isinstance(left, (int, str)):
+        return type(left) is type(right) and bool(left == right)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(left[k], right[k]) for k in left)
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return False
+
+
+def leaves(variable: Variable) -> list[Variable] | None:
+    """The elements of nested exact tuples, or the variable itself."""
+    if type(variable) is not TupleVariable:
+        return [variable]
+    if variable._unread is not None:
+        return None
+    found: list[Variable] = []
+    for item in variable._items:
+        inner = leaves(item)
+        if inner is None:
+            return None
+        found += inner
+    return found
+
+
+def rebuilt(variable: Variable, items: Iterator[Variable]) -> Variable:
+    """The structure of ``variable`` with the next of ``items`` for each leaf."""
+    if type(variable) is not TupleVariable:
+        return next(items)
+    return TupleVariable([rebuilt(item, items) for item in variable._items])
+
+
+def same_structure(left: Variable, right: Variable) -> bool:
+    if type(left) is not TupleVariable or type(right) is not TupleVariable:
+        return (type(left) is TupleVariable) == (type(right) is TupleVariable)
+    if len(left._items) != len(right._items):
+        return False
+    return all(map(same_structure, left._items, right._items))
+
+
+def same_constant(left: Variable, right: Variable) -> bool:
+    """Whether two variables are one immutable value."""
+    if left is right:
+        return True
+    if not (left.is_constant() and right.is_constant()):
+        return False
+    first, second = left.as_constant(), right.as_constant()
+    if isinstance(first, float) and isinstance(second, float):
+        return first.hex() == second.hex()
+    return type(first) is type(second) and bool(first == second)
+
+
+def difference(left: TensorVariable, right: TensorVariable) -> str | None:
+    """How the metadata of two tensors that have to be alike differs."""
+    for name in ("dtype", "device", "shape"):
+        first, second = getattr(left.fake, name), getattr(right.fake, name)
+        if first != second:
+            return f"{name} {first} and {second}"
+    return None

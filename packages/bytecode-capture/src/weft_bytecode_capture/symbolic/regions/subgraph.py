@@ -1,0 +1,197 @@
+"""The graphs of regions: made while a region is evaluated, then closed over what they take from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from ...unsupported import Unsupported
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+    from ..variables.base import Variable
+    from ..variables.tensor import TensorVariable
+    from .decisions import Place
+
+
+class Subgraph:
+    """The graph that nodes go to while a region is evaluated."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._builder = evaluator.graph
+        self._devices = evaluator.state.options.region_devices
+        self.graph = torch.fx.Graph()
+        self._modules: dict[str, torch.fx.GraphModule] = {}
+
+    @contextlib.contextmanager
+    def active(self, may_add_outside: bool = False) -> Iterator[None]:
+        """Nodes go here.  Those that must be in the outermost graph (switches of modes) end the attempt."""
+        builder = self._builder
+        outer, builder.graph = builder.graph, self.graph
+        calls = None if may_add_outside else _calls(builder.outermost)
+        try:
+            yield
+        finally:
+            builder.graph = outer
+        if calls is not None and _calls(builder.outermost) != calls:
+            raise Unsupported("switch of a mode inside a region")
+
+    def taken(self) -> list[torch.fx.Node]:
+        """The nodes of other graphs that this one uses, in order of use."""
+        found: dict[torch.fx.Node, None] = {}
+        for node in self.graph.nodes:
+            found.update(
+                dict.fromkeys(n for n in node.all_input_nodes if n.graph is not self.graph)
+            )
+        return list(found)
+
+    def close(
+        self, parameters: Sequence[torch.fx.Node], taken: Sequence[torch.fx.Node], results: Any
+    ) -> torch.fx.GraphModule:
+        """The region's module: its placeholders are ``parameters``, then one for each node ``taken``."""
+        for node in (*parameters, *taken):
+            self._check(node.meta.get("example_value"))
+        anchor = self.graph._root
+        for node in parameters:
+            if anchor.next is not node:
+                anchor.append(node)
+            anchor = node
+        inside: dict[torch.fx.Node, torch.fx.Node] = {}
+        for outer in taken:
+            with self.graph.inserting_after(anchor):
+                anchor = inside[outer] = self.graph.placeholder(outer.name)
+            anchor.target = anchor.name
+            anchor.meta.update(outer.meta)
+
+        def local(node: torch.fx.Node) -> torch.fx.Node:
+            return inside.get(node, node)
+
+        for node in list(self.graph.nodes):
+            if any(n in inside for n in node.all_input_nodes):
+                node.args = torch.fx.map_arg(node.args, local)
+                node.kwargs = torch.fx.map_arg(node.kwargs, local)
+        self.graph.output(torch.fx.map_arg(results, local))
+        attributes = {
+            str(n.target): getattr(self._builder.root, str(n.target))
+            for n in self.graph.find_nodes(op="get_attr")
+        }
+        return torch.fx.GraphModule(attributes, self.graph, "Region")
+
+    def _check(self, value: object) -> None:
+        """Refuse tensors of symbolic size, and of devices on which regions are not run natively."""
+        if isinstance(value, torch.Tensor):
+            numbers = (*value.shape, *value.stride())
+            if not all(isinstance(number, int) for number in numbers):
+                raise Unsupported("tensor of symbolic size in a region", str(tuple(value.shape)))
+            if value.device.type not in self._devices:
+                raise Unsupported("region on this device", str(value.device))
+        elif isinstance(value, (torch.SymFloat, torch.SymBool)):
+            raise Unsupported("symbolic number in a region", str(value))
+
+
+def _calls(graph: torch.fx.Graph) -> int:
+    return sum(node.op not in ("placeholder", "get_attr") for node in graph.nodes)
+
+
+def parameter(graph: torch.fx.Graph, name: str, value: Any) -> torch.fx.Node:
+    """A placeholder of a region's graph, which stands for ``value``."""
+    node = graph.placeholder(name)
+    node.target = node.name  # parameters may have one name in the program
+    node.meta["example_value"] = value
+    return node
+
+
+def add_region(evaluator: Evaluator, name: str, module: torch.fx.GraphModule) -> torch.fx.Node:
+    """Name a region's module in the outermost module; a node that gives it where the graph stands."""
+    builder = evaluator.graph
+    number = 0
+    while hasattr(builder.root, f"{name}_{number}"):
+        number += 1
+    builder.root.add_module(f"{name}_{number}", module)
+    return builder.graph.get_attr(f"{name}_{number}")
+
+
+def call_region(
+    evaluator: Evaluator, target: Any, arguments: tuple[Any, ...], values: Sequence[Any]
+) -> list[torch.fx.Node]:
+    """Append a region operator's node; a node for each of its results, which are like ``values``."""
+    graph = evaluator.graph.graph
+    node = graph.call_function(target, arguments)
+    reason = evaluator.current_reason()
+    node.meta["stack_trace"] = (
+        f'  File "{reason.file}", line {reason.line}, in captured code\n    {reason.text}'
+    )
+    node.meta["example_value"] = tuple(values)
+    items = []
+    for index, value in enumerate(values):
+        item = graph.call_function(operator.getitem, (node, index))
+        item.meta.update(node.meta)
+        item.meta["example_value"] = value
+        items.append(item)
+    return items
+
+
+def fresh_like(evaluator: Evaluator, fake: torch.Tensor) -> torch.Tensor:
+    """A fake tensor in the layout of ``fake``, with storage of its own."""
+    with evaluator.graph.fake_mode:
+        return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+
+
+def note_aliases(
+    evaluator: Evaluator,
+    place: Place,
+    results: Sequence[TensorVariable],
+    inner: Sequence[TensorVariable],
+    outside: Sequence[torch.fx.Node],
+) -> None:
+    """Note which results of a region may be what it was given, or one another.
+
+    In the graph each is a tensor of its own.  Returned to the caller the difference would show: the frame is
+    then evaluated without the region.
+    """
+    seen = {
+        _storage(value)
+        for value in (node.meta.get("example_value") for node in outside)
+        if isinstance(value, torch.Tensor)
+    }
+    aliases = evaluator.state.region_aliases
+    for result, variable in zip(results, inner, strict=True):
+        storage = _storage(variable.fake)
+        if storage in seen:
+            aliases.setdefault(_storage(result.fake), []).append((place, storage))
+        seen.add(storage)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """What fake tensors that share storage have in common."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def returned_alias(evaluator: Evaluator, outputs: Sequence[Variable]) -> Place | None:
+    """The region of which a result that may be another tensor of the caller's leaves the frame.
+
+    The caller's are the graph's inputs, attributes and outputs.  None if there is no such result.
+    """
+    fakes = [getattr(output, "fake", None) for output in outputs]
+    returned = [_storage(fake) for fake in fakes if isinstance(fake, torch.Tensor)]
+    outermost = evaluator.graph.outermost
+    visible = set(returned)
+    for node in [*outermost.find_nodes(op="placeholder"), *outermost.find_nodes(op="get_attr")]:
+        value = node.meta.get("example_value")
+        if isinstance(value, torch.Tensor):
+            visible.add(_storage(value))
+    for storage in returned:
+        pending, seen = list(evaluator.state.region_aliases.get(storage, ())), set()
+        while pending:
+            place, other = pending.pop()
+            if other in visible:
+                return place
+            if other not in seen:
+                seen.add(other)
+                pending += evaluator.state.region_aliases.get(other, ())
+    return None

@@ -1,0 +1,110 @@
+"""Subscripts of tensors with integers that differ by iteration: a chain of views, dimension by dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...unsupported import Unsupported
+from ..variables.base import Variable
+from ..variables.constant import ConstantVariable
+from ..variables.sequences import SliceVariable, TupleVariable
+from ..variables.symbolic_integer import SymbolicIntegerVariable, decide
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+    from ..variables.tensor import TensorVariable
+
+
+def symbolic_subscript(
+    evaluator: Evaluator, tensor: TensorVariable, arguments: list[Variable]
+) -> Variable:
+    """``tensor[key]``, or with a second argument ``tensor[key] = value``."""
+    key, *values = arguments
+    view = _view(evaluator, tensor, key)
+    if not values:
+        return view
+    (value,) = values
+    method = (
+        "fill_" if value.is_constant() or isinstance(value, SymbolicIntegerVariable) else "copy_"
+    )
+    evaluator.graph.call_method(evaluator, method, view, (value,), {})
+    return ConstantVariable(None)
+
+
+def _view(evaluator: Evaluator, tensor: TensorVariable, key: Variable) -> TensorVariable:
+    items = list(key._items) if type(key) is TupleVariable else [key]
+    dimension = 0
+    for item in items:
+        indexes = not (item.is_constant() and item.as_constant() in (None, Ellipsis))
+        if indexes and dimension >= tensor.fake.dim():
+            raise Unsupported("subscript with too many indices", repr(key))
+        if item.is_constant() and item.as_constant() is Ellipsis:
+            dimension += tensor.fake.dim() - dimension - _after(items, item)
+        elif item.is_constant() and item.as_constant() is None:
+            tensor = _call(evaluator, torch.unsqueeze, tensor, dimension)
+            dimension += 1
+        elif isinstance(item, SliceVariable):
+            tensor = _sliced(evaluator, tensor, dimension, item)
+            dimension += 1
+        elif isinstance(item, SymbolicIntegerVariable) or _is_number(item):
+            index = _in_range(evaluator, item, int(tensor.fake.shape[dimension]))
+            tensor = _call(evaluator, torch.select, tensor, dimension, index)
+        else:
+            raise Unsupported("subscript of a loop's counter and other things", repr(item))
+    return tensor
+
+
+def _after(items: list[Variable], ellipsis: Variable) -> int:
+    """How many dimensions the items after the ellipsis take."""
+    following = items[items.index(ellipsis) + 1 :]
+    return sum(not (i.is_constant() and i.as_constant() is None) for i in following)
+
+
+def _is_number(item: Variable) -> bool:
+    return item.is_constant() and type(item.as_constant()) is int
+
+
+def _in_range(evaluator: Evaluator, item: Variable, size: int) -> Variable:
+    """The index counted from the beginning; it has to be inside in every iteration."""
+    if not isinstance(item, SymbolicIntegerVariable):
+        return item
+    if decide(item.value < 0, repr(item)):
+        moved = item.binary_operation(evaluator, "add", ConstantVariable(size), False)
+        assert isinstance(moved, SymbolicIntegerVariable)
+        item = moved
+    if decide(item.value < 0, repr(item)) or not decide(item.value < size, repr(item)):
+        raise Unsupported("subscript out of range in some iteration", repr(item))
+    return item
+
+
+def _sliced(
+    evaluator: Evaluator, tensor: TensorVariable, dimension: int, item: SliceVariable
+) -> TensorVariable:
+    start, stop, step = item.parts
+    if all(part.is_constant() and part.as_constant() is None for part in item.parts):
+        return tensor
+    size = int(tensor.fake.shape[dimension])
+    for part in (start, stop):
+        if isinstance(part, SymbolicIntegerVariable):
+            inside = decide(part.value >= 0, repr(part)) and decide(part.value <= size, repr(part))
+            if not inside:
+                raise Unsupported("slice that may be cut short", repr(part))
+    if step.is_constant() and step.as_constant() is None:
+        step = ConstantVariable(1)
+    return _call(evaluator, torch.ops.aten.slice.Tensor, tensor, dimension, start, stop, step)
+
+
+def _call(
+    evaluator: Evaluator, function: Callable[..., Any], tensor: TensorVariable, *arguments: Any
+) -> TensorVariable:
+    from ..variables.tensor import TensorVariable
+
+    given = [a if isinstance(a, Variable) else ConstantVariable(a) for a in arguments]
+    result = evaluator.graph.call_function(evaluator, function, [tensor, *given], {})
+    assert isinstance(result, TensorVariable)
+    if not all(isinstance(size, int) for size in result.fake.shape):
+        raise Unsupported("tensor whose size differs by iteration", repr(result))
+    return result

@@ -1,0 +1,112 @@
+"""Integers that a graph computes: the counter of a loop that is evaluated once for all iterations."""
+
+from __future__ import annotations
+
+import operator as operator_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from ..._torch import GuardOnDataDependentSymNode
+from ...unsupported import Unsupported
+from .base import Variable
+from .constant import ConstantVariable
+from .sequences import SliceVariable, TupleVariable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+_ARITHMETIC = {
+    name: getattr(operator_module, name) for name in ("add", "sub", "mul", "floordiv", "mod")
+}
+_ARITHMETIC |= {f"i{name}": function for name, function in _ARITHMETIC.items()}
+_COMPARISONS = {
+    name: getattr(operator_module, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
+}
+
+
+class SymbolicIntegerVariable(Variable):
+    """An integer that differs by iteration; ``value`` knows its bounds, ``node`` gives it in the graph."""
+
+    node: torch.fx.Node
+    reflects_own_type = True  # 2 * i: a constant knows nothing of symbolic integers
+
+    def __init__(self, node: torch.fx.Node, value: torch.SymInt) -> None:
+        self.node = node
+        self.value = value
+
+    def python_type(self) -> type:
+        return int
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return decide(self.value != 0, repr(self))
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        operand = _operand(other)
+        if operand is None:
+            if other.is_constant() and isinstance(other.as_constant(), (bool, float, complex)):
+                raise Unsupported("arithmetic of a loop's counter", f"{operator} with {other!r}")
+            return None
+        node, value = operand
+        pairs = [(self.node, self.value), (node, value)]
+        (first, left), (second, right) = reversed(pairs) if reflected else pairs
+        comparison = _COMPARISONS.get(operator)
+        if comparison is not None:
+            return ConstantVariable(
+                decide(comparison(left, right), f"{self!r} {operator} {other!r}")
+            )
+        function = _ARITHMETIC.get(operator)
+        if function is None:
+            raise Unsupported("arithmetic of a loop's counter", f"{operator} of {self!r}")
+        return integer_result(evaluator, function, (first, second), function(left, right))
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        raise Unsupported("use of a loop's counter as a number", f"{self!r}.{name}")
+
+    def __repr__(self) -> str:
+        return f"Integer({self.node.name}: {self.value})"
+
+
+def _operand(variable: Variable) -> tuple[Any, Any] | None:
+    if isinstance(variable, SymbolicIntegerVariable):
+        return variable.node, variable.value
+    if variable.is_constant() and type(variable.as_constant()) is int:
+        return variable.as_constant(), variable.as_constant()
+    return None
+
+
+def integer_result(
+    evaluator: Evaluator, function: Any, operands: tuple[Any, Any], value: Any
+) -> Variable:
+    """The variable of ``function(*operands)``, a node of the graph unless it is a number."""
+    if isinstance(value, int):
+        return ConstantVariable(value)
+    node = evaluator.graph.graph.call_function(function, operands)
+    node.meta["example_value"] = value
+    return SymbolicIntegerVariable(node, value)
+
+
+def decide(value: Any, what: str) -> bool:
+    """A comparison that has the same outcome in every iteration."""
+    try:
+        return bool(value)
+    except GuardOnDataDependentSymNode as error:
+        raise Unsupported("decision by a loop's counter", what) from error
+
+
+def has_symbolic_integer(key: Variable) -> bool:
+    """Whether a subscript is, or contains, a symbolic integer."""
+    if isinstance(key, SymbolicIntegerVariable):
+        return True
+    if isinstance(key, SliceVariable):
+        return any(map(has_symbolic_integer, key.parts))
+    return type(key) is TupleVariable and any(map(has_symbolic_integer, key._items))

@@ -1,0 +1,205 @@
+"""Writes to buffers that exist: a loop's state at the end of an iteration, and parts of it during one.
+
+The graph is functional: each write gives a new version.  Where nothing needs the old version any more, the
+new one takes its memory, and only the elements that differ are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from weft_loop_ir.expressions import to_expression
+from weft_loop_ir.ir import LoopBody
+from weft_loop_ir.loop_graph import LoopNode
+from weft_loop_ir.lowering.context import LoweringContext, storage_stride
+from weft_loop_ir.lowering.tensors import TensorValue
+from weft_loop_ir.lowering.views import clamp_start, normalize_dim, select_index, slice_dim
+
+if TYPE_CHECKING:
+    from weft_loop_ir.lowering.lower import Driver
+
+aten = torch.ops.aten
+
+
+def assign(context: LoweringContext, targets: Sequence[Any], values: Sequence[Any]) -> None:
+    """Append what stores each tensor of ``values`` in the buffer of its target, all at once in effect."""
+    pairs = [
+        (target, value)
+        for target, value in zip(targets, values, strict=True)
+        if isinstance(target, TensorValue) and not _is_same(target, value)
+    ]
+    written = {buffer_of(target) for target, _ in pairs}
+    ready = []
+    for target, value in pairs:
+        others = written - {buffer_of(target)}
+        if value.cost.reads & others or value.storage.buffer in written:
+            value = context.realize(context.copy_of(value))
+        ready.append((target, value))
+    for target, value in ready:
+        _store(context, target, value, target.stride, target.offset)
+
+
+def buffer_of(tensor: TensorValue) -> str:
+    """The buffer of a materialised tensor."""
+    assert tensor.storage.buffer is not None
+    return tensor.storage.buffer
+
+
+def _is_same(target: TensorValue, value: Any) -> bool:
+    """Whether ``value`` is in the target's buffer already, element for element."""
+    return (
+        isinstance(value, TensorValue)
+        and value.storage.buffer == target.storage.buffer
+        and value.size == target.size
+        and value.stride == target.stride
+        and value.offset == target.offset
+    )
+
+
+def _store(
+    context: LoweringContext,
+    target: TensorValue,
+    value: TensorValue,
+    stride: tuple[sympy.Expr, ...] | None,
+    offset: sympy.Expr,
+) -> None:
+    """Append the node that writes ``value`` to a window of the target's buffer."""
+    assert stride is not None
+    name = buffer_of(target)
+    origins = context.origin() | value.storage.origins
+    context.write_node(name, value.size, stride, value.load, origins, offset)
+    node = context.nodes[-1]
+    assert isinstance(node, LoopNode)
+    if not _reads_only_at_store(node.body, name):
+        context.nodes.pop()
+        value = context.realize(context.copy_of(value))
+        context.write_node(name, value.size, stride, value.load, origins, offset)
+
+
+def _reads_only_at_store(body: LoopBody, name: str) -> bool:
+    """Whether each element of the buffer is read only where it is written."""
+    stored = {i.arguments[1] for i in body.instructions if i.operation == "store"}
+    return all(index in stored for index in _load_indices(body, name))
+
+
+def _load_indices(body: LoopBody, name: str) -> list[sympy.Expr]:
+    found = []
+    for instruction in body.instructions:
+        if instruction.operation == "load" and instruction.arguments[0] == name:
+            found.append(instruction.arguments[1])
+        for argument in instruction.arguments:
+            if isinstance(argument, LoopBody):
+                found += _load_indices(argument, name)
+    return found
+
+
+def overwrite_in_place(
+    driver: Driver, node: torch.fx.Node, arguments: Sequence[Any]
+) -> TensorValue | None:
+    """Lower a write to a part of a tensor (Assign) as that write alone; None where it can't be.
+
+    The part is written to a loop's state, or to a copy of the base: then the copy is made at the first write
+    of several, and the others find it.
+    """
+    window = _WINDOWS.get(node.target)
+    if window is None:
+        return None
+    base, source = arguments[0], arguments[1]
+    if not isinstance(base, TensorValue) or base.stride is None or base.dtype != source.dtype:
+        return None
+    overwritten = driver.carried | driver.versions
+    if base.storage.buffer in overwritten:
+        if base.size != base.storage.size or not _release_old_version(driver, node, base):
+            return None
+    elif _is_written_again(node):
+        base = _own_version(driver, node, base)
+    else:
+        return None
+    part = window(base, source, *arguments[2:])
+    _store(driver.context, base, source, part.stride, part.offset)
+    storage = base.storage
+    return driver.context.buffer_tensor(
+        buffer_of(base), storage.size, storage.stride, storage.dtype, storage.device
+    )
+
+
+def _is_written_again(node: torch.fx.Node) -> bool:
+    """Whether the new version is itself the base of a write to a part, or the first of an empty tensor."""
+    base = node.args[0]
+    empty = isinstance(base, torch.fx.Node) and base.target in _EMPTY
+    return empty or any(u.target in _WINDOWS and u.args[0] is node for u in node.users)
+
+
+def _own_version(driver: Driver, node: torch.fx.Node, base: TensorValue) -> TensorValue:
+    """A buffer with the elements of ``base`` that writes may change; nothing is copied from an empty one."""
+    context = driver.context
+    fake = node.meta["val"]
+    size, stride = base.size, storage_stride(fake)
+    name = context.new_buffer(size, stride, base.dtype, base.device)
+    driver.versions.add(name)
+    first = node.args[0]
+    if not (isinstance(first, torch.fx.Node) and first.target in _EMPTY):
+        context.write_node(name, size, stride, base.load, context.origin() | base.storage.origins)
+    return context.buffer_tensor(name, size, stride, base.dtype, base.device)
+
+
+def _release_old_version(driver: Driver, node: torch.fx.Node, base: TensorValue) -> bool:
+    """Whether nothing reads the old version after ``node``; lazy values that would are made first."""
+    name = buffer_of(base)
+    order = {n: k for k, n in enumerate(node.graph.nodes)}
+    waiting = []
+    for earlier, value in driver.values.items():
+        used = any(order[user] > order[node] for user in earlier.users)
+        for tensor in value if isinstance(value, tuple | list) else (value,):
+            if not used or not isinstance(tensor, TensorValue):
+                continue
+            if tensor.storage.buffer == name:
+                return False
+            if name in tensor.cost.reads:
+                waiting.append(tensor)
+    for tensor in waiting:
+        driver.context.realize(tensor)
+    return True
+
+
+def _selected(base: TensorValue, source: TensorValue, dim: int, index: Any) -> TensorValue:
+    d = normalize_dim(dim, len(base.size))
+    position = to_expression(index)
+    if position.is_negative:
+        position = position + base.size[d]
+    return select_index(base, d, position)
+
+
+def _sliced(
+    base: TensorValue,
+    source: TensorValue,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: Any = 1,
+) -> TensorValue:
+    d = normalize_dim(dim, len(base.size))
+    first = clamp_start(start, base.size[d])
+    return slice_dim(base, d, first, to_expression(step), source.size[d])
+
+
+# By operator: the part of the base that it replaces.
+_WINDOWS: dict[Any, Any] = {
+    aten.select_scatter.default: _selected,
+    aten.slice_scatter.default: _sliced,
+}
+
+# Operators whose results hold nothing that a program may rely on.
+_EMPTY = frozenset(
+    {
+        aten.empty.memory_format,
+        aten.empty_like.default,
+        aten.empty_strided.default,
+        aten.new_empty.default,
+        aten.empty_permuted.default,
+    }
+)

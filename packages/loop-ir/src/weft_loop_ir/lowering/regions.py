@@ -1,0 +1,200 @@
+"""Lowering of ``cond`` and ``while_loop``: their graphs become blocks of nodes over the same buffers.
+
+A region's results are buffers that its blocks write: both blocks of a branch, each iteration of a loop.  A
+loop's carried state lies in buffers that nodes before the loop fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from weft_loop_ir.expressions import from_torch, to_expression
+from weft_loop_ir.ir import Branch, Count, Loop
+from weft_loop_ir.lowering.context import storage_stride
+from weft_loop_ir.lowering.in_place import assign, buffer_of
+from weft_loop_ir.lowering.tensors import TensorValue
+from weft_loop_ir.unsupported import Unsupported
+
+if TYPE_CHECKING:
+    from weft_loop_ir.lowering.lower import Driver
+
+
+def lower_region(driver: Driver, node: torch.fx.Node, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Append the region of ``node``, a call of a control-flow operator; its results.
+
+    Raises :class:`Unsupported` for operators other than ``cond`` and ``while_loop``, and for carried
+    integers that don't count.
+    """
+    name = str(node.target)
+    if name == "cond":
+        return _branch(driver, node, *arguments)
+    if name == "while_loop":
+        return _loop(driver, node, *arguments)
+    raise Unsupported("control-flow operator", name, "Leave it outside the graph.")
+
+
+def _operands(driver: Driver, operands: Sequence[Any]) -> None:
+    """Materialise what a region reads before it: a buffer made inside one may not exist after it."""
+    for operand in operands:
+        if isinstance(operand, TensorValue):
+            driver.context.realize(operand)
+
+
+def _run_block(
+    driver: Driver,
+    module: torch.fx.GraphModule,
+    values: Sequence[Any],
+    counters: frozenset[sympy.Symbol],
+    carried: frozenset[str],
+) -> tuple[Any, ...]:
+    """Lower a region's graph into the context's open block; the values that the graph returns."""
+    inner = type(driver)(driver.name, module, frozenset(), driver.context.options)
+    inner.context = driver.context
+    inner.symbols, inner.constants = driver.symbols, driver.constants
+    inner.fallbacks = driver.fallbacks
+    inner.counters, inner.carried = driver.counters | counters, carried
+    outer_node = driver.context.node
+    placeholders = module.graph.find_nodes(op="placeholder")
+    inner.values.update(zip(placeholders, values, strict=True))
+    try:
+        for node in module.graph.nodes:
+            driver.context.node = node
+            if node.op == "output":
+                return tuple(torch.fx.map_arg(_results(node), inner.values.__getitem__))
+            if node.op != "placeholder":
+                inner.lower_node(node)
+    finally:
+        driver.context.node = outer_node
+    raise ValueError("the graph of a region has no output")
+
+
+def _results(output: torch.fx.Node) -> Sequence[Any]:
+    results = output.args[0]
+    return results if isinstance(results, list | tuple) else (results,)
+
+
+def _state(driver: Driver, fake: torch.Tensor) -> TensorValue:
+    """A new buffer with the layout of ``fake``, as a tensor."""
+    size = tuple(to_expression(s) for s in fake.shape)
+    stride = storage_stride(fake)
+    device = torch.device(fake.device)
+    name = driver.context.new_buffer(size, stride, fake.dtype, device)
+    return driver.context.buffer_tensor(name, size, stride, fake.dtype, device)
+
+
+def _branch(
+    driver: Driver,
+    node: torch.fx.Node,
+    predicate: TensorValue,
+    true_module: torch.fx.GraphModule,
+    false_module: torch.fx.GraphModule,
+    operands: Sequence[Any],
+) -> tuple[Any, ...]:
+    context = driver.context
+    test = context.as_buffer_view(predicate)
+    _operands(driver, operands)
+    fakes = node.meta["val"]
+    results = [_state(driver, f) if isinstance(f, torch.Tensor) else f for f in fakes]
+    blocks = []
+    for module in (true_module, false_module):
+        with context.block() as block:
+            values = _run_block(driver, module, operands, frozenset(), frozenset())
+            assign(context, results, values)
+        blocks.append(tuple(block))
+    context.nodes.append(Branch(_name(node), test, blocks[0], blocks[1], node.name))
+    return tuple(results)
+
+
+def _loop(
+    driver: Driver,
+    node: torch.fx.Node,
+    condition_module: torch.fx.GraphModule,
+    body_module: torch.fx.GraphModule,
+    carried: Sequence[Any],
+    additional: Sequence[Any],
+) -> tuple[Any, ...]:
+    context = driver.context
+    _operands(driver, additional)
+    parameters = body_module.graph.find_nodes(op="placeholder")
+    tested_parameters = condition_module.graph.find_nodes(op="placeholder")
+    state: list[Any] = []
+    for value, parameter in zip(carried, parameters, strict=False):
+        fake = parameter.meta["val"]
+        state.append(
+            _state(driver, fake) if isinstance(value, TensorValue) else to_expression(fake)
+        )
+    assign(context, state, carried)
+    own = [
+        to_expression(p.meta["val"])
+        for s, p in zip(state, tested_parameters, strict=False)
+        if isinstance(s, sympy.Expr)
+    ]
+    symbols = [s for s in state if isinstance(s, sympy.Expr)]
+    buffers = tuple(buffer_of(s) for s in state if isinstance(s, TensorValue))
+    with context.block() as condition:
+        (test,) = _run_block(
+            driver,
+            condition_module,
+            [*state, *additional],
+            frozenset((*symbols, *own)),
+            frozenset(),
+        )
+        comparison, flag = test if isinstance(test, tuple) else (test, test)
+        view = context.as_buffer_view(flag) if isinstance(flag, TensorValue) else None
+    with context.block() as body:
+        values = _run_block(
+            driver, body_module, [*state, *additional], frozenset(symbols), frozenset(buffers)
+        )
+        assign(context, state, values)
+    bound = None if isinstance(comparison, TensorValue) else comparison
+    count = _count(symbols, own, carried, state, values, bound)
+    context.nodes.append(
+        Loop(_name(node), count, tuple(condition), view, tuple(body), buffers, node.name)
+    )
+    fakes = node.meta["val"]
+    return tuple(
+        s if isinstance(s, TensorValue) else (f if isinstance(f, int) else to_expression(f))
+        for s, f in zip(state, fakes, strict=True)
+    )
+
+
+def _count(
+    symbols: Sequence[Any],
+    tested: Sequence[Any],
+    carried: Sequence[Any],
+    state: Sequence[Any],
+    values: Sequence[Any],
+    test: Any,
+) -> Count | None:
+    """The counter of a loop: the one integer that it carries, and (with ``test``) its bound."""
+    if not symbols:
+        if test is not None:
+            raise Unsupported("loop condition", str(test), "It tests no carried value.")
+        return None
+    if len(symbols) > 1:
+        raise Unsupported("several carried integers", str(symbols), "Carry tensors.")
+    (symbol,), (own,) = symbols, tested  # the condition's graph names it by a symbol of its own
+    position = next(k for k, s in enumerate(state) if s is symbol)
+    step = sympy.expand(sympy.sympify(values[position]) - symbol)
+    start = sympy.sympify(carried[position])
+    if not step.is_Integer or step == 0:
+        raise Unsupported("carried integer that doesn't count", str(values[position]), "")
+    if test is None:
+        return Count(symbol, start, int(step), None)
+    relation = test.node.expr
+    upward = relation.func is sympy.StrictLessThan
+    if relation.func not in (sympy.StrictLessThan, sympy.StrictGreaterThan):
+        raise Unsupported("loop condition", str(relation), "A counter is below or above a bound.")
+    if relation.args[0] != own:  # SymPy may turn it round
+        relation, upward = relation.reversed, not upward
+    if relation.args[0] != own or upward != (step > 0):
+        raise Unsupported("loop condition", str(relation), "A counter is below or above a bound.")
+    return Count(symbol, start, int(step), from_torch(relation.args[1]))
+
+
+def _name(node: torch.fx.Node) -> str:
+    return f"region_{node.name}"

@@ -1,0 +1,95 @@
+"""Programs with loops and branches compiled whole: one graph, eager's results and effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft
+
+
+def check(function: Callable[..., Any], *arguments: torch.Tensor) -> None:
+    """Compiled in one graph (fullgraph) with results and effects of eager, twice."""
+    theirs = [a.clone() for a in arguments]
+    compiled = weft.compile(function, fullgraph=True)
+    with torch.no_grad():
+        wanted = function(*theirs)
+        for _ in range(2):
+            mine = [a.clone() for a in arguments]
+            got = compiled(*mine)
+            torch.testing.assert_close(got, wanted, equal_nan=True)
+            torch.testing.assert_close(mine, theirs, equal_nan=True)
+
+
+def sequence(x: torch.Tensor, w: torch.Tensor) -> Any:
+    h, outs = torch.zeros(4), []
+    for row in x:
+        h = torch.tanh(row @ w + h)
+        outs.append(h)
+    return torch.stack(outs), h
+
+
+def table(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros(24, 24)
+    for i in range(24):
+        for j in range(24):
+            out[i, j] = (x[i] * w[0]).sum() + j
+    return out
+
+
+def sinkhorn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    kernel = torch.exp(-x.abs())
+    u, v = torch.ones(24), torch.ones(4)
+    for _ in range(200):
+        before = u
+        u = (1 / 24) / (kernel @ v)
+        v = (1 / 4) / (kernel.t() @ u)
+        if (u - before).abs().max() < 1e-5:
+            break
+    return u[:, None] * kernel * v
+
+
+def decode(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    keys, values, out = (torch.zeros(24, 4) for _ in range(3))
+    h = x[0]
+    for t in range(24):
+        keys[t] = h @ w
+        values[t] = torch.sin(h @ w)
+        scores = (keys @ h).masked_fill(torch.arange(24) > t, float("-inf")).softmax(0)
+        h = torch.tanh(scores @ values + h + x[t])
+        out[t] = h
+        if h.sum() > 2.0:
+            break
+    return out
+
+
+def converging(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    a = x + 0
+    while (a - a.mean(0)).abs().max() > 1e-2:
+        a = a * 0.5 + a.mean(0) * 0.5 if a.max() > 1 else a * 0.7
+    return a + w[0]
+
+
+def early(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        x.mul_(2)
+        return (x @ w).softmax(-1)
+    return x @ w
+
+
+def sampler(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    trajectory = torch.empty(200, 24, 4)
+    for step in range(200):
+        x = x - 0.01 * torch.tanh(x @ w)
+        trajectory[step] = x
+    return trajectory
+
+
+@pytest.mark.parametrize(
+    "function", [sequence, table, sinkhorn, decode, converging, early, sampler]
+)
+@pytest.mark.parametrize("scale", [1.0, -1.0])
+def test_programs(function: Callable[..., Any], scale: float) -> None:
+    check(function, torch.rand(24, 4) * scale, torch.randn(4, 4))

@@ -1,0 +1,85 @@
+"""Random programs of views, writes, branches and loops agree with eager bit for bit."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+import weft_aot_autograd
+import weft_functionalize
+import weft_loop_ir
+from weft_bytecode_capture import CaptureOptions, capture
+
+from .random_programs import COLUMNS, ROWS, Program
+
+ROLLED = CaptureOptions(rolled_loop_length=2)
+
+
+class Line:
+    """A backend: every stage up to the schedule, which the reference evaluator runs."""
+
+    def __init__(self) -> None:
+        self.refused: collections.Counter[str] = collections.Counter()
+        self.regions = 0
+
+    def __call__(
+        self, graph_module: torch.fx.GraphModule, example_inputs: list[Any]
+    ) -> Callable[..., Any]:
+        names = [str(node.target) for node in graph_module.graph.nodes]
+        self.regions += names.count("cond") + names.count("while_loop")
+        try:
+            functional = weft_functionalize.functionalize(graph_module, example_inputs)
+            forward = weft_aot_autograd.trace_inference(functional)
+            loop_graph = weft_loop_ir.lower(forward.graph_module)
+        except (weft_functionalize.Unsupported, weft_loop_ir.Unsupported) as error:
+            self.refused[error.kind] += 1
+            return graph_module.forward
+        schedule = weft_loop_ir.schedule(loop_graph)
+        weft_loop_ir.verify(schedule)
+
+        def run(*inputs: Any) -> tuple[Any, ...]:
+            every: list[Any] = [functional.lifted.get(i) for i in range(len(functional.inputs))]
+            for index, value in zip(functional.user_input_indices, inputs, strict=True):
+                every[index] = value
+            return weft_loop_ir.evaluate(schedule, every, use_arena=True)
+
+        return weft_functionalize.wrap(functional, run, functional.lifted)
+
+
+def agree(seed: int, line: Line) -> None:
+    """The compiled program's results, its inputs after it and its exceptions are eager's."""
+    source = Program(seed).source
+    scope: dict[str, Any] = {"torch": torch}
+    exec(compile(source, f"<program {seed}>", "exec"), scope)
+    program = scope["program"]
+    generator = torch.Generator().manual_seed(seed)
+    shape = (ROWS, COLUMNS)
+    compiled = capture(program, options=ROLLED, backend=line)
+    for _ in range(2):
+        given = [torch.randint(-5, 6, shape, generator=generator).double() for _ in range(2)]
+        theirs, mine = [x.clone() for x in given], [x.clone() for x in given]
+        with torch.no_grad():
+            wanted = program(*theirs)
+            got = compiled(*mine).result
+        for left, right in zip((*got, *mine), (*wanted, *theirs), strict=True):
+            assert torch.equal(left, right), f"seed {seed}\n{source}"
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_random_programs(block: int) -> None:
+    line = Line()
+    for seed in range(block * 6, block * 6 + 6):
+        agree(seed, line)
+    assert line.regions > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(100))
+def test_many_random_programs(block: int) -> None:
+    line = Line()
+    for seed in range(10_000 + block * 200, 10_000 + block * 200 + 200):
+        agree(seed, line)
