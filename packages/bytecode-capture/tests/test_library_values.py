@@ -32,6 +32,7 @@ class Access(enum.IntFlag):
 
 def from_keys(x):
     ordered = collections.OrderedDict.fromkeys("ab")
+    ordered.update(self=1, key=2)
     return x + 1, dict.fromkeys("ab", 1), dict.fromkeys([1, 2]), ordered
 
 

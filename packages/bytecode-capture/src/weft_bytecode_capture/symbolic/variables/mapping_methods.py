@@ -245,7 +245,7 @@ def _clear(evaluator: Evaluator, self: DictVariable) -> None:
 
 
 def _update(
-    evaluator: Evaluator, self: DictVariable, *others: Variable, **keywords: Variable
+    evaluator: Evaluator, self: DictVariable, /, *others: Variable, **keywords: Variable
 ) -> None:
     from .user_objects import UserObjectVariable
 
