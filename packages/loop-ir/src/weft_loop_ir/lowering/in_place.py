@@ -119,7 +119,7 @@ def overwrite_in_place(
         base = _own_version(driver, node, base)
     else:
         return None
-    part = window(base, source, *arguments[2:])
+    part = window(driver.context, base, source, *arguments[2:])
     _store(driver.context, base, source, part.stride, part.offset)
     storage = base.storage
     return driver.context.buffer_tensor(
@@ -166,15 +166,15 @@ def _release_old_version(driver: Driver, node: torch.fx.Node, base: TensorValue)
     return True
 
 
-def _selected(base: TensorValue, source: TensorValue, dim: int, index: Any) -> TensorValue:
+def _selected(
+    context: LoweringContext, base: TensorValue, source: TensorValue, dim: int, index: Any
+) -> TensorValue:
     d = normalize_dim(dim, len(base.size))
-    position = to_expression(index)
-    if position.is_negative:
-        position = position + base.size[d]
-    return select_index(base, d, position)
+    return select_index(base, d, context.from_start(index, base.size[d]))
 
 
 def _sliced(
+    context: LoweringContext,
     base: TensorValue,
     source: TensorValue,
     dim: int = 0,
@@ -183,7 +183,7 @@ def _sliced(
     step: Any = 1,
 ) -> TensorValue:
     d = normalize_dim(dim, len(base.size))
-    first = clamp_start(start, base.size[d])
+    first = clamp_start(context, start, base.size[d])
     return slice_dim(base, d, first, to_expression(step), source.size[d])
 
 
