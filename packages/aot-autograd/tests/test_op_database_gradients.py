@@ -20,6 +20,8 @@ pytest.importorskip("expecttest", reason="torch's operator database imports it")
 from torch.testing._internal.common_methods_invocations import op_db
 
 SAMPLES = 3
+# The order of sums, and so their rounding, is the processor's; float64 is held to torch's own tolerance.
+TOLERANCES = {torch.float32: {"rtol": 1e-3, "atol": 1e-4}}
 
 
 def program_of(op: Any, sample: Any) -> tuple[torch.fx.GraphModule, list[Tensor]]:
@@ -127,7 +129,7 @@ def check(op: Any, dtype: torch.dtype) -> None:
         for x, y in zip(want, got, strict=True):
             if isinstance(x, Tensor):
                 assert x.requires_grad == y.requires_grad
-                torch.testing.assert_close(y, x, equal_nan=True)
+                torch.testing.assert_close(y, x, equal_nan=True, **TOLERANCES.get(dtype, {}))
             elif y is not None:  # eager gives no gradient where it is known to be zero
                 assert not isinstance(y, Tensor) or not y.any()
 

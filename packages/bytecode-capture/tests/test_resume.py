@@ -348,8 +348,7 @@ def test_many_turns_of_a_loop_do_not_nest():
 
     evaluator = SteppingEvaluator()
     assert stepped(loop, evaluator)(20_000) == (sum(range(20_000)), 2)
-    assert len(set(evaluator.frames)) == 1
-    assert len(evaluator.frames) < 60
+    assert 0 < evaluator.frames.count("loop") < 60
 
 
 def test_traceback_shows_one_frame_with_the_users_lines():

@@ -299,7 +299,6 @@ BREAKS = {
     "allclose": (lambda x: (torch.allclose(x, x), x + 1), VALUE),
     "text": (lambda x: (str(x), x + 1), VALUE),
     "format": (lambda x: f"{x.sum():.2f}", VALUE),
-    "branch": (lambda x: x * (2 if x.sum() > 0 else 3), "branch on a tensor's value"),
     "assert": (lambda x: bool((x == x).all()), "branch on a tensor's value"),
     "address": (lambda x: (x.data_ptr() != 0, x + 1), "storage of a tensor"),
     "tensor of tensors": (

@@ -7,7 +7,6 @@ callback) are root frames of their own, if there is something to capture in them
 from __future__ import annotations
 
 import functools
-import importlib.util
 import os
 import sysconfig
 import types
@@ -17,13 +16,15 @@ from pathlib import Path
 _TORCH_CAPTURED = ("nn/modules", "nn/utils", "optim", "distributions")
 # The calling of modules: what it calls, a forward or a hook, is captured on its own.
 _TORCH_PLUMBING = ("nn/modules/module.py",)
-# Stages whose code runs inside compiled calls, a backward pass for one; looked up where installed.
-_STAGES = (
-    "weft_functionalize",
-    "weft_aot_autograd",
-    "weft_loop_ir",
-    "weft_codegen_cpp",
-    "weft_codegen_triton",
+# Packages whose code runs inside compiled calls, a backward pass for one.
+_STAGES = frozenset(
+    (
+        "weft_functionalize",
+        "weft_aot_autograd",
+        "weft_loop_ir",
+        "weft_codegen_cpp",
+        "weft_codegen_triton",
+    )
 )
 
 
@@ -36,6 +37,8 @@ def skip_reason(code: types.CodeType) -> str | None:
 def _reason(file: str) -> str | None:
     if file.startswith("<frozen "):
         return "part of the interpreter"
+    if not _STAGES.isdisjoint(Path(file).parts):
+        return "part of weft"
     for folder, reason, captured in _folders():
         if file.startswith(folder):
             inner = file[len(folder) :].replace(os.sep, "/")
@@ -56,10 +59,6 @@ def _folders() -> tuple[tuple[str, str, tuple[str, ...]], ...]:
         (_folder(weft_guards.__file__), "part of weft", ()),
         (str(Path(__file__).parents[1]) + os.sep, "part of weft", ()),
     ]
-    for name in _STAGES:
-        spec = importlib.util.find_spec(name)
-        if spec is not None:
-            rows.append((_folder(spec.origin), "part of weft", ()))
     paths = sysconfig.get_paths()
     for name in ("purelib", "platlib"):
         # Packages of a virtual environment are often below the standard library's folder.
