@@ -19,6 +19,8 @@ ALL = {**MODELS, **TRANSFORMER_FAMILIES}
 
 @pytest.mark.parametrize("case", ALL.values(), ids=list(ALL))
 def test_equals_eager_in_one_graph(case: ModelCase) -> None:
+    if case.name == "deberta" and torch.__version__ < "2.12":
+        pytest.skip("its scripted functions are torch.jit's own objects in this torch")
     torch.manual_seed(0)
     model = case.build(False)
     exact = copy.deepcopy(model).double()

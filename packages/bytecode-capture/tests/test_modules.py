@@ -383,6 +383,9 @@ def test_kinds_in_one_graph(name):
 
 @pytest.mark.parametrize("layer", ["attention", "encoder"])
 def test_transformer_layers_in_one_graph(layer):
+    if layer == "encoder" and torch.__version__ < "2.12":
+        pytest.skip("the fused layer of this torch does not run on fake tensors")
+
     def build():
         if layer == "encoder":
             module = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)

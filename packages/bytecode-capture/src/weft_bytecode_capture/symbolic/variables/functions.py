@@ -207,6 +207,8 @@ class NewFunctionVariable(FunctionVariable):
             return FunctionDictVariable(self)
         if not hasattr(types.FunctionType, name):
             evaluator.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
+        if name == "__type_params__":  # 3.12; def f[T]() is not captured
+            return TupleVariable()
         return super().get_attribute(evaluator, name)
 
     def _annotation_dictionary(self, evaluator: Evaluator) -> Variable:
@@ -300,7 +302,9 @@ class FunctionDictVariable(DictVariable):
         emitter.load_attribute("__dict__")
 
 
-_WRITABLE = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")
+_WRITABLE = (
+    "__name__", "__qualname__", "__doc__", "__module__", "__annotations__", "__type_params__",
+)  # fmt: skip
 
 
 def _with_attributes(
