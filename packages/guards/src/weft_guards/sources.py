@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .constants import constants_equal, is_constant
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -134,15 +136,28 @@ class InstanceDictSource(Source):
         return dictionary if self.key is None else dictionary[self.key]
 
 
-@dataclass(frozen=True)
+def _same_key(first: Any, second: Any) -> bool:
+    """Whether two keys are one; no constants are so by identity (tensors would compare elementwise)."""
+    return first is second or (is_constant(first) and constants_equal(first, second))
+
+
+@dataclass(frozen=True, eq=False)
 class ItemSource(Source):
     """``base[key]``; on exact dict, list and tuple read directly, else through ``__getitem__``.
 
-    ``key`` is a hashable constant.
+    ``key`` is a hashable constant, or an object that is its own key (a parameter, in an optimizer's state).
     """
 
     base: Source
     key: Any
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ItemSource):
+            return NotImplemented
+        return _same_key(self.key, other.key) and self.base == other.base
+
+    def __hash__(self) -> int:
+        return hash((self.base, self.key))
 
     def name(self) -> str:
         return f"{self.base.name()}[{self.key!r}]"

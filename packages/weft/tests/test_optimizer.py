@@ -1,0 +1,31 @@
+"""``weft.compile(optimizer.step)`` beside the step as it is."""
+
+import copy
+
+import torch
+import weft
+
+
+def test_steps_of_sgd_with_momentum_are_eagers() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    other = copy.deepcopy(model)
+    inputs = [torch.randn(5, 3) for _ in range(4)]
+    optimizers = [
+        torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+        for m in (model, other)
+    ]
+    steps = [optimizers[0].step, weft.compile(optimizers[1].step)]
+    for x in inputs:
+        for m, optimizer, step in zip((model, other), optimizers, steps, strict=True):
+            optimizer.zero_grad()
+            m(x).square().sum().backward()
+            step()
+            assert torch.is_grad_enabled()
+    for left, right in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(right, left)
+    states = [optimizer.state_dict()["state"] for optimizer in optimizers]
+    assert states[0].keys() == states[1].keys()
+    for key in states[0]:
+        torch.testing.assert_close(
+            states[1][key]["momentum_buffer"], states[0][key]["momentum_buffer"]
+        )
