@@ -13,7 +13,7 @@ import weft
 def check(function: Callable[..., Any], *arguments: torch.Tensor) -> None:
     """Compiled in one graph (fullgraph) with results and effects of eager, twice."""
     theirs = [a.clone() for a in arguments]
-    compiled = weft.compile(function, fullgraph=True)
+    compiled = weft.compile(function, fullgraph=True, options={"keep_control_flow": True})
     with torch.no_grad():
         wanted = function(*theirs)
         for _ in range(2):
