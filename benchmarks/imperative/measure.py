@@ -25,6 +25,10 @@ def compiled_by(compiler: str, function: Callable[..., object]) -> Any:
     """``function`` compiled by the named compiler."""
     if compiler == "torch.jit.script":
         return torch.jit.script(function)
+    if compiler == "weft":
+        import weft
+
+        return weft.compile(function, options={"keep_control_flow": True})
     return compile_with(compiler, function)
 
 

@@ -348,6 +348,10 @@ def _last_uses(schedule: Schedule) -> dict[str, int]:
     """The last step that touches each buffer."""
     uses: dict[str, int] = {}
     for number, step in enumerate(schedule.steps):
-        names = (*step.reads, *step.writes) if isinstance(step, Kernel) else _touched(step)
-        uses.update(dict.fromkeys(names, number))
+        if isinstance(step, Kernel):
+            uses.update(dict.fromkeys((*step.reads, *step.writes), number))
+        elif isinstance(step, ExternCall):
+            uses.update(dict.fromkeys(_touched(step), number))
+        else:
+            raise Unsupported(f"no host program for a step of type {type(step).__name__}")
     return uses
