@@ -229,3 +229,27 @@ def test_checkpointed_modules() -> None:
         function(module, x).backward()
     for want, got in zip(plain.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(got.grad, want.grad)
+
+
+RECURRENT = {
+    "LSTM": lambda: nn.LSTM(5, 7, 2, batch_first=True, bidirectional=True),
+    "GRU": lambda: nn.GRU(5, 7, batch_first=True),
+    "RNN": lambda: nn.RNN(5, 7, batch_first=True, bidirectional=True),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_layers_train(name: str) -> None:
+    torch.manual_seed(0)
+    plain = RECURRENT[name]()
+    model = copy.deepcopy(plain)
+    compiled = weft.compile(model)
+    for length in (4, 6):
+        x = torch.randn(2, length, 5)
+        for called, owner in ((plain, plain), (compiled, model)):
+            owner.zero_grad()
+            output, state = called(x)
+            state = state if isinstance(state, tuple) else (state,)
+            sum(value.square().sum() for value in (output, *state)).backward()
+        for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5)

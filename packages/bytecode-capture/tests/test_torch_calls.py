@@ -161,3 +161,18 @@ def test_effects_without_users_stay(effect):
         assert torch.equal(result[0], expected[0])
         assert torch.equal(result[1], expected[1])
         assert torch.equal(plain, found)
+
+
+def test_function_that_stays_eager_in_training():
+    options = CaptureOptions(eager_in_training=frozenset({torch.relu}))
+
+    def function(x):
+        return torch.relu(x + 1) * 2
+
+    x = torch.tensor([-3.0, 2.0])
+    assert not capture(function, options=options)(x).breaks
+    leaf = x.clone().requires_grad_()
+    (found,) = capture(function, options=options)(leaf).breaks
+    assert found.kind == "function that stays eager in training"
+    compiled = compile_frames(function, run_graph, options)
+    assert torch.equal(compiled(leaf), function(leaf))

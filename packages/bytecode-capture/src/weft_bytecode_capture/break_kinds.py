@@ -46,6 +46,10 @@ _TENSORS = {
         "capture runs operators on tensors without data, which this one does not support",
         ("give a custom operator a fake implementation: torch.library.register_fake",),
     ),
+    "function that stays eager in training": BreakKind(
+        "the stages behind capture cannot compute its gradient, and eager can",
+        ("call it under torch.no_grad() where no gradient is needed",),
+    ),
     OPERATOR_REJECTS: BreakKind(
         "the operator's own checks fail: the plain function raises the same error",
         ("correct the arguments; the plain function names the fault",),

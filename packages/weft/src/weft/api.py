@@ -20,6 +20,9 @@ from .report import active_graph_observers, notify_conversion
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_EAGER_IN_TRAINING: frozenset[Callable[..., object]] = frozenset({torch.lstm})
+"""On the CPU oneDNN computes ``torch.lstm`` and leaves a workspace for backward whose size only it knows."""
+
 
 @overload
 def compile(
@@ -121,6 +124,7 @@ def compile(
             dynamic=dynamic,
             recompile_limit=resolved.recompile_limit,
             keep_control_flow=resolved.keep_control_flow,
+            eager_in_training=_EAGER_IN_TRAINING,
         ),
         on_error=functools.partial(_on_error, raise_errors=fullgraph or resolved.strict),
         observer=with_logs(notify_conversion, requested_logs()),

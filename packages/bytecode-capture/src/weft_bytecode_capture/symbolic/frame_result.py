@@ -46,6 +46,8 @@ class CaptureOptions:
     become regions of the graph, and so do loops over a range or a tensor's rows of at least
     ``rolled_loop_length`` iterations; the others are unrolled.  ``region_devices``: the types of devices of
     which a region may take tensors, those whose code generator has loops and branches.
+    ``eager_in_training``: functions of torch whose calls that need gradients stay Python's, because the
+    stages behind cannot differentiate them.
     """
 
     fullgraph: bool = False
@@ -56,6 +58,7 @@ class CaptureOptions:
     keep_control_flow: bool = True
     rolled_loop_length: int = 16
     region_devices: frozenset[str] = frozenset({"cpu", "meta"})
+    eager_in_training: frozenset[Callable[..., object]] = frozenset()
 
 
 class Replayable(Protocol):

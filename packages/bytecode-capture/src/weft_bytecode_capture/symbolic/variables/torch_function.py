@@ -25,6 +25,7 @@ from ..builder import register_object, register_predicate
 from ..regions.rows import join_rows
 from .base import Variable
 from .constant import ConstantVariable
+from .sequences import SequenceVariable
 from .tensor import TensorVariable, wrap_graph_result
 
 if TYPE_CHECKING:
@@ -100,6 +101,9 @@ class TorchFunctionVariable(Variable):
         if isinstance(self.function, types.MethodDescriptorType) and arguments:
             name = self.function.__name__
             return arguments[0].call_method(evaluator, name, arguments[1:], keywords)
+        stays_eager = self.function in evaluator.state.options.eager_in_training
+        if stays_eager and torch.is_grad_enabled():
+            self._check_needs_no_gradient(evaluator, [*arguments, *keywords.values()])
         joined = join_rows(evaluator, self.function, arguments, keywords)
         if joined is not None:
             return joined
@@ -109,6 +113,13 @@ class TorchFunctionVariable(Variable):
                 if isinstance(argument, TensorVariable) and result.fake is argument.fake:
                     return argument  # in place, or nothing to do: the very tensor
         return result
+
+    def _check_needs_no_gradient(self, evaluator: Evaluator, arguments: list[Variable]) -> None:
+        for argument in arguments:
+            if isinstance(argument, SequenceVariable):
+                self._check_needs_no_gradient(evaluator, argument.items(evaluator))
+            elif isinstance(argument, TensorVariable) and argument.fake.requires_grad:
+                raise Unsupported("function that stays eager in training", repr(self))
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if isinstance(self.function, OpOverloadPacket) and name in self.function.overloads():
