@@ -147,3 +147,16 @@ def test_modes_restored_when_a_graph_with_effects_fails(enabled):
         assert not torch.is_autocast_enabled("cpu")
         assert torch.equal(total, GOOD + BAD)
         compiled(GOOD)
+
+
+def test_rejected_arguments_are_not_logged(caplog):
+    def function(x, y):
+        try:
+            return x @ y
+        except RuntimeError:
+            return x.sum()
+
+    compiled = compile_frames(function, run_graph)
+    x = torch.ones(2, 3)
+    assert compiled(x, x) == 6
+    assert not caplog.records

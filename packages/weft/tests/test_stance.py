@@ -1,11 +1,8 @@
-"""Stances, and what is told about recompilations."""
-
-import io
+"""Stances, and the warning at the limit of recompilations."""
 
 import pytest
 import torch
 import weft
-from weft.logs import requested_logs, with_logs
 
 
 class Counting:
@@ -106,38 +103,6 @@ def test_the_stance_comes_back_after_an_error() -> None:
 def test_unknown_stance() -> None:
     with pytest.raises(ValueError, match="stance must be one of"):
         weft.set_stance("fast")
-
-
-def test_recompiles_are_logged_with_line_and_remedy() -> None:
-    stream = io.StringIO()
-    log = weft.CompileLog()
-    compiled = weft.compile(scaled, backend=Counting())
-    with weft.observe(log):
-        compiled(torch.randn(3), 2.0)
-        compiled(torch.randn(3), 3.0)
-    observer = with_logs(lambda report: None, frozenset({"recompiles"}), stream)
-    for report in log.conversions:
-        observer(report)
-    text = stream.getvalue()
-    assert text.count("recompiling scaled") == 1
-    assert "L['factor']: expected" in text and "found 3.0" in text
-    assert "needed by" in text and "test_stance.py" in text
-    assert "to avoid it: pass it as a tensor" in text
-
-
-def test_environment_variable(monkeypatch, capsys) -> None:
-    monkeypatch.setenv("WEFT_LOGS", "recompiles")
-    compiled = weft.compile(scaled, backend=Counting())
-    compiled(torch.randn(3))
-    assert "recompiling" not in capsys.readouterr().err
-    compiled(torch.randn(3).double())
-    assert "convert it to one dtype" in capsys.readouterr().err
-
-
-def test_unknown_log() -> None:
-    with pytest.raises(ValueError, match="WEFT_LOGS: unknown"):
-        requested_logs({"WEFT_LOGS": "recompile"})
-    assert requested_logs({}) == frozenset()
 
 
 def test_warning_at_the_limit_shows_the_history() -> None:

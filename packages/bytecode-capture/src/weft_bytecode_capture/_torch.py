@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
+import logging
+import threading
 import weakref
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +49,30 @@ from torch.fx.graph_module import _loader as _source_loader
 from torch.utils._sympy.functions import FloorDiv as FloorDiv
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
+
+
+class _OfOtherThreads(logging.Filter):
+    """Passes the records that other threads log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.thread != self._thread
+
+
+@contextlib.contextmanager
+def errors_unlogged() -> Iterator[None]:
+    """Fake tensors log the traceback of whatever an operator raises; here the caller handles it."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    others = _OfOtherThreads()
+    logger.addFilter(others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(others)
+
 
 NATIVE_FUNCTIONS = tuple(getattr(torch._C, name) for name in ("_nn", "_fft", "_linalg", "_special"))
 """Where operators' Python functions are, beside the namespace ``torch`` itself."""

@@ -33,6 +33,15 @@ class GraphBreak:
     location: UserLocation
     stack: tuple[UserLocation, ...]  # inlined calls, outermost first
 
+    def __str__(self) -> str:
+        lines = [str(Unsupported(self.kind, self.context, self.explanation, self.hints))]
+        for place in (*self.stack, self.location):
+            lines.append(f'  File "{place.file}", line {place.line}, in {place.function}')
+            text = linecache.getline(place.file, place.line).strip()
+            if text:
+                lines.append(f"    {text}")
+        return "\n".join(lines)
+
 
 class GraphBreakError(Unsupported):
     """A graph break where none is allowed (``fullgraph=True``); ``graph_break`` says which."""
@@ -44,13 +53,7 @@ class GraphBreakError(Unsupported):
         self.graph_break = graph_break
 
     def __str__(self) -> str:
-        lines = [f"graph break under fullgraph=True: {super().__str__()}"]
-        for place in (*self.graph_break.stack, self.graph_break.location):
-            lines.append(f'  File "{place.file}", line {place.line}, in {place.function}')
-            text = linecache.getline(place.file, place.line).strip()
-            if text:
-                lines.append(f"    {text}")
-        return "\n".join(lines)
+        return f"graph break under fullgraph=True: {self.graph_break}"
 
 
 @dataclass(frozen=True)

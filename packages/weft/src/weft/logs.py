@@ -10,8 +10,6 @@ from typing import Final, TextIO
 
 from weft_bytecode_capture import CaptureReport
 
-LOGS: Final = frozenset({"recompiles"})
-
 
 def requested_logs(environment: Mapping[str, str] = os.environ) -> frozenset[str]:
     """The names in ``WEFT_LOGS``, separated by commas.
@@ -21,7 +19,7 @@ def requested_logs(environment: Mapping[str, str] = os.environ) -> frozenset[str
     names = frozenset(
         name.strip() for name in environment.get("WEFT_LOGS", "").split(",") if name.strip()
     )
-    unknown = names - LOGS
+    unknown = names - LOGS.keys()
     if unknown:
         raise ValueError(f"WEFT_LOGS: unknown {sorted(unknown)}, known are {sorted(LOGS)}")
     return names
@@ -29,11 +27,43 @@ def requested_logs(environment: Mapping[str, str] = os.environ) -> frozenset[str
 
 def recompile_text(report: CaptureReport) -> str | None:
     """Why a frame was compiled again, None when it was not: the guard, the user's line, the remedy."""
-    failure = report.recompile_reason
-    if failure is None:
+    return _told("recompiling", report, report.recompile_reason)
+
+
+def break_text(report: CaptureReport) -> str | None:
+    """Where and why the graph ended before the frame did, None when it did not."""
+    return _told("graph break in", report, report.graph_break)
+
+
+def guards_text(report: CaptureReport) -> str | None:
+    """What a later call must fulfil to use the compiled code, a line a guard."""
+    lines = [
+        f"{guard.source.name()}: {guard.predicate.expected_text()}"
+        f"  # {guard.reason.file}:{guard.reason.line}"
+        for guard in report.guards
+    ]
+    return _told("guards of", report, "\n".join(lines))
+
+
+def graph_text(report: CaptureReport) -> str | None:
+    """The captured graph as Python code, None when there is none."""
+    return _told("graph of", report, report.graph and report.graph.graph_module.code.strip())
+
+
+def _told(what: str, report: CaptureReport, text: object) -> str | None:
+    if not text:
         return None
     place = f"{report.location.function} ({report.location.file}:{report.location.line})"
-    return f"weft: recompiling {place}\n{textwrap.indent(str(failure), '  ')}"
+    return f"weft: {what} {place}\n{textwrap.indent(str(text), '  ')}"
+
+
+LOGS: Final[Mapping[str, Callable[[CaptureReport], str | None]]] = {
+    "graph_breaks": break_text,
+    "graph_code": graph_text,
+    "guards": guards_text,
+    "recompiles": recompile_text,
+}
+"""What each log tells of a frame that was compiled; names as in ``TORCH_LOGS``."""
 
 
 def with_logs(
@@ -42,13 +72,14 @@ def with_logs(
     stream: TextIO | None = None,
 ) -> Callable[[CaptureReport], None]:
     """An observer that also writes the requested logs to ``stream``, by default standard error."""
-    if "recompiles" not in logs:
+    if not logs:
         return observer
 
     def observe_and_log(report: CaptureReport) -> None:
-        text = recompile_text(report)
-        if text is not None:
-            print(text, file=sys.stderr if stream is None else stream)
+        for name in sorted(logs):
+            text = LOGS[name](report)
+            if text is not None:
+                print(text, file=sys.stderr if stream is None else stream)
         observer(report)
 
     return observe_and_log

@@ -17,6 +17,7 @@ from ..._torch import (
     DynamicOutputShapeException,
     FakeTensorMode,
     GuardOnDataDependentSymNode,
+    errors_unlogged,
     expression_of,
     forget_source_with,
 )
@@ -199,7 +200,7 @@ class GraphBuilder:
         fakes = tuple(pair[1] for pair in pairs)
         fake_keywords = {name: pair[1] for name, pair in named.items()}
         try:
-            with self.fake_mode, self.shapes.rules():
+            with self.fake_mode, self.shapes.rules(), errors_unlogged():
                 if kind == "call_method":
                     value = getattr(fakes[0], target)(*fakes[1:], **fake_keywords)
                 else:
