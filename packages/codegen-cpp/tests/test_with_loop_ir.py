@@ -86,3 +86,26 @@ def test_the_readmes_example(monkeypatch: pytest.MonkeyPatch, cache: Path) -> No
     readme = (Path(__file__).parents[1] / "README.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     exec(compile(example, "README.md", "exec"), {})
+
+
+def test_kernels_of_different_sizes_run_in_one_region(codegen: CppCodegen) -> None:
+    """Their function is compiled once; every element is computed once, on one thread or several."""
+    sizes = [(300, 70), (1,), (), (33,), (5000,), (2, 1024), (64, 64)]
+
+    def function(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.tanh(x) * 2 for x in tensors)
+
+    inputs = [torch.randn(size) for size in sizes]
+    graph = make_fx(function, tracing_mode="fake")(*inputs)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
+    program = codegen.compile(schedule, {})
+    assert program.kernel_count == 1
+    assert program.source.count("WEFT_KERNEL void") == 4  # two functions and their prototypes
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            for result, x in zip(program(*inputs), inputs, strict=True):
+                torch.testing.assert_close(result, torch.tanh(x) * 2)
+    finally:
+        torch.set_num_threads(before)

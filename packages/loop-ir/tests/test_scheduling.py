@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,37 +11,10 @@ import torch
 import weft_loop_ir
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scheduling import Function, kernels, scheduled
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
-from torch.utils._pytree import tree_leaves
-from weft_loop_ir import Kernel, Schedule, ScheduleOptions
-
-Function = Callable[..., Any]
-
-
-def scheduled(
-    function: Function,
-    inputs: Sequence[torch.Tensor],
-    options: ScheduleOptions | None = None,
-    lowering: weft_loop_ir.LoweringOptions | None = None,
-) -> Schedule:
-    """The verified schedule of ``function``; its results equal eager's in memory of its plan."""
-    with torch.no_grad():
-        graph = make_fx(lambda *v: tuple(tree_leaves(function(*v))), tracing_mode="fake")(*inputs)
-        expected = tree_leaves(function(*inputs))
-    loop_graph = weft_loop_ir.lower(graph, options=lowering)
-    weft_loop_ir.verify(loop_graph)
-    schedule = weft_loop_ir.schedule(loop_graph, options)
-    weft_loop_ir.verify(schedule)
-    for program, arena in ((loop_graph, False), (schedule, False), (schedule, True)):
-        results = weft_loop_ir.evaluate(program, list(inputs), use_arena=arena)
-        for result, value in zip(results, expected, strict=True):
-            torch.testing.assert_close(result, value, equal_nan=True)
-    return schedule
-
-
-def kernels(schedule: Schedule) -> list[Kernel]:
-    return [step for step in schedule.steps if isinstance(step, Kernel)]
+from weft_loop_ir import Kernel, Schedule, ScheduleOptions, item_reads, item_writes
 
 
 def test_bias_residual_and_layer_norm_are_one_kernel() -> None:
@@ -184,13 +157,7 @@ def test_a_row_too_large_for_a_local_buffer_stays_in_the_arena() -> None:
 def step_interval(schedule: Schedule, name: str) -> tuple[int, int]:
     positions = []
     for position, step in enumerate(schedule.steps):
-        names = (
-            step.reads + step.writes
-            if isinstance(step, Kernel)
-            else weft_loop_ir.loop_graph.extern_reads(step)
-            + weft_loop_ir.loop_graph.extern_writes(step)
-        )
-        if name in names:
+        if name in item_reads(step) + item_writes(step):
             positions.append(position)
     return min(positions), max(positions)
 
@@ -212,9 +179,10 @@ ROWS: list[Function] = [
         max_size=14,
     ),
     st.integers(1, 3),
+    st.sampled_from([1, 2, 8]),
 )
 def test_random_programs_equal_eager_and_live_buffers_never_overlap(
-    program: list[tuple[int, int, int]], outputs: int
+    program: list[tuple[int, int, int]], outputs: int, parallel: int
 ) -> None:
     operations = UNARY + BINARY + ROWS
 
@@ -229,7 +197,7 @@ def test_random_programs_equal_eager_and_live_buffers_never_overlap(
 
     torch.manual_seed(0)
     inputs = [torch.randn(8, 8, dtype=torch.float64) for _ in range(2)]
-    schedule = scheduled(function, inputs)
+    schedule = scheduled(function, inputs, ScheduleOptions(parallel_kernels=parallel))
     check_no_overlap(schedule)
 
 

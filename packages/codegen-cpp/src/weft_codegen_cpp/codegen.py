@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import sympy
 import torch
-from weft_loop_ir import BufferKind, ExternCall, Kernel, Schedule, all_items
+from weft_loop_ir import (
+    BufferKind,
+    ExternCall,
+    Kernel,
+    ParallelKernels,
+    Schedule,
+    ScheduleOptions,
+    all_items,
+)
 
 from weft_codegen_cpp.cache import cache_directory, cached_library, library_key
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.host_printer import PrintedHost, print_host
 from weft_codegen_cpp.host.linear import with_linear_calls
+from weft_codegen_cpp.kernel.common_extents import with_common_extents
 from weft_codegen_cpp.kernel.kernel_printer import PLACEHOLDER, PrintedKernel, print_kernel
 from weft_codegen_cpp.loader import load_library, make_entry
 from weft_codegen_cpp.options import CppOptions
@@ -29,6 +39,7 @@ class CppCodegen:
     """
 
     device_type = "cpu"
+    schedule_options = ScheduleOptions(parallel_kernels=256)
 
     def __init__(self, options: CppOptions | None = None) -> None:
         self.options = options if options is not None else CppOptions()
@@ -49,7 +60,8 @@ class CppCodegen:
         )
         entry = make_entry(load_library(library), host.objects)
         steps = list(all_items(schedule.steps))
-        kernels = sum(isinstance(step, Kernel) for step in steps)
+        kernels = sum(isinstance(step, Kernel | ParallelKernels) for step in steps)
+        kernels -= sum(len(s.kernels) for s in steps if isinstance(s, ParallelKernels))
         calls = sum(isinstance(step, ExternCall) for step in steps)
         return CppProgram(entry, host.objects, source, kernels, calls)
 
@@ -74,23 +86,33 @@ class CppCodegen:
         """The printed kernel of each step, and one function for all that are alike."""
         kernels: dict[str, PrintedKernel] = {}
         users: dict[tuple[str, str], list[Kernel]] = {}
-        for step in all_items(schedule.steps):
-            if isinstance(step, Kernel):
-                printed = print_kernel(
-                    step,
-                    schedule.buffers,
-                    lanes(self.options),
-                    shares_memory=_shares_memory(step, schedule),
-                )
-                alike = users.setdefault((printed.declaration, printed.definition), [])
-                alike.append(step)
-                kernels[step.name] = replace(printed, name=alike[0].name)
+        for kernel, values in _kernels(schedule):
+            printed = print_kernel(
+                kernel,
+                schedule.buffers,
+                lanes(self.options),
+                shares_memory=_shares_memory(kernel, schedule),
+            )
+            alike = users.setdefault((printed.declaration, printed.definition), [])
+            alike.append(kernel)
+            kernels[kernel.name] = replace(printed, name=alike[0].name, values=values)
         sources = []
         for texts, steps in users.items():
             comment = [f"// {s.name}: {', '.join(s.origins) or 'no origin'}\n" for s in steps]
             declaration, definition = (t.replace(PLACEHOLDER, steps[0].name) for t in texts)
             sources.append(KernelSource("".join(comment), declaration, definition))
         return kernels, tuple(sources)
+
+
+def _kernels(schedule: Schedule) -> Iterator[tuple[Kernel, Mapping[sympy.Symbol, int]]]:
+    """Every kernel, with the values of symbols that stand for what the schedule knows."""
+    seen: set[str] = set()
+    for step in all_items(schedule.steps):
+        if isinstance(step, ParallelKernels):
+            yield from with_common_extents(step.kernels)
+            seen.update(kernel.name for kernel in step.kernels)
+        elif isinstance(step, Kernel) and step.name not in seen:
+            yield step, {}
 
 
 def _shares_memory(kernel: Kernel, schedule: Schedule) -> bool:

@@ -25,6 +25,7 @@ from weft_loop_ir.ir import (
     Kernel,
     Loop,
     LoopVariable,
+    ParallelKernels,
     Schedule,
     Stage,
     SymbolInput,
@@ -95,6 +96,8 @@ class _Run:
                 self._extern(item)
             elif isinstance(item, Kernel):
                 self._kernel(item)
+            elif isinstance(item, ParallelKernels):
+                self._block(item.kernels)
             elif isinstance(item, LoopNode):
                 self._node(item)
             elif isinstance(item, Branch):

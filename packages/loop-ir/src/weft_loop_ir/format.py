@@ -16,6 +16,7 @@ from weft_loop_ir.ir import (
     Kernel,
     LoopBody,
     LoopVariable,
+    ParallelKernels,
     Schedule,
     SymbolInput,
     Value,
@@ -106,6 +107,8 @@ def _argument(argument: Any) -> str:
 def _item(item: Item) -> list[str]:
     if isinstance(item, Kernel):
         return _kernel(item)
+    if isinstance(item, ParallelKernels):
+        return [f"in parallel, {item.name}:", *_block(item.kernels)]
     if isinstance(item, LoopNode):
         return _node(item)
     if isinstance(item, ExternCall):

@@ -14,7 +14,8 @@ result of a ``reduction`` is the operand of ``store`` only, at an index over the
 buffer of size 1): arithmetic on it is in a later stage with ``inner=()``.  A buffer may have several writers
 (the parts of a concatenation, a copy followed by a scatter).
 
-Added since the first version: ``ExternCall.out_variant``, ``Schedule.constants``, ``Branch`` and ``Loop``.
+Added since the first version: ``ExternCall.out_variant``, ``Schedule.constants``, ``Branch`` and ``Loop``,
+``ParallelKernels`` (only where :class:`~weft_loop_ir.ScheduleOptions` ask for it).
 """
 
 from __future__ import annotations
@@ -161,6 +162,14 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class ParallelKernels:
+    """Kernels none of which touches what another one writes: one parallel region, or one launch, for all."""
+
+    name: str
+    kernels: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True)
 class BufferView:
     """A strided window on a buffer, as an extern call takes it or a graph output returns it."""
 
@@ -250,7 +259,7 @@ class Loop:
 
 
 Region = Branch | Loop
-Step = Kernel | ExternCall | Region
+Step = Kernel | ParallelKernels | ExternCall | Region
 
 
 @dataclass(frozen=True)

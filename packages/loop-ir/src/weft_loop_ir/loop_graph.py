@@ -16,6 +16,7 @@ from weft_loop_ir.ir import (
     Loop,
     LoopBody,
     LoopVariable,
+    ParallelKernels,
     Region,
     SymbolInput,
 )
@@ -52,7 +53,7 @@ class LoopGraph:
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
-Item = LoopNode | Kernel | ExternCall | Region
+Item = LoopNode | Kernel | ParallelKernels | ExternCall | Region
 
 
 def item_reads(item: Item) -> tuple[str, ...]:
@@ -61,6 +62,8 @@ def item_reads(item: Item) -> tuple[str, ...]:
         return item.reads
     if isinstance(item, ExternCall):
         return extern_reads(item)
+    if isinstance(item, ParallelKernels):
+        return tuple(dict.fromkeys(name for kernel in item.kernels for name in kernel.reads))
     names = [] if item.predicate is None else [item.predicate.buffer]
     if isinstance(item, Loop):
         names += item.carried
@@ -74,6 +77,8 @@ def item_writes(item: Item) -> tuple[str, ...]:
         return item.writes
     if isinstance(item, ExternCall):
         return extern_writes(item)
+    if isinstance(item, ParallelKernels):
+        return tuple(dict.fromkeys(name for kernel in item.kernels for name in kernel.writes))
     return tuple(dict.fromkeys(name for inner in nested_items(item) for name in item_writes(inner)))
 
 
@@ -83,9 +88,11 @@ def nested_items(region: Region) -> list[Item]:
 
 
 def all_items(items: Iterable[Item]) -> Iterator[Item]:
-    """``items`` in order, each region followed by what is in it, at any depth."""
+    """``items`` in order, each followed by the kernels or the blocks that are in it, at any depth."""
     for item in items:
         yield item
+        if isinstance(item, ParallelKernels):
+            yield from item.kernels
         if isinstance(item, Region):
             yield from all_items(nested_items(item))
 

@@ -19,6 +19,7 @@ from weft_loop_ir.ir import (
     Kernel,
     LoopBody,
     LoopVariable,
+    ParallelKernels,
     Region,
     Schedule,
     Value,
@@ -43,7 +44,7 @@ def verify(program: LoopGraph | Schedule) -> None:
     Checked: every buffer is known and written before it is read; the dtype rules of
     :mod:`weft_loop_ir.ops`; values are defined before use; indices use symbols that are in scope;
     reductions are in reduction stages only, and their results only stored; the memory plan covers what it
-    must and nothing else.
+    must and nothing else; kernels that run in parallel are independent.
     """
     steps: Sequence[Item] = program.steps if isinstance(program, Schedule) else program.nodes
     sizes = {s.symbol for s in program.symbols}
@@ -80,8 +81,21 @@ def _verify_block(
             written.update(item.writes)
         elif isinstance(item, Kernel):
             _verify_kernel(item, buffers, sizes, written)
+        elif isinstance(item, ParallelKernels):
+            _verify_independence(item)
+            for kernel in item.kernels:
+                _verify_kernel(kernel, buffers, sizes, written)
         else:
             _verify_region(item, buffers, sizes, written)
+
+
+def _verify_independence(item: ParallelKernels) -> None:
+    writers = {name: kernel.name for kernel in item.kernels for name in kernel.writes}
+    for kernel in item.kernels:
+        for name in (*kernel.reads, *kernel.writes):
+            if writers.get(name, kernel.name) != kernel.name:
+                problem = f"{kernel.name} touches {name}, which {writers[name]} writes"
+                raise VerificationError(f"{item.name}: {problem}")
 
 
 def _verify_region(

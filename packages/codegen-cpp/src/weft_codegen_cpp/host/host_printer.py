@@ -14,6 +14,7 @@ from weft_loop_ir import (
     BufferView,
     ExternCall,
     Kernel,
+    ParallelKernels,
     Region,
     Schedule,
     Step,
@@ -116,7 +117,7 @@ class _HostPrinter:
 
     def print(self) -> PrintedHost:
         for step in all_items(self.schedule.steps):
-            if not isinstance(step, Kernel | ExternCall | Region):
+            if not isinstance(step, Kernel | ParallelKernels | ExternCall | Region):
                 raise CodegenError(f"no C++ form for a step of type {type(step).__name__}")
         self.last_uses = _last_uses(self.schedule)
         self._inputs()
@@ -132,7 +133,9 @@ class _HostPrinter:
         """Print what runs ``step``, which is the schedule's step ``number`` or inside that."""
         self._allocate(step)
         if isinstance(step, Kernel):
-            self._kernel(step)
+            self._kernels([step])
+        elif isinstance(step, ParallelKernels):
+            self._kernels(step.kernels)
         elif isinstance(step, ExternCall):
             self._extern(step, number)
         else:
@@ -217,8 +220,9 @@ class _HostPrinter:
 
     def _allocate(self, step: Any) -> None:
         """Allocate the outputs that a step writes first, and intermediates that have no place."""
-        if isinstance(step, Kernel):
-            names = [n for n in self.kernels[step.name].buffers if n in step.writes]
+        if isinstance(step, Kernel | ParallelKernels):
+            kernels = step.kernels if isinstance(step, ParallelKernels) else [step]
+            names = [n for k in kernels for n in self.kernels[k.name].buffers if n in k.writes]
         elif isinstance(step, Region):
             made = allocated_by_calls(step, self._writes_into)
             names = [n for n in item_writes(step) if n not in made]
@@ -267,24 +271,30 @@ class _HostPrinter:
 
     # -- kernels -----------------------------------------------------------------------------------------
 
-    def _kernel(self, kernel: Kernel) -> None:
-        printed = self.kernels[kernel.name]
-        fields = [f"c.{name}" for name in printed.buffers] + [
-            f"c.{s.name}" for s in printed.symbols
-        ]
-        fields.append("&c.index_error")
-        self.steps.append(f"// {kernel.name}")
-        names = {s: f"c.{s.name}" for s in printed.symbols}
-        units, time = printed.units, printed.nanoseconds
-        prefix = " ".join(f"const i64 {s.name} = {text};" for s, text in names.items())
-        lines = ["{", f"  {prefix}"] if prefix else ["{"]
-        lines.append(f"  const {printed.name}_call arguments = {{{', '.join(fields)}}};")
-        lines.append(
-            f"  run_kernel({printed.name}, &arguments, {units}, {time or '0'}, {self.options.threads});"
-        )
-        if printed.checks_indices:
-            lines.append("  if (c.index_error.raised) return index_out_of_range;")
-        self.steps += [*lines, "}"]
+    def _kernels(self, kernels: Sequence[Kernel]) -> None:
+        """Run ``kernels``, several of them in one parallel region."""
+        printed = [self.kernels[kernel.name] for kernel in kernels]
+        lines = []
+        tasks = []
+        for number, (kernel, one) in enumerate(zip(kernels, printed, strict=True)):
+            names = {s: str(one.values.get(s, f"c.{s.name}")) for s in one.symbols}
+            fields = [*(f"c.{name}" for name in one.buffers), *names.values(), "&c.index_error"]
+            lines += [f"// {kernel.name}"]
+            lines.append(f"const {one.name}_call call{number} = {{{', '.join(fields)}}};")
+            lines += [f"Task task{number} = {{{one.name}, &call{number}, 0, 0}};", "{"]
+            lines += [f"  const i64 {s.name} = {text};" for s, text in names.items()]
+            lines.append(f"  task{number}.units = {one.units};")
+            lines += [f"  task{number}.nanoseconds = {one.nanoseconds or '0'};", "}"]
+            tasks.append(f"task{number}")
+        threads = self.options.threads
+        if len(tasks) == 1:
+            lines.append(f"run_task(task0, {threads});")
+        else:
+            lines.append(f"const Task tasks[] = {{{', '.join(tasks)}}};")
+            lines.append(f"run_tasks(tasks, {len(tasks)}, {threads});")
+        if any(one.checks_indices for one in printed):
+            lines.append("if (c.index_error.raised) return index_out_of_range;")
+        self.steps += ["{", *("  " + line for line in lines), "}"]
 
     # -- extern calls ------------------------------------------------------------------------------------
 

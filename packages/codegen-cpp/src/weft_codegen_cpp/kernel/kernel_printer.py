@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import sympy
 from weft_loop_ir import Buffer, Kernel, LoopVariable, Stage
@@ -56,6 +56,7 @@ class PrintedKernel:
     units: str  # C++ expression over the symbols: the number of units of work
     nanoseconds: str  # C++ expression: the estimated time of the whole kernel
     checks_indices: bool
+    values: Mapping[sympy.Symbol, int] = field(default_factory=dict)  # symbols that aren't sizes
 
 
 def print_kernel(

@@ -59,32 +59,67 @@ static Api api;
 // ---- parallel loops --------------------------------------------------------------------------------------
 
 typedef void (*KernelFunction)(const void*, i64, i64);
-struct Region {
+struct Task {
   KernelFunction kernel;
   const void* call;
   i64 units;
+  f64 nanoseconds;  // estimated, of all units
 };
 static void run_share(void* raw) {
-  const Region& region = *(const Region*)raw;
+  const Task& task = *(const Task*)raw;
   i64 threads = api.omp_get_num_threads(), thread = api.omp_get_thread_num();
-  i64 begin = region.units * thread / threads, end = region.units * (thread + 1) / threads;
-  if (begin < end) region.kernel(region.call, begin, end);
+  i64 begin = task.units * thread / threads, end = task.units * (thread + 1) / threads;
+  if (begin < end) task.kernel(task.call, begin, end);
 }
 // Two threads break even at about 2 µs of work; below 8 µs the region is not worth its noise.
-static void run_kernel(KernelFunction kernel, const void* call, i64 units, f64 nanoseconds,
-                       i64 max_threads) {
-  if (units <= 0) return;
-  i64 threads = 1;
-  if (nanoseconds > 8000 && units > 1 && api.GOMP_parallel && max_threads != 1 &&
-      !api.omp_in_parallel()) {
-    threads = api.omp_get_max_threads();
-    if (max_threads > 0) threads = min_index(threads, max_threads);
-    threads = min_index(threads, units);
-    threads = min_index(threads, max_index(1, i64(nanoseconds / 4000)));
+static i64 useful_threads(i64 units, f64 nanoseconds, i64 max_threads) {
+  if (nanoseconds <= 8000 || units <= 1 || !api.GOMP_parallel || max_threads == 1 || api.omp_in_parallel())
+    return 1;
+  i64 threads = api.omp_get_max_threads();
+  if (max_threads > 0) threads = min_index(threads, max_threads);
+  return min_index(min_index(threads, units), max_index(1, i64(nanoseconds / 4000)));
+}
+static inline void run_task(const Task& task, i64 max_threads) {
+  if (task.units <= 0) return;
+  i64 threads = useful_threads(task.units, task.nanoseconds, max_threads);
+  if (threads <= 1) return task.kernel(task.call, 0, task.units);
+  api.GOMP_parallel(run_share, (void*)&task, unsigned(threads), 0);
+}
+
+// Independent tasks in one region: each thread takes the units of an equal part of the estimated time.
+struct TaskList {
+  const Task* tasks;
+  i64 count;
+  f64 nanoseconds;
+};
+static f64 weight(const Task& task) { return task.nanoseconds > 1 ? task.nanoseconds : 1; }
+// The number of units of `task`, which begins at time `start`, that lie before time `bound`.
+static i64 units_before(const Task& task, f64 start, f64 bound) {
+  if (bound <= start) return 0;
+  if (bound >= start + weight(task)) return task.units;
+  return i64((bound - start) / weight(task) * f64(task.units));
+}
+static void run_list_share(void* raw) {
+  const TaskList& list = *(const TaskList*)raw;
+  i64 threads = api.omp_get_num_threads(), thread = api.omp_get_thread_num();
+  f64 low = list.nanoseconds * f64(thread) / f64(threads);
+  f64 high = thread + 1 == threads ? __builtin_inf() : list.nanoseconds * f64(thread + 1) / f64(threads);
+  f64 start = 0;
+  for (i64 k = 0; k < list.count; ++k) {
+    const Task& task = list.tasks[k];
+    i64 begin = units_before(task, start, low), end = units_before(task, start, high);
+    if (begin < end) task.kernel(task.call, begin, end);
+    start += weight(task);
   }
-  if (threads <= 1) return kernel(call, 0, units);
-  Region region = {kernel, call, units};
-  api.GOMP_parallel(run_share, &region, unsigned(threads), 0);
+}
+static inline void run_tasks(const Task* tasks, i64 count, i64 max_threads) {
+  TaskList list = {tasks, count, 0};
+  i64 units = 0;
+  for (i64 k = 0; k < count; ++k) units += tasks[k].units, list.nanoseconds += weight(tasks[k]);
+  i64 threads = useful_threads(units, list.nanoseconds, max_threads);
+  if (threads > 1) return api.GOMP_parallel(run_list_share, &list, unsigned(threads), 0);
+  for (i64 k = 0; k < count; ++k)
+    if (tasks[k].units > 0) tasks[k].kernel(tasks[k].call, 0, tasks[k].units);
 }
 
 static inline void drop_owned(Handle& handle) {

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 import sympy
 
 from weft_loop_ir.expressions import FloorDiv, integer
-from weft_loop_ir.ir import Buffer, BufferKind, ExternCall, Kernel, Loop, MemoryPlan, Region, Step
+from weft_loop_ir.ir import (
+    Buffer,
+    BufferKind,
+    ExternCall,
+    Kernel,
+    Loop,
+    MemoryPlan,
+    ParallelKernels,
+    Region,
+    Step,
+)
 from weft_loop_ir.loop_graph import Item, all_items, extern_writes, item_reads, item_writes
 from weft_loop_ir.schedule.accesses import index_expressions
 from weft_loop_ir.schedule.options import ScheduleOptions
@@ -47,6 +57,7 @@ def lifetimes(steps: Sequence[Step]) -> dict[str, Lifetime]:
     """The lifetime of every buffer that a step touches, by position in ``all_items(steps)``.
 
     What a region shares with what is around it lives through the whole region: an iteration may follow.
+    Kernels that run in parallel begin and end together.
     """
     result: dict[str, Lifetime] = {}
     _extend(result, steps, 0)
@@ -65,6 +76,8 @@ def _extend(result: dict[str, Lifetime], steps: Sequence[Step], position: int) -
             for block in step.blocks:
                 position = _extend(inner, block, position)
             names = tuple(shared)
+        elif isinstance(step, ParallelKernels):
+            position += len(step.kernels)
         for name, life in inner.items():
             if name not in names:
                 _add(result, name, life)
@@ -221,14 +234,21 @@ def _in_place_source(
 
     The kernel reads it in one stage, at the one index at which it stores ``name``, and before that store.
     """
+    excluded = set(released)
+    last = position
+    if isinstance(step, ParallelKernels):
+        (kernel,) = (k for k in step.kernels if name in k.writes)
+        excluded.update(n for k in step.kernels if k is not kernel for n in k.reads)
+        last += len(step.kernels)
+        step = kernel
     if not isinstance(step, Kernel):
         return None
     target = buffers[name].layout
     for source in step.reads:
-        if source not in offsets or source in released or source in step.writes:
+        if source not in offsets or source in excluded or source in step.writes:
             continue
         layout = buffers[source].layout
-        if lives[source].last != position or layout.dtype.itemsize != target.dtype.itemsize:
+        if lives[source].last != last or layout.dtype.itemsize != target.dtype.itemsize:
             continue
         if storage_elements(buffers[source]) != storage_elements(buffers[name]):
             continue

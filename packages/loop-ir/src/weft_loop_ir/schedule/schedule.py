@@ -24,6 +24,7 @@ from weft_loop_ir.schedule.fusion import fuse_groups
 from weft_loop_ir.schedule.groups import Group
 from weft_loop_ir.schedule.memory_plan import plan_memory, storage_elements
 from weft_loop_ir.schedule.options import ScheduleOptions
+from weft_loop_ir.schedule.parallel_kernels import run_in_parallel
 from weft_loop_ir.schedule.split_reductions import split_large_reductions
 from weft_loop_ir.schedule.stages import build_kernel
 from weft_loop_ir.verify import verify
@@ -83,6 +84,7 @@ class _Scheduler:
         self.options = options
         self.sizes = _bytes(loop_graph.buffers)
         self.numbers = itertools.count()
+        self.batches = itertools.count()
 
     def block(
         self, nodes: Sequence[LoopNode | ExternCall | Region], kept: Set[str]
@@ -126,7 +128,7 @@ class _Scheduler:
                         self.options,
                     )
                 )
-        return tuple(steps)
+        return run_in_parallel(steps, self.buffers, self.sizes, self.options, self.batches)
 
     def _region(self, region: Region, kept: Set[str]) -> Region:
         if isinstance(region, Branch):

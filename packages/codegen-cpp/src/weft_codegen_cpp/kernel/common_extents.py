@@ -1,0 +1,40 @@
+"""Kernels that differ in their number of elements alone share one function that is told it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import sympy
+from weft_loop_ir import Kernel, LoopVariable
+
+from weft_codegen_cpp.kernel.expressions import static_int
+from weft_codegen_cpp.kernel.loop_structure import merge_loops
+
+EXTENT = sympy.Symbol("extent", integer=True, positive=True)
+"""The number of elements, where it is handed to the function."""
+
+
+def with_common_extents(
+    kernels: Sequence[Kernel],
+) -> list[tuple[Kernel, Mapping[sympy.Symbol, int]]]:
+    """``kernels``, those with one loop of different lengths over :data:`EXTENT`, which has the value beside."""
+    lengths = [_length(merge_loops(kernel)) for kernel in kernels]
+    if len({length for length in lengths if length is not None}) < 2:
+        return [(kernel, {}) for kernel in kernels]
+    return [
+        (kernel, {}) if length is None else (_over_extent(kernel), {EXTENT: length})
+        for kernel, length in zip(kernels, lengths, strict=True)
+    ]
+
+
+def _length(kernel: Kernel) -> int | None:
+    """The elements of a pointwise kernel with one loop over one or more, as far as they are known."""
+    if len(kernel.outer) != 1 or len(kernel.stages) != 1 or kernel.stages[0].inner:
+        return None
+    return static_int(kernel.outer[0].size) or None
+
+
+def _over_extent(kernel: Kernel) -> Kernel:
+    merged = merge_loops(kernel)
+    return replace(merged, outer=(LoopVariable(merged.outer[0].symbol, EXTENT),))

@@ -1,0 +1,93 @@
+"""Independent kernels put into one step: the updates of many parameters, what follows several products.
+
+The steps are placed from the last to the first.  A kernel joins the step of kernels that is as near to the
+front as its readers allow; calls and regions keep their order, and a kernel is moved past one of them only
+where no more memory is held for it than before.  One pass, with a binary search for each kernel.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from weft_loop_ir.ir import Buffer, BufferKind, Kernel, ParallelKernels, Step
+from weft_loop_ir.loop_graph import item_reads, item_writes
+from weft_loop_ir.schedule.options import ScheduleOptions
+
+MOVABLE_BYTES = 1 << 14
+"""A kernel that reads no more bytes of intermediates is moved even if it holds them longer."""
+
+
+def run_in_parallel(
+    steps: Sequence[Step],
+    buffers: Mapping[str, Buffer],
+    bytes_of: Mapping[str, int],
+    options: ScheduleOptions,
+    numbers: Iterator[int],
+) -> tuple[Step, ...]:
+    """``steps`` with independent kernels in :class:`ParallelKernels`, named by ``numbers``."""
+    if options.parallel_kernels < 2 or sum(isinstance(s, Kernel) for s in steps) < 2:
+        return tuple(steps)
+    placement = _Placement(options.parallel_kernels)
+    for step in reversed(steps):
+        held = _intermediate_bytes(item_reads(step), buffers, bytes_of)
+        made = _intermediate_bytes(item_writes(step), buffers, bytes_of)
+        if not isinstance(step, Kernel) or held + made > options.parallel_bytes:
+            placement.add_fixed(step)
+        else:
+            placement.add_kernel(step, may_move=held <= max(made, MOVABLE_BYTES))
+    return tuple(_as_step(slot, numbers) for slot in reversed(placement.slots))
+
+
+def _intermediate_bytes(
+    names: Sequence[str], buffers: Mapping[str, Buffer], bytes_of: Mapping[str, int]
+) -> int:
+    return sum(bytes_of[n] for n in names if buffers[n].kind is BufferKind.INTERMEDIATE)
+
+
+def _as_step(slot: list[Step], numbers: Iterator[int]) -> Step:
+    if len(slot) == 1:
+        return slot[0]
+    kernels = tuple(k for k in reversed(slot) if isinstance(k, Kernel))
+    return ParallelKernels(f"parallel{next(numbers)}", kernels)
+
+
+@dataclass
+class _Placement:
+    """Steps by slot, the last of the program first."""
+
+    capacity: int
+    slots: list[list[Step]] = field(default_factory=list)
+    open: list[int] = field(default_factory=list)  # slots of kernels with room, ascending
+    frontier: int = -1  # the slot of the call or region placed last
+    readers: dict[str, int] = field(default_factory=dict)  # buffer -> the largest slot of a reader
+    writers: dict[str, int] = field(default_factory=dict)
+
+    def add_fixed(self, step: Step) -> None:
+        self.frontier = len(self.slots)
+        self._put(step, self.frontier)
+
+    def add_kernel(self, kernel: Kernel, may_move: bool) -> None:
+        """Put ``kernel`` into the first slot with room that is behind everything that must follow it."""
+        behind = [self.writers.get(name, -1) for name in (*kernel.reads, *kernel.writes)]
+        behind += [self.readers.get(name, -1) for name in kernel.writes]
+        after = max(behind, default=-1)
+        if not may_move:
+            after = max(after, self.frontier)
+        position = bisect.bisect_right(self.open, after)
+        if position == len(self.open):
+            self.open.append(len(self.slots))
+        slot = self.open[position]
+        self._put(kernel, slot)
+        if len(self.slots[slot]) == self.capacity:
+            del self.open[position]
+
+    def _put(self, step: Step, slot: int) -> None:
+        if slot == len(self.slots):
+            self.slots.append([])
+        self.slots[slot].append(step)
+        for name in item_reads(step):
+            self.readers[name] = max(slot, self.readers.get(name, -1))
+        for name in item_writes(step):
+            self.writers[name] = max(slot, self.writers.get(name, -1))
