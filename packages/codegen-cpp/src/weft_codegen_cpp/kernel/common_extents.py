@@ -18,7 +18,7 @@ EXTENT = sympy.Symbol("extent", integer=True, positive=True)
 def with_common_extents(
     kernels: Sequence[Kernel],
 ) -> list[tuple[Kernel, Mapping[sympy.Symbol, int]]]:
-    """``kernels``, those with one loop of different lengths over :data:`EXTENT`, which has the value beside."""
+    """``kernels``; those with one loop are over :data:`EXTENT`, with its value, if their lengths differ."""
     lengths = [_length(merge_loops(kernel)) for kernel in kernels]
     if len({length for length in lengths if length is not None}) < 2:
         return [(kernel, {}) for kernel in kernels]
