@@ -100,13 +100,50 @@ template <class To, class From> WEFT_INLINE To bitcast(From value) {
   __builtin_memcpy(&result, &value, sizeof(To));
   return result;
 }
+
+// As __builtin_convertvector, which GCC takes apart lane by lane where small integers are on one side.
+typedef char w_i8x16 __attribute__((vector_size(16)));
+template <class To, class V> WEFT_INLINE Vec<To> convert_lanes(V v) {
+  typedef Element<V> From;
+  constexpr bool integers = !IsFloat<From>::value && !IsFloat<To>::value;
+  constexpr bool widens = sizeof(From) < 4 && !IsFloat<From>::value;
+  if constexpr ((WEFT_ZMM || WEFT_YMM) && widens && (sizeof(To) == 8 || IsFloat<To>::value))
+    return __builtin_convertvector(convert_lanes<i32>(v), Vec<To>);
+  else if constexpr (WEFT_ZMM && integers && sizeof(From) == 8 && sizeof(To) < 4)
+    return convert_lanes<To>(__builtin_convertvector(v, vi32));
+#if WEFT_ZMM
+  else if constexpr (integers && sizeof(From) == 1 && sizeof(To) == 4) {
+    if constexpr (is_signed<From>)
+      return (Vec<To>)__builtin_ia32_pmovsxbd512_mask((w_i8x16)v, vi32{}, (unsigned short)-1);
+    else return (Vec<To>)__builtin_ia32_pmovzxbd512_mask((w_i8x16)v, vi32{}, (unsigned short)-1);
+  } else if constexpr (integers && sizeof(From) == 2 && sizeof(To) == 4) {
+    if constexpr (is_signed<From>)
+      return (Vec<To>)__builtin_ia32_pmovsxwd512_mask((vi16)v, vi32{}, (unsigned short)-1);
+    else return (Vec<To>)__builtin_ia32_pmovzxwd512_mask((vi16)v, vi32{}, (unsigned short)-1);
+  } else if constexpr (integers && sizeof(From) == 4 && sizeof(To) == 1)
+    return (Vec<To>)__builtin_ia32_pmovdb512_mask((vi32)v, w_i8x16{}, (unsigned short)-1);
+  else if constexpr (integers && sizeof(From) == 4 && sizeof(To) == 2)
+    return (Vec<To>)__builtin_ia32_pmovdw512_mask((vi32)v, vi16{}, (unsigned short)-1);
+#elif WEFT_YMM
+  else if constexpr (integers && sizeof(From) == 1 && sizeof(To) == 4) {
+    w_i8x16 low = {};
+    __builtin_memcpy(&low, &v, sizeof(v));
+    if constexpr (is_signed<From>) return (Vec<To>)__builtin_ia32_pmovsxbd256(low);
+    else return (Vec<To>)__builtin_ia32_pmovzxbd256(low);
+  } else if constexpr (integers && sizeof(From) == 2 && sizeof(To) == 4) {
+    if constexpr (is_signed<From>) return (Vec<To>)__builtin_ia32_pmovsxwd256((vi16)v);
+    else return (Vec<To>)__builtin_ia32_pmovzxwd256((vi16)v);
+  }
+#endif
+  else return __builtin_convertvector(v, Vec<To>);
+}
 template <class T> WEFT_INLINE Vec<Signed<T>> lane_mask(Mask m) {
   if constexpr (sizeof(T) == 4) return m.bits;
-  else return __builtin_convertvector(m.bits, Vec<Signed<T>>);
+  else return convert_lanes<Signed<T>>(m.bits);
 }
 template <class V> WEFT_INLINE Mask to_mask(V compared) {
   if constexpr (sizeof(compared[0]) == 4) return Mask{(vi32)compared};
-  else return Mask{__builtin_convertvector(compared, vi32)};
+  else return Mask{convert_lanes<i32>(compared)};
 }
 
 // `convert<To>(x)`: as Tensor.to does; bool is "not equal to zero".
@@ -115,15 +152,15 @@ template <class To, class From> WEFT_INLINE auto convert(From value) {
     typedef Element<From> Source;
     if constexpr (is_same<Source, To>) return value;
     else if constexpr (is_same<Source, bool>)
-      return __builtin_convertvector(value.bits & 1, Vec<To>);
+      return convert_lanes<To>(value.bits & 1);
     else if constexpr (is_same<To, bool>) return to_mask(value != From{});
     else if constexpr (is_float<From> && !IsFloat<To>::value && is_same<To, u8>) {
       vi64 wide = __builtin_convertvector(value, vi64);
-      return __builtin_convertvector(wide, Vec<To>);
+      return convert_lanes<To>(wide);
     } else if constexpr (is_float<From> && !IsFloat<To>::value && sizeof(To) < 4) {
       vi32 wide = __builtin_convertvector(value, vi32);
-      return __builtin_convertvector(wide, Vec<To>);
-    } else return __builtin_convertvector(value, Vec<To>);
+      return convert_lanes<To>(wide);
+    } else return convert_lanes<To>(value);
   } else {
     if constexpr (is_same<From, To>) return value;
     else if constexpr (is_same<To, bool>) return value != From(0);
@@ -245,7 +282,6 @@ WEFT_INLINE vi32 iota32() {
 #if WEFT_MASKED_ACCESS
 typedef int w_i32x16 __attribute__((vector_size(64)));
 typedef float w_f32x16 __attribute__((vector_size(64)));
-typedef char w_i8x16 __attribute__((vector_size(16)));
 typedef short w_i16x16 __attribute__((vector_size(32)));
 typedef long long w_i64x8 __attribute__((vector_size(64)));
 template <class T> WEFT_INLINE Vec<T> masked_load(const T* p, unsigned short bits) {
@@ -334,12 +370,12 @@ template <class Tag> WEFT_INLINE Chosen narrow(Tag tag, Mask m) {
 }
 
 // Bool lies in memory as bytes 0 and 1.
-WEFT_INLINE Mask byte_mask(vu8 bytes) { return Mask{__builtin_convertvector(bytes, vi32) != 0}; }
+WEFT_INLINE Mask byte_mask(vu8 bytes) { return Mask{convert_lanes<i32>(bytes) != 0}; }
 template <class Tag> WEFT_INLINE Mask load_bool(Tag tag, const u8* p) {
   return byte_mask(tag.load(p));
 }
 template <class Tag> WEFT_INLINE void store_bool(Tag tag, u8* p, Mask m) {
-  tag.store(p, __builtin_convertvector(m.bits & 1, vu8));
+  tag.store(p, convert_lanes<u8>(m.bits & 1));
 }
 template <class T, class Tag, class Index>
 WEFT_INLINE Vec<T> gather(Tag tag, const T* p, Index index) {
@@ -487,7 +523,7 @@ WEFT_INLINE vu16 bf16_rounded(vf32 a) {
   vu32 bits = bitcast<vu32>(a);
   vu32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   rounded = (a != a) ? (vu32{} + 0x7fc0u) : rounded;
-  return __builtin_convertvector(rounded, vu16);
+  return convert_lanes<u16>(rounded);
 }
 #if WEFT_ZMM && defined(__AVX512BF16__) && defined(__AVX512DQ__) && defined(__has_builtin)
 #if __has_builtin(__builtin_ia32_cvtneps2bf16_v16sf) && __has_builtin(__builtin_ia32_fpclassps512_mask)
@@ -502,15 +538,15 @@ WEFT_INLINE vu16 bf16_from_f32(vf32 a) {
 #endif
   return bf16_rounded(a);
 }
-// As bf16_to_f32(bf16_from_f32(a)), without leaving the float32 lanes.
+// As bf16_to_f32(bf16_from_f32(a)), without leaving the float32 lanes; a NaN stays what it is.
 template <class F, class U> WEFT_INLINE F bf16_round_bits(F a, U bits) {
   U rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
-  return bitcast<F>(a != a ? U{} + 0x7fc00000u : rounded);
+  return a != a ? a : bitcast<F>(rounded);
 }
 WEFT_INLINE f32 bf16_round(f32 a) { return bf16_round_bits(a, bitcast<u32>(a)); }
 WEFT_INLINE vf32 bf16_round(vf32 a) { return bf16_round_bits(a, bitcast<vu32>(a)); }
 WEFT_INLINE f32 bf16_to_f32(u16 a) { return bitcast<f32>(u32(a) << 16); }
-WEFT_INLINE vf32 bf16_to_f32(vu16 a) { return bitcast<vf32>(__builtin_convertvector(a, vu32) << 16); }
+WEFT_INLINE vf32 bf16_to_f32(vu16 a) { return bitcast<vf32>(convert_lanes<u32>(a) << 16); }
 
 inline f32 f16_to_f32(u16 h) {
   u32 sign = u32(h & 0x8000u) << 16, exponent = (h >> 10) & 31, fraction = h & 1023;

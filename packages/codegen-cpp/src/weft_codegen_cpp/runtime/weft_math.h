@@ -281,6 +281,12 @@ WEFT_INLINE vf32 clamp_keep_nan(vf32 a, f32 low, f32 high) {
   a = a < low ? k(low) : a;
   return a > high ? k(high) : a;
 }
+#if WEFT_ZMM
+WEFT_INLINE vf32 clamp_below_keep_nan(vf32 a, f32 high) {
+  return (vf32)__builtin_ia32_minps512_mask((z_f32)k(high), (z_f32)a, (z_f32)a, (unsigned short)-1, 4);
+}
+WEFT_INLINE vf32 pick(vf32 table, vi32 n) { return __builtin_shuffle(table, n); }  // n modulo 16
+#endif
 WEFT_INLINE vf32 exp_bounded(vf32 x) {  // |x| < 128
   vf32 n = round(x * 1.44269504f);
   vf32 r = fma(n, k(-0.693359375f), x);
@@ -374,6 +380,42 @@ WEFT_INLINE vf32 tanh(vf32 x) {
   return copysign(a < 0.66f ? near : far, x);
 }
 WEFT_INLINE vf32 sigmoid(vf32 x) { return 1.0f / (1.0f + exp(-x)); }
+#if WEFT_ZMM
+// 16 polynomials around the multiples n of 0.26, whose coefficients are picked by n; the first is of erf(a) - a.
+WEFT_INLINE vf32 erf(vf32 x) {
+  const vf32 c0 = {0.0f, 0.286899716f, 0.5378986f, 0.73001039f, 0.858649909f, 0.934007943f, 0.972628117f,
+                   0.989943147f, 0.996734381f, 0.999064565f, 0.999763966f, 0.999947608f, 0.999989748f,
+                   0.999998271f, 0.999999762f, 0.99999994f};
+  const vf32 c1 = {0.128379166f, 1.05462193f, 0.861037076f, 0.614087582f, 0.382579923f, 0.20820801f,
+                   0.0989819691f, 0.0411053263f, 0.0149115752f, 0.00472533237f, 0.00130805105f,
+                   0.000316301011f, 6.68128632e-05f, 1.23283062e-05f, 1.9871502e-06f, 2.79796467e-07f};
+  const vf32 c2 = {2.55101781e-07f, -0.274195075f, -0.447731405f, -0.478984624f, -0.397884488f,
+                   -0.27067396f, -0.154414609f, -0.0748126805f, -0.031015899f, -0.011056779f,
+                   -0.00340055209f, -0.000904427259f, -0.00020838104f, -4.16463117e-05f, -7.2272519e-06f,
+                   -1.08993083e-06f};
+  const vf32 c3 = {-0.376141101f, -0.304009199f, -0.131797805f, 0.0443733595f, 0.148335606f, 0.165177971f,
+                   0.127595752f, 0.0770711154f, 0.0380390324f, 0.0156742595f, 0.00545876473f,
+                   0.00161923922f, 0.000411248999f, 8.97606951e-05f, 1.68827519e-05f, 2.74207764e-06f};
+  const vf32 c4 = {0.000282134715f, 0.12987192f, 0.18227163f, 0.141774118f, 0.0557075962f, -0.0165827442f,
+                   -0.0476195365f, -0.0450405478f, -0.0292497389f, -0.0147319101f, -0.0060228873f,
+                   -0.00204456202f, -0.000583929883f, -0.000141496974f, -2.92596815e-05f, -5.18484467e-06f};
+  const vf32 c5 = {0.110975578f, 0.0771298483f, 0.00157289649f, -0.0571729802f, -0.0671869665f,
+                   -0.0405961424f, -0.00845958944f, 0.00961934216f, 0.0128298365f, 0.00901108142f,
+                   0.00458352128f, 0.00183448929f, 0.00059870159f, 0.000162406403f, 3.70491325e-05f,
+                   7.16336626e-06f};
+  const f32 bits_of_integers = 12582912.0f;  // 1.5 * 2**23: the sum's low bits are the rounded number
+  vf32 a = abs(x);
+  vf32 t = clamp_below_keep_nan(a, 4.0f);
+  vf32 shifted = fma(t, k(1.0f / 0.26f), k(bits_of_integers));
+  vi32 n = bitcast<vi32>(shifted);
+  vf32 r = fma(shifted - bits_of_integers, k(-0.26f), t);
+  vf32 p = fma(pick(c5, n), r, pick(c4, n));
+  p = fma(p, r, pick(c3, n));
+  p = fma(p, r, pick(c2, n));
+  p = fma(p, r, pick(c1, n));
+  return copysign(fma(p, r, shifted == bits_of_integers ? t : pick(c0, n)), x);
+}
+#else
 WEFT_INLINE vf32 erf(vf32 x) {
   vf32 a = abs(x), z = x * x;
   vf32 p = horner(z, 0.128379151f, -0.376124948f, 0.112818025f, -0.0267655663f, 0.00499098003f,
@@ -385,6 +427,7 @@ WEFT_INLINE vf32 erf(vf32 x) {
   vf32 far = copysign(1.0f - exp_bounded(fma(q, t, -t)), x);
   return a < 0.93f ? near : far;
 }
+#endif
 
 // x - n * pi / 2 for |x| < 1e4; `quadrant` is n modulo 4.
 WEFT_INLINE vf32 reduce_angle(vf32 x, vi32& quadrant) {
