@@ -15,6 +15,6 @@ QUICK = (
 def test_module_passes_as_it_does_plainly(name):
     if importlib.util.find_spec(f"test.{name}") is None:
         pytest.skip("an interpreter without its test modules")
-    _, result = cpython_suite.run_in_process(name, seconds=300)
-    assert result["failed"] == {}
-    assert result["passed"] > 0
+    _, result = cpython_suite.run_in_process(name, seconds=60)
+    assert result.failed == {}
+    assert result.passed > 0

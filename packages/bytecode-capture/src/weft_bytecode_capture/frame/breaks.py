@@ -73,7 +73,8 @@ class BreakEmission:
         """Locals to have at the breaking instruction.
 
         Those still needed, and objects that came from outside: one may have a finalizer, and in CPython
-        lives as long as the frame, even if no instruction reads it again.
+        lives as long as the frame, even if no instruction reads it again.  Constants for who looks at the
+        frame's locals, through a traceback for one.
         """
         live = self.original.live[self.first]
         first = self._first_argument()
@@ -81,7 +82,7 @@ class BreakEmission:
             name: self.ending.locals[name]
             for name in self.original.plain_locals
             if name in self.ending.locals
-            and (name in live or name == first or _is_lasting(self.ending.locals[name]))
+            and (name in live or name == first or _is_kept(self.ending.locals[name]))
         }
 
     def _first_argument(self) -> str | None:
@@ -322,6 +323,11 @@ def _is_lasting(variable: Variable) -> bool:
     function would ask for compilation again when they differ.
     """
     return variable.source is not None and variable.node is None and not variable.is_constant()
+
+
+def _is_kept(variable: Variable) -> bool:
+    """Whether a local is there at the breaking instruction although none reads it again."""
+    return _is_lasting(variable) or (variable.node is None and variable.is_constant())
 
 
 def _is_argument(variable: Variable, name: str) -> bool:

@@ -164,9 +164,12 @@ class _Transformation:
 
     def _put_entry_first(self) -> None:
         """Everything that loads a source has been emitted: now the code that reads them all."""
-        body = self.builder.instructions
+        body, position = self.builder.instructions, self.builder.position
         self.builder.instructions = []
+        line = self.code.co_firstlineno
+        self.builder.position = Position(line, line, 0, 0)  # as the compiler has it
         self.builder.prologue(self.code.co_cellvars, len(self.code.co_freevars))
+        self.builder.position = position
         self.emitter.emit_entry_reads()
         self.builder.instructions.extend(body)
 

@@ -129,6 +129,10 @@ class ModuleGlobals:
                 emitter.store_subscript()
 
 
+class NothingToCapture(Exception):
+    """A frame computes for long without meeting a tensor: CPython does that faster."""
+
+
 class _Thread:
     """What guards read of the running thread."""
 
@@ -238,6 +242,14 @@ class CaptureState:
             raise Unsupported("exception that a caller handles", repr(self.handled_outside))
         source = AttributeSource(ConstantSource("thread", _THREAD), "handled_exception")
         self.current_evaluator().guard(source, IsObject(None))
+
+    def note_repetition(self) -> None:
+        """Called once in every turn of a loop, and in every call: ends an evaluation that leads nowhere."""
+        limit = self.options.python_limit
+        if self.instruction_count <= limit or self.options.fullgraph:
+            return
+        if not self.graph.has_tensors():
+            raise NothingToCapture(f"{limit} instructions without a tensor")
 
     def is_identified(self, source: Source) -> bool:
         """Whether the guards fix which object is found at a source."""

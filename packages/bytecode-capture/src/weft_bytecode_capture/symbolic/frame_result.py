@@ -48,6 +48,7 @@ class CaptureOptions:
     which a region may take tensors, those whose code generator has loops and branches.
     ``eager_in_training``: functions of torch whose calls that need gradients stay Python's, because the
     stages behind cannot differentiate them.
+    ``python_limit``: a frame that evaluates so many instructions and meets no tensor is left to CPython.
     """
 
     fullgraph: bool = False
@@ -59,6 +60,7 @@ class CaptureOptions:
     rolled_loop_length: int = 16
     region_devices: frozenset[str] = frozenset({"cpu", "meta"})
     eager_in_training: frozenset[Callable[..., object]] = frozenset()
+    python_limit: int = 50_000
 
 
 class Replayable(Protocol):

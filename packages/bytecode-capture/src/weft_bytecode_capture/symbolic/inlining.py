@@ -27,6 +27,7 @@ def inline_call(
     code = function.code(caller)
     if is_other_compiler(function.globals_dictionary(caller).get("__name__")):
         raise Unsupported("call of a disabled function", function.qualified_name())
+    caller.state.note_repetition()
     if caller.depth >= caller.state.options.inline_depth:
         raise Unsupported("calls nested too deep", function.qualified_name())
     if code.co_flags & _ASYNCHRONOUS:

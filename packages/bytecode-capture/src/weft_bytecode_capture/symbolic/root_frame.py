@@ -13,7 +13,7 @@ from ..code_objects.flow import live_at
 from ..unsupported import Unsupported
 from . import handlers as handlers
 from .aliasing import guard_mutated_objects
-from .capture_state import CaptureState, DecodeCache, location
+from .capture_state import CaptureState, DecodeCache, NothingToCapture, location
 from .captured_exception import CapturedException
 from .evaluator import Evaluator
 from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise, Return, Skip
@@ -60,6 +60,8 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
         capture = _Capture(frame, options, cache, breaks, global_state)
         try:
             return capture.run()
+        except NothingToCapture as error:
+            return Skip(str(error))
         except RegionRefused as refusal:
             cache.regions.refuse(refusal)  # each region once: these restarts come to an end
         except Unsupported as error:
@@ -170,7 +172,8 @@ class _Capture:
         plain = {
             name: value
             for name, value in evaluator.locals.items()
-            if name not in contents and (name in live or value.source is not None)
+            if name not in contents
+            and (name in live or value.source is not None or value.is_constant())
         }
         return Break(
             evaluator.index,

@@ -88,6 +88,11 @@ class GraphBuilder:
             node.meta["example_value"] = value
         return SymbolicNumberVariable(self.shapes, value, node, source)
 
+    def has_tensors(self) -> bool:
+        """Whether anything but numbers has come into the graph."""
+        nodes = self.outermost.nodes
+        return any(isinstance(node.meta.get("example_value"), torch.Tensor) for node in nodes)
+
     def add_attribute(
         self, evaluator: Evaluator, tensor: torch.Tensor, source: Source
     ) -> TensorVariable:

@@ -12,8 +12,14 @@ from ..variables.constant import ConstantVariable
 from ..variables.iterators import note_creation
 
 
-@handles("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+@handles("JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 def _jump(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.next_index = instruction.target
+
+
+@handles("JUMP_BACKWARD")
+def _jump_backward(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.state.note_repetition()
     evaluator.next_index = instruction.target
 
 

@@ -8,6 +8,7 @@ from ..decode import Instruction, handles
 from ..evaluator import Evaluator
 from ..variables.cells import CellVariable, SavedCellVariable
 from ..variables.new_values import wrap_code_constant
+from ..variables.user_objects import may_run_code_when_dropped
 
 
 @handles("LOAD_CONST")
@@ -46,8 +47,12 @@ def _store_fast(evaluator: Evaluator, instruction: Instruction) -> None:
 
 @handles("DELETE_FAST")
 def _delete_fast(evaluator: Evaluator, instruction: Instruction) -> None:
-    if evaluator.locals.pop(instruction.operand, None) is None:
+    variable = evaluator.locals.get(instruction.operand)
+    if variable is None:
         _unbound_local(evaluator, instruction.operand)
+    elif may_run_code_when_dropped(variable):
+        raise Unsupported("instance with a finalizer", f"del {instruction.operand}")
+    evaluator.locals.pop(instruction.operand)
 
 
 @handles("LOAD_FAST_AND_CLEAR")

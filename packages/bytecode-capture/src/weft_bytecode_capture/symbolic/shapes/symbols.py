@@ -31,6 +31,7 @@ from ..._torch import (
     oblivious_of_one,
     symbolic_number,
 )
+from ...captured_graph import SpecialiseSizes
 from ...marks import DimensionMark, MarkError, TensorMarks, check_size, marks_of
 from .history import ShapeHistory
 
@@ -218,7 +219,12 @@ class ShapeSymbols:
         """The number as it is now, which becomes a relation."""
         kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
         kind = kinds.get(type(number))
-        value: int | float | bool = number if kind is None else kind(number)
+        try:
+            value: int | float | bool = number if kind is None else kind(number)
+        except (
+            AssertionError
+        ) as error:  # the environment's own check of ranges near the largest integer
+            raise SpecialiseSizes(str(error)) from error
         self.note_relations()
         return value
 

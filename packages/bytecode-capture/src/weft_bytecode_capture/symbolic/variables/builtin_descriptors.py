@@ -14,6 +14,7 @@ from ...unsupported import Unsupported
 from ..builder import register_predicate
 from ..operations import COMPARISONS, SYMBOLS
 from .base import Variable
+from .builtins import BuiltinFunctionVariable
 from .constant import OPERATORS, ConstantVariable
 from .sequences import storage_of
 
@@ -104,7 +105,8 @@ class BuiltinDescriptorVariable(Variable):
         storage = storage_of(receiver)
         if self.owner is object or not issubclass(storage.python_type(), self.owner):
             raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
-        return _storage_method(evaluator, storage, self.name, rest, keywords)
+        result = _storage_method(evaluator, storage, self.name, rest, keywords)
+        return receiver if result is storage else result
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_object(self.value)
@@ -119,19 +121,14 @@ CLASS_METHOD_CALLS: dict[tuple[type, str], ClassMethodCall] = {}
 """What class methods of builtin classes do, by class and name; they take the evaluator and the class."""
 
 
-class BuiltinClassMethodVariable(Variable):
+class BuiltinClassMethodVariable(BuiltinFunctionVariable):
     """A class method of a builtin class, bound to the class or to one that derives from it."""
 
     def __init__(self, kind: type, raw: Any) -> None:
+        super().__init__(raw.__get__(None, kind))
         self.kind = kind
         self.name: str = raw.__name__
         self.owner: type = raw.__objclass__
-
-    def python_type(self) -> type:
-        return types.BuiltinMethodType
-
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
 
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]

@@ -27,7 +27,7 @@ from .generators import GeneratorVariable
 from .hashing import hashed_key
 from .iterators import LazyIteratorVariable
 from .sequences import ListVariable, index_value, sorted_variables
-from .values import attribute_name, is_callable, resolution_order
+from .values import attribute_name, drained, is_callable, resolution_order
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -246,7 +246,9 @@ def _extreme(
     default = keywords.pop("default", None)
     if keywords:
         raise Unsupported("arguments of a builtin function", f"min or max: {sorted(keywords)}")
-    items = arguments[0].iterate(evaluator) if len(arguments) == 1 else list(arguments)
+    items = list(arguments)
+    if len(arguments) == 1:
+        items = drained(evaluator, arguments[0].iterator(evaluator))
     if not items:
         if default is not None:
             return default

@@ -22,7 +22,12 @@ Implementation = Callable[..., Variable]
 class BuiltinFunctionVariable(Variable):
     """A function written in C."""
 
-    def __init__(self, value: Any, source: Source, implementation: Implementation | None) -> None:
+    def __init__(
+        self,
+        value: Any,
+        source: Source | None = None,
+        implementation: Implementation | None = None,
+    ) -> None:
         self.value = value
         self.source = source
         self._implementation = implementation
@@ -48,6 +53,14 @@ class BuiltinFunctionVariable(Variable):
                 "the evaluator does not know what it does",
             )
         return self._implementation(evaluator, *arguments, **keywords)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        """Methods of one object are equal, however often they were bound."""
+        if operator not in ("eq", "ne") or not isinstance(other, BuiltinFunctionVariable):
+            return None
+        return evaluator.wrap_constant((self.value == other.value) is (operator == "eq"))
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_object(self.value)

@@ -123,7 +123,7 @@ def _copied_instance(
     made = UserObjectVariable(value.kind)
     remember(value, made)
     if storage is not None:
-        made.storage = _copied(evaluator, storage, part, _same_object)
+        made.hold(_copied(evaluator, storage, part, _same_object))
     for key, entry in value.instance_dictionary().all_entries(evaluator).items():
         made.attributes[key.variable.as_constant()] = part(entry)
     return made

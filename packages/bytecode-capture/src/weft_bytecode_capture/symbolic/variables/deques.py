@@ -6,6 +6,7 @@ import collections
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
+from ..operations import values_equal
 from .base import Variable
 from .classes import CLASS_CALLS
 from .constant import ConstantVariable
@@ -14,7 +15,7 @@ from .methods import MethodTable
 from .sequences import ListVariable, SliceVariable, index_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
@@ -128,8 +129,37 @@ CLASS_CALLS[collections.deque] = _new_deque
 _DEQUE = DequeVariable.methods
 _DEQUE.take(
     ListVariable.methods,
-    "__getitem__", "__iter__", "__len__", "__contains__", "count", "append", "remove", "clear", "reverse",
+    "__getitem__", "__iter__", "__len__", "append", "clear", "reverse",
 )  # fmt: skip
+
+
+def _comparisons(evaluator: Evaluator, self: DequeVariable, item: Variable) -> Iterator[bool]:
+    """Whether each element equals ``item``."""
+    changes = self.changes
+    for element in list(self.items(evaluator)):
+        equal = values_equal(evaluator, element, item)
+        if self.changes != changes:
+            raise Unsupported("deque changed during iteration", repr(self))
+        yield equal
+
+
+@_DEQUE.method("__contains__", 1)
+def _contains(evaluator: Evaluator, self: DequeVariable, item: Variable) -> Variable:
+    return ConstantVariable(any(_comparisons(evaluator, self, item)))
+
+
+@_DEQUE.method("count", 1)
+def _count(evaluator: Evaluator, self: DequeVariable, item: Variable) -> Variable:
+    return ConstantVariable(sum(_comparisons(evaluator, self, item)))
+
+
+@_DEQUE.method("remove", 1)
+def _remove(evaluator: Evaluator, self: DequeVariable, item: Variable) -> None:
+    for position, equal in enumerate(_comparisons(evaluator, self, item)):
+        if equal:
+            del self.mutate(evaluator)[position]
+            return
+    evaluator.pure(collections.deque().remove, item.snapshot())  # raises
 
 
 @_DEQUE.method("appendleft", 1)

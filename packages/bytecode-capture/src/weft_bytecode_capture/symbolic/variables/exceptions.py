@@ -13,6 +13,7 @@ from .base import Variable
 from .builtins import builtin
 from .constant import ConstantVariable
 from .sequences import TupleVariable
+from .values import find_raw
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -98,7 +99,7 @@ class ExceptionVariable(Variable):
             return ConstantVariable(self.has_cause)
         if name == "__class__":
             return evaluator.wrap_known(self.kind)
-        if not hasattr(self.kind, name):
+        if find_raw(self.kind, name) is None:
             evaluator.raise_error(
                 AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}"
             )
@@ -107,7 +108,11 @@ class ExceptionVariable(Variable):
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         if name == "__traceback__" and isinstance(value, TracebackVariable):
             return  # that of an exception made during evaluation grows as CPython raises it
-        if self.source is not None or name.startswith("__") or hasattr(self.kind, name):
+        if (
+            self.source is not None
+            or name.startswith("__")
+            or find_raw(self.kind, name) is not None
+        ):
             raise Unsupported("attribute write", f"{self!r}.{name}")
         self.attributes[name] = value
 

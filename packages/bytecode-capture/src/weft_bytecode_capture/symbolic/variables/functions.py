@@ -23,6 +23,7 @@ from .constant import ConstantVariable
 from .hashing import HashedKey, hashed_key
 from .mappings import DictVariable, keyword_arguments
 from .sequences import TupleVariable
+from .values import find_raw
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -128,7 +129,7 @@ class KnownFunctionVariable(FunctionVariable):
         value = self.value
         if name == "__class__":
             return evaluator.wrap_known(types.FunctionType)
-        if name not in value.__dict__ and not hasattr(types.FunctionType, name):
+        if name not in value.__dict__ and find_raw(types.FunctionType, name) is None:
             if not self._trusted:
                 from weft_guards import HasAttribute
 
@@ -205,7 +206,7 @@ class NewFunctionVariable(FunctionVariable):
             return self._annotation_dictionary(evaluator)
         if name == "__dict__":
             return FunctionDictVariable(self)
-        if not hasattr(types.FunctionType, name):
+        if find_raw(types.FunctionType, name) is None:
             evaluator.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
         if name == "__type_params__":  # 3.12; def f[T]() is not captured
             return TupleVariable()
@@ -220,12 +221,12 @@ class NewFunctionVariable(FunctionVariable):
         return made
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        if name not in _WRITABLE and hasattr(types.FunctionType, name):
+        if name not in _WRITABLE and find_raw(types.FunctionType, name) is not None:
             raise Unsupported("attribute write", f"{self!r}.{name}")
         self.attributes[name] = value
 
     def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
-        if hasattr(types.FunctionType, name):
+        if find_raw(types.FunctionType, name) is not None:
             raise Unsupported("attribute deletion", f"{self!r}.{name}")
         if self.attributes.get(name) is None:
             message = f"'function' object has no attribute {name!r}"
@@ -262,22 +263,22 @@ class NewFunctionVariable(FunctionVariable):
 class FunctionDictVariable(DictVariable):
     """``function.__dict__`` of a function made in captured code, whose attributes are the only storage."""
 
-    def __init__(self, owner: NewFunctionVariable) -> None:
+    def __init__(self, function: NewFunctionVariable) -> None:
         super().__init__()
-        self.owner = owner
+        self.function = function
 
     def all_entries(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
         return {
             HashedKey(ConstantVariable(name), (name,)): value
-            for name, value in self.owner.attributes.items()
+            for name, value in self.function.attributes.items()
             if value is not None and name not in _WRITABLE
         }
 
     def store(self, evaluator: Evaluator, key: Variable, value: Variable) -> None:
         name = key.as_constant()
-        if hasattr(types.FunctionType, name):
-            raise Unsupported("attribute of a function", f"{self.owner!r}.__dict__[{name!r}]")
-        self.owner.attributes[name] = value
+        if find_raw(types.FunctionType, name) is not None:
+            raise Unsupported("attribute of a function", f"{self.function!r}.__dict__[{name!r}]")
+        self.function.attributes[name] = value
 
     def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
         return self.all_entries(evaluator).get(hashed_key(evaluator, key))
@@ -292,13 +293,13 @@ class FunctionDictVariable(DictVariable):
         raise Unsupported("value is not a constant", repr(self))
 
     def mutate(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
-        raise Unsupported("attribute of a function", f"change of {self.owner!r}.__dict__")
+        raise Unsupported("attribute of a function", f"change of {self.function!r}.__dict__")
 
     def new_like(self, entries: dict[HashedKey, Variable]) -> DictVariable:
         return DictVariable(entries)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_variable(self.owner)
+        emitter.load_variable(self.function)
         emitter.load_attribute("__dict__")
 
 
@@ -406,7 +407,7 @@ class BoundMethodVariable(Variable):
 
 @register_wrapper(types.FunctionType)
 def _wrap_function(evaluator: Evaluator, value: types.FunctionType, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
+    evaluator.guard(source, IsObject(value, weak=True))
     return KnownFunctionVariable(value, source)
 
 

@@ -145,7 +145,7 @@ class CachedFunctionVariable(Variable):
 
 @register_wrapper(functools._lru_cache_wrapper)
 def _wrap_cached_function(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
+    evaluator.guard(source, IsObject(value, weak=True))
     return CachedFunctionVariable(value, source)
 
 

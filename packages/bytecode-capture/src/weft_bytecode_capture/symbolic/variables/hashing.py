@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import types
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
+from ..policy import is_library_module
 from .base import Variable
 from .values import find_raw
 
@@ -36,13 +39,6 @@ class HashedKey:
             self._token = python_key[0] if python_key is not None else _Identity(variable)
         self._hash = hash(self._token)
 
-    def silent(self) -> bool:
-        """Whether hashing and comparing the object runs no code that a user wrote."""
-        if isinstance(self._token, InstanceKey):
-            return self._token.generated()
-        parts = self._token if self.python_key is None else ()
-        return not isinstance(parts, tuple) or all(part.silent() for part in parts)
-
     def __hash__(self) -> int:
         return self._hash
 
@@ -61,7 +57,7 @@ class HashedKey:
 
 
 class InstanceKey:
-    """An instance whose class hashes and compares it in Python; the evaluator answers for both."""
+    """An instance whose methods the dataclasses module wrote; the evaluator answers for both."""
 
     __slots__ = ("_evaluator", "_hash", "variable")
 
@@ -69,11 +65,6 @@ class InstanceKey:
         self._evaluator = evaluator
         self.variable = variable
         self._hash = value
-
-    def generated(self) -> bool:
-        """Whether the dataclasses module wrote both methods."""
-        kind = self.variable.python_type()
-        return all(_is_generated(find_raw(kind, name)) for name in ("__hash__", "__eq__"))
 
     def __hash__(self) -> int:
         return hash(self._hash)
@@ -84,9 +75,33 @@ class InstanceKey:
         return values_equal(self._evaluator, left, right)
 
 
-def _is_generated(method: Any) -> bool:
-    code = getattr(method, "__code__", None)
-    return isinstance(code, types.CodeType) and code.co_filename == "<string>"
+def is_silent(kind: type) -> bool:
+    """Whether hashing and comparing instances of a class runs no code that a user wrote.
+
+    Methods written in C, those of a library's classes, and those that the dataclasses module writes.
+    """
+    return all(_method_is_silent(find_raw(kind, name)) for name in ("__hash__", "__eq__"))
+
+
+def _method_is_silent(method: Any) -> bool:
+    if isinstance(method, types.FunctionType):
+        written = is_library_module(method.__module__)
+        return written or method.__code__.co_filename == "<string>"
+    return type(method).__module__ == "builtins"
+
+
+def are_silent(values: Collection[Any]) -> bool:
+    """Whether hashing and comparing these objects as keys runs no code that a user wrote."""
+    kinds = set(map(type, values))
+    if not all(map(is_silent, kinds)):
+        return False
+    if kinds.isdisjoint(_NESTED):
+        return True
+    nested = (value for value in values if type(value) in _NESTED)
+    return are_silent(list(itertools.chain.from_iterable(nested)))
+
+
+_NESTED = (tuple, frozenset)
 
 
 class _Identity:
@@ -102,20 +117,12 @@ class _Identity:
         return isinstance(other, _Identity) and other.variable is self.variable
 
 
-def stored_key(evaluator: Evaluator, variable: Variable) -> HashedKey:
-    """The key under which a container made or changed in captured code holds an object.
+def hashed_key(evaluator: Evaluator, variable: Variable) -> HashedKey:
+    """The key that a variable is; TypeError in the captured program if it has no hash.
 
     A container is built again after the graph, which hashes and compares its keys: only methods that
     nobody can see running may do that.
     """
-    key = hashed_key(evaluator, variable)
-    if not key.silent():
-        raise Unsupported("key with methods of its own", repr(variable))
-    return key
-
-
-def hashed_key(evaluator: Evaluator, variable: Variable) -> HashedKey:
-    """The key that a variable is; TypeError in the captured program if it has no hash."""
     if variable.is_constant():
         value = variable.as_constant()
         evaluator.pure(hash, value)

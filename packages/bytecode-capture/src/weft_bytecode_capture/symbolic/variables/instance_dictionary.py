@@ -19,41 +19,41 @@ if TYPE_CHECKING:
 
 
 class InstanceDictVariable(DictVariable):
-    """The instance dict of ``owner``, whose attributes are the only storage."""
+    """The dict of ``instance``, whose attributes are the only storage."""
 
     def __init__(self, owner: UserObjectVariable) -> None:
         super().__init__()
-        self.owner = owner
+        self.instance = owner
         if owner.source is not None:
             self.source = InstanceDictSource(owner.source)
 
     def all_entries(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
         names: list[str] = []
-        if self.owner.source is not None:
+        if self.instance.source is not None:
             assert self.source is not None
-            names.extend(self.owner.dictionary())
+            names.extend(self.instance.dictionary())
             evaluator.guard(self.source, DictKeysAre(tuple(names)))
-        names.extend(name for name in self.owner.attributes if name not in names)
+        names.extend(name for name in self.instance.attributes if name not in names)
         entries = {}
         for name in names:
-            value = self.owner.instance_attribute(evaluator, name)
+            value = self.instance.instance_attribute(evaluator, name)
             if value is not None:
                 entries[HashedKey(ConstantVariable(name), (name,))] = value
         return entries
 
     def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
         name = self._name(evaluator, key)
-        return None if name is None else self.owner.instance_attribute(evaluator, name)
+        return None if name is None else self.instance.instance_attribute(evaluator, name)
 
     def contains(self, evaluator: Evaluator, key: Variable) -> bool:
         name = self._name(evaluator, key)
         if name is None:
             return False
-        if name in self.owner.attributes:
-            return self.owner.attributes[name] is not None
-        if self.owner.source is None:
+        if name in self.instance.attributes:
+            return self.instance.attributes[name] is not None
+        if self.instance.source is None:
             return False
-        present = name in self.owner.dictionary()
+        present = name in self.instance.dictionary()
         assert self.source is not None
         evaluator.guard(self.source, DictContains(name, present))
         return present
@@ -75,13 +75,13 @@ class InstanceDictVariable(DictVariable):
         name = self._name(evaluator, key)
         if name is None:
             raise Unsupported("instance dictionary", f"key {key!r} of {self!r}")
-        self.owner.write_attribute(evaluator, name, value)
+        self.instance.write_attribute(evaluator, name, value)
 
     def remove(self, evaluator: Evaluator, key: Variable) -> Variable | None:
         found = self.lookup(evaluator, key)
         name = self._name(evaluator, key)
         if found is not None and name is not None:
-            self.owner.write_attribute(evaluator, name, None)
+            self.instance.write_attribute(evaluator, name, None)
         return found
 
     def clear(self, evaluator: Evaluator) -> None:
@@ -96,12 +96,12 @@ class InstanceDictVariable(DictVariable):
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(object.__getattribute__)
-        emitter.load_variable(self.owner)
+        emitter.load_variable(self.instance)
         emitter.load_constant("__dict__")
         emitter.call(2)
 
     def __repr__(self) -> str:
-        return f"{self.owner!r}.__dict__"
+        return f"{self.instance!r}.__dict__"
 
 
 def read_instance_attribute(
@@ -112,6 +112,6 @@ def read_instance_attribute(
     dictionary = owner.dictionary()
     if name in dictionary:
         return evaluator.builder.wrap(dictionary[name], InstanceDictSource(owner.source, name))
-    if hasattr(owner.value, "__dict__"):
+    if owner.kind.__dictoffset__ != 0:
         evaluator.guard(InstanceDictSource(owner.source), DictContains(name, False))
     return None

@@ -9,7 +9,8 @@ from ...unsupported import Unsupported
 from .base import Variable
 from .constant import ConstantVariable
 from .methods import BuiltinMethodVariable
-from .sequences import ListVariable, TupleVariable
+from .sequences import ListVariable, TupleVariable, owner_of
+from .values import drained
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -32,10 +33,7 @@ class IteratorVariable(Variable):
         return self
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
-        elements = []
-        while (element := self.next_or_none(evaluator)) is not None:
-            elements.append(element)
-        return elements
+        return drained(evaluator, self)
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name in ("__next__", "__iter__"):
@@ -126,7 +124,7 @@ class ListIteratorVariable(IteratorVariable):
         if self.exhausted:
             emitter.build("list", 0)
         else:
-            emitter.load_variable(self.iterated)
+            emitter.load_variable(owner_of(self.iterated))
         emitter.load_constant(0 if self.exhausted else self.position)
         emitter.call(2)
 

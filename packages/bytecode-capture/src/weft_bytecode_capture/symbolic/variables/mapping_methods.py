@@ -21,7 +21,7 @@ from .mappings import (
     reads_as_dict,
 )
 from .methods import MethodTable, method_of
-from .sequences import TupleVariable, storage_of
+from .sequences import TupleVariable, owner_of, storage_of
 from .sets import SetVariable, as_set
 
 if TYPE_CHECKING:
@@ -65,13 +65,13 @@ class DictIteratorVariable(IteratorVariable):
             if not entries:
                 raise Unsupported("dict changed during iteration", repr(self.mapping))
             evaluator.raise_error(RuntimeError, "dictionary changed size during iteration")
+        if self.mapping.removals != self._removals:
+            raise Unsupported("dict changed during iteration", repr(self.mapping))
         if self._position >= len(self._keys):
             self._ended = True
             return None
         key = self._keys[self._position]
         self._position += 1
-        if self.mapping.removals != self._removals:
-            raise Unsupported("dict changed during iteration", repr(self.mapping))
         if self.name == "keys":
             return key.variable
         value = entries[key]
@@ -173,7 +173,7 @@ class DictViewVariable(Variable):
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(getattr(self.mapping.kind, self.name))
-        emitter.load_variable(self.mapping)
+        emitter.load_variable(owner_of(self.mapping))
         emitter.call(1)
 
 

@@ -9,14 +9,22 @@ import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from weft_guards import DictContains, DictKeysAre, ItemSource, LengthIs, Source, TypeIs
+from weft_guards import (
+    AttributeSource,
+    DictContains,
+    DictKeysAre,
+    ItemSource,
+    LengthIs,
+    Source,
+    TypeIs,
+)
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..operations import values_equal
 from .base import Variable
 from .constant import ConstantVariable
-from .hashing import HashedKey, hashed_key, stored_key
+from .hashing import HashedKey, are_silent, hashed_key
 from .methods import MethodTable, method_of
 from .sequences import TupleVariable, storage_of
 from .values import find_raw
@@ -43,6 +51,7 @@ class DictVariable(Variable):
         self.source = source
         self.unread: Mapping[Any, Any] | None = None
         self.original: Mapping[Any, Any] | None = None
+        self.owner: Variable | None = None  # the instance whose storage it is
         self.deleted: set[HashedKey] = set()
         self.written: set[HashedKey] = set()
         self.removals = 0
@@ -155,7 +164,7 @@ class DictVariable(Variable):
         return entries
 
     def store(self, evaluator: Evaluator, key: Variable, value: Variable) -> None:
-        hashed = stored_key(evaluator, key)
+        hashed = hashed_key(evaluator, key)
         if self.unread is not None and hashed.python_key is not None:
             # Writing one key of a dict from outside needs no knowledge of the others.
             present = hashed.python_key[0] in self.unread
@@ -398,34 +407,24 @@ def keyword_arguments(evaluator: Evaluator, variable: Variable) -> dict[str, Var
     return result
 
 
-@register_wrapper(dict)
-def _wrap_dict(evaluator: Evaluator, value: dict[Any, Any], source: Source) -> Variable:
-    evaluator.guard(source, TypeIs(dict))
-    return DictVariable.from_object(value, source)
+_FAMILIES: dict[type, type[DictVariable]] = {
+    family.kind: family
+    for family in (DictVariable, OrderedDictVariable, DefaultDictVariable, MappingProxyVariable)
+}
 
 
-@register_wrapper(collections.OrderedDict)
-def _wrap_ordered_dict(evaluator: Evaluator, value: dict[Any, Any], source: Source) -> Variable:
-    evaluator.guard(source, TypeIs(collections.OrderedDict))
-    return OrderedDictVariable.from_object(value, source)
+@register_wrapper(*_FAMILIES)
+def _wrap_mapping(evaluator: Evaluator, value: Mapping[Any, Any], source: Source) -> Variable:
+    """A mapping's variable; asking one whose keys compare in Python would run the user's code."""
+    kind = type(value)
+    if not are_silent(value.keys()):
+        from .opaque import RefusedVariable
 
-
-@register_wrapper(collections.defaultdict)
-def _wrap_default_dict(
-    evaluator: Evaluator, value: collections.defaultdict[Any, Any], source: Source
-) -> Variable:
-    from weft_guards import AttributeSource
-
-    evaluator.guard(source, TypeIs(collections.defaultdict))
-    variable = DefaultDictVariable.from_object(value, source)
-    assert isinstance(variable, DefaultDictVariable)
-    variable.factory = evaluator.builder.wrap(
-        value.default_factory, AttributeSource(source, "default_factory")
-    )
+        return RefusedVariable(value, source, "key with methods of its own", source.name())
+    evaluator.guard(source, TypeIs(kind))
+    variable = _FAMILIES[kind].from_object(value, source)
+    if isinstance(variable, DefaultDictVariable) and isinstance(value, collections.defaultdict):
+        variable.factory = evaluator.builder.wrap(
+            value.default_factory, AttributeSource(source, "default_factory")
+        )
     return variable
-
-
-@register_wrapper(types.MappingProxyType)
-def _wrap_mapping_proxy(evaluator: Evaluator, value: Mapping[Any, Any], source: Source) -> Variable:
-    evaluator.guard(source, TypeIs(types.MappingProxyType))
-    return MappingProxyVariable.from_object(value, source)

@@ -62,7 +62,7 @@ class MethodTable:
     ) -> Variable:
         row = self._rows.get(name)
         if row is None:
-            if not hasattr(self.kind, name):
+            if find_raw(self.kind, name) is None:
                 evaluator.raise_error(
                     AttributeError,
                     f"{self.kind.__name__!r} object has no attribute {name!r}",
@@ -131,7 +131,7 @@ def method_of(evaluator: Evaluator, variable: Variable, name: str) -> Variable:
     kind = variable.python_type()
     if name == "__class__":
         return evaluator.wrap_known(kind)
-    if not hasattr(kind, name):
+    if find_raw(kind, name) is None:
         evaluator.raise_error(
             AttributeError, f"{kind.__name__!r} object has no attribute {name!r}", name=name
         )

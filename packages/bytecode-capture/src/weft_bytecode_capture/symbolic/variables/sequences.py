@@ -59,6 +59,13 @@ class SequenceVariable(Variable):
             self._appended = []
         return self._items
 
+    def element_types(self) -> set[type]:
+        """The types of the elements, of what is known of them; nothing is guarded."""
+        if self._unread is not None:
+            return set(map(type, self._unread))
+        kinds = (getattr(item, "kind", None) for item in self._items)
+        return {kind for kind in kinds if isinstance(kind, type)}
+
     def python_type(self) -> type:
         return self.kind
 
@@ -159,6 +166,11 @@ def storage_of(variable: Variable) -> Variable:
     return getattr(variable, "storage", None) or variable
 
 
+def owner_of(variable: Variable) -> Variable:
+    """The instance whose builtin storage a variable is, or the variable itself."""
+    return getattr(variable, "owner", None) or variable
+
+
 _NO_INDEX = "{!r} object cannot be interpreted as an integer"
 _NO_SUBSCRIPT = "{} indices must be integers or slices, not {}"
 _NO_SLICE = "slice indices must be integers or None or have an __index__ method"
@@ -230,6 +242,8 @@ class ListVariable(SequenceVariable):
 
     kind = list
     methods = MethodTable(list)
+
+    owner: Variable | None = None  # the instance whose storage it is
 
     def mutate(self, evaluator: Evaluator) -> list[Variable]:
         """The elements, about to be changed."""

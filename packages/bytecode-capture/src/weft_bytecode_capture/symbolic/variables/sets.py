@@ -13,10 +13,11 @@ from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from .base import Variable
 from .constant import ConstantVariable
-from .hashing import HashedKey, hashed_key, stored_key
+from .hashing import HashedKey, hashed_key
 from .iterators import IteratorVariable
 from .methods import MethodTable, method_of
 from .sequences import storage_of
+from .values import drained
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -45,7 +46,7 @@ class SetVariable(Variable):
 
     @classmethod
     def of(cls, evaluator: Evaluator, elements: Iterable[Variable | None]) -> Self:
-        keys = (stored_key(evaluator, element) for element in elements if element is not None)
+        keys = (hashed_key(evaluator, element) for element in elements if element is not None)
         return cls(cls.kind(list(keys)))
 
     @classmethod
@@ -242,7 +243,7 @@ def as_set(evaluator: Evaluator, iterable: Variable) -> SetVariable:
     storage = storage_of(iterable)
     if isinstance(storage, SetVariable):
         return storage
-    return SetVariable.of(evaluator, iterable.iterate(evaluator))
+    return SetVariable.of(evaluator, drained(evaluator, iterable.iterator(evaluator)))
 
 
 def new_set(evaluator: Evaluator, kind: type[SetVariable], iterable: Variable | None) -> Variable:
@@ -256,7 +257,7 @@ def new_set(evaluator: Evaluator, kind: type[SetVariable], iterable: Variable | 
         copied = kind(kind.kind(storage.members(evaluator)))
         copied.order_known = storage.order_known
         return copied
-    return kind.of(evaluator, iterable.iterate(evaluator))
+    return kind.of(evaluator, drained(evaluator, iterable.iterator(evaluator)))
 
 
 _BOTH = (SetVariable.methods, FrozenSetVariable.methods)
@@ -338,13 +339,13 @@ def _update(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> No
         if isinstance(storage, SetVariable):
             self.replace(evaluator, operators.ior, storage)
             continue
-        for item in iterable.iterate(evaluator):
-            self.change(evaluator, set.add, stored_key(evaluator, item))
+        for item in drained(evaluator, iterable.iterator(evaluator)):
+            self.change(evaluator, set.add, hashed_key(evaluator, item))
 
 
 @SetVariable.methods.method("add", 1)
 def _add(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
-    self.change(evaluator, set.add, stored_key(evaluator, item))
+    self.change(evaluator, set.add, hashed_key(evaluator, item))
 
 
 @SetVariable.methods.method("discard", 1)

@@ -372,7 +372,7 @@ def _wrap_number(evaluator: Evaluator, node: torch.fx.Node | None, value: Any) -
     return evaluator.graph.number(value, lambda _: node, None)
 
 
-@register_predicate(lambda value: isinstance(value, torch.Tensor), 40)
+@register_predicate(lambda value: issubclass(type(value), torch.Tensor), 40)
 def _wrap_subclass(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     return RefusedVariable(value, source, "tensor of unusual kind", type(value).__qualname__)
 

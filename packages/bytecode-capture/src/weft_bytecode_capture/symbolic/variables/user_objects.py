@@ -23,7 +23,8 @@ from .class_attributes import (
 )
 from .constant import ConstantVariable
 from .instance_dictionary import InstanceDictVariable, read_instance_attribute
-from .values import attribute_name, find_raw, needs_result
+from .sequences import SequenceVariable
+from .values import attribute_name, drained, find_raw, needs_result
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -48,12 +49,20 @@ class UserObjectVariable(Variable):
         self.kind = kind
         self.value = value
         self.source = source
-        self.storage = storage
+        self.storage: Variable | None = None
+        if storage is not None:
+            self.hold(storage)
         self.attributes: dict[str, Variable | None] = {}  # written during evaluation; None: deleted
         self._dictionary_variable: InstanceDictVariable | None = None
 
     def python_type(self) -> type:
         return self.kind
+
+    def hold(self, storage: Variable) -> None:
+        """Let ``storage`` hold the elements; what is made of a container refers to the instance."""
+        self.storage = storage
+        if hasattr(storage, "owner"):
+            storage.owner = self
 
     # Reading attributes.
 
@@ -359,11 +368,40 @@ class UserObjectVariable(Variable):
         return LazyIteratorVariable(_INDEX_ITERATOR, step)
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        """The elements as ``list()`` takes them: it asks for a length before the first."""
         iterator = self.iterator(evaluator)
-        elements = []
-        while (element := iterator.next_or_none(evaluator)) is not None:
-            elements.append(element)
-        return elements
+        if not self._tells_length(evaluator):
+            self._length_hint(evaluator)
+        return drained(evaluator, iterator)
+
+    def _tells_length(self, evaluator: Evaluator) -> bool:
+        """Whether there is a ``__len__``, called now, that does not raise TypeError."""
+        if self.special(evaluator, "__len__") is None:
+            return False
+        try:
+            self.length(evaluator)
+        except CapturedException as error:
+            if not issubclass(error.exception.python_type(), TypeError):
+                raise
+            return False
+        return True
+
+    def _length_hint(self, evaluator: Evaluator) -> None:
+        """Call ``__length_hint__`` as ``operator.length_hint`` does."""
+        method = self.special(evaluator, "__length_hint__")
+        if method is None:
+            return
+        try:
+            hint = method.call(evaluator, [], {})
+        except CapturedException as error:
+            if not issubclass(error.exception.python_type(), TypeError):
+                raise
+            return
+        if _is_not_implemented(hint):
+            return
+        message = "__length_hint__ must be an integer, not {}"
+        if needs_result(evaluator, hint, int, message) < 0:
+            evaluator.raise_error(ValueError, "__length_hint__() should return >= 0")
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         method = self.special(evaluator, "__next__")
@@ -405,7 +443,7 @@ class UserObjectVariable(Variable):
             raise
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
-        from .hashing import HashedKey, InstanceKey, identity_key, unhashable
+        from .hashing import HashedKey, InstanceKey, identity_key, is_silent, unhashable
 
         owner, raw = evaluator.state.find_in_type(self.kind, "__hash__") or (object, None)
         equal = evaluator.state.find_in_type(self.kind, "__eq__")
@@ -417,6 +455,8 @@ class UserObjectVariable(Variable):
             return identity_key(evaluator, self, self.value)
         if self.storage is not None and self.storage.is_constant() and is_builtin_descriptor(raw):
             return HashedKey(self, (self.storage.as_constant(),))
+        if not is_silent(self.kind):
+            raise Unsupported("key with methods of its own", repr(self))
         value = instance_hash(evaluator, self).as_constant()
         return HashedKey(self, None, InstanceKey(evaluator, self, value))
 
@@ -448,6 +488,17 @@ class UserObjectVariable(Variable):
 
     def __repr__(self) -> str:
         return f"{self.kind.__qualname__} object"
+
+
+def may_run_code_when_dropped(variable: Variable) -> bool:
+    """Whether an object from outside, or one that a list or tuple from outside holds, has a ``__del__``."""
+    if variable.source is None:
+        return False
+    if isinstance(variable, UserObjectVariable):
+        return find_raw(variable.kind, "__del__") is not None
+    if isinstance(variable, SequenceVariable):
+        return any(find_raw(kind, "__del__") is not None for kind in variable.element_types())
+    return False
 
 
 def instance_hash(evaluator: Evaluator, instance: UserObjectVariable) -> Variable:
@@ -567,7 +618,11 @@ def _is_plain_instance(value: Any) -> bool:
 @register_predicate(_is_plain_instance, -100)
 def _wrap_instance(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     from .instances import wrap_storage
+    from .opaque import RefusedVariable
 
+    try:
+        storage = wrap_storage(evaluator, value, source)
+    except Unsupported as error:
+        return RefusedVariable(value, source, error.kind, error.context)
     evaluator.guard(source, TypeIs(type(value)))
-    storage = wrap_storage(evaluator, value, source)
     return UserObjectVariable(type(value), value, source, storage)

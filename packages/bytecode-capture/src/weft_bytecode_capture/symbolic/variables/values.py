@@ -32,6 +32,14 @@ def is_callable(value: Variable) -> bool:
     return find_raw(value.python_type(), "__call__") is not None
 
 
+def drained(evaluator: Evaluator, iterator: Variable) -> list[Variable]:
+    """All that an iterator still gives."""
+    elements = []
+    while (element := iterator.next_or_none(evaluator)) is not None:
+        elements.append(element)
+    return elements
+
+
 def needs_result(evaluator: Evaluator, result: Variable, kind: type, message: str) -> Any:
     """The constant that a special method has to give; TypeError if it is of another kind.
 
