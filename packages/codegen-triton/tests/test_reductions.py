@@ -9,6 +9,7 @@ import pytest
 import torch
 from compiled_beside_eager import assert_equals_eager, check, compiled
 from kernel_cases import ROWS, statistics
+from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
 
 F32, F64 = torch.float32, torch.float64
@@ -102,6 +103,13 @@ def test_over_several_dimensions(either: TritonCodegen) -> None:
 def test_rows(either: TritonCodegen, name: str) -> None:
     function, inputs = ROWS[name]
     check(either, function, *inputs)
+
+
+def test_rows_that_lie_channels_last(either: TritonCodegen) -> None:
+    x = torch.randn(2, 6, 5, 5).to(memory_format=torch.channels_last)
+    program = check(either, lambda x: F.group_norm(x, 2), x)
+    assert "r_r0 = rindex % 3" in program.source  # channels side by side
+    check(either, lambda x: x.permute(0, 2, 3, 1).reshape(2, 25, 6).flatten(1).argmax(1), x)
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer norm", "root mean square"])

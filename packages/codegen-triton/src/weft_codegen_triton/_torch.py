@@ -6,8 +6,16 @@ from collections.abc import Sequence
 
 import torch
 
+LARGE = 1 << 20
+"""Bytes from which a copy is worth a launch of its own: the kernel for many copies is slower by the byte."""
+
 
 def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
     """Copy each source to its target, in few launches."""
-    if targets:
-        torch._foreach_copy_(list(targets), list(sources))
+    pairs = list(zip(targets, sources, strict=True))
+    small = [pair for pair in pairs if pair[0].numel() * pair[0].itemsize < LARGE]
+    if small:
+        torch._foreach_copy_([target for target, _ in small], [source for _, source in small])
+    for target, source in pairs:
+        if target.numel() * target.itemsize >= LARGE:
+            target.copy_(source)

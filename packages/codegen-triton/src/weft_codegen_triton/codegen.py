@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.fx
 from weft_loop_ir import BufferKind, ExternCall, Kernel, Schedule, ScheduleOptions
 
 from weft_codegen_triton.compilation.cache import cache_directory
@@ -23,6 +24,7 @@ from weft_codegen_triton.kernel.kernel_printer import (
 )
 from weft_codegen_triton.options import TritonOptions
 from weft_codegen_triton.program import TritonProgram
+from weft_codegen_triton.rewriting.rewrite import rewrite
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 from weft_codegen_triton.runtime.memory import copy_memory
@@ -82,6 +84,14 @@ class TritonCodegen:
         autotune = mode.startswith("max-autotune")
         graphs = mode != "max-autotune-no-cudagraphs"
         return TritonCodegen(replace(self.options, autotune=autotune, cuda_graphs=graphs))
+
+    def rewrite(self, graph_module: torch.fx.GraphModule) -> None:
+        """Change a functional ATen graph in place so that libraries and kernels run it faster.
+
+        To be called before ``graph_module`` is lowered.  Its results stay what they were, strides included.
+        """
+        rewrite(graph_module.graph)
+        graph_module.recompile()
 
     @property
     def interprets(self) -> bool:

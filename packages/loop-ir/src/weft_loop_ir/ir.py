@@ -315,8 +315,9 @@ class CompiledProgram(Protocol):
 class Codegen(Protocol):
     """A code generator for one device type, found by entry point (group ``weft.codegen``).
 
-    It may also have ``schedule_options``, the :class:`ScheduleOptions` that suit the device, and
-    ``for_mode(mode)``, which gives the code generator for a ``mode`` of torch.compile.
+    It may also have ``schedule_options``, the :class:`ScheduleOptions` that suit the device,
+    ``for_mode(mode)``, which gives the code generator for a ``mode`` of torch.compile, and
+    ``rewrite(graph_module)``, which changes a functional ATen graph in place before it is lowered.
     """
 
     device_type: str

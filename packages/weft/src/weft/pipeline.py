@@ -98,7 +98,9 @@ class Pipeline:
             joint = weft_aot_autograd.trace_joint(functional)
             if joint is None:
                 forward = weft_aot_autograd.trace_inference(functional).graph_module
+                self._rewrite(forward)
             else:
+                self._rewrite(joint.graph_module)
                 dump.graph("3_joint", joint.graph_module)
                 partitioned = weft_aot_autograd.partition(
                     joint,
@@ -119,6 +121,15 @@ class Pipeline:
         line.finish()
         training = weft_aot_autograd.TrainingProgram(functional, partitioned, program, backward)
         return weft_functionalize.wrap(functional, training)
+
+    def _rewrite(self, graph_module: torch.fx.GraphModule) -> None:
+        """Let the code generator of the graph's device change the graph to its liking."""
+        device_types = _device_types_of_graph(graph_module)
+        if len(device_types) == 1:
+            codegen = find_codegen(device_types.pop(), self.options.mode)
+            rewrite = getattr(codegen, "rewrite", None)
+            if rewrite is not None:
+                rewrite(graph_module)
 
     def stage(self, name: str, location: str, seconds: dict[str, float]) -> _TimedStage:
         for observer in self._observers():
@@ -243,6 +254,12 @@ def _records_gradients(graph_module: torch.fx.GraphModule, example_inputs: list[
     return torch.is_grad_enabled() and any(
         isinstance(value, torch.Tensor) and value.requires_grad for value in tensors
     )
+
+
+def _device_types_of_graph(graph_module: torch.fx.GraphModule) -> set[str]:
+    """The device types of the tensors that operators of the graph make."""
+    values = [n.meta.get("val") for n in graph_module.graph.nodes if n.op == "call_function"]
+    return {value.device.type for value in values if isinstance(value, torch.Tensor)}
 
 
 def _device_type(buffers: Mapping[str, Buffer]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 import sympy
@@ -50,14 +50,14 @@ def power_of_two(value: int) -> int:
     return 1 << max(value - 1, 0).bit_length()
 
 
-def accesses(body: LoopBody) -> Iterator[sympy.Expr]:
-    """The index of every access to memory, nested bodies included."""
+def accesses(body: LoopBody, without: Set[str] = frozenset()) -> Iterator[sympy.Expr]:
+    """The index of every access to a buffer that is not in ``without``, nested bodies included."""
     for instruction in body.instructions:
-        if instruction.operation in ("load", "store"):
+        if instruction.operation in ("load", "store") and instruction.arguments[0] not in without:
             yield instruction.arguments[1]
         for argument in instruction.arguments:
             if isinstance(argument, LoopBody):
-                yield from accesses(argument)
+                yield from accesses(argument, without)
 
 
 def pointwise_block(count: sympy.Expr) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from weft_codegen_triton.kernel.body_printer import BodyPrinter, Tile
 from weft_codegen_triton.kernel.dtypes import pointer_type
 from weft_codegen_triton.kernel.expressions import INT32_SAFE, magnitude
 from weft_codegen_triton.kernel.frame import KernelFrame, print_axis
+from weft_codegen_triton.kernel.loop_order import with_contiguous_rows
 from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
 
 PLACEHOLDER = "KERNEL_NAME"
@@ -91,6 +92,7 @@ def print_kernel(
     ``persistent_elements`` is the longest row kept in registers; ``overwritten`` names the buffers that the
     kernel reads and whose memory it writes.
     """
+    kernel = with_contiguous_rows(kernel)
     names = tuple(dict.fromkeys((*kernel.reads, *kernel.writes)))
     written = set(kernel.writes)
     pointers = {n: f"{'out' if n in written else 'in'}{k}_ptr" for k, n in enumerate(names)}

@@ -283,6 +283,21 @@ class ReductionPrinter:
 
         return finish
 
+    def _welford_step(self, names: tuple[str, str, str], operand: str, held: str) -> None:
+        """One element more for each lane; how many a lane has seen is known without counting."""
+        printer = self.printer
+        mean, m2, weight = names
+        axis, block = self.axis, f"{self.axis.upper()}BLOCK"
+        total = print_index(extent(self.inner), {})
+        seen = f"({total} - {axis}base + {block} - 1) // {block} + {self._full('0', 'tl.int32')}"
+        self.before += [f"{name} = {self._full('0', held)}" for name in (mean, m2)]
+        self.before.append(f"{weight} = ({seen}).to({held})")
+        mask, delta = self._mask(), self._fresh("delta")
+        printer.emit(f"{delta} = {operand} - {mean}")
+        share = f"1.0 / (tl.full([1, 1], 1, {held}) + {axis}offset // {block})"
+        printer.emit(f"{mean} = tl.where({mask}, {mean} + {delta} * ({share}), {mean})")
+        printer.emit(f"{m2} = tl.where({mask}, {m2} + {delta} * ({operand} - {mean}), {m2})")
+
     def _welford(self, kind: str, dtype: torch.dtype, value: Text) -> Callable[[], Text]:
         printer = self.printer
         operand, held = value.code, triton_dtype(dtype)
@@ -300,14 +315,7 @@ class ReductionPrinter:
                 printer.emit(f"{tile} = tl.where({self._mask()}, {operand} - {mean}, {zero})")
                 printer.emit(f"{m2} = tl.sum({tile} * {tile}, 1)[:, None]")
             else:
-                self.before += [f"{n} = {zero}" for n in names]
-                mask, delta = self._mask(), self._fresh("delta")
-                printer.emit(f"{weight} = tl.where({mask}, {weight} + 1, {weight})")
-                printer.emit(f"{delta} = {operand} - {mean}")
-                printer.emit(f"{mean} = tl.where({mask}, {mean} + {delta} / {weight}, {mean})")
-                printer.emit(
-                    f"{m2} = tl.where({mask}, {m2} + {delta} * ({operand} - {mean}), {m2})"
-                )
+                self._welford_step(names, operand, held)
         mean, m2, weight = names
 
         def finish() -> Text:

@@ -1,0 +1,160 @@
+"""Convolutions on channels-last memory, which tensor cores want, and what lies between them alike.
+
+cuDNN turns images around each convolution that is not: a kernel for the image, one for the weight and one
+for the result.  Here values between convolutions lie channels-last from the first to the last; only
+what other operators read, or what leaves the graph, is turned back.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.fx
+
+from weft_codegen_triton.rewriting.fakes import (
+    computed,
+    insert_call,
+    is_static,
+    lies_like,
+    restrided,
+)
+
+aten = torch.ops.aten
+
+DTYPES = (torch.float16, torch.bfloat16)
+LEAST_CHANNELS = 4
+"""With fewer, an image is turned for nothing."""
+
+CONVOLUTIONS: dict[Any, int] = {aten.convolution.default: 2, aten.convolution_backward.default: 3}
+"""How many operands, the first ones, are turned; the last of them is the weight."""
+
+FOLLOW = frozenset(
+    """
+    relu silu gelu sigmoid tanh hardswish hardsigmoid hardtanh leaky_relu elu mish relu6 clamp clamp_min
+    exp neg abs sqrt rsqrt pow add sub mul div maximum minimum where rsub square
+    _to_copy clone cat constant_pad_nd
+    _native_batch_norm_legit_no_training native_group_norm
+    max_pool2d_with_indices avg_pool2d upsample_nearest2d upsample_bilinear2d
+    threshold_backward gelu_backward silu_backward sigmoid_backward tanh_backward le lt ge gt eq ne
+    logical_not logical_and
+    """.split()
+)
+"""Operators whose results lie as their operands do."""
+LIKE_INPUT = frozenset({"native_group_norm"})
+"""Operators that torch makes contiguous, and weft's kernels write as well any other way."""
+
+
+def convolve_channels_last(graph: torch.fx.Graph) -> None:
+    """Lay convolutions in 16 bits, their operands, and what is computed of them channels-last."""
+    if _pays(graph):
+        _Relaying().run(graph)
+
+
+def _pays(graph: torch.fx.Graph) -> bool:
+    """Whether most convolutions are ones that tensor cores do, or depthwise between such."""
+    found = [
+        node
+        for target in CONVOLUTIONS
+        for node in graph.find_nodes(op="call_function", target=target)
+    ]
+    eligible = [node for node in found if _is_eligible(node)]
+    deep = [node for node in eligible if _weight(node).shape[1] >= LEAST_CHANNELS]
+    closed = any(node.op == "get_attr" for node in graph.nodes)  # bodies of regions
+    return 2 * len(eligible) > len(found) and bool(deep) and not closed
+
+
+def _is_eligible(node: torch.fx.Node) -> bool:
+    """Whether ``node`` convolves images of static size, all channels with all, or each by itself."""
+    if node.target not in CONVOLUTIONS:
+        return False
+    operands = node.args[: CONVOLUTIONS[node.target]]
+    if not all(is_static(operand) for operand in operands):
+        return False
+    weight = _weight(node)
+    groups = node.args[8 if node.target is aten.convolution.default else 9]
+    depthwise = bool(groups == weight.shape[0])
+    return weight.dim() == 4 and weight.dtype in DTYPES and (groups == 1 or depthwise)
+
+
+def _weight(node: torch.fx.Node) -> torch.Tensor:
+    operand = node.args[CONVOLUTIONS[node.target] - 1]
+    assert isinstance(operand, torch.fx.Node)
+    value: torch.Tensor = operand.meta["val"]
+    return value
+
+
+def _turned(value: torch.Tensor) -> torch.Tensor:
+    """A fake tensor like ``value`` that lies channels-last."""
+    _, channels, height, width = value.shape
+    return restrided(value, (channels * height * width, 1, width * channels, channels))
+
+
+def _name(node: torch.fx.Node) -> str:
+    schema = getattr(node.target, "_schema", None)
+    return "" if schema is None else str(schema.name).removeprefix("aten::")
+
+
+class _Relaying:
+    """One run over a graph.  ``before`` holds the values that lie otherwise now, as they were."""
+
+    def __init__(self) -> None:
+        self.before: dict[torch.fx.Node, Any] = {}
+        self.restored: dict[torch.fx.Node, torch.fx.Node] = {}
+
+    def run(self, graph: torch.fx.Graph) -> None:
+        for node in list(graph.nodes):
+            moved = [n for n in node.all_input_nodes if n in self.before]
+            if _is_eligible(node):
+                self._convolve(node)
+            elif not moved:
+                continue
+            elif node.target is operator.getitem:
+                self._settle(node, node.args[0].meta["val"][node.args[1]])
+            elif _name(node) in FOLLOW:
+                self._follow(node)
+            else:
+                for operand in moved:
+                    node.replace_input_with(operand, self._restore(operand, node))
+
+    def _convolve(self, node: torch.fx.Node) -> None:
+        for position in range(CONVOLUTIONS[node.target]):
+            operand = node.args[position]
+            assert isinstance(operand, torch.fx.Node)
+            value = operand.meta["val"]
+            if not value.is_contiguous(memory_format=torch.channels_last):
+                turned = insert_call(
+                    node,
+                    _turned(value),
+                    aten.clone.default,
+                    operand,
+                    memory_format=torch.channels_last,
+                )
+                node.update_arg(position, turned)
+        value = node.meta["val"]
+        if isinstance(value, torch.Tensor):
+            self._settle(node, _turned(value))
+        else:
+            images = [None if v is None else _turned(v) for v in value[:2]]
+            self._settle(node, (*images, *value[2:]))
+
+    def _follow(self, node: torch.fx.Node) -> None:
+        value = computed(node)
+        if _name(node) in LIKE_INPUT:
+            image = node.args[0]
+            assert isinstance(image, torch.fx.Node)
+            value = (restrided(value[0], image.meta["val"].stride()), *value[1:])
+        self._settle(node, value)
+
+    def _settle(self, node: torch.fx.Node, value: Any) -> None:
+        """Note that ``node`` gives ``value`` now."""
+        before = node.meta["val"]
+        if not isinstance(value, torch.Tensor) or not lies_like(before, value):
+            node.meta["val"], self.before[node] = value, before
+
+    def _restore(self, node: torch.fx.Node, user: torch.fx.Node) -> torch.fx.Node:
+        """``node`` as it lay before, for ``user`` and later ones."""
+        if node not in self.restored:
+            self.restored[node] = insert_call(user, self.before[node], aten.clone.default, node)
+        return self.restored[node]

@@ -1,0 +1,23 @@
+"""What is changed in a graph before it is lowered, for the sake of the GPU's libraries.
+
+A pass changes where values lie (the strides of a node's fake value, which lowering follows) or replaces
+nodes.  Results keep their strides, and every operator is rounded as before.
+"""
+
+from __future__ import annotations
+
+import torch.fx
+
+from weft_codegen_triton.rewriting.aligned_products import align_products
+from weft_codegen_triton.rewriting.channels_last import convolve_channels_last
+from weft_codegen_triton.rewriting.convolution_bias import separate_biases
+
+PASSES = (align_products, separate_biases, convolve_channels_last)
+"""In order."""
+
+
+def rewrite(graph: torch.fx.Graph) -> None:
+    """Apply every pass to ``graph``, a functional ATen graph with fake values, in place."""
+    for rewriting in PASSES:
+        rewriting(graph)
+    graph.lint()

@@ -1,0 +1,124 @@
+"""Graphs rewritten for a GPU's libraries: equal to eager, strides included, with what was wanted in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft_loop_ir
+from compiled_beside_eager import assert_equals_eager
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+from weft_codegen_triton import TritonCodegen
+from weft_loop_ir import ExternCall, Schedule
+
+H = torch.float16
+
+
+def rewritten(
+    codegen: TritonCodegen, function: Callable[..., Any], *inputs: torch.Tensor
+) -> Schedule:
+    """The schedule of ``function`` after rewriting; compiles it and compares it with eager."""
+    with torch.no_grad():
+        graph = make_fx(function, tracing_mode="fake")(*inputs)
+    codegen.rewrite(graph)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
+    program = codegen.compile(schedule, {})
+    assert_equals_eager(program(*inputs), function, inputs)
+    return schedule
+
+
+def externs(schedule: Schedule, name: str) -> list[ExternCall]:
+    return [s for s in schedule.steps if isinstance(s, ExternCall) and name in str(s.operator)]
+
+
+def randn(*size: int) -> torch.Tensor:
+    return (torch.randn(size) / 4).to(H)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_rows_of_an_odd_product_are_aligned(codegen: TritonCodegen, batch: tuple[int, ...]) -> None:
+    a, b = randn(*batch, 256, 64), randn(*batch, 64, 1031)
+    schedule = rewritten(codegen, lambda a, b: (a @ b).relu(), a, b)
+    (call,) = externs(schedule, "mm")
+    layout = schedule.buffers[str(call.outputs[0])].layout
+    assert layout.stride[-2:] == (1032, 1)
+
+
+def test_the_results_of_an_odd_product_lie_as_eager_s(codegen: TritonCodegen) -> None:
+    a, b, c = randn(256, 64), randn(64, 1031), randn(1031)
+    rewritten(
+        codegen, lambda a, b, c: (torch.addmm(c, a, b), torch.mm(a, b).view(2, 128, 1031)), a, b, c
+    )
+
+
+@pytest.mark.parametrize("size", [(8, 8), (4, 1031)])
+def test_other_products_stay(codegen: TritonCodegen, size: tuple[int, int]) -> None:
+    a, b = randn(size[0], 16), randn(16, size[1])
+    schedule = rewritten(codegen, lambda a, b: a @ b, a, b)
+    (call,) = externs(schedule, "mm")
+    assert schedule.buffers[str(call.outputs[0])].layout.stride == (size[1], 1)
+
+
+def network(x: torch.Tensor, *w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Convolutions, normalisations, pooling, a shortcut, views and results of several layouts."""
+    y = F.conv2d(x, w[0], w[1], padding=1)
+    y = F.batch_norm(y, w[2].float(), w[2].float().exp(), w[1].float(), w[2].float())
+    z = F.silu(F.group_norm(y, 4, w[1], w[2]))
+    z = F.max_pool2d(F.conv2d(z, w[3], w[1], padding=1) + y, 2)
+    pooled = z.mean((2, 3))
+    flat = z.flatten(1) @ torch.ones_like(z.flatten(1)).t()
+    up = F.interpolate(z, scale_factor=2.0, mode="bilinear")
+    return torch.cat([up, y], 1), pooled, flat, z, y.relu().permute(1, 0, 2, 3).reshape(8, -1)
+
+
+WEIGHTS = ((8, 4, 3, 3), (8,), (8,), (8, 8, 3, 3))
+
+
+def test_convolutions_lie_channels_last(codegen: TritonCodegen) -> None:
+    inputs = [randn(2, 4, 8, 8), *(randn(*size) for size in WEIGHTS)]
+    schedule = rewritten(codegen, network, *inputs)
+    calls = externs(schedule, "convolution")
+    assert len(calls) == 2
+    for call in calls:
+        assert call.arguments[2] is None  # the bias is added by a kernel
+        for view in call.arguments[:2]:
+            assert view.stride[1] == 1
+        assert schedule.buffers[str(call.outputs[0])].layout.stride[1] == 1
+
+
+def test_inputs_that_lie_channels_last_are_read_so(codegen: TritonCodegen) -> None:
+    x, w = randn(2, 4, 8, 8).to(memory_format=torch.channels_last), randn(8, 4, 3, 3)
+    schedule = rewritten(codegen, lambda x, w: F.conv2d(x, w).relu(), x, w)
+    assert externs(schedule, "convolution")[0].arguments[0].buffer == schedule.inputs[0]
+
+
+def test_depthwise_convolutions_follow(codegen: TritonCodegen) -> None:
+    inputs = randn(2, 4, 8, 8), randn(8, 4, 1, 1), randn(8, 1, 3, 3)
+    schedule = rewritten(
+        codegen, lambda x, a, b: F.conv2d(F.conv2d(x, a).relu(), b, padding=1, groups=8), *inputs
+    )
+    assert all(c.arguments[0].stride[1] == 1 for c in externs(schedule, "convolution"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_wide_convolutions_stay(codegen: TritonCodegen, dtype: torch.dtype) -> None:
+    x, w = torch.randn(2, 4, 8, 8, dtype=dtype), torch.randn(8, 4, 3, 3, dtype=dtype)
+    schedule = rewritten(codegen, F.conv2d, x, w)
+    assert externs(schedule, "convolution")[0].arguments[0].stride[1] != 1
+
+
+def test_gradients_lie_channels_last(codegen: TritonCodegen) -> None:
+    def step(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = F.conv2d(x, w, padding=1)
+        gradient = torch.ops.aten.threshold_backward(g, y, 0)
+        x_grad, w_grad, b_grad = torch.ops.aten.convolution_backward(
+            gradient, x, w, [8], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True]
+        )
+        return y.relu(), x_grad, w_grad, b_grad
+
+    schedule = rewritten(codegen, step, randn(2, 4, 8, 8), randn(8, 4, 3, 3), randn(2, 8, 8, 8))
+    (call,) = externs(schedule, "convolution_backward")
+    assert all(view.stride[1] == 1 for view in call.arguments[:3])
