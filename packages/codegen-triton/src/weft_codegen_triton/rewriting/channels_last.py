@@ -75,7 +75,8 @@ def _is_eligible(node: torch.fx.Node) -> bool:
     weight = _weight(node)
     groups = node.args[8 if node.target is aten.convolution.default else 9]
     depthwise = bool(groups == weight.shape[0])
-    return weight.dim() == 4 and weight.dtype in DTYPES and (groups == 1 or depthwise)
+    is_image = weight.dim() == 4 and weight.dtype in DTYPES
+    return is_image and (groups == 1 or depthwise)
 
 
 def _weight(node: torch.fx.Node) -> torch.Tensor:

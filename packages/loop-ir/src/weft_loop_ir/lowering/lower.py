@@ -301,7 +301,7 @@ class Driver:
             if storage.stride != stride:
                 storage.stride = stride
                 result = whole(storage)
-        elif storage.is_realized and not result.dtype.is_complex and not _same_layout(result, fake):
+        elif not result.dtype.is_complex and not _same_layout(result, fake):
             result = self.context.copy_of(result, storage_stride(fake))
         self._realize_if_shared(node, result)
         return result
