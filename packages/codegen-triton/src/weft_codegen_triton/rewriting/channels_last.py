@@ -76,7 +76,7 @@ def _is_eligible(node: torch.fx.Node) -> bool:
     groups = node.args[8 if node.target is aten.convolution.default else 9]
     depthwise = bool(groups == weight.shape[0])
     is_image = weight.dim() == 4 and weight.dtype in DTYPES
-    return is_image and (groups == 1 or depthwise)
+    return is_image and bool(groups == 1 or depthwise)
 
 
 def _weight(node: torch.fx.Node) -> torch.Tensor:
