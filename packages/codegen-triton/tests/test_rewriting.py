@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,10 @@ from weft_codegen_triton import TritonCodegen
 from weft_loop_ir import ExternCall, Schedule
 
 H = torch.float16
+
+
+def randn(*size: int) -> torch.Tensor:
+    return (torch.randn(size) / 4).to(H)
 
 
 def rewritten(
@@ -34,32 +39,59 @@ def externs(schedule: Schedule, name: str) -> list[ExternCall]:
     return [s for s in schedule.steps if isinstance(s, ExternCall) and name in str(s.operator)]
 
 
-def randn(*size: int) -> torch.Tensor:
-    return (torch.randn(size) / 4).to(H)
+@pytest.mark.parametrize("bias", [None, (1031,), (1,), (512, 1031), (512, 1)], ids=str)
+def test_an_odd_product_is_cut(codegen: TritonCodegen, bias: tuple[int, ...] | None) -> None:
+    a, weight = randn(512, 512), randn(1031, 512)
+    if bias is None:
+        schedule = rewritten(codegen, lambda a, w: (a @ w.t()).relu(), a, weight)
+    else:
+        schedule = rewritten(
+            codegen, lambda c, a, w: torch.addmm(c, a, w.t(), alpha=2), randn(*bias), a, weight
+        )
+    calls = externs(schedule, "mm")
+    assert [call.arguments[-1].size[1] for call in calls] == [1024, 7]
+    assert all(call.arguments[-1].buffer in schedule.inputs for call in calls)  # not copied
 
 
-@pytest.mark.parametrize("batch", [(), (3,)])
-def test_rows_of_an_odd_product_are_aligned(codegen: TritonCodegen, batch: tuple[int, ...]) -> None:
-    a, b = randn(*batch, 256, 64), randn(*batch, 64, 1031)
-    schedule = rewritten(codegen, lambda a, b: (a @ b).relu(), a, b)
-    (call,) = externs(schedule, "mm")
-    layout = schedule.buffers[str(call.outputs[0])].layout
-    assert layout.stride[-2:] == (1032, 1)
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        (randn(8, 16), randn(1031, 16)),
+        (randn(512, 512), randn(1032, 512)),
+        (randn(512, 511), randn(1031, 511)),
+    ],
+    ids=["small", "aligned", "odd rows of the weight"],
+)
+def test_other_products_stay(codegen: TritonCodegen, inputs: tuple[torch.Tensor, ...]) -> None:
+    assert len(externs(rewritten(codegen, lambda a, w: a @ w.t(), *inputs), "mm")) == 1
 
 
-def test_the_results_of_an_odd_product_lie_as_eager_s(codegen: TritonCodegen) -> None:
-    a, b, c = randn(256, 64), randn(64, 1031), randn(1031)
-    rewritten(
-        codegen, lambda a, b, c: (torch.addmm(c, a, b), torch.mm(a, b).view(2, 128, 1031)), a, b, c
+MASKS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], bool | None]] = {
+    "everything": (lambda q: torch.ones(6, 6, dtype=torch.bool), False),
+    "everything, added": (lambda q: torch.zeros(2, 1, 6, 6), False),
+    "causal": (lambda q: torch.ones(6, 6, dtype=torch.bool).tril(), True),
+    "causal positions": (
+        lambda q: torch.where(torch.arange(6)[None, :] <= torch.arange(6)[:, None], 0.0, -math.inf),
+        True,
+    ),
+    "a band": (lambda q: torch.ones(6, 6, dtype=torch.bool).tril().triu(-2), None),
+    "causal, with a bias": (lambda q: torch.ones(6, 6).tril().log() + torch.eye(6), None),
+    "almost hidden": (lambda q: (1 - torch.ones(6, 6).tril()) * -1e4, None),
+    "of an input": (lambda q: q[0, 0, :, :6] * 0, None),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_known_masks_are_dropped(codegen: TritonCodegen, name: str) -> None:
+    mask, causal = MASKS[name]
+    q, k, v = torch.randn(3, 2, 4, 6, 8).unbind()
+    schedule = rewritten(
+        codegen, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask(q)), q, k, v
     )
-
-
-@pytest.mark.parametrize("size", [(8, 8), (4, 1031)])
-def test_other_products_stay(codegen: TritonCodegen, size: tuple[int, int]) -> None:
-    a, b = randn(size[0], 16), randn(16, size[1])
-    schedule = rewritten(codegen, lambda a, b: a @ b, a, b)
-    (call,) = externs(schedule, "mm")
-    assert schedule.buffers[str(call.outputs[0])].layout.stride == (size[1], 1)
+    (call,) = externs(schedule, "attention")
+    assert (call.keywords.get("attn_mask") is None) is (causal is not None)
+    if causal is not None:
+        assert bool([*call.arguments, False, False][4]) is causal
 
 
 def network(x: torch.Tensor, *w: torch.Tensor) -> tuple[torch.Tensor, ...]:

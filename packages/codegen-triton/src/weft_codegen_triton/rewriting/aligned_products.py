@@ -1,7 +1,7 @@
-"""Rows of products that begin at multiples of 16 bytes, as the library's fast kernels want them.
+"""Products of an odd number of columns: the library's fast kernels for most, a small one for the rest.
 
-A product of 50257 columns in 16 bits is five times slower than one whose rows are 50264 apart.  Operands
-that the graph computes could be spread alike; those that are given (parameters) mostly are aligned.
+In 16 bits a row must begin at a multiple of 16 bytes.  A product to 50257 columns is five times slower than
+one to 50256; the weight, [50257, n] in memory, can be cut there without a copy.
 """
 
 from __future__ import annotations
@@ -9,49 +9,62 @@ from __future__ import annotations
 import torch
 import torch.fx
 
-from weft_codegen_triton.rewriting.fakes import insert_call, is_static, restrided
+from weft_codegen_triton.rewriting.fakes import computed, insert_call, is_static
 
 aten = torch.ops.aten
 
-PRODUCTS = (aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default)
-ALIGNMENT = 16
-"""Bytes."""
-LEAST_OPERATIONS = 1 << 24
-"""Multiplications below which a product is over before alignment tells."""
+PRODUCTS = (aten.mm.default, aten.addmm.default)
+UNIT = 8
+"""Elements of 2 bytes that are 16 bytes."""
+LEAST_COLUMNS = 1024
+LEAST_OPERATIONS = 1 << 28
+"""Multiplications below which one product is faster than two."""
 
 
 def align_products(graph: torch.fx.Graph) -> None:
-    """Spread the rows of large products in 16 bits to whole multiples of 16 bytes."""
-    (output,) = graph.find_nodes(op="output")
+    """Cut large products in 16 bits at the last column that is a multiple of 8."""
     for target in PRODUCTS:
         for node in graph.find_nodes(op="call_function", target=target):
-            row = _aligned_row(node)
-            if row is None:
-                continue
-            value = node.meta["val"]
-            node.meta["val"] = restrided(value, _spread(value.shape, row))
-            if output in node.users:
-                output.replace_input_with(
-                    node, insert_call(output, value, aten.clone.default, node)
-                )
+            if _is_worth_it(node):
+                _cut(node)
 
 
-def _aligned_row(node: torch.fx.Node) -> int | None:
-    """How many elements apart the rows of a product are to be; None if they stay as they are."""
-    value, left = node.meta["val"], node.args[-2]
-    if not (is_static(node) and is_static(left)) or value.itemsize != 2:
-        return None
-    assert isinstance(left, torch.fx.Node)
-    columns, unit = value.shape[-1], ALIGNMENT // value.itemsize
-    if columns % unit == 0 or not value.is_contiguous():
-        return None
-    operations = value.numel() * left.meta["val"].shape[-1]
-    return None if operations < LEAST_OPERATIONS else -(-columns // unit) * unit
+def _is_worth_it(node: torch.fx.Node) -> bool:
+    left, right = node.args[-2:]
+    if not (is_static(node) and is_static(left) and is_static(right)):
+        return False
+    assert isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node)
+    value, weight = node.meta["val"], right.meta["val"]
+    columns = value.shape[1]
+    if value.itemsize != 2 or columns % UNIT == 0 or columns < LEAST_COLUMNS:
+        return False
+    operations = value.numel() * weight.shape[0]
+    is_turned = weight.stride(0) == 1 and weight.stride(1) % UNIT == 0
+    return bool(is_turned and operations >= LEAST_OPERATIONS)
 
 
-def _spread(size: torch.Size, row: int) -> list[int]:
-    """Strides of ``size`` with ``row`` elements from one row to the next."""
-    strides = [1, row]
-    for extent in reversed(size[1:-1]):
-        strides.append(strides[-1] * extent)
-    return strides[::-1]
+def _cut(node: torch.fx.Node) -> None:
+    """Replace ``node`` by a concatenation of two products."""
+    value = node.meta["val"]
+    columns = value.shape[1]
+    edge = columns // UNIT * UNIT
+    parts = []
+    for start, end in ((0, edge), (edge, columns)):
+        operands = list(node.args)
+        operands[-1] = _sliced(node, operands[-1], start, end)
+        if len(operands) == 3 and operands[0].meta["val"].shape[-1] != 1:  # type: ignore[union-attr]
+            operands[0] = _sliced(node, operands[0], start, end)
+        part = insert_call(node, value, node.target, *operands, **node.kwargs)  # type: ignore[arg-type]
+        part.meta["val"] = computed(part)
+        parts.append(part)
+    whole = insert_call(node, value, aten.cat.default, parts, 1)
+    node.replace_all_uses_with(whole)
+    node.graph.erase_node(node)
+
+
+def _sliced(before: torch.fx.Node, operand: object, start: int, end: int) -> torch.fx.Node:
+    assert isinstance(operand, torch.fx.Node)
+    value = operand.meta["val"]
+    node = insert_call(before, value, aten.slice.Tensor, operand, value.dim() - 1, start, end)
+    node.meta["val"] = computed(node)
+    return node
