@@ -44,14 +44,19 @@ class NormalizedGraph:
     outputs: tuple[Any, ...]
 
 
-def normalize(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> NormalizedGraph:
+def normalize(
+    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], *, peel: bool = False
+) -> NormalizedGraph:
     """Record ``graph_module`` on ``example_inputs``, which have gradients as the program's have.
+
+    ``peel``: the first iteration of a loop that writes to what it begins with stands before the loop.
 
     What torch runs may depend on that, and what it refuses.  Nodes that the program itself runs with
     gradients disabled have ``meta["gradients_disabled"]``.
     """
     fake_mode = _find_fake_mode(graph_module, example_inputs)
     recorder = AtenRecorder(graph_module, fake_mode)
+    recorder.peels_clobbering_loops = peel
     interpreter = _Interpreter(graph_module, recorder)
     with torch.set_grad_enabled(torch.is_grad_enabled()), fake_mode, quiet_meta_failures():
         outputs = interpreter.run(example_inputs)
@@ -89,15 +94,23 @@ class _Interpreter:
             raise ValueError(
                 f"the graph has {len(placeholders)} inputs, {len(example_inputs)} examples were given"
             )
-        for position, (node, value) in enumerate(zip(placeholders, example_inputs, strict=True)):
-            self._environment[node] = self._recorder.add_user_input(position, node, value)
+        values = [
+            self._recorder.add_user_input(position, node, value)
+            for position, (node, value) in enumerate(zip(placeholders, example_inputs, strict=True))
+        ]
+        with self._recorder:
+            return self.run_on(self._recorder.complete_inputs(values))
+
+    def run_on(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Record the graph's nodes, with ``values`` of the recorder for its placeholders."""
+        placeholders = self._module.graph.find_nodes(op="placeholder")
+        self._environment.update(zip(placeholders, values, strict=True))
         try:
-            with self._recorder:
-                for node in self._module.graph.nodes:
-                    if node.op == "output":
-                        return self._outputs(node)
-                    if node.op != "placeholder":
-                        self._environment[node] = self._run_node(node)
+            for node in self._module.graph.nodes:
+                if node.op == "output":
+                    return self._outputs(node)
+                if node.op != "placeholder":
+                    self._environment[node] = self._run_node(node)
         finally:
             while self._autocasts:
                 exit_autocast(self._autocasts.pop())
@@ -127,7 +140,7 @@ class _Interpreter:
     def _run_node(self, node: torch.fx.Node) -> Any:
         self._recorder.source_node = node
         if node.op == "get_attr":
-            return self._recorder.lift_attribute(str(node.target))
+            return self._recorder.lift_attribute(self._module, str(node.target))
         args, kwargs = self._load(node.args), self._load(node.kwargs)
         try:
             if node.op == "call_function":
@@ -145,7 +158,7 @@ class _Interpreter:
     ) -> Any:
         target: Callable[..., Any] = node.target  # type: ignore[assignment]
         if isinstance(target, HigherOrderOperator):
-            return record_region_operator(self._recorder, target, args, _run_region)
+            return record_region_operator(self._recorder, target, args, _RegionRunner())
         if target is set_grad_enabled:
             torch.set_grad_enabled(args[0])
             return None
@@ -164,7 +177,15 @@ class _Interpreter:
         return getattr(args[0], name)(*args[1:], **kwargs)
 
 
-def _run_region(
-    module: torch.fx.GraphModule, recorder: AtenRecorder, values: Sequence[Any]
-) -> tuple[Any, ...]:
-    return _Interpreter(module, recorder).run(values)
+class _RegionRunner:
+    """Runs the graphs of regions: as a block of its own, or as a part of the block around it."""
+
+    def record(
+        self, module: torch.fx.GraphModule, recorder: AtenRecorder, values: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        return _Interpreter(module, recorder).run(values)
+
+    def inline(
+        self, module: torch.fx.GraphModule, recorder: AtenRecorder, values: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        return _Interpreter(module, recorder).run_on(values)

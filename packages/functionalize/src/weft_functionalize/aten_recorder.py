@@ -87,6 +87,8 @@ class AtenRecorder(TorchDispatchMode):
         self.regions: dict[str, torch.fx.GraphModule] = {}  # by the attribute that names them
         # Results of region operators that may be what operands or other results are.
         self.region_aliases: list[tuple[torch.fx.Node, torch.fx.Node]] = []
+        # Whether the first iteration stands alone of loops that write to what they begin with.
+        self.peels_clobbering_loops = False
         self._module = module
         self._nodes: dict[int, torch.fx.Node] = {}  # by id of a tensor in _alive
         self._alive: dict[int, Any] = {}
@@ -115,12 +117,23 @@ class AtenRecorder(TorchDispatchMode):
             self._register(fake, node)
         return fake
 
-    def lift_attribute(self, path: str) -> Any:
-        """The fake tensor of a tensor attribute of the captured module, added as a placeholder once."""
-        value = operator.attrgetter(path)(self._module)
+    def complete_inputs(self, values: Sequence[Any]) -> list[Any]:
+        """What stands for the captured graph's placeholders, of which ``values`` were added as inputs."""
+        return list(values)
+
+    def has_recorded(self, tensor: torch.Tensor) -> bool:
+        """Whether ``tensor`` stands for a value of the graph."""
+        return id(tensor) in self._nodes
+
+    def lift_attribute(self, module: torch.nn.Module, path: str) -> Any:
+        """The fake tensor of a tensor attribute of a captured module, added as a placeholder once.
+
+        ``module`` is the recorded one, or a region's that is recorded as a part of it.
+        """
+        value = operator.attrgetter(path)(module)
         if not isinstance(value, torch.Tensor):
             return value
-        return self._lift(value, path)
+        return self._lift(value, path) if module is self._module else self.fake_of(value)
 
     def _lift(self, tensor: torch.Tensor, path: str) -> torch.Tensor:
         known = self._fakes.get(id(tensor))

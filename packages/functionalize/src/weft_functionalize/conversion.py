@@ -20,7 +20,7 @@ from .tensor_ssa.dead_code import eliminate_dead_code
 from .tensor_ssa.emitter import Emitter
 from .tensor_ssa.functional_counterparts import written_arguments
 from .tensor_ssa.layout import dense_order, with_layout_of
-from .tensor_ssa.region_aliases import check_region_aliases
+from .tensor_ssa.region_aliases import ClobberedOperand, check_region_aliases
 from .tensor_ssa.renaming import rename
 from .tensor_ssa.rewrite_mutation import rewrite_mutation, written_variables
 from .tensor_ssa.verifier import verify_functional
@@ -47,7 +47,19 @@ def functionalize(
     on bad arguments.  The form is TensorSSA: Ma et al., DAC '24, algorithm 1.
     """
     options = options or FunctionalizeOptions()
-    normalized = normalize(graph_module, example_inputs)
+    try:
+        result = _convert(graph_module, normalize(graph_module, example_inputs), options)
+    except ClobberedOperand:
+        normalized = normalize(graph_module, example_inputs, peel=True)
+        result = _convert(graph_module, normalized, options)
+    if options.verify:
+        verify_functional(result.graph_module.graph)
+    return result
+
+
+def _convert(
+    graph_module: torch.fx.GraphModule, normalized: NormalizedGraph, options: FunctionalizeOptions
+) -> FunctionalGraph:
     recorder, graph = normalized.recorder, normalized.recorder.graph
     with torch.no_grad(), normalized.fake_mode, quiet_meta_failures():
         aliases = build_alias_graph(graph)
@@ -63,10 +75,7 @@ def functionalize(
         versions = rename(graph)
         _set_outputs(graph, plan, versions)
         eliminate_dead_code(graph)
-    result = _result(graph_module, normalized, plan, mutated, unrecorded)
-    if options.verify:
-        verify_functional(result.graph_module.graph)
-    return result
+    return _result(graph_module, normalized, plan, mutated, unrecorded)
 
 
 def _unrecorded_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> frozenset[torch.fx.Node]:

@@ -23,13 +23,15 @@ class CountedTest:
 class Counter:
     """The carried integer at ``position`` takes the values ``start, start + step, ...`` before ``stop``.
 
-    ``start`` and ``step`` are numbers, ``step`` is not 0; ``stop`` may be symbolic.
+    ``start`` and ``step`` are numbers, ``step`` is not 0; ``stop`` may be symbolic.  ``may_end_early``: a
+    tensor may end the loop before.
     """
 
     position: int
     start: int
     stop: int | torch.SymInt
     step: int
+    may_end_early: bool = False
 
     @property
     def trips(self) -> int | None:
@@ -65,7 +67,8 @@ def find_counter(
     The condition is the comparison, or ``comparison & tensor``.
     """
     compared = _returned(condition)
-    if isinstance(compared, torch.fx.Node) and compared.target is operator.and_:
+    joined = isinstance(compared, torch.fx.Node) and compared.target is operator.and_
+    if joined:
         compared = compared.args[0]  # the other is a tensor that may end the loop early
     if not isinstance(compared, torch.fx.Node) or len(compared.args) != 2:
         return None
@@ -85,7 +88,7 @@ def find_counter(
         return None
     if (compared.target is operator.lt) != (step > 0):
         return None
-    return Counter(position, start, bound, step)
+    return Counter(position, start, bound, step, joined)
 
 
 def _returned(module: torch.fx.GraphModule) -> Any:

@@ -93,6 +93,14 @@ class NumberNodes:
             node = self._make(expression, self._nodes)
         return node
 
+    def add(self, node: torch.fx.Node) -> None:
+        """Note a placeholder of a number, added after the others."""
+        if self._nodes is None:
+            return
+        self._note(node, self._nodes)
+        if self._last is None or self._last.op == "placeholder":
+            self._last = node
+
     def _find(self) -> dict[Any, torch.fx.Node]:
         placeholders = self._graph.find_nodes(op="placeholder")
         self._last = placeholders[-1] if placeholders else None

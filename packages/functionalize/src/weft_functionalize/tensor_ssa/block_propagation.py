@@ -9,6 +9,10 @@ operator that writes to some of its operands.  Blocks are converted from the inn
 * a loop takes what its body writes as carried values (add x to N.inputs, x_p to B.params);
 * the operator's node has a result more for each (add x_o to N.outputs), and the rewriting of the block
   around it gives the operand that new version (Update(x_o, x)), views and bases included.
+
+A loop's body may also write to a tensor that it carries and binds anew in each iteration.  The first
+iteration's write is to the operand, later ones are to what the body made.  The operator then *clobbers* the
+operand: it has no new version, and nothing may read it any more.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import torch.fx
 from .._torch import HigherOrderOperator
 
 _WRITTEN = "region_writes"
+_CLOBBERED = "region_clobbers"
 
 
 def region_writes(node: torch.fx.Node) -> tuple[tuple[torch.fx.Node, int], ...]:
@@ -32,6 +37,16 @@ def region_writes(node: torch.fx.Node) -> tuple[tuple[torch.fx.Node, int], ...]:
 
 def set_region_writes(node: torch.fx.Node, writes: Sequence[tuple[torch.fx.Node, int]]) -> None:
     node.meta[_WRITTEN] = tuple(writes)
+
+
+def region_clobbers(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+    """The operands that a region operator writes without giving their new versions."""
+    clobbers: tuple[torch.fx.Node, ...] = node.meta.get(_CLOBBERED, ())
+    return clobbers
+
+
+def set_region_clobbers(node: torch.fx.Node, operands: Sequence[torch.fx.Node]) -> None:
+    node.meta[_CLOBBERED] = tuple(operands)
 
 
 def order_parameters(graph: torch.fx.Graph, order: Sequence[torch.fx.Node]) -> None:

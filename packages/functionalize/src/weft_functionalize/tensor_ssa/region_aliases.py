@@ -7,18 +7,25 @@ own; a write that would show through the other name is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import torch.fx
 
 from .._torch import OpOverload
 from ..unsupported import Unsupported
 from .alias_graph import AliasGraph
-from .block_propagation import region_writes
+from .block_propagation import region_clobbers, region_writes
 from .functional_counterparts import written_arguments
 from .rewrite_mutation import written_variables
 
 Pair = tuple[torch.fx.Node, torch.fx.Node]
+
+
+class ClobberedOperand(Unsupported):
+    """A loop writes to what it begins with, which is used after it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("write to a carried tensor that is used after the loop", name)
 
 
 def check_region_aliases(
@@ -26,15 +33,19 @@ def check_region_aliases(
     aliases: AliasGraph,
     pairs: Sequence[Pair],
     kept: Iterable[torch.fx.Node],
+    given_away: Collection[torch.fx.Node] = (),
 ) -> None:
     """Raise :class:`Unsupported` where a value is written while another that it may be is still used.
 
-    ``pairs`` are a result and what it may be; ``kept`` the values that are needed after the graph's end.
+    ``pairs`` are a result and what it may be; ``kept`` the values that are needed after the graph's end.  So
+    are all placeholders but those ``given_away``: what a loop carries is of no use after the iteration.
     """
-    if not pairs:
+    clobbers = [(node, other) for node in graph.nodes for other in region_clobbers(node)]
+    if not pairs and not clobbers:
         return
     position = {node: index for index, node in enumerate(graph.nodes)}
-    last = _last_uses(graph, aliases, position, kept)
+    inputs = [n for n in graph.find_nodes(op="placeholder") if n not in given_away]
+    last = _last_uses(aliases, position, [*inputs, *kept])
     groups = _groups(aliases, pairs)
     for node, index in position.items():
         for variable in _written(node):
@@ -44,6 +55,11 @@ def check_region_aliases(
                     raise Unsupported(
                         "write to a tensor that a region may return", f"{origin.name}, {other.name}"
                     )
+    for node, clobbered in clobbers:
+        origin = aliases.origin(clobbered)
+        for other in groups.get(origin, {origin}):
+            if position[other] < position[node] < last.get(other, -1):
+                raise ClobberedOperand(other.name)
 
 
 def _written(node: torch.fx.Node) -> list[torch.fx.Node]:
@@ -54,7 +70,6 @@ def _written(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def _last_uses(
-    graph: torch.fx.Graph,
     aliases: AliasGraph,
     position: dict[torch.fx.Node, int],
     kept: Iterable[torch.fx.Node],
@@ -64,7 +79,7 @@ def _last_uses(
     for node, index in position.items():
         for used in node.all_input_nodes:
             last[aliases.origin(used)] = index
-    for node in [*graph.find_nodes(op="placeholder"), *kept]:
+    for node in kept:
         last[aliases.origin(node)] = float("inf")
     return last
 

@@ -1,0 +1,201 @@
+"""What a region operator is given, and the recorded blocks that it runs on that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+import torch.fx
+
+from .aten_recorder import AtenRecorder
+from .region_conversion import convert_block
+from .region_recorder import RegionRecorder, ViewPath, view_path
+from .region_sharing import StorageGroups, storage_of, written_storages
+from .tensor_ssa.block_propagation import order_parameters
+from .tensor_ssa.layout import dense_order
+from .unsupported import Unsupported
+
+MAX_ATTEMPTS = 8  # at recording a region whose operands turn out to have to be passed otherwise
+
+
+class RegionRunner(Protocol):
+    """Runs a captured graph's nodes on values under a recorder: what the graph returns."""
+
+    def record(
+        self, module: torch.fx.GraphModule, recorder: AtenRecorder, values: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """``values`` become the recorder's inputs."""
+
+    def inline(
+        self, module: torch.fx.GraphModule, recorder: AtenRecorder, values: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """``values`` are the recorder's own, which is active."""
+
+
+@dataclass
+class Operands:
+    """What a region operator is given: the program's values, and what is passed for them.
+
+    ``passed`` differs from ``values`` where a copy with other strides is passed.  Operands in ``views`` are
+    not passed, but made inside of the tensor that owns their storage.
+    """
+
+    values: list[Any]
+    passed: list[Any] = field(init=False)
+    views: dict[int, ViewPath] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.passed = list(self.values)
+
+    def give_strides(self, position: int, wanted: torch.Tensor) -> None:
+        """Pass a copy in the dense layout of ``wanted``."""
+        order = dense_order(wanted)
+        assert order is not None
+        inverse = [order.index(d) for d in range(len(order))]
+        dense = self.passed[position].permute(order).clone(memory_format=torch.contiguous_format)
+        self.passed[position] = dense.permute(inverse)
+
+    def pass_dense(self, parent: AtenRecorder, written: Iterable[int]) -> bool:
+        """Pass dense copies for written operands that are not; whether any had to be changed."""
+        changed = False
+        for position in written:
+            if position < len(self.passed) and dense_order(self.passed[position]) is None:
+                self.give_strides(position, placed(parent, self.passed[position]))
+                changed = True
+        return changed
+
+    def regenerate(self, parent: AtenRecorder, positions: Collection[int]) -> bool:
+        """Make these operands, which share storage, inside the region; False if that is done already."""
+        new = [p for p in positions if p < len(self.values) and p not in self.views]
+        for position in new:
+            self.views[position] = view_path(parent, self.values[position])
+        return bool(new)
+
+
+@dataclass
+class Block:
+    """A region as recorded: what it was run on, and what it returned, in its recorder's tensors."""
+
+    recorder: RegionRecorder
+    given: Sequence[Any]
+    outputs: tuple[Any, ...]
+
+    def order(self, taken: Sequence[Any]) -> list[int]:
+        """The block's inputs in the order of the operator's operands, then ``taken``."""
+        return [*range(len(self.given)), *(self.recorder.take(outer) for outer in taken)]
+
+    def names(self, taken: Sequence[Any]) -> dict[int, int]:
+        """By position among operands and ``taken``, the storages that they have inside."""
+        storages = {
+            position: storage_of(value)
+            for position, value in enumerate([*self.given, *taken])
+            if position not in self.recorder.views
+        }
+        return {position: s for position, s in storages.items() if s is not None}
+
+    def inside(self) -> StorageGroups:
+        """What may share storage when the block's own regions are all that joins anything."""
+        groups = StorageGroups()
+        groups.join_region_results(self.recorder)
+        return groups
+
+
+def touched_operands(
+    block: Block, names: Mapping[int, int], groups: StorageGroups | None = None
+) -> set[int]:
+    """The positions in ``names`` of operands that the block may write."""
+    groups = groups or block.inside()
+    written = {groups.find(storage) for storage in written_storages(block.recorder)}
+    return {position for position, storage in names.items() if groups.find(storage) in written}
+
+
+def record_block(
+    parent: AtenRecorder,
+    module: torch.fx.GraphModule,
+    values: Sequence[Any],
+    views: Mapping[int, ViewPath],
+    runner: RegionRunner,
+) -> Block:
+    """Record a region on ``values``, which belong to ``parent``."""
+    recorder = RegionRecorder(module, parent, views)
+    with parent.paused():
+        return Block(recorder, values, runner.record(module, recorder, values))
+
+
+def share_taken(blocks: Sequence[Block]) -> list[Any]:
+    """Let every block have a placeholder for what any has taken; these values, in one order."""
+    outers = {key: outer for b in blocks for key, (outer, _) in b.recorder.taken.items()}
+    for block in blocks:
+        for outer in outers.values():
+            block.recorder.take(outer)
+    return list(outers.values())
+
+
+def convert(
+    block: Block,
+    outputs: Sequence[tuple[Any, Any]],
+    written: Sequence[int],
+    order: Sequence[int],
+    given_away: Collection[int] = (),
+) -> torch.fx.GraphModule:
+    """Convert with the placeholders in ``order``; those left out have to be unused.
+
+    All are positions in the recorder's inputs.
+    """
+    recorder = block.recorder
+    with recorder.parent.paused():
+        module = convert_block(recorder, outputs, written, given_away)
+        graph = module.graph
+        nodes = [recorder.inputs[i].node for i in order]
+        for node in set(graph.find_nodes(op="placeholder")).difference(nodes):
+            graph.erase_node(node)
+        order_parameters(graph, nodes)
+        module.recompile()
+    return module
+
+
+def fresh(parent: AtenRecorder, like: torch.Tensor) -> torch.Tensor:
+    """A fake tensor with storage of its own in the layout of ``like``."""
+    with parent.paused():
+        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+
+
+def placed(parent: AtenRecorder, tensor: torch.Tensor) -> torch.Tensor:
+    """A fresh tensor like ``tensor``, contiguous if that has gaps or overlaps."""
+    if dense_order(tensor) is not None:
+        return fresh(parent, tensor)
+    with parent.paused():
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+
+def operand_node(parent: AtenRecorder, value: Any) -> Any:
+    """The parent's node of a tensor or a symbolic number; another value as it is."""
+    if isinstance(value, torch.Tensor):
+        return parent.node_of(value)
+    return parent.numbers.node_of(value) if isinstance(value, torch.SymInt) else value
+
+
+def check_same(left: torch.Tensor, right: torch.Tensor, kind: str) -> None:
+    """Raise :class:`Unsupported` for tensors of different sizes, dtypes or devices."""
+    described = [(tuple(t.shape), t.dtype, t.device) for t in (left, right)]
+    if described[0] != described[1]:
+        raise Unsupported(kind, f"{described[0]} and {described[1]}")
+
+
+def note_aliases(
+    parent: AtenRecorder,
+    items: Mapping[int, torch.fx.Node],
+    values: Sequence[Any],
+    with_operands: Mapping[int, Collection[int]],
+    with_results: Iterable[tuple[int, int]],
+) -> None:
+    """Note in the parent what results (by position in the region) may be one with."""
+    for k, positions in with_operands.items():
+        for position in sorted(positions):
+            if k in items and isinstance(values[position], torch.Tensor):
+                parent.region_aliases.append((items[k], parent.node_of(values[position])))
+    for k, other in with_results:
+        if k in items and other in items:
+            parent.region_aliases.append((items[k], items[other]))
