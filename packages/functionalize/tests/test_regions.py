@@ -190,30 +190,3 @@ def test_what_can_not_be_joined_is_refused() -> None:
             region(hop.while_loop, [lambda x: x.sum() < 9, lambda x: (torch.cat([x, x]),)], 1, 1),
             [x],
         )
-
-
-def test_a_write_to_what_a_branch_may_have_returned_is_refused() -> None:
-    module = region(hop.cond, [lambda x: (x,), lambda x: (x + 1,)], 2, 0)
-    graph = module.graph
-    (output,) = graph.find_nodes(op="output")
-    with graph.inserting_before(output):
-        graph.call_method("add_", (output.args[0][0], 1))
-    module.recompile()
-    with pytest.raises(Unsupported, match="region may return"):
-        functionalize(module, [torch.tensor(True), torch.randn(3)])
-
-
-def test_a_write_to_one_of_two_views_in_a_region_is_refused() -> None:
-    def true(left: torch.Tensor, right: torch.Tensor) -> Any:
-        left.add_(right)
-        return ()
-
-    graph = torch.fx.Graph()
-    flag, base = graph.placeholder("flag"), graph.placeholder("base")
-    views = tuple(graph.call_method("select", (base, 0, k)) for k in (0, 1))
-    root = {"t": torch.fx.symbolic_trace(true), "f": torch.fx.symbolic_trace(lambda a, b: ())}
-    regions = (graph.get_attr("t"), graph.get_attr("f"))
-    graph.call_function(hop.cond, (flag, *regions, views))
-    graph.output((base,))
-    with pytest.raises(Unsupported, match="several views"):
-        functionalize(torch.fx.GraphModule(root, graph), [torch.tensor(True), torch.randn(3, 2)])

@@ -14,6 +14,7 @@ from .capture import is_compiling as is_compiling
 from .capture import reset as reset
 from .captured_graph import Backend as Backend
 from .captured_graph import CapturedGraph as CapturedGraph
+from .captured_graph import DropControlFlow as DropControlFlow
 from .captured_graph import GraphBreak as GraphBreak
 from .captured_graph import GraphBreakError as GraphBreakError
 from .captured_graph import SpecialiseSizes as SpecialiseSizes

@@ -76,8 +76,15 @@ class SpecialiseSizes(Exception):
     """Raised where symbolic sizes cannot be taken, also by a backend: the frame is captured again without."""
 
 
+class DropControlFlow(Exception):
+    """Raised by a backend that cannot take the regions of a graph: the frame is captured again without any.
+
+    Its text says why.
+    """
+
+
 class Backend(Protocol):
-    """torch's backend protocol; may raise :class:`SpecialiseSizes`."""
+    """torch's backend protocol; may raise :class:`SpecialiseSizes` and :class:`DropControlFlow`."""
 
     def __call__(
         self, graph_module: torch.fx.GraphModule, example_inputs: list[Any], /

@@ -18,8 +18,8 @@ class CompileOptions:
     ``recompile_limit``: entries a code object may have before it runs eagerly.
     ``activation_memory_budget``: bytes kept for backward as a share (0 to 1) of what is kept by default; less
     is recomputed in backward.
-    ``keep_control_flow``: branches and loops on tensors' values and long loops stay in the graph.  Off by
-    default: programs that also write to views may get wrong results.
+    ``keep_control_flow``: branches and loops on tensors' values and long loops stay in the graph, where
+    every stage takes them; elsewhere loops are unrolled and branches break the graph.
     ``dump_directory``: where every stage's result is written, None for nowhere; default from WEFT_DUMP.
     ``strict``: a stage's error is raised instead of falling back to eager; default from WEFT_STRICT.
     ``verify``: check the IR between stages; default: as ``strict``.
@@ -28,7 +28,7 @@ class CompileOptions:
 
     recompile_limit: int = 8
     activation_memory_budget: float = 1.0
-    keep_control_flow: bool = False
+    keep_control_flow: bool = True
     dump_directory: Path | None = None
     strict: bool = False
     verify: bool = False

@@ -18,13 +18,20 @@ import torch.fx
 import weft_aot_autograd
 import weft_functionalize
 import weft_loop_ir
-from weft_bytecode_capture import SpecialiseSizes
+from weft_bytecode_capture import DropControlFlow, SpecialiseSizes
 from weft_loop_ir import Buffer, Codegen, CompiledProgram, Schedule
 
 from .dump import GraphDump, open_dump
 from .errors import StageError, WeftWarning, stage
 from .options import CompileOptions
 from .registry import find_codegen
+
+# By these a stage says that it does not handle a graph; other errors are faults.
+_REFUSALS = (
+    weft_functionalize.Unsupported,
+    weft_aot_autograd.Unsupported,
+    weft_loop_ir.Unsupported,
+)
 
 
 @dataclass(frozen=True)
@@ -65,11 +72,17 @@ class Pipeline:
     def __call__(
         self, graph_module: torch.fx.GraphModule, example_inputs: list[Any]
     ) -> Callable[..., Any]:
-        """Compile; an error falls back to running the captured graph, with one warning, or is raised."""
+        """Compile; an error falls back to running the captured graph, with one warning, or is raised.
+
+        Raises :class:`DropControlFlow` where a stage does not take a graph with regions.
+        """
         location = user_location(graph_module)
         try:
             return self.compile_graph(graph_module, example_inputs, location)
         except StageError as error:
+            refused = isinstance(error.__cause__, _REFUSALS)
+            if (refused or not self._raise_errors) and _has_regions(graph_module):
+                raise DropControlFlow(str(error)) from error
             if self._raise_errors:
                 raise
             self.finish(GraphReport(location, 0, 0, {}, {}, str(error)))
@@ -236,6 +249,12 @@ def user_location(graph_module: torch.fx.GraphModule) -> str:
                 first: str = lines[0]
                 return first.removeprefix("File ").replace('"', "").replace(", line ", ":")
     return "<unknown>"
+
+
+def _has_regions(graph_module: torch.fx.GraphModule) -> bool:
+    """Whether the graph keeps branches or loops."""
+    operators = (torch.ops.higher_order.cond, torch.ops.higher_order.while_loop)
+    return any(node.target in operators for node in graph_module.graph.nodes)
 
 
 def _has_symbolic_sizes(example_inputs: list[Any]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch.fx
-from weft_bytecode_capture import SpecialiseSizes
+from weft_bytecode_capture import DropControlFlow, SpecialiseSizes
 
 from .errors import WeftWarning
 from .options import resolve_options
@@ -38,4 +38,7 @@ def weft_backend(
             WeftWarning,
             stacklevel=2,
         )
+        return graph_module.forward
+    except DropControlFlow as error:
+        warnings.warn(f"{error}. The graph runs eagerly.", WeftWarning, stacklevel=2)
         return graph_module.forward

@@ -21,6 +21,7 @@ from .. import _frame_hook
 from ..captured_graph import (
     Backend,
     CapturedGraph,
+    DropControlFlow,
     GraphBreak,
     GraphBreakError,
     SpecialiseSizes,
@@ -31,6 +32,7 @@ from ..stance import RecompileError
 from ..symbolic.frame_result import Break, CaptureOptions, FrameInput, FrameResult, Skip
 from ..symbolic.graph.modes import restoring_modes
 from ..symbolic.policy import is_other_compiler
+from ..symbolic.regions.decisions import note_dropped
 from ..symbolic.shapes import ShapeHistory
 from ..unsupported import OPERATOR_REJECTS, Unsupported
 from .output_code import TransformedCode, transform
@@ -187,10 +189,20 @@ class _Conversion:
         return answer
 
     def _convert(self) -> _frame_hook.Entry | Skip:
-        try:
-            return self._convert_with(self._converter._options)
-        except SpecialiseSizes:
-            return self._convert_with(replace(self._converter._options, dynamic=False, marks=False))
+        """Convert with symbolic sizes and regions, as far as the options go and the backend takes them."""
+        options = self._converter._options
+        while True:
+            try:
+                return self._convert_with(options)
+            except SpecialiseSizes:
+                if options.dynamic is False and not options.marks:
+                    raise
+                options = replace(options, dynamic=False, marks=False)
+            except DropControlFlow as error:
+                if not options.keep_control_flow:
+                    raise
+                options = replace(options, keep_control_flow=False)
+                note_dropped(self._location_text(), str(error))
 
     def _convert_with(self, options: CaptureOptions) -> _frame_hook.Entry | Skip:
         result = _capture_function(self._converter._capture)(self._frame, options)

@@ -11,6 +11,11 @@ Place = tuple[types.CodeType, int]
 """A code object and the index of the instruction that a region starts at."""
 
 
+def note_dropped(location: str, reason: str) -> None:
+    """Log that a backend does not take the regions of the frame at ``location``."""
+    _LOG.info("%s: no regions are kept: %s", location, reason)
+
+
 class RegionRefused(Exception):
     """A region cannot be kept: the frame is evaluated again without it.
 
