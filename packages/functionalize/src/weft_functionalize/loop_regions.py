@@ -118,8 +118,8 @@ class _Loop:
             self.carried,
         )
         predicate = [(_predicate(self.condition), None)]
-        tested = convert(self.condition, predicate, (), [tested_inputs[p] for p in order])
-        _return_bare(tested)
+        tested_order = [tested_inputs[p] for p in order]
+        tested = convert(self.condition, predicate, (), tested_order, is_condition=True)
         graphs = [parent.add_region("condition", tested), parent.add_region("body", converted)]
         nodes = [operand_node(parent, passed[p]) for p in order]
         counts = self.counter if isinstance(self.condition.outputs[0], torch.SymBool) else None
@@ -246,14 +246,6 @@ def _predicate(condition: Block) -> Any:
     if not isinstance(value, (torch.Tensor, torch.SymBool, CountedTest)):
         raise Unsupported("loop condition that is always the same", str(value))
     return value
-
-
-def _return_bare(module: torch.fx.GraphModule) -> None:
-    """torch's loops want the condition's value itself, not a tuple of one."""
-    (output,) = module.graph.find_nodes(op="output")
-    output.args = output.args[0]
-    output.meta["val"] = output.meta["val"][0]
-    module.recompile()
 
 
 def _loop_result(parent: AtenRecorder, position: int, value: Any, counter: Counter | None) -> Any:

@@ -34,8 +34,8 @@ def convert_block(
     outputs: Sequence[tuple[Any, Any]],
     written: Sequence[int],
     given_away: Collection[int] = (),
-) -> torch.fx.GraphModule:
-    """Make the recorded region functional.
+) -> None:
+    """Make the recorded region's graph functional.
 
     ``outputs`` are its results, each with a tensor whose layout it must have (None for other values); the
     last versions of the inputs at the positions ``written`` follow them, in the layouts of the inputs.
@@ -63,8 +63,6 @@ def convert_block(
         output.args = (tuple(results),)
         output.meta["val"] = torch.fx.map_arg(tuple(results), lambda n: n.meta["val"])
         eliminate_dead_code(graph)
-    graph.lint()
-    return torch.fx.GraphModule(dict(recorder.regions), graph, "Region")
 
 
 def _result_node(recorder: AtenRecorder, value: Any) -> Any:

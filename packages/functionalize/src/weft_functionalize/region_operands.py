@@ -139,21 +139,31 @@ def convert(
     written: Sequence[int],
     order: Sequence[int],
     given_away: Collection[int] = (),
+    is_condition: bool = False,
 ) -> torch.fx.GraphModule:
-    """Convert with the placeholders in ``order``; those left out have to be unused.
+    """The functional region, with the placeholders in ``order``; those left out have to be unused.
 
     All are positions in the recorder's inputs.
     """
     recorder = block.recorder
+    graph = recorder.graph
     with recorder.parent.paused():
-        module = convert_block(recorder, outputs, written, given_away)
-        graph = module.graph
+        convert_block(recorder, outputs, written, given_away)
         nodes = [recorder.inputs[i].node for i in order]
         for node in set(graph.find_nodes(op="placeholder")).difference(nodes):
             graph.erase_node(node)
         order_parameters(graph, nodes)
-        module.recompile()
-    return module
+        if is_condition:
+            _return_bare(graph)
+        graph.lint()
+        return torch.fx.GraphModule(dict(recorder.regions), graph, "Region")
+
+
+def _return_bare(graph: torch.fx.Graph) -> None:
+    """torch's loops want the condition's value itself, not a tuple of one."""
+    (output,) = graph.find_nodes(op="output")
+    output.args = output.args[0]
+    output.meta["val"] = output.meta["val"][0]
 
 
 def fresh(parent: AtenRecorder, like: torch.Tensor) -> torch.Tensor:

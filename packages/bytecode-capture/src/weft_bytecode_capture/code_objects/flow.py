@@ -161,10 +161,11 @@ def live_locals(decoded: DecodedCode) -> list[frozenset[str]]:
     return result
 
 
-def live_at(code: types.CodeType, index: int) -> frozenset[str]:
-    """:func:`live_locals` before the instruction number ``index``, counted as ``dis`` does."""
+def live_by_index(code: types.CodeType) -> list[frozenset[str]]:
+    """:func:`live_locals` before each instruction, counted as ``dis`` does."""
     decoded = decode(code)
-    return live_locals(decoded)[decoded.index_of(decoded.by_index[index])]
+    live = live_locals(decoded)
+    return [live[decoded.index_of(instruction)] for instruction in decoded.by_index]
 
 
 def _live_masks(instructions: Sequence[Instruction], bits: dict[str, int]) -> list[int]:

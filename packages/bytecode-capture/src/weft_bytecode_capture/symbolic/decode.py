@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from ..code_objects.flow import live_by_index
 from ..code_objects.instructions import IS_312
 from ..code_objects.reading import LOCALS, Region, Unit, exception_regions, read, variable_names
 from ..unsupported import Unsupported
@@ -70,6 +71,7 @@ class DecodedCode:
         self.variable_names = variable_names(code)
         self.instructions: list[Instruction] = []
         self.exception_regions = tuple(exception_regions(code))
+        self.analyses: dict[str, Any] = {}  # what has been found out about the code, by analysis
         self._lines: list[int] | None = None
         targets: list[tuple[Instruction, int]] = []
         for unit in read(code):
@@ -99,6 +101,13 @@ class DecodedCode:
             by_unit = [position[0] or first for position in self.code.co_positions()]
             self._lines = [by_unit[i.offset // 2] for i in self.instructions]
         return self._lines[index]
+
+    def live_at(self, index: int) -> frozenset[str]:
+        """The plain locals that may be read, or found unbound, from the instruction number ``index`` on."""
+        if "live" not in self.analyses:
+            self.analyses["live"] = live_by_index(self.code)
+        live: frozenset[str] = self.analyses["live"][index]
+        return live
 
     def region(self, offset: int) -> Region | None:
         """The exception handler in force at an instruction."""

@@ -9,7 +9,6 @@ from typing import Any, cast
 from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateSource, Guard, Reason
 
 from ..captured_graph import GraphBreak, UserLocation
-from ..code_objects.flow import live_at
 from ..unsupported import Unsupported
 from . import handlers as handlers
 from .aliasing import guard_mutated_objects
@@ -167,7 +166,7 @@ class _Capture:
             name: own[name].read(evaluator) if name in own else evaluator.locals.get(name)
             for name in code.co_cellvars
         }
-        live = live_at(code, evaluator.index)
+        live = evaluator.decoded.live_at(evaluator.index)
         # A tensor that only a dead local holds would be one output of the graph more for nothing.
         plain = {
             name: value

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import torch
 import torch.fx
 
-from ...code_objects.flow import live_at
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction
@@ -101,7 +100,7 @@ class _Branch:
         self.meeting = join_point(evaluator.decoded, evaluator.code, index)
         if leaves_loop(evaluator.decoded, index, self.meeting):
             raise Unsupported("jump out of a loop on a tensor's value")
-        self.live = frozenset() if self.meeting == EXIT else live_at(evaluator.code, self.meeting)
+        self.live = frozenset() if self.meeting == EXIT else evaluator.decoded.live_at(self.meeting)
 
     def run(self) -> None:
         evaluator = self.evaluator

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ...code_objects.flow import live_at
 from ..decode import DecodedCode, Instruction, after_loop
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
@@ -42,8 +41,8 @@ class RolledLoop:
 
     def live(self, evaluator: Evaluator) -> frozenset[str]:
         """The locals that matter after an iteration, whether it is the last or not."""
-        code = evaluator.code
-        return live_at(code, self.head) | live_at(code, self.exit) | {DONE}
+        decoded = evaluator.decoded
+        return decoded.live_at(self.head) | decoded.live_at(self.exit) | {DONE}
 
 
 def _is_same_code(decoded: DecodedCode, left: int, right: int) -> bool:

@@ -43,32 +43,33 @@ def join_point(decoded: DecodedCode, code: types.CodeType, index: int) -> int:
 
 
 def _always_reached(instructions: list[Instruction], start: int) -> set[int]:
-    """The postdominators of ``start``, itself included: a fixpoint over what is reachable."""
-    reachable = {start}
+    """The postdominators of ``start``, itself included: a fixpoint over what is reachable.
+
+    Sets are the bits of integers; :data:`EXIT` is bit 0.
+    """
+    following: dict[int, list[int]] = {}
     pending = [start]
     while pending:
         index = pending.pop()
-        if index == EXIT:
-            continue
-        for after in successors(instructions, index):
-            if after not in reachable:
-                reachable.add(after)
-                pending.append(after)
-    order = sorted(reachable, reverse=True)
-    certain = {index: set(reachable) for index in order}
-    certain[EXIT] = {EXIT}
+        if index not in following:
+            following[index] = [] if index == EXIT else list(successors(instructions, index))
+            pending += following[index]
+    every = sum(1 << (index + 1) for index in following)
+    certain = dict.fromkeys(following, every)
+    certain[EXIT] = 1
+    order = sorted((index for index in following if index != EXIT), reverse=True)
     changed = True
     while changed:
         changed = False
         for index in order:
-            if index == EXIT:
-                continue
-            ways = [certain[after] for after in successors(instructions, index)]
-            new = (set.intersection(*ways) if ways else set(reachable)) | {index}
+            new = every
+            for after in following[index]:
+                new &= certain[after]
+            new |= 1 << (index + 1)
             if new != certain[index]:
                 certain[index] = new
                 changed = True
-    return certain[start]
+    return {index for index in following if certain[start] >> (index + 1) & 1}
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,13 @@ class NaturalLoop:
 
 def loops(decoded: DecodedCode) -> list[NaturalLoop]:
     """The loops of a code object, inner ones first.  What an exception goes to is not in them."""
+    if "loops" not in decoded.analyses:
+        decoded.analyses["loops"] = _natural_loops(decoded)
+    found: list[NaturalLoop] = decoded.analyses["loops"]
+    return found
+
+
+def _natural_loops(decoded: DecodedCode) -> list[NaturalLoop]:
     before: dict[int, set[int]] = {}
     for index in range(len(decoded.instructions)):
         for after in successors(decoded.instructions, index):

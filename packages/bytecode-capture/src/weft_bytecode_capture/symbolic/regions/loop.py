@@ -14,7 +14,6 @@ import torch
 import torch.fx
 
 from ..._torch import new_integer
-from ...code_objects.flow import live_at
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, after_loop
@@ -97,7 +96,7 @@ class _ForLoop:
         self.builder = evaluator.graph
         self.subgraph = Subgraph(self.evaluator)
         self.values = iterator.rest()
-        live = live_at(evaluator.code, head.index)
+        live = evaluator.decoded.live_at(head.index)
         stored = {
             i.operand
             for i in evaluator.decoded.instructions

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
-from ...code_objects.flow import live_at
 from ...unsupported import Unsupported
 from ..decode import Instruction
 from ..variables.tensor import TensorVariable
@@ -84,8 +83,8 @@ class _WhileLoop:
         self.loop = loop
         self.builder = evaluator.graph
         self.subgraph = Subgraph(self.evaluator)
-        code = evaluator.code
-        live = live_at(code, loop.stay) | live_at(code, loop.leave)
+        decoded = evaluator.decoded
+        live = decoded.live_at(loop.stay) | decoded.live_at(loop.leave)
         stored = {
             i.operand
             for i in evaluator.decoded.instructions
