@@ -200,6 +200,7 @@ __all__ = [
     "OpOverloadPacket",
     "ShapeEnv",
     "TensorBase",
+    "constant_term",
     "enable_python_dispatcher",
     "expression_of",
     "forget_source_with",
@@ -219,8 +220,8 @@ __all__ = [
 ]
 
 
-def new_integer(mode: FakeTensorMode, low: int, high: int) -> torch.SymInt:
-    """A symbolic integer of which only its bounds are known, both included.
+def new_integer(mode: FakeTensorMode, low: int | None, high: int | None) -> torch.SymInt:
+    """A symbolic integer of which only its bounds are known, both included (None: unbounded).
 
     A decision that its value would have to make raises :class:`GuardOnDataDependentSymNode`.
     """
@@ -228,5 +229,13 @@ def new_integer(mode: FakeTensorMode, low: int, high: int) -> torch.SymInt:
     assert environment is not None
     with environment.ignore_fresh_unbacked_symbols():
         integer: torch.SymInt = environment.create_unbacked_symint()
-    environment.var_to_range[integer.node.expr] = ValueRanges(low, high)
+    environment.var_to_range[integer.node.expr] = ValueRanges(
+        -int_oo if low is None else low, int_oo if high is None else high
+    )
     return integer
+
+
+def constant_term(number: torch.SymInt) -> int:
+    """The integer that a symbolic number has added to its symbols."""
+    constant, _ = number.node.expr.as_coeff_Add()
+    return int(constant) if constant.is_Integer else 0

@@ -176,11 +176,18 @@ class _Loop:
             elif isinstance(value, (bool, float)) or not isinstance(value, (int, torch.SymInt)):
                 raise Unsupported("carried value that is no tensor or integer", str(value))
             else:
-                bounds: tuple[int | None, int | None] = (None, None)
-                if self.counter is not None and self.counter.position == k:
-                    bounds = self.counter.bounds(extra_steps)
-                values[k] = new_integer(self.parent.fake_mode, *bounds)
+                values[k] = self._integer(k, extra_steps)
         return values
+
+    def _integer(self, position: int, extra_steps: int) -> torch.SymInt:
+        """A carried integer in any iteration."""
+        counter = self.counter
+        if counter is None or counter.position != position:
+            return new_integer(self.parent.fake_mode, None, None)
+        value = new_integer(self.parent.fake_mode, *counter.bounds(extra_steps))
+        if counter.trips is None and not extra_steps:
+            torch._check(value < counter.stop if counter.step > 0 else value > counter.stop)
+        return value
 
     def _fit_strides(self, body: Block) -> bool:
         """Pass operands with other strides where the loop needs that; whether any was changed."""

@@ -6,7 +6,7 @@ from ..decode import Instruction, after_loop, handles
 from ..evaluator import Evaluator
 from ..operations import is_same_object
 from ..regions.branch import keep_branch
-from ..regions.loop import iterator_over_rows, roll_loop
+from ..regions.loop import loop_iterator, roll_loop
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.iterators import note_creation
@@ -81,8 +81,8 @@ def _jump_if_true_or_pop(evaluator: Evaluator, instruction: Instruction) -> None
 @handles("GET_ITER")
 def _get_iter(evaluator: Evaluator, instruction: Instruction) -> None:
     iterated = evaluator.pop()
-    rows = iterator_over_rows(evaluator, instruction, iterated)
-    iterator = iterated.iterator(evaluator) if rows is None else rows
+    kept = loop_iterator(evaluator, instruction, iterated)
+    iterator = iterated.iterator(evaluator) if kept is None else kept
     note_creation(evaluator, iterator)
     evaluator.stack.append(iterator)
 

@@ -19,16 +19,28 @@ from ..captured_exception import CapturedException
 from ..decode import Instruction, after_loop
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
-from ..variables.iterators import RangeIteratorVariable, TensorRowsVariable
+from ..variables.iterators import (
+    IteratorVariable,
+    JointIteratorVariable,
+    RangeIteratorVariable,
+    TensorRowsVariable,
+)
 from ..variables.sequences import ListVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable, integer_result
+from ..variables.symbolic_range import (
+    SymbolicRangeIteratorVariable,
+    SymbolicRangeVariable,
+    row_iterator,
+)
 from ..variables.tensor import TensorVariable
 from .carried import CarriedLocals
 from .decisions import Place
 from .early_exit import DONE, rolling
 from .evaluation import check_gradients, check_unchanged, may_attempt, refuse, run_until
 from .join_points import loops, resolved
+from .joint import JointElements, joint_span
 from .rows import AppendedLists, RowVariable
+from .span import CountedIterator, Span
 from .state import ObjectStates
 from .subgraph import Subgraph, add_region, call_region, note_aliases, parameter
 from .subscripts import symbolic_subscript
@@ -37,18 +49,38 @@ if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
 
-def iterator_over_rows(
+def loop_iterator(
     evaluator: Evaluator, instruction: Instruction, iterated: Variable
-) -> TensorRowsVariable | None:
-    """At GET_ITER before a FOR_ITER: an iterator over a tensor's rows if the loop may be rolled."""
-    if not isinstance(iterated, TensorVariable) or iterated.fake.dim() == 0:
-        return None
-    if not isinstance(iterated.fake.shape[0], int):
-        return None
-    rows = TensorRowsVariable(iterated, int(iterated.fake.shape[0]))
+) -> IteratorVariable | None:
+    """At GET_ITER before a FOR_ITER: an iterator that the loop may keep, None for the usual one.
+
+    Over a tensor's rows, or a range of symbolic length.
+    """
     place = (evaluator.code, resolved(evaluator.decoded, instruction.index + 1))
-    long_enough = rows.remaining() >= evaluator.state.options.rolled_loop_length
-    return rows if long_enough and may_attempt(evaluator, place) else None
+    if not may_attempt(evaluator, place):
+        return None
+    if isinstance(iterated, SymbolicRangeVariable):
+        return SymbolicRangeIteratorVariable(iterated)
+    return row_iterator(evaluator, iterated)
+
+
+def _counted(evaluator: Evaluator, iterator: Variable) -> tuple[CountedIterator, Span] | None:
+    """What a loop over the rest of ``iterator`` counts; None if that is not known."""
+    if isinstance(iterator, JointIteratorVariable) and iterator.iterators is not None:
+        parts = [_counted(evaluator, part) for part in iterator.iterators]
+        known = [part for part in parts if part is not None]
+        whole = joint_span([span for _, span in known]) if len(known) == len(parts) else None
+        return None if whole is None else (JointElements(iterator, known), whole)
+    if isinstance(iterator, SymbolicRangeIteratorVariable):
+        first, stop = iterator.first(evaluator), iterator.stop
+        if first is None:
+            return None
+        span = Span(first, stop.value, iterator.iterated.step, None, stop.number_node)
+        return iterator, span
+    if not isinstance(iterator, (RangeIteratorVariable, TensorRowsVariable)):
+        return None
+    values = iterator.rest()
+    return iterator, Span(values.start, values.stop, values.step, values)
 
 
 def roll_loop(evaluator: Evaluator, instruction: Instruction, iterator: Variable) -> bool:
@@ -57,19 +89,22 @@ def roll_loop(evaluator: Evaluator, instruction: Instruction, iterator: Variable
     Raises :class:`RegionRefused`, after which the frame is evaluated again, where the body can't be kept.
     """
     place = (evaluator.code, instruction.index)
-    if not isinstance(iterator, (RangeIteratorVariable, TensorRowsVariable)):
-        return False
-    trips = iterator.remaining()
-    if trips < evaluator.state.options.rolled_loop_length or not may_attempt(evaluator, place):
-        return False
-    if iterator.position != evaluator.state.cache.regions.first_iteration(place):
+    if not may_attempt(evaluator, place):
         return False
     decoded, head = evaluator.decoded, instruction.index
     found = (loop.body for loop in loops(decoded) if resolved(decoded, loop.head) == head)
     inside = next(found, None)
     if inside is None or any(k in evaluator.breaks for k in inside):
         return False
-    loop = _ForLoop(evaluator, instruction, iterator, inside, place)
+    counted = _counted(evaluator, iterator)
+    if counted is None or counted[0].position != evaluator.state.cache.regions.first_iteration(
+        place
+    ):
+        return False
+    values = counted[1].values
+    if values is not None and len(values) < evaluator.state.options.rolled_loop_length:
+        return False
+    loop = _ForLoop(evaluator, instruction, *counted, inside, place)
     try:
         loop.run()
     except Unsupported as error:
@@ -84,7 +119,8 @@ class _ForLoop:
         self,
         evaluator: Evaluator,
         head: Instruction,
-        iterator: RangeIteratorVariable | TensorRowsVariable,
+        iterator: CountedIterator,
+        span: Span,
         inside: frozenset[int],
         place: Place,
     ) -> None:
@@ -95,7 +131,7 @@ class _ForLoop:
         self.inside = inside
         self.builder = evaluator.graph
         self.subgraph = Subgraph(self.evaluator)
-        self.values = iterator.rest()
+        self.span = span
         live = evaluator.decoded.live_at(head.index)
         stored = {
             i.operand
@@ -136,7 +172,7 @@ class _ForLoop:
         for target, count, rows in buffers:
             target._items += [
                 RowVariable(evaluator, rows[k], position, loop)
-                for position in range(len(self.values))
+                for position in range(len(self._values()))
                 for k in range(count)
             ]
         evaluator.stack.pop()
@@ -148,7 +184,7 @@ class _ForLoop:
         if self.evaluator.locals.get(name) is element:
             if self.done is not None:
                 raise Unsupported("element that is used after a loop", name)
-            return self.iterator.element(self.evaluator, ConstantVariable(self.values[-1]))
+            return self.iterator.element(self.evaluator, ConstantVariable(self._values()[-1]))
         return self.carried.result(name, lambda like: self._buffer(None, like))
 
     def _end_early(self, done: Variable | None, appended: Sequence[object]) -> None:
@@ -169,9 +205,22 @@ class _ForLoop:
 
     # Before the body.
 
+    def _values(self) -> range:
+        """The numbers that the counter has, where something depends on how many they are."""
+        if self.span.values is None:
+            raise Unsupported("loop of another length in each call, of which all elements are used")
+        return self.span.values
+
     def _counter(self) -> SymbolicIntegerVariable:
-        low, high = min(self.values), max(self.values)
-        value = new_integer(self.builder.fake_mode, low, high)
+        span = self.span
+        ends: tuple[int | None, int | None]
+        if span.values is not None:
+            ends = (min(span.values), max(span.values))
+        else:
+            ends = (span.start, None) if span.step > 0 else (None, span.start)
+        value = new_integer(self.builder.fake_mode, *ends)
+        if span.values is None:
+            torch._check(value < span.stop if span.step > 0 else value > span.stop)
         node = parameter(self.subgraph.graph, "index", value)
         return SymbolicIntegerVariable(node, value)
 
@@ -191,7 +240,7 @@ class _ForLoop:
             for item in added:
                 if not isinstance(item, TensorVariable):
                     raise Unsupported("append of something that is no tensor", repr(item))
-                rows.append(self._buffer(len(self.values), item))
+                rows.append(self._buffer(len(self._values()), item))
                 position = self._position(index)
                 symbolic_subscript(self.evaluator, rows[-1], [position, item])
             found.append((target, len(added), rows))
@@ -199,7 +248,7 @@ class _ForLoop:
 
     def _position(self, index: SymbolicIntegerVariable) -> Variable:
         """The number of the iteration."""
-        start, step = self.values.start, self.values.step
+        start, step = self.span.start, self.span.step
         node, value = index.node, index.value
         for function, operand in ((operator.sub, start), (operator.floordiv, step)):
             if operand != (0 if function is operator.sub else 1):
@@ -239,19 +288,22 @@ class _ForLoop:
         evaluator, graph = self.evaluator, self.subgraph.graph
         kept = self.carried.finish()
         inner = [c.result for c in kept if c.result is not None]
-        following = graph.call_function(operator.add, (index.node, self.values.step))
+        following = graph.call_function(operator.add, (index.node, self.span.step))
         results = (following, *(variable.node for variable in inner))
         parameters = [index.node, *(c.parameter.node for c in kept)]
         taken = self.subgraph.taken()
         taken += dict.fromkeys(n for n in results if n.graph is not graph and n not in taken)
+        stop = self.span.stop_node
+        if stop is not None and stop not in taken:
+            taken.append(stop)
         body = self.subgraph.close(parameters, taken, results)
         arguments = (
             add_region(evaluator, "condition", self._condition(parameters, taken)),
             add_region(evaluator, "body", body),
-            (self.values.start, *(c.start.node for c in kept)),
+            (self.span.start, *(c.start.node for c in kept)),
             tuple(taken),
         )
-        values = [self.values.stop, *(c.parameter.fake for c in kept)]
+        values = [self.span.stop, *(c.parameter.fake for c in kept)]
         items = call_region(evaluator, torch.ops.higher_order.while_loop, arguments, values)
         carried = [c.parameter for c in kept]
         note_aliases(evaluator, self.place, carried, inner, [*parameters, *taken])
@@ -265,8 +317,9 @@ class _ForLoop:
         """The counter is inside the range, and no iteration has ended the loop."""
         test = Subgraph(self.evaluator)
         inner = [parameter(test.graph, n.name, n.meta.get("example_value")) for n in parameters]
-        compare = operator.lt if self.values.step > 0 else operator.gt
-        result = test.graph.call_function(compare, (inner[0], self.values.stop))
+        compare = operator.lt if self.span.step > 0 else operator.gt
+        bound = self.span.stop if self.span.stop_node is None else self.span.stop_node
+        result = test.graph.call_function(compare, (inner[0], bound))
         if self.done is not None:
             done = inner[parameters.index(self.done)]
             goes_on = test.graph.call_method("logical_not", (done,))

@@ -83,11 +83,8 @@ class Subgraph:
         return torch.fx.GraphModule(attributes, self.graph, "Region")
 
     def _check(self, value: object) -> None:
-        """Refuse tensors of symbolic size, and of devices on which regions are not run natively."""
+        """Refuse tensors of devices on which regions are not run natively, and numbers that don't count."""
         if isinstance(value, torch.Tensor):
-            numbers = (*value.shape, *value.stride())
-            if not all(isinstance(number, int) for number in numbers):
-                raise Unsupported("tensor of symbolic size in a region", str(tuple(value.shape)))
             if value.device.type not in self._devices:
                 raise Unsupported("region on this device", str(value.device))
         elif isinstance(value, (torch.SymFloat, torch.SymBool)):

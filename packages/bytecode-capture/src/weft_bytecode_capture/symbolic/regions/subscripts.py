@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..._torch import constant_term, has_unbacked_symbols
 from ...unsupported import Unsupported
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
@@ -50,7 +51,7 @@ def _view(evaluator: Evaluator, tensor: TensorVariable, key: Variable) -> Tensor
             tensor = _sliced(evaluator, tensor, dimension, item)
             dimension += 1
         elif isinstance(item, SymbolicIntegerVariable) or _is_number(item):
-            index = _in_range(evaluator, item, int(tensor.fake.shape[dimension]))
+            index = _in_range(evaluator, item, tensor.fake.shape[dimension])
             tensor = _call(evaluator, torch.select, tensor, dimension, index)
         else:
             raise Unsupported("subscript of a loop's counter and other things", repr(item))
@@ -67,15 +68,19 @@ def _is_number(item: Variable) -> bool:
     return item.is_constant() and type(item.as_constant()) is int
 
 
-def _in_range(evaluator: Evaluator, item: Variable, size: int) -> Variable:
+def _in_range(evaluator: Evaluator, item: Variable, size: int | torch.SymInt) -> Variable:
     """The index counted from the beginning; it has to be inside in every iteration."""
     if not isinstance(item, SymbolicIntegerVariable):
         return item
     if decide(item.value < 0, repr(item)):
+        if not isinstance(size, int):
+            raise Unsupported("subscript from the end of a symbolic size", repr(item))
         moved = item.binary_operation(evaluator, "add", ConstantVariable(size), False)
         assert isinstance(moved, SymbolicIntegerVariable)
         item = moved
-    if decide(item.value < 0, repr(item)) or not decide(item.value < size, repr(item)):
+    # What is below a counter is below the size that the counter is below.
+    below = item.value - min(0, constant_term(item.value))
+    if decide(item.value < 0, repr(item)) or not decide(below < size, repr(item)):
         raise Unsupported("subscript out of range in some iteration", repr(item))
     return item
 
@@ -86,7 +91,7 @@ def _sliced(
     start, stop, step = item.parts
     if all(part.is_constant() and part.as_constant() is None for part in item.parts):
         return tensor
-    size = int(tensor.fake.shape[dimension])
+    size = tensor.fake.shape[dimension]
     for part in (start, stop):
         if isinstance(part, SymbolicIntegerVariable):
             inside = decide(part.value >= 0, repr(part)) and decide(part.value <= size, repr(part))
@@ -105,6 +110,6 @@ def _call(
     given = [a if isinstance(a, Variable) else ConstantVariable(a) for a in arguments]
     result = evaluator.graph.call_function(evaluator, function, [tensor, *given], {})
     assert isinstance(result, TensorVariable)
-    if not all(isinstance(size, int) for size in result.fake.shape):
+    if any(isinstance(s, torch.SymInt) and has_unbacked_symbols(s) for s in result.fake.shape):
         raise Unsupported("tensor whose size differs by iteration", repr(result))
     return result

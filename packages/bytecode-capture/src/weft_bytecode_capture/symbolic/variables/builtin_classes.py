@@ -23,6 +23,8 @@ from .mappings import DefaultDictVariable, DictVariable, OrderedDictVariable
 from .sequences import ListVariable, SliceVariable, TupleVariable, index_value
 from .sets import FrozenSetVariable, SetVariable, new_set
 from .strings import printable
+from .symbolic_number import SymbolicNumberVariable
+from .symbolic_range import SymbolicRangeVariable
 from .values import is_callable
 
 if TYPE_CHECKING:
@@ -130,8 +132,30 @@ def _range(
     evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
 ) -> Variable:
     _refuse(range, keywords)
+    symbolic = _symbolic_range(arguments)
+    if symbolic is not None:
+        return symbolic
     values = [index_value(evaluator, argument) for argument in arguments]
     return ConstantVariable(evaluator.pure(range, *values))
+
+
+def _symbolic_range(arguments: list[Variable]) -> Variable | None:
+    """A range of which only the stop is symbolic, for a loop to keep; None for others."""
+    if len(arguments) == 1:
+        arguments = [ConstantVariable(0), *arguments]
+    if len(arguments) == 2:
+        arguments = [*arguments, ConstantVariable(1)]
+    if len(arguments) != 3:
+        return None
+    start, stop, step = arguments
+    if not isinstance(stop, SymbolicNumberVariable) or stop.python_type() is not int:
+        return None
+    if not (start.is_constant() and step.is_constant()):
+        return None
+    first, by = start.as_constant(), step.as_constant()
+    if type(first) is not int or type(by) is not int or by == 0:
+        return None
+    return SymbolicRangeVariable(first, stop, by)
 
 
 @_calls(slice)

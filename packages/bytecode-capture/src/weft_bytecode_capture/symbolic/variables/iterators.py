@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
+
+import torch
 
 from ...unsupported import Unsupported
 from .base import Variable
@@ -208,7 +210,14 @@ class TensorRowsVariable(IteratorVariable):
         self.position = self.count
 
     def reconstruct(self, emitter: Emitter) -> None:
-        raise Unsupported("iterator over a tensor's rows after a graph break", repr(self))
+        emitter.load_callable(_rows_from)
+        emitter.load_variable(self.tensor)
+        emitter.load_constant(self.position)
+        emitter.call(2)
+
+
+def _rows_from(tensor: torch.Tensor, position: int) -> Iterator[torch.Tensor]:
+    return iter(tensor.unbind(0)[position:])
 
 
 Step = Callable[["Evaluator"], "Variable | None"]
@@ -250,23 +259,50 @@ class LazyIteratorVariable(IteratorVariable):
         return f"{self.kind.__name__} object"
 
 
+class JointIteratorVariable(LazyIteratorVariable):
+    """``enumerate`` or ``zip``: ``iterators`` where nothing else can advance these, None elsewhere.
+
+    ``count`` is the next number of ``enumerate``.
+    """
+
+    iterators: list[Variable] | None = None
+    count: int | None = None
+
+
+def _iterators(
+    evaluator: Evaluator, iterables: Sequence[Variable]
+) -> tuple[list[Variable], list[Variable] | None]:
+    """Iterators over the iterables; again if they are all new."""
+    from .symbolic_range import SymbolicRangeIteratorVariable, SymbolicRangeVariable, row_iterator
+
+    made: list[Variable] = []
+    for iterable in iterables:
+        if isinstance(iterable, SymbolicRangeVariable):
+            made.append(SymbolicRangeIteratorVariable(iterable))
+        else:
+            made.append(row_iterator(evaluator, iterable) or iterable.iterator(evaluator))
+    new = not any(iterator is iterable for iterator, iterable in zip(made, iterables, strict=True))
+    return made, made if new else None
+
+
 def enumerate_iterator(evaluator: Evaluator, iterable: Variable, start: int) -> Variable:
-    iterator = iterable.iterator(evaluator)
-    count = start
+    (iterator,), joint = _iterators(evaluator, [iterable])
 
     def step(evaluator: Evaluator) -> Variable | None:
-        nonlocal count
         element = iterator.next_or_none(evaluator)
         if element is None:
             return None
-        count += 1
-        return TupleVariable([ConstantVariable(count - 1), element])
+        assert made.count is not None
+        made.count += 1
+        return TupleVariable([ConstantVariable(made.count - 1), element])
 
-    return LazyIteratorVariable(enumerate, step, lambda: [iterator, ConstantVariable(count)])
+    made = JointIteratorVariable(enumerate, step, lambda: [iterator, ConstantVariable(made.count)])
+    made.iterators, made.count = joint, start
+    return made
 
 
 def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bool) -> Variable:
-    iterators = [iterable.iterator(evaluator) for iterable in iterables]
+    iterators, joint = _iterators(evaluator, iterables)
 
     def step(evaluator: Evaluator) -> Variable | None:
         elements: list[Variable] = []
@@ -282,7 +318,9 @@ def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bo
             return None
         return TupleVariable(elements) if elements else None
 
-    return LazyIteratorVariable(zip, step, None if strict else lambda: iterators)
+    made = JointIteratorVariable(zip, step, None if strict else lambda: iterators)
+    made.iterators = None if strict else joint
+    return made
 
 
 def _require_all_ended(evaluator: Evaluator, iterators: list[Variable]) -> None:

@@ -1,0 +1,174 @@
+"""Loops whose length changes between calls: compiled for one length, then once for all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+from weft.options import CompileOptions
+from weft.pipeline import Pipeline
+from weft_bytecode_capture import capture
+
+
+class Counting:
+    """weft's stages as a backend; ``graphs`` are the graphs that it was given."""
+
+    def __init__(self) -> None:
+        self._pipeline = Pipeline(CompileOptions(strict=True, verify=True), raise_errors=True)
+        self.graphs: list[torch.fx.GraphModule] = []
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        self.graphs.append(graph)
+        return self._pipeline(graph, inputs)
+
+
+def check(function: Callable[..., Any], calls: list[tuple[Any, ...]], graphs: int = 2) -> None:
+    """Each call has eager's results and effects; ``graphs`` were compiled, the last with a loop."""
+    backend = Counting()
+    compiled = capture(function, backend=backend)
+    for arguments in calls:
+        mine, theirs = (
+            [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments] for _ in range(2)
+        )
+        with torch.no_grad():
+            wanted, got = function(*theirs), compiled(*mine).result
+        torch.testing.assert_close(got, wanted, equal_nan=True)
+        torch.testing.assert_close(mine, theirs, equal_nan=True)
+    assert len(backend.graphs) == graphs
+    assert "while_loop" in {str(node.target) for node in backend.graphs[-1].graph.nodes}
+
+
+def repeated(x: torch.Tensor, n: int) -> torch.Tensor:
+    for i in range(n):
+        x = torch.sin(x) * 0.5 + i
+    return x
+
+
+def by_steps(x: torch.Tensor, n: int) -> torch.Tensor:
+    total = x * 0
+    for i in range(3, n, 2):
+        total += x * i
+    return total
+
+
+def recurrent(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h = torch.zeros(4)
+    out = torch.zeros(x.shape[0], 4)
+    for t in range(x.shape[0]):
+        h = torch.tanh(x[t] @ w + h)
+        out[t] = h
+    return out
+
+
+def rows(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h = torch.zeros(4)
+    for row in x:
+        h = torch.tanh(row @ w + h)
+    return h
+
+
+def in_place(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for t in range(1, x.shape[0]):
+        x[t] += x[t - 1] * w[0]
+    return x.sum()
+
+
+def until(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h = x[0] * 0
+    for t in range(x.shape[0]):
+        h = h + x[t] @ w
+        if h.sum() > 20:
+            break
+    return h
+
+
+def numbered(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros(x.shape[0], 4)
+    for i, row in enumerate(x):
+        out[i] = torch.tanh(row @ w) * i
+    return out
+
+
+def together(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h = w[0] * 1
+    for left, right in zip(x, x.flip(0), strict=False):
+        h = torch.tanh(left @ w + h) * right
+    return h
+
+
+LENGTHS = (20, 30, 17, 42)
+
+
+@pytest.mark.parametrize("function", [repeated, by_steps], ids=lambda f: f.__name__)
+def test_a_number_of_iterations_that_is_passed(function: Callable[..., Any]) -> None:
+    check(function, [(torch.rand(5), n) for n in LENGTHS])
+
+
+@pytest.mark.parametrize(
+    "function", [recurrent, rows, in_place, until, numbered, together], ids=lambda f: f.__name__
+)
+def test_a_number_of_iterations_that_is_a_size(function: Callable[..., Any]) -> None:
+    check(function, [(torch.rand(n, 4), torch.rand(4, 4)) for n in LENGTHS])
+
+
+def shortest(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros(4)
+    for i, row in zip(range(60, 4, -3), x, strict=False):
+        total = total * 0.5 + row * i
+    return total
+
+
+def ended_by_another(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros(4)
+    for i, row in enumerate(x, -3):
+        total = total + (row @ w) * i
+        if total.sum() > 5:
+            break
+    return total
+
+
+@pytest.mark.parametrize("function", [numbered, together, shortest, ended_by_another])
+def test_enumerate_and_zip_of_one_length(function: Callable[..., Any]) -> None:
+    check(function, [(torch.rand(20, 4), torch.rand(4, 4)) for _ in range(2)], graphs=1)
+
+
+def test_a_break_between_rows() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
+        total, seen = torch.zeros(4), []
+        for i, row in enumerate(x):
+            total = total + row * i
+            seen.append(int(total.sum()))
+        for row in x:
+            total = total + row
+            seen.append(int(total.sum()))
+        return total, seen
+
+    compiled = capture(function, backend=Counting())
+    for n in (12, 20, 16):
+        x = torch.rand(n, 4)
+        torch.testing.assert_close(compiled(x).result, function(x))
+
+
+def test_no_iterations_after_some() -> None:
+    backend = Counting()
+    compiled = capture(repeated, backend=backend)
+    for n in (20, 30, 0, 1, -3):
+        x = torch.rand(5)
+        torch.testing.assert_close(compiled(x, n).result, repeated(x, n))
+
+
+def test_all_elements_of_a_range_that_changes() -> None:
+    def listed(x: torch.Tensor, n: int) -> Any:
+        numbers = list(range(n))
+        outs = []
+        for i in range(n):
+            outs.append(x * i)
+        return torch.stack(outs), numbers
+
+    compiled = capture(listed, backend=Counting())
+    for n in (20, 30, 20, 25):
+        x = torch.rand(3)
+        torch.testing.assert_close(compiled(x, n).result, listed(x, n))
