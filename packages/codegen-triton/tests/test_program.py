@@ -159,3 +159,29 @@ def test_modes() -> None:
     }
     assert [o.cuda_graphs for o in options.values()] == [True, True, True, False]
     assert [o.autotune for o in options.values()] == [False, False, True, True]
+
+
+def test_large_results_are_made_by_the_tail(codegen: TritonCodegen) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        small = (x @ w[:, :4]).relu()
+        wide = (x * 2) @ w
+        return small, wide, wide.t(), small + 1
+
+    inputs = (torch.randn(1024, 8), torch.randn(8, 1024))
+    program = compiled(codegen, function, *inputs)
+    assert_equals_eager(program(*inputs), function, inputs)
+    compute, finish = program.source.split("def finish")
+    assert "(1024, 1024, )" in finish
+    assert "(1024, 1024, )" not in compute
+    assert "kernel" in compute.split("def compute")[1]
+
+
+def test_the_tail_reads_what_was_computed_before(codegen: TritonCodegen) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = (x @ w[:, :8]).softmax(1)
+        for _ in range(9):
+            y = (y @ w[:, :8]).tanh() + y.mean(1, keepdim=True)
+        return y, y @ w
+
+    inputs = (torch.randn(1024, 8) / 8, torch.randn(8, 1024) / 8)
+    assert_equals_eager(compiled(codegen, function, *inputs)(*inputs), function, inputs)

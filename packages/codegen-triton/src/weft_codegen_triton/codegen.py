@@ -108,15 +108,17 @@ class TritonCodegen:
                 raise Unsupported(f"the constant {name} is not bound to a tensor")
         printed = self.print(schedule)
         launchers = device.load(printed.functions)
-        compute, results = _host_functions(printed.host, launchers)
+        compute, finish = _host_functions(printed.host, launchers)
         return TritonProgram(
             compute,
-            results,
+            finish,
             [bound[name] for name in printed.host.constants],
             device,
             source=printed.source,
             kernel_count=sum(isinstance(s, Kernel) for s in schedule.steps),
             extern_count=sum(isinstance(s, ExternCall) for s in schedule.steps),
+            returned_count=len(printed.host.returned),
+            tail_steps=printed.host.tail_steps,
             record=self.options.cuda_graphs and device.records and _is_recordable(schedule),
             is_dynamic=bool(schedule.symbols)
             or not all(isinstance(i, str) for i in schedule.inputs),
@@ -192,4 +194,4 @@ def _host_functions(
         **launchers,
     }
     exec(compile(host.source, "<weft host program>", "exec"), namespace)
-    return namespace["compute"], namespace["results"]
+    return namespace["compute"], namespace["finish"]

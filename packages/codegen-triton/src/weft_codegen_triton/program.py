@@ -12,7 +12,9 @@ import torch
 from weft_codegen_triton.runtime.cuda_graph import Compute
 from weft_codegen_triton.runtime.replays import Replays
 
-Results = Callable[[Sequence[Any], Sequence[torch.Tensor], Sequence[torch.Tensor]], tuple[Any, ...]]
+Finish = Callable[
+    [Sequence[Any], Sequence[torch.Tensor], int, Sequence[torch.Tensor]], tuple[Any, ...]
+]
 
 
 class Device(Protocol):
@@ -31,20 +33,23 @@ class TritonProgram:
     """A compiled schedule: call it with the inputs that are not constants, in order.
 
     Safe to call from several threads at once; they take turns.  With ``record`` the second call on a stream
-    (of a size, if the program ``is_dynamic``) records a CUDA graph that later calls replay.  Results never
-    share memory with the recording, so a later call leaves them as they are.
+    (of a size, if the program ``is_dynamic``) records a CUDA graph that later calls replay, of all steps but
+    the last ``tail_steps``.  Results never share memory with the recording, so a later call leaves them as
+    they are: the first ``returned_count`` tensors that ``compute`` gives are copied.
     """
 
     def __init__(
         self,
         compute: Compute,
-        results: Results,
+        finish: Finish,
         constants: Sequence[torch.Tensor],
         device: Device,
         *,
         source: str,
         kernel_count: int,
         extern_count: int,
+        returned_count: int,
+        tail_steps: int,
         record: bool,
         is_dynamic: bool,
     ) -> None:
@@ -52,12 +57,12 @@ class TritonProgram:
         self.kernel_count = kernel_count
         self.extern_count = extern_count
         self._compute = compute
-        self._results = results
+        self._finish = finish
         self._constants = tuple(constants)
         self._device = device
         self._lock = threading.Lock()
-        steps = kernel_count + extern_count
-        self._replays = Replays(compute, steps, is_dynamic) if record else None
+        steps = kernel_count + extern_count - tail_steps
+        self._replays = Replays(compute, steps, returned_count, is_dynamic) if record else None
 
     @property
     def not_recorded(self) -> str | None:
@@ -69,4 +74,5 @@ class TritonProgram:
         with self._lock, self._device.guard():
             stream = self._device.stream()
             run = self._compute if self._replays is None else self._replays.run
-            return self._results(inputs, self._constants, run(inputs, self._constants, stream))
+            buffers = run(inputs, self._constants, stream)
+            return self._finish(inputs, self._constants, stream, buffers)

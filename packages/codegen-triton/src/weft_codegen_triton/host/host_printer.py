@@ -1,22 +1,33 @@
 """Prints the host program: a Python module whose function ``compute`` runs the steps of a schedule in order.
 
-``compute(inputs, constants, stream)`` gives the tensors that results are made of, and
-``results(inputs, constants, buffers)`` makes the results of them: two functions, for a CUDA graph records the
-first one only.
+``compute(inputs, constants, stream)`` runs all steps but the tail and gives tensors: those of ``returned``
+buffers first, which a recording copies for the caller, then those that the tail needs.
+``finish(inputs, constants, stream, buffers)`` runs the tail on them and gives the results.  A CUDA graph
+records the first function only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
-from weft_loop_ir import Buffer, BufferKind, BufferView, ExternCall, Kernel, Schedule, SymbolInput
+from weft_loop_ir import (
+    Buffer,
+    BufferKind,
+    BufferView,
+    ExternCall,
+    Kernel,
+    Schedule,
+    Step,
+    SymbolInput,
+)
 
 from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.host.expressions import print_size, print_tuple
 from weft_codegen_triton.host.extern_calls import print_argument, print_settle, returns_alias
+from weft_codegen_triton.host.tail import tail_length
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
 ALIGNMENT = 16
@@ -28,7 +39,8 @@ class PrintedHost:
     """``source`` is the module.  ``objects`` are globals that it needs besides its own imports.
 
     ``inputs`` and ``constants`` name the buffers (or symbols) of the arguments of its functions, in order.
-    ``returned`` names the buffers that ``compute`` gives.
+    ``returned`` names the buffers that ``compute`` gives and that results are made of; ``tail_steps`` counts
+    the steps that ``finish`` runs.
     """
 
     source: str
@@ -36,6 +48,7 @@ class PrintedHost:
     inputs: tuple[str | SymbolInput, ...]
     constants: tuple[str, ...]
     returned: tuple[str, ...]
+    tail_steps: int
 
 
 def print_host(
@@ -86,10 +99,37 @@ class _HostPrinter:
     # -- the program -------------------------------------------------------------------------------------
 
     def print(self) -> PrintedHost:
+        steps = self.schedule.steps
+        edge = len(steps) - tail_length(self.schedule, self.returned)
         self._bind()
-        self._align()
+        self._align(steps[:edge])
         self._arena()
-        for number, step in enumerate(self.schedule.steps):
+        self._steps(0, edge)
+        early = tuple(n for n in self.returned if n in self._touched_before(edge))
+        carried = [n for n in self.tensors if n not in early and self._is_carried(n, edge)]
+        uses_arena = bool(self.schedule.memory.offsets) and edge < len(steps)
+        given = [*(self._tensor(n) for n in early), *(self.tensors[n] for n in carried)]
+        self.emit(f"return {self._tuple([*given, *(['arena'] if uses_arena else [])])}")
+        compute, self.lines = self.lines, []
+        self._finish(edge, [*early, *carried], uses_arena)
+        source = "\n".join(
+            [
+                "def compute(inputs, constants, stream):",
+                *compute,
+                "",
+                "",
+                "def finish(inputs, constants, stream, buffers):",
+                *self.lines,
+                "",
+            ]
+        )
+        return PrintedHost(
+            source, self.objects, self.inputs, self.constants, early, len(steps) - edge
+        )
+
+    def _steps(self, start: int, end: int) -> None:
+        for number in range(start, end):
+            step = self.schedule.steps[number]
             if isinstance(step, Kernel):
                 self._kernel(step)
             elif isinstance(step, ExternCall):
@@ -97,23 +137,38 @@ class _HostPrinter:
             else:
                 raise Unsupported(f"no host program for a step of type {type(step).__name__}")
             self._release(number)
+
+    def _touched_before(self, edge: int) -> set[str]:
+        """The buffers that steps before ``edge`` read or write."""
+        found: set[str] = set()
+        for step in self.schedule.steps[:edge]:
+            if isinstance(step, Kernel):
+                found.update((*step.reads, *step.writes))
+            elif isinstance(step, ExternCall):
+                found.update(_touched(step))
+        return found
+
+    def _is_carried(self, name: str, edge: int) -> bool:
+        """Whether the tail needs a tensor that a step before it has made."""
+        is_made = self.buffers[name].kind in (BufferKind.OUTPUT, BufferKind.INTERMEDIATE)
+        in_arena = name in self.schedule.memory.offsets
+        return is_made and not in_arena and self.last_use.get(name, -1) >= edge
+
+    def _finish(self, edge: int, given: list[str], uses_arena: bool) -> None:
+        """The function that runs the tail, given the tensors of some buffers, and makes the results."""
+        self.tensors, self.pointers = {}, {}
+        self._bind()
+        names = [self._named(n) for n in given] + (["arena"] if uses_arena else [])
+        if names:
+            self.emit(f"{self._tuple(names)} = buffers")
+        if edge < len(self.schedule.steps):
+            self._align(self.schedule.steps[edge:])
+            if uses_arena:
+                self._arena_views()
+            self._steps(edge, len(self.schedule.steps))
         for name in self.returned:
             self._allocate(name)  # an output of which no step writes an element
-        self.emit(f"return {self._tuple(self._tensor(n) for n in self.returned)}")
-        compute, self.lines = self.lines, []
         self._results()
-        source = "\n".join(
-            [
-                "def compute(inputs, constants, stream):",
-                *compute,
-                "",
-                "",
-                "def results(inputs, constants, buffers):",
-                *self.lines,
-                "",
-            ]
-        )
-        return PrintedHost(source, self.objects, self.inputs, self.constants, self.returned)
 
     def _tuple(self, items: Iterable[str]) -> str:
         return "(" + "".join(f"{i}, " for i in items) + ")"
@@ -136,10 +191,11 @@ class _HostPrinter:
                 tensor = self.tensors[symbol.input]
                 self.emit(f"{symbol.symbol.name} = {tensor}.{method}({symbol.dimension})")
 
-    def _align(self) -> None:
+    def _align(self, steps: Sequence[Step]) -> None:
         """Copy inputs and constants that kernels read where they aren't aligned as allocations are."""
-        read = {n for s in self.schedule.steps if isinstance(s, Kernel) for n in s.reads}
-        given = [n for n in self.tensors if n in read]
+        read = {n for s in steps if isinstance(s, Kernel) for n in s.reads}
+        kinds = (BufferKind.INPUT, BufferKind.CONSTANT)
+        given = [n for n in self.tensors if n in read and self.buffers[n].kind in kinds]
         for name in given:
             self._pointer(name)
         if given:
@@ -164,6 +220,11 @@ class _HostPrinter:
         self.emit(
             f"arena = empty(({print_size(memory.arena_bytes)},), dtype=uint8, device={device})"
         )
+        self._arena_views()
+
+    def _arena_views(self) -> None:
+        """The arena's address, and the arena as each dtype that operators take of it."""
+        memory = self.schedule.memory
         self.emit("base = arena.data_ptr()")
         used = {n for s in self.schedule.steps if isinstance(s, ExternCall) for n in _touched(s)}
         used.update(self.returned)
@@ -300,10 +361,6 @@ class _HostPrinter:
         )
 
     def _results(self) -> None:
-        self.tensors = {}
-        self._bind()
-        if self.returned:
-            self.emit(f"{self._tuple(self._named(n) for n in self.returned)} = buffers")
         items = []
         for output in self.schedule.outputs:
             if isinstance(output, BufferView):

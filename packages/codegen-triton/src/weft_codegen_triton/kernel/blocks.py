@@ -11,10 +11,14 @@ from weft_loop_ir import Kernel, LoopBody, LoopVariable
 from weft_codegen_triton.kernel.expressions import unit_stride
 
 ELEMENTS_PER_WARP = 256
+FULL_ELEMENTS_PER_WARP = 512
+"""Where enough programs run to hide what each waits for: 16 elements a thread."""
 GRID_LIMIT = 65535
 """Programs along a grid's second axis."""
 ENOUGH_PROGRAMS = 256
 """Programs that keep a large GPU busy."""
+MANY_PROGRAMS = 4096
+"""Programs of which a large GPU runs many waves."""
 SYMBOLIC_EXTENT = 1 << 20
 """What an extent that varies counts as; as such it is not taken for a grid's second axis."""
 
@@ -103,10 +107,13 @@ def reduction_blocks(
     else:
         persistent = longest <= limit and all(e.is_Integer for e in extents)
         columns = tuple(power_of_two(static(e)) if persistent else 4096 for e in extents)
-        block_rows = min(max(1, 1024 // max(columns)), power_of_two(rows))
-        block_rows = min(block_rows, max(1, power_of_two(rows) // 256))
+        elements = 1024 if max(columns) < 512 else 2048
+        block_rows = min(max(1, elements // max(columns)), power_of_two(rows))
+        block_rows = min(block_rows, max(1, power_of_two(rows) // 1024))
     elements = block_rows * max(columns)
-    warps = min(16, max(1, power_of_two(elements // ELEMENTS_PER_WARP)))
+    fills = persistent and rows // block_rows >= MANY_PROGRAMS
+    per_warp = FULL_ELEMENTS_PER_WARP if fills else ELEMENTS_PER_WARP
+    warps = min(16, max(1, power_of_two(elements // per_warp)))
     return ReductionBlocks(block_rows, columns, persistent, warps)
 
 

@@ -266,18 +266,27 @@ class ReductionPrinter:
         best, where = self._fresh("best"), self._fresh("where")
         last = self._full(str(LAST_POSITION[index_dtype]), index_dtype)
         identity = self._full(edge, held)
-        step = f"weft.{kind}_step"
         if self.blocks.persistent:
             printer.emit(f"{best} = tl.where({self._mask()}, {operand}, {identity})")
             printer.emit(f"{where} = tl.where({self._mask()}, {self.axis}index, {last})")
         else:
-            self.before += [f"{best} = {identity}", f"{where} = {last}"]
-            padded = f"tl.where({self._mask()}, {operand}, {identity})"
-            position = f"tl.where({self._mask()}, {self.axis}index, {last})"
-            printer.emit(f"{best}, {where} = {step}({best}, {where}, {padded}, {position})")
+            total = print_index(extent(self.inner), {})
+            first = f"{self.axis}base + {self._full('0', index_dtype)}"
+            self.before += [
+                f"{best} = {identity}",
+                f"{where} = tl.where({self.axis}base < {total}, {first}, {last})",
+            ]
+            padded, taken = self._fresh("padded"), self._fresh("taken")
+            printer.emit(f"{padded} = tl.where({self._mask()}, {operand}, {identity})")
+            # later ones of equals never win, and NaN wins once
+            order = "<=" if kind == "argmax" else ">="
+            printer.emit(f"{taken} = (({padded} {order} {best}) == 0) & ({best} == {best})")
+            printer.emit(f"{best} = tl.where({taken}, {padded}, {best})")
+            printer.emit(f"{where} = tl.where({taken}, {self.axis}index, {where})")
 
         def finish() -> Text:
             pair = self._fresh("pair")
+            step = f"weft.{kind}_step"
             printer.emit(f"{pair}_best, {pair} = math.reduce(({best}, {where}), 1, {step})")
             return printer.name(f"{pair}[:, None].to(tl.int64)", torch.int64, COLUMN)
 

@@ -48,7 +48,8 @@ def _pool(device: int, stream: int) -> tuple[Any, torch.cuda.CUDAGraph]:
 class GraphRecording:
     """A recorded run on one stream, for constants that stay where they are.
 
-    ``fixed`` are the positions of inputs that are read where they were at recording.
+    ``fixed`` are the positions of inputs that are read where they were at recording.  Of what ``compute``
+    gives, a replay copies the first ``returned_count`` tensors.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class GraphRecording:
         constants: Sequence[torch.Tensor],
         stream: int,
         fixed: frozenset[int],
+        returned_count: int,
     ) -> None:
         """Record ``compute``, which has run before, so that libraries are initialised.
 
         Nothing is executed.  Raises what ``compute`` raises, or RuntimeError for work that can't be recorded.
         """
         self._stream = stream
+        self._returned_count = returned_count
         self._constants = [c.data_ptr() for c in constants]
         self._fixed = [(k, inputs[k].data_ptr()) for k in sorted(fixed)]
         stays = [k in fixed or not isinstance(t, torch.Tensor) for k, t in enumerate(inputs)]
@@ -99,11 +102,12 @@ class GraphRecording:
         return [k for k, address in self._fixed if inputs[k].data_ptr() != address]
 
     def replay(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-        """Run on ``inputs``, none of them moved; the results are the caller's own."""
+        """Run on ``inputs``, none of them moved; the copied tensors are the caller's own."""
         copy_all([t for _, t in self._dense], [inputs[k] for k, _ in self._dense])
         for k, own in self._others:
             refill(own, inputs[k])
         self._graph.replay()
-        results = tuple(like(b) for b in self._buffers)
-        copy_all(results, self._buffers)
-        return results
+        returned = self._buffers[: self._returned_count]
+        results = tuple(like(b) for b in returned)
+        copy_all(results, returned)
+        return results + self._buffers[self._returned_count :]

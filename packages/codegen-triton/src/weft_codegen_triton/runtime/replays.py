@@ -20,13 +20,15 @@ class Replays:
     """The recordings of one program, for each stream and, where sizes are symbolic, each size.
 
     The first call for a size runs step by step and so warms libraries up, the second records, later ones
-    replay.  ``refusal`` says why recording was given up, None if it wasn't.
+    replay.  The first ``returned_count`` tensors that ``compute`` gives are the caller's, others are read
+    before the next call.  ``refusal`` says why recording was given up, None if it wasn't.
     """
 
-    def __init__(self, compute: Compute, steps: int, is_dynamic: bool) -> None:
+    def __init__(self, compute: Compute, steps: int, returned_count: int, is_dynamic: bool) -> None:
         self.refusal: str | None = None
         self._compute = compute
         self._steps = steps
+        self._returned_count = returned_count
         self._is_dynamic = is_dynamic
         self._known: dict[Any, _Replay] = {}
 
@@ -45,8 +47,8 @@ class Replays:
                 self._give_up(str(error))
         buffers = self._compute(inputs, constants, stream)
         if self.refusal is None and len(self._known) < MOST_SIZES:
-            if pays_off(buffers, self._steps):
-                self._known[key] = _Replay(inputs)
+            if pays_off(buffers[: self._returned_count], self._steps):
+                self._known[key] = _Replay(inputs, self._returned_count)
             elif not self._is_dynamic:
                 self._give_up("results are too large to copy out of a recording")
         return buffers
@@ -63,7 +65,8 @@ class RecordingFailed(RuntimeError):
 class _Replay:
     """The recording for one size and stream, made at its first run and again when something has moved."""
 
-    def __init__(self, inputs: Sequence[Any]) -> None:
+    def __init__(self, inputs: Sequence[Any], returned_count: int) -> None:
+        self._returned_count = returned_count
         self._addresses = _addresses(inputs)
         self._moving: set[int] = set()
         self._recording: GraphRecording | None = None
@@ -85,7 +88,10 @@ class _Replay:
             self._moving.update(moved)
         recording = None  # its memory may serve the new one
         try:
-            recording = GraphRecording(compute, inputs, constants, stream, self._fixed(inputs))
+            fixed = self._fixed(inputs)
+            recording = GraphRecording(
+                compute, inputs, constants, stream, fixed, self._returned_count
+            )
         except RuntimeError as error:
             raise RecordingFailed(str(error)) from error
         self._recording = recording

@@ -1,0 +1,38 @@
+"""The last steps of a program, where they make its large results: they are run anew at each call.
+
+What a recording computes must be copied for the caller.  Steps that come after it write straight into memory
+of the caller's, and their launches cost nothing while the recording runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from weft_loop_ir import ExternCall, Kernel, Schedule
+
+LARGE = 4 << 20
+"""Bytes of a result whose copy costs more than a launch."""
+MOST_STEPS = 8
+
+
+def tail_length(schedule: Schedule, returned: Collection[str]) -> int:
+    """How many of the last steps write the large ones of ``returned``, as far as the last steps do."""
+    large = {name for name in returned if _bytes(schedule, name) >= LARGE}
+    first: dict[str, int] = {}
+    for number, step in enumerate(schedule.steps):
+        if isinstance(step, Kernel | ExternCall):
+            writes = step.writes if isinstance(step, Kernel) else step.outputs
+            for name in writes:
+                if name in large:
+                    first.setdefault(name, number)
+    lengths = [len(schedule.steps) - number for number in first.values()]
+    return max((n for n in lengths if n <= MOST_STEPS), default=0)
+
+
+def _bytes(schedule: Schedule, name: str) -> int:
+    """The size of a buffer; 0 where it varies, for such programs are seldom replayed."""
+    layout = schedule.buffers[name].layout
+    if not all(n.is_Integer for n in layout.size):
+        return 0
+    return math.prod(int(n) for n in layout.size) * layout.dtype.itemsize
