@@ -18,7 +18,12 @@ Finish = Callable[
 
 
 class Device(Protocol):
-    """Where a program runs."""
+    """Where a program runs.
+
+    ``turn`` is held for a call of any program there: recordings share memory.
+    """
+
+    turn: threading.RLock
 
     def guard(self) -> AbstractContextManager[Any]:
         """A context in which the device is current on this thread."""
@@ -32,7 +37,7 @@ class Device(Protocol):
 class TritonProgram:
     """A compiled schedule: call it with the inputs that are not constants, in order.
 
-    Safe to call from several threads at once; they take turns.  With ``record`` the second call on a stream
+    Safe to call from several threads at once; programs on a device take turns.  With ``record`` the second call on a stream
     (of a size, if the program ``is_dynamic``) records a CUDA graph that later calls replay, of all steps but
     the last ``tail_steps``.  Results never share memory with the recording, so a later call leaves them as
     they are: the first ``returned_count`` tensors that ``compute`` gives are copied.
@@ -60,7 +65,6 @@ class TritonProgram:
         self._finish = finish
         self._constants = tuple(constants)
         self._device = device
-        self._lock = threading.Lock()
         steps = kernel_count + extern_count - tail_steps
         self._replays = Replays(compute, steps, returned_count, is_dynamic) if record else None
 
@@ -71,7 +75,7 @@ class TritonProgram:
 
     @torch.no_grad()
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        with self._lock, self._device.guard():
+        with self._device.turn, self._device.guard():
             stream = self._device.stream()
             run = self._compute if self._replays is None else self._replays.run
             buffers = run(inputs, self._constants, stream)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -29,6 +31,7 @@ class CudaDevice:
     def __init__(self, device: torch.device | None, folder: Path, options: TritonOptions) -> None:
         index = None if device is None else device.index
         self.index = torch.cuda.current_device() if index is None else index
+        self.turn = _turn(self.index)
         self._folder = folder
         self._autotunes = options.autotune
         self._server = compile_server(folder, options.compile_processes)
@@ -66,6 +69,12 @@ class CudaDevice:
         text = "".join(hashlib.sha256(binary.cubin).hexdigest() for binary in binaries)
         path = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.tuned"
         return TunedKernel(kernels, functions, path, torch.cuda.get_device_name(self.index))
+
+
+@functools.cache
+def _turn(device: int) -> threading.RLock:
+    """The lock of all programs on a GPU."""
+    return threading.RLock()
 
 
 def compile_job(function: Function, capability: int) -> CompileJob:

@@ -7,6 +7,7 @@ import ctypes
 import dataclasses
 import hashlib
 import importlib.util
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -43,6 +44,7 @@ class InterpretedDevice:
         interpreter_builder.options = dataclasses.replace(
             interpreter_builder.options, debug=True, sanitize_overflow=False
         )  # debug: assertions are checked
+        self.turn = threading.RLock()
         self._folder = folder
 
     def guard(self) -> AbstractContextManager[Any]:
