@@ -29,7 +29,7 @@ def measure(name: str, compiler: str, dtype: torch.dtype, train: bool) -> None:
     run = _Run(name, dtype, train)
     torch.cuda.synchronize()
     held = torch.cuda.memory_allocated()
-    wanted = [t.double() for t in run(None)]
+    wanted = [t.cpu().double() for t in run(None)]
     compiled = compile_with(compiler, run.model)
     start = time.perf_counter()
     run(compiled)
@@ -38,7 +38,7 @@ def measure(name: str, compiler: str, dtype: torch.dtype, train: bool) -> None:
     got: list[torch.Tensor] = []
     for _ in range(3):
         got = run(compiled)
-    error = max(relative_error(a, b) for a, b in zip(got, wanted, strict=True))
+    error = max(relative_error(a.cpu(), b) for a, b in zip(got, wanted, strict=True))
     del got, wanted
     print("ready", flush=True)
     sys.stdin.readline()

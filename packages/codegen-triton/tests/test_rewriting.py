@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -64,34 +63,6 @@ def test_an_odd_product_is_cut(codegen: TritonCodegen, bias: tuple[int, ...] | N
 )
 def test_other_products_stay(codegen: TritonCodegen, inputs: tuple[torch.Tensor, ...]) -> None:
     assert len(externs(rewritten(codegen, lambda a, w: a @ w.t(), *inputs), "mm")) == 1
-
-
-MASKS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], bool | None]] = {
-    "everything": (lambda q: torch.ones(6, 6, dtype=torch.bool), False),
-    "everything, added": (lambda q: torch.zeros(2, 1, 6, 6), False),
-    "causal": (lambda q: torch.ones(6, 6, dtype=torch.bool).tril(), True),
-    "causal positions": (
-        lambda q: torch.where(torch.arange(6)[None, :] <= torch.arange(6)[:, None], 0.0, -math.inf),
-        True,
-    ),
-    "a band": (lambda q: torch.ones(6, 6, dtype=torch.bool).tril().triu(-2), None),
-    "causal, with a bias": (lambda q: torch.ones(6, 6).tril().log() + torch.eye(6), None),
-    "almost hidden": (lambda q: (1 - torch.ones(6, 6).tril()) * -1e4, None),
-    "of an input": (lambda q: q[0, 0, :, :6] * 0, None),
-}
-
-
-@pytest.mark.parametrize("name", MASKS)
-def test_known_masks_are_dropped(codegen: TritonCodegen, name: str) -> None:
-    mask, causal = MASKS[name]
-    q, k, v = torch.randn(3, 2, 4, 6, 8).unbind()
-    schedule = rewritten(
-        codegen, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask(q)), q, k, v
-    )
-    (call,) = externs(schedule, "attention")
-    assert (call.keywords.get("attn_mask") is None) is (causal is not None)
-    if causal is not None:
-        assert bool([*call.arguments, False, False][4]) is causal
 
 
 def network(x: torch.Tensor, *w: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -37,10 +37,10 @@ class Device(Protocol):
 class TritonProgram:
     """A compiled schedule: call it with the inputs that are not constants, in order.
 
-    Safe to call from several threads at once; programs on a device take turns.  With ``record`` the second call on a stream
-    (of a size, if the program ``is_dynamic``) records a CUDA graph that later calls replay, of all steps but
-    the last ``tail_steps``.  Results never share memory with the recording, so a later call leaves them as
-    they are: the first ``returned_count`` tensors that ``compute`` gives are copied.
+    Safe to call from several threads at once; programs on a device take turns.  With ``record`` the second
+    call on a stream (of a size, if the program ``is_dynamic``) records a CUDA graph that later calls replay,
+    of all steps but the last ``tail_steps``.  Results never share memory with the recording, so a later call
+    leaves them as they are: the first ``returned_count`` tensors that ``compute`` gives are copied.
     """
 
     def __init__(

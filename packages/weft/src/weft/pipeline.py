@@ -23,6 +23,7 @@ from weft_loop_ir import Buffer, Codegen, CompiledProgram, Schedule
 
 from .dump import GraphDump, open_dump
 from .errors import StageError, WeftWarning, stage
+from .known_masks import drop_known_masks
 from .options import CompileOptions
 from .registry import find_codegen
 
@@ -102,6 +103,8 @@ class Pipeline:
         seconds: dict[str, float] = {}
         dump = open_dump(self.options.dump_directory, location)
         dump.graph("1_captured", graph_module)
+        drop_known_masks(graph_module.graph)
+        graph_module.recompile()
 
         with self.stage("functionalize", location, seconds):
             functional = weft_functionalize.functionalize(graph_module, example_inputs)

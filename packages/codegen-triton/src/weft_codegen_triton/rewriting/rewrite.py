@@ -9,11 +9,10 @@ from __future__ import annotations
 import torch.fx
 
 from weft_codegen_triton.rewriting.aligned_products import align_products
-from weft_codegen_triton.rewriting.attention_masks import drop_known_masks
 from weft_codegen_triton.rewriting.channels_last import convolve_channels_last
 from weft_codegen_triton.rewriting.convolution_bias import separate_biases
 
-PASSES = (drop_known_masks, align_products, separate_biases, convolve_channels_last)
+PASSES = (align_products, separate_biases, convolve_channels_last)
 """In order."""
 
 
