@@ -48,6 +48,17 @@ def generic(x):
     return numbers, list[int] == list[int], hash(list[int]) == hash(list[int])
 
 
+def of_classes(x):
+    pair = tuple[Options, float]
+    held = typing.cast(list[Options], [x])
+    return (
+        held,
+        list[Options] == list[Options],
+        get_args(pair)[1] is float,
+        pair == tuple[Options, int],
+    )
+
+
 @dataclasses.dataclass
 class Options:
     size: int | None = None
@@ -76,6 +87,10 @@ def test_origins_are_keys():
 
 def test_generic_classes_are_called():
     check(generic, [(1,), (2,)], fullgraph=False)
+
+
+def test_classes_in_brackets():
+    check(of_classes, [(1,), (2,)])
 
 
 def test_validators():

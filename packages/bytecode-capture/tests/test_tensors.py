@@ -366,3 +366,26 @@ def test_gradients_break_or_pass():
         check(function, [(x,)], fullgraph=False)
     assert capture(backward)(x).breaks[0].kind == "backward pass inside the function"
     assert capture(hook)(x).breaks[0].kind == "hook of a tensor"
+
+
+def test_a_gradient_is_another_tensor_in_each_call():
+    weight = torch.nn.Parameter(torch.ones(3))
+
+    def update(rate):
+        weight.grad.mul_(rate)
+        return weight.grad + weight.detach()
+
+    graphs = []
+
+    def backend(graph_module, example_inputs):
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    compiled = compile_frames(update, backend)
+    for value in (1.0, 2.0, 3.0):
+        weight.grad = torch.full((3,), value)
+        want = update(2.0)
+        weight.grad = torch.full((3,), value)
+        torch.testing.assert_close(compiled(2.0), want)
+        torch.testing.assert_close(weight.grad, torch.full((3,), 2 * value))
+        assert len(graphs) == 1

@@ -46,6 +46,8 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols as has_unbacked_symbols
 from torch.fx.graph_module import _loader as _source_loader
+from torch.optim.optimizer import _get_value as optimizer_value
+from torch.optim.optimizer import _stack_if_compiling as optimizer_values
 from torch.utils._sympy.functions import FloorDiv as FloorDiv
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
@@ -212,6 +214,8 @@ __all__ = [
     "new_integer",
     "new_symbol",
     "oblivious_of_one",
+    "optimizer_value",
+    "optimizer_values",
     "private_backend_name",
     "set_grad_enabled",
     "symbolic_number",

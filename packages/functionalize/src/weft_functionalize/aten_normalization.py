@@ -29,6 +29,7 @@ from ._torch import (
 from .aten_recorder import AtenRecorder
 from .counted_loops import CountedTest
 from .regions import record_region_operator
+from .tensor_scalars import call_with_tensor_scalar
 from .unsupported import Unsupported
 
 
@@ -164,7 +165,9 @@ class _Interpreter:
             return None
         if target is operator.and_ and isinstance(args[0], torch.SymBool):
             return CountedTest(*args)
-        result = target(*args, **kwargs)
+        result = call_with_tensor_scalar(getattr(target, "__name__", ""), args, kwargs)
+        if result is NotImplemented:
+            result = target(*args, **kwargs)
         if target is enter_autocast:
             self._autocasts.append(result)
         elif target is exit_autocast:
@@ -174,7 +177,10 @@ class _Interpreter:
     def _call_method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name == "requires_grad_":
             raise Unsupported("change of requires_grad", "Tensor.requires_grad_")
-        return getattr(args[0], name)(*args[1:], **kwargs)
+        result = call_with_tensor_scalar(name, args, kwargs)
+        if result is NotImplemented:
+            result = getattr(args[0], name)(*args[1:], **kwargs)
+        return result
 
 
 class _RegionRunner:

@@ -8,8 +8,8 @@ _FAMILIES = (
     "constant", "sequences", "mappings", "mapping_methods", "sets", "functions", "classes",
     "modules", "builtin_descriptors", "user_objects", "instances", "builtin_functions",
     "builtin_classes", "functools_values", "operator_values", "itertools_values", "deques",
-    "copying", "tensor", "torch_function", "nn_module", "torch_values", "autograd_functions",
-    "context_managers", "opaque", "weak_references", "annotations",
+    "copying", "tensor", "torch_function", "optimizer_functions", "nn_module", "torch_values",
+    "autograd_functions", "context_managers", "opaque", "weak_references", "annotations",
 )  # fmt: skip
 
 

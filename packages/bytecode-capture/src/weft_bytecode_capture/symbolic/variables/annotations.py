@@ -7,8 +7,16 @@ They are constants, known by identity; ``isinstance`` takes unions apart.
 from __future__ import annotations
 
 import typing
+from typing import TYPE_CHECKING, Any
 
 from ..builder import register_constant_types
+from .base import Variable
+from .builtin_descriptors import CLASS_METHOD_CALLS
+from .classes import ClassVariable
+from .sequences import TupleVariable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
 
 _EXAMPLES = (
     int | None,
@@ -28,3 +36,20 @@ _EXAMPLES = (
 )
 
 register_constant_types(*map(type, _EXAMPLES))
+
+
+def _parametrise(evaluator: Evaluator, kind: Any, parameters: Variable) -> Variable:
+    """``list[Tensor]``: classes within it are known to the guard set."""
+    return evaluator.wrap_known(kind[_value_of(evaluator, parameters)])
+
+
+def _value_of(evaluator: Evaluator, parameter: Variable) -> Any:
+    if isinstance(parameter, TupleVariable):
+        return tuple(_value_of(evaluator, item) for item in parameter.iterate(evaluator))
+    if isinstance(parameter, ClassVariable):
+        return parameter.value
+    return parameter.snapshot()
+
+
+for _kind in (list, tuple, dict, set, frozenset, type):
+    CLASS_METHOD_CALLS[_kind, "__class_getitem__"] = _parametrise

@@ -378,7 +378,9 @@ def _wrap_subclass(evaluator: Evaluator, value: Any, source: Source) -> Variable
 
 
 def _is_passed(source: Source) -> bool:
-    """Whether a tensor is an argument, or an element of containers that are: another in each call."""
+    """Whether a tensor is another in each call: a gradient, an argument or a part of one."""
+    if isinstance(source, AttributeSource) and source.attribute == "grad":
+        return True
     while isinstance(source, ItemSource) or (
         isinstance(source, AttributeSource) and source.attribute == "__self__"
     ):

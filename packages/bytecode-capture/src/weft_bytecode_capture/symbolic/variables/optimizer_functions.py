@@ -1,0 +1,75 @@
+"""What optimizers call with numbers that are tensors: step counts stay in the graph, learning rates may."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from weft_guards import IsObject, Source
+
+from ..._torch import optimizer_value, optimizer_values
+from ..builder import register_object
+from .base import Variable
+from .sequences import ListVariable, TupleVariable
+from .tensor import TensorVariable
+from .torch_function import TorchFunctionVariable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+class OptimizerValueVariable(TorchFunctionVariable):
+    """By it optimizers read a number that may be a tensor's; a tensor stays one, as exact as the number.
+
+    Their function for lists leaves a list alone.
+    """
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        (value,) = arguments
+        if isinstance(value, TensorVariable):
+            return value.call_method(evaluator, "double", [], keywords)
+        return value
+
+
+class ListUpdateVariable(TorchFunctionVariable):
+    """A ``torch._foreach`` update; one with a tensor for each element's number is done element by element.
+
+    Operators on lists want numbers, or all of them in one tensor.
+    """
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        numbers = arguments[-1]
+        if len(arguments) < 4 or not _has_tensors(evaluator, numbers):
+            return super().call(evaluator, arguments, keywords)
+        columns = [argument.iterate(evaluator) for argument in arguments]
+        for tensor, left, right, value in zip(*columns, strict=True):
+            tensor.call_method(evaluator, _UPDATES[self.function], [left, right], {"value": value})
+        return evaluator.wrap_constant(None)
+
+
+_UPDATES: dict[Any, str] = {
+    torch._foreach_addcdiv_: "addcdiv_",
+    torch._foreach_addcmul_: "addcmul_",
+}
+
+
+def _has_tensors(evaluator: Evaluator, numbers: Variable) -> bool:
+    return isinstance(numbers, (ListVariable, TupleVariable)) and any(
+        isinstance(number, TensorVariable) for number in numbers.iterate(evaluator)
+    )
+
+
+@register_object(optimizer_value, optimizer_values)
+def _wrap_value(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return OptimizerValueVariable(value, source)
+
+
+@register_object(*_UPDATES)
+def _wrap_update(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return ListUpdateVariable(value, source)

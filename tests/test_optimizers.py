@@ -1,0 +1,158 @@
+"""``weft.compile(optimizer.step)`` beside eager steps: parameters, state, and how often it compiles."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch import Tensor, nn
+from weft.report import CompileLog, observe
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def gradients(*modules: nn.Module) -> None:
+    """New gradients of the same loss for each module."""
+    x = torch.randn(8, 5)
+    for module in modules:
+        module.zero_grad(set_to_none=True)
+        module(x).pow(2).mean().backward()
+
+
+def state_of(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Any]]:
+    for state in optimizer.state.values():
+        yield from state.items()
+
+
+def check_same(plain: torch.optim.Optimizer, other: torch.optim.Optimizer) -> None:
+    for group, compiled_group in zip(plain.param_groups, other.param_groups, strict=True):
+        torch.testing.assert_close(compiled_group["params"], group["params"])
+    for (name, want), (compiled_name, got) in zip(state_of(plain), state_of(other), strict=True):
+        assert compiled_name == name
+        if want is not None:
+            torch.testing.assert_close(got, want, msg=lambda text, name=name: f"{name}: {text}")
+
+
+CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "sgd": (torch.optim.SGD, {}),
+    "momentum": (
+        torch.optim.SGD,
+        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
+    ),
+    "sgd of lists": (torch.optim.SGD, {"momentum": 0.9, "foreach": True}),
+    "adam": (torch.optim.Adam, {"weight_decay": 0.1}),
+    "amsgrad": (torch.optim.Adam, {"amsgrad": True, "maximize": True}),
+    "adamw": (torch.optim.AdamW, {}),
+    "adamw of lists": (torch.optim.AdamW, {"foreach": True}),
+    "rmsprop": (torch.optim.RMSprop, {"momentum": 0.5, "centered": True}),
+    "adagrad": (torch.optim.Adagrad, {"lr_decay": 0.1}),
+    "adagrad of lists": (torch.optim.Adagrad, {"lr_decay": 0.1, "foreach": True}),
+    "nadam": (torch.optim.NAdam, {}),
+    "adamax": (torch.optim.Adamax, {}),
+    "adadelta": (torch.optim.Adadelta, {}),
+}
+SLOW = {"nadam", "adamax", "adadelta", "amsgrad", "adagrad of lists"}
+
+
+def case(name: str) -> Any:
+    return pytest.param(name, id=name, marks=pytest.mark.slow if name in SLOW else ())
+
+
+@pytest.mark.parametrize("name", [case(name) for name in CASES])
+def test_steps_are_eagers_and_compiled_at_most_twice(name: str) -> None:
+    """The first step makes the state, the second finds it; later ones have new gradients only."""
+    kind, options = CASES[name]
+    plain = network()
+    model = copy.deepcopy(plain)
+    first, second = (kind(m.parameters(), lr=1e-2, **options) for m in (plain, model))
+    step = weft.compile(second.step)
+    for number in range(5):
+        gradients(plain, model)
+        first.step()
+        with observe(CompileLog()) as log:
+            step()
+        check_same(first, second)
+        compiled = [graph for graph in log.graphs if graph.kernel_count]
+        assert len(compiled) <= (1 if number < 2 else 0)
+        assert all(graph.eager_reason is None for graph in log.graphs)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])
+def test_a_learning_rate_in_a_tensor_changes_without_compiling(kind: Any) -> None:
+    plain = network()
+    model = copy.deepcopy(plain)
+    rates = [torch.tensor(1e-2) for _ in range(2)]
+    first, second = (
+        kind(m.parameters(), lr=rate) for m, rate in zip((plain, model), rates, strict=True)
+    )
+    step = weft.compile(second.step)
+    for number in range(4):
+        gradients(plain, model)
+        first.step()
+        with observe(CompileLog()) as log:
+            step()
+        check_same(first, second)
+        assert number < 2 or not log.graphs
+        for rate in rates:
+            rate.mul_(0.5)
+
+
+def test_a_learning_rate_changed_by_a_scheduler() -> None:
+    plain = network()
+    model = copy.deepcopy(plain)
+    first, second = (torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (plain, model))
+    schedules = [torch.optim.lr_scheduler.StepLR(o, step_size=2) for o in (first, second)]
+    step = weft.compile(second.step)
+    for _ in range(5):
+        gradients(plain, model)
+        first.step()
+        step()
+        for schedule in schedules:
+            schedule.step()
+        check_same(first, second)
+
+
+def test_state_that_was_loaded() -> None:
+    plain = network()
+    model = copy.deepcopy(plain)
+    first, second = (torch.optim.Adam(m.parameters(), lr=1e-2) for m in (plain, model))
+    gradients(plain)
+    first.step()
+    model.load_state_dict(plain.state_dict())
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    step = weft.compile(second.step)
+    for _ in range(2):
+        gradients(plain, model)
+        first.step()
+        step()
+        check_same(first, second)
+
+
+def test_a_whole_step_breaks_only_at_backward() -> None:
+    """Forward and loss are one graph, the update another; there is no third with kernels."""
+
+    def train(module: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = module(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    plain = network()
+    model = copy.deepcopy(plain)
+    first, second = (torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (plain, model))
+    compiled = weft.compile(train)
+    for number in range(4):
+        x = torch.randn(8, 5)
+        with observe(CompileLog()) as log:
+            got = compiled(model, second, x)
+        torch.testing.assert_close(got, train(plain, first, x))
+        check_same(first, second)
+        assert len([g for g in log.graphs if g.kernel_count]) <= (2 if number < 2 else 0)
