@@ -40,6 +40,7 @@ class CppCodegen:
 
     device_type = "cpu"
     schedule_options = ScheduleOptions(parallel_kernels=256)
+    writes_inputs = True
 
     def __init__(self, options: CppOptions | None = None) -> None:
         self.options = options if options is not None else CppOptions()

@@ -147,6 +147,17 @@ class FunctionalGraph:
         found = [i for i, d in enumerate(self.inputs) if d.kind is InputKind.USER_INPUT]
         return tuple(sorted(found, key=lambda i: self.inputs[i].position or 0))
 
+    @property
+    def mutated_inputs(self) -> dict[int, int]:
+        """By index of an output of the graph that is the new value of an input: the input's index."""
+        return {
+            d.graph_index: d.input_index
+            for d in self.outputs
+            if d.kind is OutputKind.MUTATED_INPUT
+            and d.graph_index is not None
+            and d.input_index is not None
+        }
+
     def print_readable(self) -> str:
         """The graph as runnable Python, with what each input and output stands for as comments."""
         lines = [f"# input {index}: {d}" for index, d in enumerate(self.inputs)]

@@ -34,9 +34,9 @@ def wrap(
     """A callable with the signature and the effects of the captured graph.
 
     ``compiled`` takes the user inputs in order (lifted tensors are bound into it) and returns the functional
-    graph's outputs.  ``constants`` are the lifted tensors by input index, ``functional.lifted`` if
-    None: those that the graph mutates are written to.  Where nothing is to be done, ``compiled`` itself is
-    returned.
+    graph's outputs; an input's new value may be that very input, written in place.  ``constants`` are the
+    lifted tensors by input index, ``functional.lifted`` if None: those that the graph mutates are written
+    to.  Where nothing is to be done, ``compiled`` itself is returned.
 
     A call in which a mutated input overlaps another input runs the captured graph instead.  Raises
     ValueError if a number is not the one that the graph was traced with.
@@ -89,9 +89,8 @@ class _Runtime:
             if d.kind is InputKind.USER_INPUT and d.specialized_value is not None
         )
         self._write_back = tuple(
-            (d.graph_index or 0, d.input_index or 0, _is_unrecorded(functional, d.input_index or 0))
-            for d in functional.outputs
-            if d.kind is OutputKind.MUTATED_INPUT
+            (output, index, _is_unrecorded(functional, index))
+            for output, index in functional.mutated_inputs.items()
         )
         self._mutated = frozenset(index for _, index, _ in self._write_back)
         users = [d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT]
@@ -110,10 +109,21 @@ class _Runtime:
         if self._mutated and _overlaps(every, self._mutated):
             return tuple(self._source(*inputs))
         computed = self._compiled(*inputs)
-        for output_index, input_index, unrecorded in self._write_back:
-            with torch.no_grad() if unrecorded else contextlib.nullcontext():
-                every[input_index].copy_(computed[output_index])
+        if self._write_back:
+            self._write(every, computed)
         return self._user_outputs(every, computed)
+
+    def _write(self, every: Sequence[Any], computed: Sequence[Any]) -> None:
+        """Give the mutated inputs their new values, and tell autograd of those that have them already."""
+        written = []
+        for output_index, input_index, unrecorded in self._write_back:
+            tensor = every[input_index]
+            if computed[output_index] is tensor:
+                written.append(tensor)
+                continue
+            with torch.no_grad() if unrecorded else contextlib.nullcontext():
+                tensor.copy_(computed[output_index])
+        torch.autograd.graph.increment_version(written)
 
     def _all_inputs(self, inputs: tuple[Any, ...]) -> list[Any]:
         every: list[Any] = [None] * self._size

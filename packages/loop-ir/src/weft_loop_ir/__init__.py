@@ -36,6 +36,7 @@ from weft_loop_ir.schedule import ScheduleOptions, plan_memory, schedule
 from weft_loop_ir.size_float import SizeFloat
 from weft_loop_ir.unsupported import Unsupported
 from weft_loop_ir.verify import VerificationError, verify
+from weft_loop_ir.write_back import write_back
 
 __all__ = [
     "Branch",
@@ -84,4 +85,5 @@ __all__ = [
     "register_lowering",
     "schedule",
     "verify",
+    "write_back",
 ]

@@ -131,3 +131,20 @@ def body_accesses(body: LoopBody) -> tuple[tuple[str, ...], tuple[str, ...]]:
             reads.update(dict.fromkeys(nested_reads))
             writes.update(dict.fromkeys(nested_writes))
     return tuple(reads), tuple(writes)
+
+
+def reads_only_at_store(body: LoopBody, name: str) -> bool:
+    """Whether each element of the buffer is read only where ``body`` stores."""
+    stored = {i.arguments[1] for i in body.instructions if i.operation == "store"}
+    return all(index in stored for index in _load_indices(body, name))
+
+
+def _load_indices(body: LoopBody, name: str) -> list[sympy.Expr]:
+    found = []
+    for instruction in body.instructions:
+        if instruction.operation == "load" and instruction.arguments[0] == name:
+            found.append(instruction.arguments[1])
+        for argument in instruction.arguments:
+            if isinstance(argument, LoopBody):
+                found += _load_indices(argument, name)
+    return found

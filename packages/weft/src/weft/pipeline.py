@@ -128,10 +128,11 @@ class Pipeline:
         dump.graph("3_forward", forward)
 
         line = _Line(self, location, seconds, dump)
-        program = line.compile(forward, functional.lifted)
         if joint is None:
+            program = line.compile(forward, functional.lifted, written=functional.mutated_inputs)
             line.finish()
             return weft_functionalize.wrap(functional, program)
+        program = line.compile(forward, functional.lifted)
         dump.graph("3_backward", partitioned.backward)
         backward = line.compile(partitioned.backward, {}, "_backward")
         line.finish()
@@ -181,10 +182,16 @@ class _Line:
         graph_module: torch.fx.GraphModule,
         constants: Mapping[int, torch.Tensor],
         suffix: str = "",
+        written: Mapping[int, int] | None = None,
     ) -> CompiledProgram:
-        """Lower, schedule and generate; ``suffix`` tells the dumps of several graphs apart."""
+        """Lower, schedule and generate; ``suffix`` tells the dumps of several graphs apart.
+
+        ``written``: outputs that are to be in the memory of inputs where that can be, both by position.
+        """
         with self._pipeline.stage("loop-ir", self._location, self._seconds):
-            schedule, codegen = self._schedule(graph_module, frozenset(constants), suffix)
+            schedule, codegen = self._schedule(
+                graph_module, frozenset(constants), suffix, written or {}
+            )
         with self._pipeline.stage("codegen", self._location, self._seconds):
             program = _generate(schedule, constants, codegen)
         self._dump.text(f"6_generated{suffix}{_extension(schedule)}", program.source)
@@ -195,13 +202,19 @@ class _Line:
         return program
 
     def _schedule(
-        self, graph_module: torch.fx.GraphModule, constant_inputs: frozenset[int], suffix: str
+        self,
+        graph_module: torch.fx.GraphModule,
+        constant_inputs: frozenset[int],
+        suffix: str,
+        written: Mapping[int, int],
     ) -> tuple[Schedule, Codegen]:
         loop_graph = weft_loop_ir.lower(graph_module, constant_inputs=constant_inputs)
+        codegen = find_codegen(_device_type(loop_graph.buffers), self._pipeline.options.mode)
+        if getattr(codegen, "writes_inputs", False):
+            loop_graph = weft_loop_ir.write_back(loop_graph, written)
         self._dump.text(
             f"4_loop_ir{suffix}.txt", lambda: weft_loop_ir.format_loop_graph(loop_graph)
         )
-        codegen = find_codegen(_device_type(loop_graph.buffers), self._pipeline.options.mode)
         chosen = getattr(codegen, "schedule_options", weft_loop_ir.ScheduleOptions())
         schedule_options = dataclasses.replace(chosen, verify=self._pipeline.options.verify)
         schedule = weft_loop_ir.schedule(loop_graph, schedule_options)

@@ -13,8 +13,7 @@ import sympy
 import torch
 
 from weft_loop_ir.expressions import to_expression
-from weft_loop_ir.ir import LoopBody
-from weft_loop_ir.loop_graph import LoopNode
+from weft_loop_ir.loop_graph import LoopNode, reads_only_at_store
 from weft_loop_ir.lowering.context import LoweringContext, storage_stride
 from weft_loop_ir.lowering.tensors import TensorValue
 from weft_loop_ir.lowering.views import clamp_start, normalize_dim, select_index, slice_dim
@@ -74,27 +73,10 @@ def _store(
     context.write_node(name, value.size, stride, value.load, origins, offset)
     node = context.nodes[-1]
     assert isinstance(node, LoopNode)
-    if not _reads_only_at_store(node.body, name):
+    if not reads_only_at_store(node.body, name):
         context.nodes.pop()
         value = context.realize(context.copy_of(value))
         context.write_node(name, value.size, stride, value.load, origins, offset)
-
-
-def _reads_only_at_store(body: LoopBody, name: str) -> bool:
-    """Whether each element of the buffer is read only where it is written."""
-    stored = {i.arguments[1] for i in body.instructions if i.operation == "store"}
-    return all(index in stored for index in _load_indices(body, name))
-
-
-def _load_indices(body: LoopBody, name: str) -> list[sympy.Expr]:
-    found = []
-    for instruction in body.instructions:
-        if instruction.operation == "load" and instruction.arguments[0] == name:
-            found.append(instruction.arguments[1])
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                found += _load_indices(argument, name)
-    return found
 
 
 def overwrite_in_place(

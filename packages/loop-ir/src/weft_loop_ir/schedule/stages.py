@@ -82,11 +82,13 @@ def partition(group: Group) -> list[_Part]:
     """Order a group's members in stages.
 
     A stage that spans the inner loops comes before the once-per-outer-iteration stage of the same level; a
-    member goes to the first stage after those it needs, where a reduction is complete.
+    member goes to the first stage after those it needs, where a reduction is complete, and not before one
+    that is to read what it overwrites.
     """
     if not group.has_reduction:
         return [_Part(0, True, list(group.members))]
     level_of: dict[str, tuple[int, bool, bool]] = {}
+    last_read: dict[str, tuple[int, int]] = {}  # by buffer: the last stage yet that reads it
     parts: dict[tuple[int, int], _Part] = {}
     for member in group.members:
         level = 0
@@ -96,7 +98,13 @@ def partition(group: Group) -> list[_Part]:
             needed, needed_spans, is_reduction = level_of[name]
             later = member.spans_inner and (is_reduction or not needed_spans)
             level = max(level, needed + 1 if later else needed)
-        key = (level, 0 if member.spans_inner else 1)
+        place = 0 if member.spans_inner else 1
+        for name in member.node.writes:
+            read_level, read_place = last_read.get(name, (0, 0))
+            level = max(level, read_level + (read_place > place))
+        key = (level, place)
+        for name in member.node.reads:
+            last_read[name] = max(key, last_read.get(name, key))
         parts.setdefault(key, _Part(level, member.spans_inner)).members.append(member)
         for name in member.node.writes:
             level_of[name] = (level, member.spans_inner, bool(member.node.reduction_loops))

@@ -1,0 +1,137 @@
+"""Mutated inputs whose new values are computed in their own memory, so that nothing is copied back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from weft_loop_ir.ir import BufferView, ExternCall, LoopBody, Region
+from weft_loop_ir.loop_graph import (
+    LoopGraph,
+    LoopNode,
+    item_reads,
+    item_writes,
+    reads_only_at_store,
+)
+
+
+def write_back(loop_graph: LoopGraph, targets: Mapping[int, int]) -> LoopGraph:
+    """Let outputs be computed in inputs' memory: ``targets`` maps positions of outputs to those of inputs.
+
+    Where this is done, the output is the input itself.  The others stay as they are: those that are not
+    laid out as the input is, that calls or regions make or regions read, or that are written while old
+    elements of the input are still to be read.  Inputs of one call must not share memory.
+    """
+    rewriting = _Rewriting(loop_graph)
+    for output, position in targets.items():
+        view, name = loop_graph.outputs[output], loop_graph.inputs[position]
+        if isinstance(view, BufferView) and isinstance(name, str) and rewriting.may_be(view, name):
+            rewriting.rename(view.buffer, name)
+    return rewriting.result()
+
+
+class _Rewriting:
+    """A loop graph whose buffers get other names one after another; nodes are known by position."""
+
+    def __init__(self, loop_graph: LoopGraph) -> None:
+        self._graph = loop_graph
+        self._nodes = list(loop_graph.nodes)
+        self._buffers = dict(loop_graph.buffers)
+        self._names: dict[str, str] = {}
+        returned = [o.buffer for o in loop_graph.outputs if isinstance(o, BufferView)]
+        self._returned = Counter(returned)
+        self._readers: dict[str, list[int]] = {}
+        self._writers: dict[str, list[int]] = {}
+        for position, node in enumerate(self._nodes):
+            for name in item_reads(node):
+                self._readers.setdefault(name, []).append(position)
+            for name in item_writes(node):
+                self._writers.setdefault(name, []).append(position)
+
+    def may_be(self, view: BufferView, name: str) -> bool:
+        """Whether the buffer of ``view`` may be the input ``name``."""
+        new = view.buffer
+        layout, known = self._buffers[new].layout, self._buffers[name].layout
+        whole = view.size == layout.size and view.stride == layout.stride and view.offset == 0
+        if not whole or layout != known or new in self._graph.inputs:
+            return False
+        if self._returned[new] != 1 or self._returned[name] or name in self._writers:
+            return False
+        writers = self._writers.get(new, [])
+        touched = [*writers, *self._readers.get(new, ()), *self._readers.get(name, ())]
+        if not writers or any(isinstance(self._nodes[k], Region) for k in touched):
+            return False
+        if not all(isinstance(self._nodes[k], LoopNode) for k in writers):
+            return False
+        late = [k for k in self._readers.get(name, ()) if k >= writers[0]]
+        return not late or (late == writers and self._reads_what_it_stores(late[0], name))
+
+    def _reads_what_it_stores(self, position: int, name: str) -> bool:
+        node = self._nodes[position]
+        return isinstance(node, LoopNode) and reads_only_at_store(node.body, name)
+
+    def rename(self, old: str, new: str) -> None:
+        """Let ``new`` stand in the place of the buffer ``old``."""
+        self._names[old] = new
+        del self._buffers[old]
+        for positions in (self._readers, self._writers):
+            for position in positions.get(old, ()):
+                self._nodes[position] = _with_name(self._nodes[position], old, new)
+            moved = positions.pop(old, [])
+            positions[new] = sorted({*positions.get(new, ()), *moved})
+
+    def result(self) -> LoopGraph:
+        outputs = [
+            replace(o, buffer=self._names.get(o.buffer, o.buffer))
+            if isinstance(o, BufferView)
+            else o
+            for o in self._graph.outputs
+        ]
+        return replace(
+            self._graph, nodes=tuple(self._nodes), outputs=tuple(outputs), buffers=self._buffers
+        )
+
+
+def _with_name(node: Any, old: str, new: str) -> Any:
+    if old not in item_reads(node) and old not in item_writes(node):
+        return node
+    if isinstance(node, ExternCall):
+        return replace(
+            node,
+            arguments=_in_arguments(node.arguments, old, new),
+            keywords=_in_arguments(dict(node.keywords), old, new),
+        )
+    return replace(
+        node,
+        body=_in_body(node.body, old, new),
+        reads=_in_names(node.reads, old, new),
+        writes=_in_names(node.writes, old, new),
+    )
+
+
+def _in_names(names: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(new if name == old else name for name in names))
+
+
+def _in_body(body: LoopBody, old: str, new: str) -> LoopBody:
+    instructions = []
+    for instruction in body.instructions:
+        arguments = tuple(
+            _in_body(a, old, new) if isinstance(a, LoopBody) else a for a in instruction.arguments
+        )
+        if instruction.operation in ("load", "store") and arguments[0] == old:
+            arguments = (new, *arguments[1:])
+        instructions.append(replace(instruction, arguments=arguments))
+    return replace(body, instructions=tuple(instructions))
+
+
+def _in_arguments(value: Any, old: str, new: str) -> Any:
+    if isinstance(value, BufferView) and value.buffer == old:
+        return replace(value, buffer=new)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_in_arguments(item, old, new) for item in value)
+    if isinstance(value, dict):
+        return {key: _in_arguments(item, old, new) for key, item in value.items()}
+    return value

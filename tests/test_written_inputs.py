@@ -1,0 +1,147 @@
+"""Inputs that compiled functions write to: values, results, versions, and old values read beside new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch import Tensor
+
+
+def swapped(x: Tensor, y: Tensor) -> Tensor:
+    kept = x.clone()
+    x.copy_(y)
+    y.copy_(kept)
+    return x - y
+
+
+def read_by_a_later_stage(x: Tensor, y: Tensor) -> Tensor:
+    scaled = x * (x * y).sum(1, keepdim=True)
+    x.mul_(2)
+    return scaled
+
+
+def old_value_returned(x: Tensor, y: Tensor) -> Tensor:
+    old = x.clone()
+    x.add_(y)
+    return old
+
+
+def turned(x: Tensor, y: Tensor) -> Tensor:
+    x.copy_(x.flip(0) + y)
+    return x * 2
+
+
+def one_after_another(x: Tensor, y: Tensor) -> Tensor:
+    x.add_(y)
+    y.mul_(x).sub_(1)
+    return x @ y.t()
+
+
+def centred(x: Tensor, y: Tensor) -> Tensor:
+    x.sub_(x.mean()).div_(y.exp())
+    return x.softmax(1)
+
+
+def summed_rows(x: Tensor, y: Tensor) -> Tensor:
+    y[0] = x.sum(0)
+    x[1:].add_(y[:-1])
+    return x.cumsum(0)
+
+
+def by_a_library(x: Tensor, y: Tensor) -> Tensor:
+    x.copy_(x @ y.t() @ y)
+    return x.sort(1).values
+
+
+def broadcast(x: Tensor, y: Tensor) -> Tensor:
+    x.copy_(y[:, :1])
+    y.add_(x)
+    return x
+
+
+def written_twice(x: Tensor, y: Tensor) -> Tensor:
+    x.add_(1)
+    z = x * y
+    x.mul_(z)
+    return z
+
+
+PROGRAMS = [
+    swapped,
+    read_by_a_later_stage,
+    old_value_returned,
+    turned,
+    one_after_another,
+    centred,
+    summed_rows,
+    by_a_library,
+    broadcast,
+    written_twice,
+]
+
+
+def strided(shape: tuple[int, int]) -> Tensor:
+    return torch.randn(shape[1], 2 * shape[0], dtype=torch.float64).t()[::2]
+
+
+INPUTS: dict[str, Callable[[], list[Tensor]]] = {
+    "contiguous": lambda: [torch.randn(6, 5, dtype=torch.float64) for _ in range(2)],
+    "strided": lambda: [strided((6, 5)), torch.randn(6, 5, dtype=torch.float64)],
+    "half": lambda: [torch.randn(6, 5).bfloat16(), torch.randn(6, 5).bfloat16()],
+}
+
+
+def copied(tensor: Tensor) -> Tensor:
+    new = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return new.copy_(tensor)
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_written_inputs(program: Any, kind: str) -> None:
+    torch.manual_seed(0)
+    compiled = weft.compile(program, fullgraph=True)
+    tolerance = 1e-12 if kind != "half" else 3e-2
+    for _ in range(2):
+        want = INPUTS[kind]()
+        got = [copied(tensor) for tensor in want]
+        before = [tensor._version for tensor in (*want, *got)]
+        with torch.no_grad():
+            want_result, got_result = program(*want), compiled(*got)
+        for expected, actual in zip((want_result, *want), (got_result, *got), strict=True):
+            torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+        assert (want_result is want[0]) == (got_result is got[0])
+        changed = [t._version > v for t, v in zip((*want, *got), before, strict=True)]
+        assert changed[:2] == changed[2:]
+
+
+def test_inputs_that_share_memory() -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        x.mul_(2).sub_(1)
+        return y.exp()
+
+    compiled = weft.compile(program, fullgraph=True)
+    base = torch.randn(7, 5, dtype=torch.float64)
+    other = base.clone()
+    with torch.no_grad():
+        compiled(torch.randn(6, 5, dtype=torch.float64), torch.randn(6, 5, dtype=torch.float64))
+        want = program(base[1:], base[:-1])
+        torch.testing.assert_close(compiled(other[1:], other[:-1]), want)
+    torch.testing.assert_close(other, base)
+
+
+def test_autograd_sees_what_was_written() -> None:
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3)
+    product = x * y
+
+    def program(y: Tensor) -> Tensor:
+        return y.add_(1)
+
+    with torch.no_grad():
+        weft.compile(program, fullgraph=True)(y)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
