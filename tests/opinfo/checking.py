@@ -128,15 +128,7 @@ def _check_sample(
     except Exception as error:
         outcome.errors.append(f"sample {number}: {type(error).__name__}: {error}"[:600])
         return
-    outcome.samples += 1
-    for report in log.graphs:
-        outcome.kernels += report.kernel_count
-        outcome.externs += report.extern_count
-        for operator, count in report.fallbacks.items():
-            outcome.fallbacks[operator] = outcome.fallbacks.get(operator, 0) + count
-        if report.eager_reason is not None:
-            outcome.eager.append(report.eager_reason[:300])
-    outcome.breaks += [str(graph_break)[:300] for graph_break in log.graph_breaks]
+    note_reports(log, outcome)
     difference = compare(result, expected)
     if (
         difference
@@ -146,6 +138,19 @@ def _check_sample(
         return
     if difference:
         outcome.wrong.append(f"sample {number}: {difference}"[:600])
+
+
+def note_reports(log: weft.CompileLog, outcome: Outcome) -> None:
+    """Count what was compiled for one more sample."""
+    outcome.samples += 1
+    for report in log.graphs:
+        outcome.kernels += report.kernel_count
+        outcome.externs += report.extern_count
+        for operator, count in report.fallbacks.items():
+            outcome.fallbacks[operator] = outcome.fallbacks.get(operator, 0) + count
+        if report.eager_reason is not None:
+            outcome.eager.append(report.eager_reason[:300])
+    outcome.breaks += [str(graph_break)[:300] for graph_break in log.graph_breaks]
 
 
 def _as_accurate(result: Any, expected: Any, op: Any, arguments: Any) -> bool:

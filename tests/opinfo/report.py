@@ -1,4 +1,4 @@
-"""The whole operator database: ``python -m tests.opinfo.report [--samples N] [--only TEXT]``.
+"""The whole operator database: ``python -m tests.opinfo.report [--samples N] [--only TEXT] [--gradients]``.
 
 ``--every N --first K`` takes every Nth case from the Kth on, to run the whole in N pieces.
 Runs every case in worker processes (a crash loses one case), prints counts and what differs, and writes all
@@ -19,18 +19,20 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.opinfo.checking import Case, Outcome, all_cases, check
+from tests.opinfo.gradients import check_gradients, gradient_cases
 from tests.opinfo.known import KNOWN, explained
 
 ROOT = Path(__file__).parents[2]
 
 
-def work(cases: list[Case], samples: int) -> Iterator[tuple[Case, Outcome]]:
+def work(cases: list[Case], samples: int, gradients: bool) -> Iterator[tuple[Case, Outcome]]:
     """Run ``cases`` in worker processes, one after another; a new one follows each crash."""
     rest = list(cases)
     while rest:
         names = "\n".join(str(case) for case in rest)
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.opinfo.report", "--worker", "--samples", str(samples)],
+            [sys.executable, "-m", "tests.opinfo.report", "--worker", "--samples", str(samples)]
+            + ["--gradients"] * gradients,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -49,11 +51,12 @@ def work(cases: list[Case], samples: int) -> Iterator[tuple[Case, Outcome]]:
             yield rest.pop(0), Outcome(errors=[crash])
 
 
-def worker(samples: int) -> None:
+def worker(samples: int, gradients: bool) -> None:
     """Check the cases named on standard input; one line of JSON each."""
     by_name = {str(case): case for case in all_cases()}
     for name in sys.stdin.read().split():
-        print(json.dumps(asdict(check(by_name[name], samples))), flush=True)
+        outcome = (check_gradients if gradients else check)(by_name[name], samples)
+        print(json.dumps(asdict(outcome)), flush=True)
 
 
 def summary(outcomes: dict[Case, Outcome]) -> str:
@@ -81,19 +84,21 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="where --every begins to count")
     parser.add_argument("--output", type=Path, default=Path("opinfo.jsonl"))
+    parser.add_argument("--gradients", action="store_true", help="in float32 and float64")
     parser.add_argument("--worker", action="store_true")
     options = parser.parse_args()
     if options.worker:
-        worker(options.samples)
+        worker(options.samples, options.gradients)
         return
-    cases = [case for case in all_cases() if options.only in str(case)]
+    every = gradient_cases() if options.gradients else all_cases()
+    cases = [case for case in every if options.only in str(case)]
     cases = cases[options.first :: options.every]
     parts = [cases[k :: options.jobs] for k in range(options.jobs)]
     outcomes: dict[Case, Outcome] = {}
     with options.output.open("w") as file, ThreadPoolExecutor(options.jobs) as pool:
 
         def run(part: list[Case]) -> None:
-            for case, outcome in work(part, options.samples):
+            for case, outcome in work(part, options.samples, options.gradients):
                 outcomes[case] = outcome
                 file.write(json.dumps({"case": str(case), **asdict(outcome)}) + "\n")
                 file.flush()

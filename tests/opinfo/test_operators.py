@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("expecttest", reason="torch's operator database imports it")
 
 from tests.opinfo.checking import Case, all_cases, check
+from tests.opinfo.gradients import check_gradients, gradient_cases
 from tests.opinfo.known import explained
 
 ONCE_WRONG = (
@@ -22,4 +23,10 @@ SAMPLE = [*CASES[::67], *(case for case in CASES if str(case) in ONCE_WRONG)]
 @pytest.mark.parametrize("case", SAMPLE, ids=str)
 def test_operator(case: Case) -> None:
     outcome = check(case, limit=3 if str(case) in ONCE_WRONG else 1)
+    assert not (outcome.wrong or outcome.errors) or explained(case, outcome)
+
+
+@pytest.mark.parametrize("case", list(gradient_cases())[::97], ids=str)
+def test_gradients(case: Case) -> None:
+    outcome = check_gradients(case, limit=1)
     assert not (outcome.wrong or outcome.errors) or explained(case, outcome)
