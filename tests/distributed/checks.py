@@ -1,0 +1,116 @@
+"""What the processes of ``test_distributed.py`` check: compiled modules beside plain ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import weft
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from weft.report import CompileLog, observe
+
+
+class Partial(nn.Module):
+    """Leaves one of its layers out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = nn.Linear(8, 4), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.used(x)
+        return result
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+
+
+def blocks() -> nn.Module:
+    return nn.Sequential(
+        *(nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8)) for _ in range(3))
+    )
+
+
+def step(modules: tuple[nn.Module, nn.Module], rank: int, number: int) -> None:
+    """One step of SGD of each, on data of this rank's own."""
+    x = torch.randn(6, 8, generator=torch.Generator().manual_seed(10 * number + rank))
+    for module in modules:
+        module.zero_grad(set_to_none=True)
+        module(x).pow(2).mean().backward()
+
+
+def update(module: nn.Module) -> None:
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.grad is not None:
+                parameter -= 0.1 * parameter.grad
+
+
+def check_data_parallel(
+    rank: int, build: Callable[[], nn.Module], inside: bool, **options: Any
+) -> None:
+    plain = build()
+    other = copy.deepcopy(plain)
+    first = DistributedDataParallel(plain, **options)
+    if inside:
+        second: Any = DistributedDataParallel(weft.compile(other), **options)
+    else:
+        second = weft.compile(DistributedDataParallel(other, **options))
+    for number in range(3):
+        step((first, second), rank, number)
+        for want, got in zip(plain.parameters(), other.parameters(), strict=True):
+            if want.grad is None:
+                assert got.grad is None or not got.grad.any()
+            else:
+                torch.testing.assert_close(got.grad, want.grad)
+        update(plain)
+        update(other)
+
+
+def compiled_inside(rank: int) -> None:
+    check_data_parallel(rank, network, True)
+
+
+def compiled_around(rank: int) -> None:
+    check_data_parallel(rank, network, False)
+
+
+def static_graph(rank: int) -> None:
+    check_data_parallel(rank, network, True, static_graph=True)
+    check_data_parallel(rank, network, False, static_graph=True)
+
+
+def unused_parameters(rank: int) -> None:
+    check_data_parallel(rank, Partial, True, find_unused_parameters=True)
+
+
+def small_buckets(rank: int) -> None:
+    check_data_parallel(rank, network, True, bucket_cap_mb=0.0003, gradient_as_bucket_view=True)
+
+
+def fully_sharded(rank: int) -> None:
+    """Blocks of FSDP2, each compiled: one graph a block, compiled once."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (2,))
+    plain = blocks()
+    models = plain, copy.deepcopy(plain)
+    for model, compiles in zip(models, (False, True), strict=True):
+        for block in model:
+            fully_shard(block, mesh=mesh)
+            if compiles:
+                block.forward = weft.compile(block.forward, fullgraph=True)
+        fully_shard(model, mesh=mesh)
+    for number in range(3):
+        with observe(CompileLog()) as log:
+            step(models, rank, number)
+        assert len(log.graphs) == (3 if number == 0 else 0)
+        for want, got in zip(*(model.parameters() for model in models), strict=True):
+            torch.testing.assert_close(got.grad.to_local(), want.grad.to_local())
+        for model in models:
+            update(model)

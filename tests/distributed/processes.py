@@ -1,0 +1,30 @@
+"""Runs checks in two processes that talk through gloo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+WORLD_SIZE = 2
+
+Check = Callable[[int], None]
+
+
+def _work(rank: int, store: str, checks: tuple[Check, ...]) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD_SIZE)
+    try:
+        for check in checks:
+            torch.manual_seed(0)
+            check(rank)
+    finally:
+        dist.destroy_process_group()
+
+
+def run(folder: Path, *checks: Check) -> None:
+    """Call each of ``checks``, functions of a module, with the rank; raises what one of them raises."""
+    mp.spawn(_work, (str(folder / "store"), checks), nprocs=WORLD_SIZE)
