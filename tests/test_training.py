@@ -253,3 +253,33 @@ def test_recurrent_layers_train(name: str) -> None:
             sum(value.square().sum() for value in (output, *state)).backward()
         for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
             torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+
+
+@torch.library.custom_op("weft_tests::scaled", mutates_args=())
+def scaled(x: Tensor, factor: float) -> Tensor:
+    return x * factor
+
+
+@scaled.register_fake
+def _(x: Tensor, factor: float) -> Tensor:
+    return torch.empty_like(x)
+
+
+def _keep_factor(ctx: Any, inputs: Any, output: Tensor) -> None:
+    ctx.factor = inputs[1]
+
+
+scaled.register_autograd(
+    lambda ctx, gradient: (gradient * ctx.factor, None), setup_context=_keep_factor
+)
+
+
+def test_a_gradient_registered_for_an_operator_of_the_users() -> None:
+    def program(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            fixed = scaled(x, 2.0)
+        return (scaled(x.sin(), 3.0) * fixed + x).sum()
+
+    x = torch.randn(3, requires_grad=True)
+    (got,) = torch.autograd.grad(weft.compile(program, fullgraph=True)(x), [x])
+    torch.testing.assert_close(got, torch.autograd.grad(program(x), [x])[0])

@@ -114,3 +114,27 @@ def fully_sharded(rank: int) -> None:
             torch.testing.assert_close(got.grad.to_local(), want.grad.to_local())
         for model in models:
             update(model)
+
+
+def collectives(rank: int) -> None:
+    """Operators of communication in one graph with what surrounds them, gradients too."""
+    operators = torch.ops._c10d_functional
+    group = torch.distributed.group.WORLD.group_name  # type: ignore[union-attr]
+
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        first = operators.wait_tensor(operators.all_reduce(x * 2, "sum", group))
+        second = operators.all_gather_into_tensor(y.cos(), 2, group)
+        local = (x @ y).sin() + y
+        return (first + local).sum() * operators.wait_tensor(second).mean()
+
+    compiled = weft.compile(program, fullgraph=True)
+    inputs = [torch.randn(16, 16, generator=torch.Generator().manual_seed(rank)) for _ in range(2)]
+    for gradients in (False, True):
+        x, y = (value.clone().requires_grad_(gradients) for value in inputs)
+        for _ in range(5):
+            want, got = program(x, y), compiled(x, y)
+            torch.testing.assert_close(got, want)
+            if gradients:
+                torch.testing.assert_close(
+                    torch.autograd.grad(got, [x, y]), torch.autograd.grad(want, [x, y])
+                )

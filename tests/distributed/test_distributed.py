@@ -22,5 +22,9 @@ def test_data_parallel_with_unused_parameters_and_small_buckets(tmp_path: Path) 
     run(tmp_path, checks.unused_parameters, checks.small_buckets)
 
 
+def test_collectives(tmp_path: Path) -> None:
+    run(tmp_path, checks.collectives)
+
+
 def test_fully_sharded_blocks(tmp_path: Path) -> None:
     run(tmp_path, checks.fully_sharded)

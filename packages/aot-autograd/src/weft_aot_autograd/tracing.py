@@ -9,7 +9,12 @@ from weft_functionalize import FunctionalGraph
 from ._torch import FakeTensor, FakeTensorMode, OpOverload
 from .decomposition_table import DecompositionTable, default_decompositions
 from .joint_graph import ForwardGraph
-from .passes import eliminate_common_subexpressions, eliminate_dead_code, remove_identities
+from .passes import (
+    eliminate_common_subexpressions,
+    eliminate_dead_code,
+    overlap_collectives,
+    remove_identities,
+)
 from .regions import clean_regions, keep_partial_writes
 from .splice import splice
 
@@ -26,6 +31,7 @@ def trace_inference(
     table = keep_partial_writes(table)
     graph = _copy(functional.graph_module.graph)
     simplify(graph, table)
+    overlap_collectives(graph)
     module = torch.fx.GraphModule(functional.graph_module, graph, "ForwardGraph")
     clean_regions(module, table, _cleaned)
     return ForwardGraph(module, functional.inputs, functional.outputs)

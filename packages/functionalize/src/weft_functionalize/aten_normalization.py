@@ -140,6 +140,7 @@ class _Interpreter:
 
     def _run_node(self, node: torch.fx.Node) -> Any:
         self._recorder.source_node = node
+        self._recorder.gradients_enabled = torch.is_grad_enabled()
         if node.op == "get_attr":
             return self._recorder.lift_attribute(self._module, str(node.target))
         args, kwargs = self._load(node.args), self._load(node.kwargs)

@@ -57,6 +57,10 @@ _SIZE_QUERIES = frozenset(
 )
 
 
+# Operators whose gradients are torch's own; those of other namespaces may have one written in Python.
+_TORCH_NAMESPACES = frozenset({"aten", "prim", "prims"})
+
+
 @dataclass(frozen=True, eq=False)
 class RecordedInput:
     """A placeholder: its node, where it comes from, its fake value and, if lifted, its tensor."""
@@ -74,7 +78,8 @@ class AtenRecorder(TorchDispatchMode):
     """A dispatch mode that sits on top of a fake mode and appends each operator to ``graph``.
 
     Tensors are known by identity: the fake tensors that it has seen stay alive as long as it does.
-    ``source_node`` is the captured node being interpreted, whose provenance recorded nodes get.
+    ``source_node`` is the captured node being interpreted, whose provenance recorded nodes get, and
+    ``gradients_enabled`` the gradient mode that it is called in.
     Nodes that run with gradients disabled where the recording started with them keep this as metadata.
     """
 
@@ -97,7 +102,7 @@ class AtenRecorder(TorchDispatchMode):
         self._storages: set[int] = set()
         self._paused = False
         self.numbers = NumberNodes(self.graph)
-        self._with_gradients = torch.is_grad_enabled()
+        self._with_gradients = self.gradients_enabled = torch.is_grad_enabled()
 
     # Inputs
 
@@ -280,11 +285,19 @@ class AtenRecorder(TorchDispatchMode):
     def _append(self, func: Any, args: Any, kwargs: Any, value: Any) -> torch.fx.Node:
         node = self.graph.call_function(func, args, kwargs)
         node.meta["val"] = value
-        if self._with_gradients and not torch.is_grad_enabled():
+        if self._with_gradients and not self._records_gradients(func):
             node.meta["gradients_disabled"] = True
         if self.source_node is not None:
             self._keep(node, self.source_node)
         return node
+
+    def _records_gradients(self, func: Any) -> bool:
+        """Whether the program runs ``func`` with gradients enabled.
+
+        An operator with a gradient written in Python runs below that, where they are disabled.
+        """
+        written_in_python = isinstance(func, OpOverload) and func.namespace not in _TORCH_NAMESPACES
+        return self.gradients_enabled if written_in_python else torch.is_grad_enabled()
 
     @staticmethod
     def _keep(node: torch.fx.Node, source: torch.fx.Node) -> None:

@@ -23,9 +23,26 @@ def writes_argument(operator: OpOverload) -> bool:
 
 
 def must_keep(operator: OpOverload) -> bool:
-    """Whether a call has an effect besides its results: random state, or an assertion."""
+    """Whether a call has an effect besides its results: random state, an assertion, communication."""
     tags = operator.tags
-    return torch.Tag.nondeterministic_seeded in tags or not operator._schema.returns
+    return (
+        torch.Tag.nondeterministic_seeded in tags
+        or not operator._schema.returns
+        or operator.namespace == _COLLECTIVES
+    )
+
+
+_COLLECTIVES = "_c10d_functional"
+
+
+def starts_collective(operator: OpOverload) -> bool:
+    """Whether a call gives tensors that hold nothing, and reads its own still, until they are waited for."""
+    return operator.namespace == _COLLECTIVES and not waits(operator)
+
+
+def waits(operator: OpOverload) -> bool:
+    """Whether a call gives its argument once its collective has ended."""
+    return operator.namespace == _COLLECTIVES and operator._schema.name.endswith("::wait_tensor")
 
 
 def is_symbolic_number(value: Any) -> bool:

@@ -201,6 +201,8 @@ class ExternCall:
     out_variant: OpOverload | None = None
     """The ``out=`` overload that writes the single output into given memory (an arena or OUTPUT buffer);
     None: the call allocates its results, and their buffers are not in ``MemoryPlan.offsets``."""
+    holds: tuple[str, ...] = ()
+    """Buffers that have to keep their memory until this call, besides those that it takes."""
 
 
 Block = tuple[Any, ...]

@@ -107,9 +107,9 @@ def views_in(argument: object) -> list[BufferView]:
 
 
 def extern_reads(call: ExternCall) -> tuple[str, ...]:
-    """The names of the buffers that ``call`` reads, in order, once each."""
+    """The names of the buffers that ``call`` reads or holds, in order, once each."""
     views = views_in(call.arguments) + views_in(tuple(call.keywords.values()))
-    return tuple(dict.fromkeys(view.buffer for view in views))
+    return tuple(dict.fromkeys([*(view.buffer for view in views), *call.holds]))
 
 
 def extern_writes(call: ExternCall) -> tuple[str, ...]:

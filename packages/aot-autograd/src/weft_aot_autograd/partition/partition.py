@@ -8,6 +8,7 @@ import torch
 import torch.fx
 
 from ..joint_graph import JointGraph, PartitionedGraph
+from ..passes.collectives import starts
 from ..passes.storage_origins import is_view
 from ..unsupported import Unsupported
 from .compressed_masks import compress_masks
@@ -65,7 +66,7 @@ def _capacity(node: torch.fx.Node, sides: Sides) -> int | None:
     value = node.meta["val"]
     if node.op == "placeholder":
         return 1 + (_UNREALISED * sides.nbytes(node) if node in sides.mutated else 0)
-    if not isinstance(value, torch.Tensor) or is_view(node):
+    if not isinstance(value, torch.Tensor) or is_view(node) or starts(node):
         return None
     factor = _REALISED if is_materialized(node, sides) else _UNREALISED
     return 1 + factor * sides.nbytes(node)

@@ -8,6 +8,7 @@ import torch
 import torch.fx
 
 from ..joint_graph import JointGraph, PartitionedGraph, SavedDescriptor
+from ..passes.collectives import overlap_collectives
 from ..passes.dead_code import is_impure
 from ..passes.storage_origins import storage_origin
 from .sides import Sides
@@ -126,6 +127,7 @@ def _graph_of(sides: Sides) -> torch.fx.Graph:
 def _finish(graph: torch.fx.Graph, returned: list[torch.fx.Node]) -> None:
     output = graph.output(tuple(returned))
     output.meta["val"] = tuple(node.meta["val"] for node in returned)
+    overlap_collectives(graph)
     graph.lint()
 
 

@@ -6,6 +6,7 @@ import torch
 import torch.fx
 
 from .._torch import HigherOrderOperator, OpOverload
+from .collectives import NAMESPACE
 
 
 def is_impure(node: torch.fx.Node) -> bool:
@@ -17,7 +18,7 @@ def is_impure(node: torch.fx.Node) -> bool:
     return (
         torch.Tag.nondeterministic_seeded in node.target.tags
         or not node.target._schema.returns
-        or node.target.namespace == "_c10d_functional"
+        or node.target.namespace == NAMESPACE
     )
 
 

@@ -331,6 +331,18 @@ class _HostPrinter:
             f'return c.failed = "a view", operator_failed;'
         )
 
+    def _made_object(self, view: BufferView) -> str | None:
+        """The very tensor that an operator gave, if ``view`` is all of it: waits know it."""
+        handle = self.sources.get(view.buffer, "")
+        if not handle.startswith("handle_of(") or not self._is_whole(view):
+            return None
+        return handle[len("handle_of(") : -1]
+
+    def _is_whole(self, view: BufferView) -> bool:
+        layout = self.schedule.buffers[view.buffer].layout
+        same_places = view.size == layout.size and view.stride == layout.stride
+        return same_places and view.offset == 0 and view.dtype == layout.dtype
+
     def _stride_unit(self, view: BufferView) -> int:
         """Elements of the pointer's type in one element of the view (1 but for opaque dtypes)."""
         pointer = memory_type(self.schedule.buffers[view.buffer].layout.dtype)
@@ -449,6 +461,12 @@ class _HostPrinter:
         saved, self.steps = self.steps, []
         self.steps.append(f"Object passed = api.PyTuple_New({len(views) + len(symbols)});")
         for position, view in enumerate(views):
+            made = self._made_object(view)
+            if made is not None:
+                self.steps.append(
+                    f"api.Py_IncRef({made}); api.PyTuple_SetItem(passed, {position}, {made});"
+                )
+                continue
             self.steps.append(f"View view{position} = {{}};")
             self._set_view(f"view{position}", view)
             self.steps.append(
@@ -490,8 +508,7 @@ class _HostPrinter:
         if name not in self.sources:
             raise CodegenError(f"a result lies in the arena ({name})")
         handle = self.sources[name]
-        whole = output.size == layout.size and output.stride == layout.stride and output.offset == 0
-        if not whole:
+        if not self._is_whole(output):
             view = f"{handle}, {len(output.size)}, {self._array(output.size)}"
             return [
                 f"item = shared_view({view}, {self._array(output.stride)}, {self.index(output.offset)});"

@@ -29,6 +29,7 @@ from weft_loop_ir.ir import (
     SymbolInput,
 )
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, all_items, item_reads, item_writes
+from weft_loop_ir.lowering.collectives import with_held_arguments
 from weft_loop_ir.lowering.context import LoweringContext, LoweringOptions, storage_stride
 from weft_loop_ir.lowering.in_place import overwrite_in_place
 from weft_loop_ir.lowering.regions import lower_region
@@ -358,7 +359,7 @@ class Driver:
         context = self.context
         self._check_strides()
         returned = [o.buffer for o in self.outputs if isinstance(o, BufferView)]
-        nodes = _live_nodes(context.nodes, returned)
+        nodes = _live_nodes(with_held_arguments(context.nodes), returned)
         buffers = dict(context.buffers)
         used = set(returned)
         for node in nodes:
