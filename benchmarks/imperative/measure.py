@@ -1,12 +1,13 @@
 """One measurement, in a process of its own: ``python -m benchmarks.imperative.measure PROGRAM COMPILER``.
 
 Prints one line of JSON: seconds of the first call, median milliseconds of later ones, the greatest
-difference from eager, and for weft the number of graphs.
+difference from eager, and for the two compilers the numbers of graphs, graph breaks and compiled kernels.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ def compiled_by(compiler: str, function: Callable[..., object]) -> Any:
     if compiler == "weft":
         import weft
 
-        return weft.compile(function, options={"keep_control_flow": True})
+        return weft.compile(function)
     return compile_with(compiler, function)
 
 
@@ -38,11 +39,28 @@ def difference(got: object, wanted: object) -> float:
     return max((left.double() - right.double()).abs().max().item() for left, right in pairs)
 
 
-def graph_count(function: Callable[..., object], inputs: tuple[torch.Tensor, ...]) -> int:
-    """How many graphs weft's capture makes of a program."""
-    from weft_bytecode_capture import capture
+def counts(compiler: str, log: Any) -> dict[str, int]:
+    """Graphs, graph breaks and kernels of what was compiled; empty for the other two."""
+    if compiler == "weft":
+        breaks = len(log.graph_breaks)
+        return {"graphs": len(log.graphs), "breaks": breaks, "kernels": log.kernel_count}
+    if compiler == "torch.compile":
+        from torch._dynamo.utils import counters
+        from torch._inductor import metrics
 
-    return len(capture(function)(*inputs).graphs)
+        breaks = sum(counters["graph_break"].values())
+        kernels = metrics.generated_kernel_count
+        return {"graphs": counters["stats"]["unique_graphs"], "breaks": breaks, "kernels": kernels}
+    return {}
+
+
+def observed(compiler: str) -> Any:
+    """A context that gives the log of weft's compilations; of nothing for other compilers."""
+    if compiler != "weft":
+        return contextlib.nullcontext()
+    import weft
+
+    return weft.observe(weft.CompileLog())
 
 
 def main() -> None:
@@ -54,7 +72,7 @@ def main() -> None:
     options = parser.parse_args()
     program = PROGRAMS[options.program]
     inputs = program.inputs()
-    with torch.no_grad():
+    with torch.no_grad(), observed(options.compiler) as log:
         wanted = program.function(*inputs)
         start = time.perf_counter()
         compiled = compiled_by(options.compiler, program.function)
@@ -66,8 +84,7 @@ def main() -> None:
             "steady_ms": median_ms(lambda: compiled(*inputs), options.seconds),
             "difference": difference(got, wanted),
         }
-        if options.compiler == "weft":
-            result["graphs"] = graph_count(program.function, inputs)
+        result |= counts(options.compiler, log)
     print(json.dumps(result))
 
 
