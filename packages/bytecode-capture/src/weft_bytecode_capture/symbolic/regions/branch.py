@@ -29,7 +29,15 @@ from .evaluation import (
     run_until,
 )
 from .join_points import EXIT, join_point, leaves_loop
-from .state import ObjectStates, difference, leaves, rebuilt, same_constant, same_structure
+from .state import (
+    ObjectStates,
+    difference,
+    is_integer,
+    leaves,
+    rebuilt,
+    same_constant,
+    same_structure,
+)
 from .subgraph import Subgraph, add_region, call_region, fresh_like, note_aliases
 from .while_loop import find_while, keep_while
 
@@ -147,10 +155,11 @@ class _Branch:
                 joined.add_optional(a, b, "a value on the stack")
                 for a, b in zip(true.stack, false.stack, strict=True)
             ]
+            both = [n for n in true.locals if n in self.live and n in false.locals]
+            for name in both:
+                self._require_no_count(name, true.locals[name], false.locals[name])
             local_variables = {
-                name: joined.add(true.locals[name], false.locals[name], name)
-                for name in true.locals
-                if name in self.live and name in false.locals
+                name: joined.add(true.locals[name], false.locals[name], name) for name in both
             }
             only = (true.locals.keys() ^ false.locals.keys()) & self.live
             if only:
@@ -165,6 +174,15 @@ class _Branch:
         }
         if self.meeting != EXIT:
             evaluator.next_index = self.meeting
+
+    def _require_no_count(self, name: str, left: Variable, right: Variable) -> None:
+        """An integer that only one side counts has to be in a tensor from the loop's beginning."""
+        loop = self.evaluator.rolled_loop
+        if loop is None or same_constant(left, right):
+            return
+        if is_integer(left) and is_integer(right):
+            place = (self.evaluator.code, loop.head)
+            raise refuse(self.evaluator, place, f"{name} is {left!r} or {right!r}", counted=name)
 
     def _emit(self, true: _Side, false: _Side, joined: _Joined) -> list[TensorVariable]:
         evaluator = self.evaluator

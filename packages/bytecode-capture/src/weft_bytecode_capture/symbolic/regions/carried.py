@@ -11,10 +11,13 @@ import torch.fx
 
 from ...unsupported import Unsupported
 from ..variables.base import Variable
+from ..variables.constant import ConstantVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable
 from ..variables.tensor import TensorVariable
-from .evaluation import check_gradients
-from .state import difference, leaves, rebuilt, same_constant, same_structure
+from ..variables.tensor_integer import TensorIntegerVariable
+from .decisions import Place
+from .evaluation import check_gradients, refuse
+from .state import difference, is_integer, leaves, rebuilt, same_constant, same_structure
 from .subgraph import fresh_like, parameter
 
 if TYPE_CHECKING:
@@ -33,7 +36,8 @@ class Carried:
 class CarriedLocals:
     """The locals of a frame that a loop's body binds anew.
 
-    ``differs`` raises what is due when the body leaves a local that is unlike what it began with.
+    ``differs`` raises what is due when the body leaves a local that is unlike what it began with.  An integer
+    that the body counts at ``place`` is put into a tensor, at a second attempt.
     """
 
     def __init__(
@@ -41,11 +45,13 @@ class CarriedLocals:
         evaluator: Evaluator,
         graph: torch.fx.Graph,
         names: Sequence[str],
+        place: Place,
         differs: Callable[[str], NoReturn],
     ) -> None:
         self.evaluator = evaluator
         self.graph = graph
         self.names = names
+        self.place = place
         self.tensors: list[Carried] = []
         self._differs = differs
         self._before: dict[str, Variable] = {}
@@ -55,7 +61,7 @@ class CarriedLocals:
         """Put a parameter in the place of each tensor that the body may bind anew."""
         evaluator = self.evaluator
         for name in self.names:
-            variable = evaluator.locals.get(name)
+            variable = self._start(name)
             items = None if variable is None else leaves(variable)
             if variable is None or items is None:
                 continue
@@ -70,6 +76,20 @@ class CarriedLocals:
                 else:
                     inner.append(item)
             evaluator.locals[name] = rebuilt(variable, iter(inner))
+
+    def _start(self, name: str) -> Variable | None:
+        """A local before the loop: in a tensor, if it is an integer that the loop counts."""
+        evaluator = self.evaluator
+        variable = evaluator.locals.get(name)
+        counted = evaluator.state.cache.regions.is_counted(self.place, name)
+        if not counted or variable is None or not is_integer(variable):
+            return variable
+        shape, dtype = evaluator.wrap_result(()), ConstantVariable(torch.int64)
+        tensor = evaluator.graph.call_function(
+            evaluator, torch.full, [shape, variable], {"dtype": dtype}
+        )
+        assert isinstance(tensor, TensorVariable)
+        return TensorIntegerVariable(tensor)
 
     def add(self, name: str, start: TensorVariable, result: TensorVariable | None) -> Carried:
         """Carry a tensor."""
@@ -115,6 +135,9 @@ class CarriedLocals:
     ) -> Variable:
         if not isinstance(old, TensorVariable):
             if not same_constant(old, new):
+                if is_integer(old) and is_integer(new):
+                    reason = f"{name} is {old!r}, then {new!r}"
+                    raise refuse(self.evaluator, self.place, reason, counted=name)
                 self._differs(f"{name} is {old!r}, then {new!r}")
             return old
         carried = next(parameters)

@@ -20,25 +20,33 @@ class RegionRefused(Exception):
     """A region cannot be kept: the frame is evaluated again without it.
 
     ``peel``: the first iteration differs from the others; a loop may be tried again from the second on.
+    ``counted``: a local that the loop counts; it may be tried again with the number in a tensor.
     """
 
-    def __init__(self, place: Place, line: int, reason: str, peel: bool = False) -> None:
+    def __init__(
+        self, place: Place, line: int, reason: str, peel: bool = False, counted: str | None = None
+    ) -> None:
         super().__init__(place, reason)
         self.place = place
         self.line = line
         self.reason = reason
         self.peel = peel
+        self.counted = counted
 
 
 class RegionDecisions:
-    """Refused regions with their reasons, and loops of which the first iteration is left out."""
+    """Refused regions with their reasons, loops whose first iteration is left out, what loops count."""
 
     def __init__(self) -> None:
         self._refused: dict[Place, str] = {}
         self._peeled: set[Place] = set()
+        self._counted: set[tuple[Place, str]] = set()
 
     def refuse(self, refusal: RegionRefused) -> None:
         place = refusal.place
+        if refusal.counted is not None and (place, refusal.counted) not in self._counted:
+            self._counted.add((place, refusal.counted))
+            return
         if refusal.peel and place not in self._peeled:
             self._peeled.add(place)
             return
@@ -49,6 +57,10 @@ class RegionDecisions:
     def reason(self, place: Place) -> str | None:
         """Why the region at ``place`` was refused; None if it was not."""
         return self._refused.get(place)
+
+    def is_counted(self, place: Place, name: str) -> bool:
+        """Whether the loop at ``place`` holds its local ``name``, an integer, in a tensor."""
+        return (place, name) in self._counted
 
     def first_iteration(self, place: Place) -> int:
         """How many iterations of a loop to unroll before the others are kept as a loop."""

@@ -56,9 +56,15 @@ def may_attempt(evaluator: Evaluator, place: Place) -> bool:
     )
 
 
-def refuse(evaluator: Evaluator, place: Place, reason: str, peel: bool = False) -> RegionRefused:
-    """What to raise to have the frame evaluated without the region at ``place``."""
-    return RegionRefused(place, evaluator.decoded.line(place[1]), reason, peel)
+def refuse(
+    evaluator: Evaluator,
+    place: Place,
+    reason: str,
+    peel: bool = False,
+    counted: str | None = None,
+) -> RegionRefused:
+    """What to raise to have the frame evaluated without the region at ``place``, or with another."""
+    return RegionRefused(place, evaluator.decoded.line(place[1]), reason, peel, counted)
 
 
 def check_unchanged(states: ObjectStates) -> None:

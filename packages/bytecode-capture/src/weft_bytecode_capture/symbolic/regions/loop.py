@@ -141,7 +141,9 @@ class _ForLoop:
         self.live = [name for name in sorted(stored) if name in live]
         self.dead = [name for name in sorted(stored) if name not in live]
         self.outer = self.builder.graph
-        self.carried = CarriedLocals(evaluator, self.subgraph.graph, self.live, self._differs)
+        self.carried = CarriedLocals(
+            evaluator, self.subgraph.graph, self.live, place, self._differs
+        )
         self.done: torch.fx.Node | None = None  # the parameter that says that the loop has ended
 
     def run(self) -> None:

@@ -92,7 +92,9 @@ class _WhileLoop:
         }
         self.live = [name for name in sorted(stored) if name in live]
         self.dead = [name for name in sorted(stored) if name not in live]
-        self.carried = CarriedLocals(evaluator, self.subgraph.graph, self.live, self._differs)
+        self.carried = CarriedLocals(
+            evaluator, self.subgraph.graph, self.live, loop.place, self._differs
+        )
 
     def run(self, predicate: TensorVariable) -> None:
         evaluator, loop = self.evaluator, self.loop
