@@ -13,6 +13,7 @@ import operator
 import pytest
 import torch
 from differential import check
+from weft_bytecode_capture import CaptureOptions, compile_frames
 
 
 def sets(x):
@@ -510,3 +511,28 @@ def test_append_to_an_outside_list_does_not_recompile():
         compiled(out, torch.ones(2))
     assert len(out) == 5
     assert len(graphs) == 1
+
+
+def test_inputs_that_share_memory_and_are_written_have_a_graph_of_their_own():
+    def function(x, y):
+        x.add_(1)
+        return x * y
+
+    reports = []
+    compiled = compile_frames(
+        function,
+        lambda graph, inputs: graph.forward,
+        CaptureOptions(fullgraph=True),
+        None,
+        reports.append,
+    )
+    for make in (
+        lambda: (torch.ones(3), torch.ones(3)),
+        lambda: (base := torch.ones(4)) is not None and (base[:3], base[1:]),
+        lambda: (torch.ones(3), torch.ones(3)),
+    ):
+        arguments, expected = make(), make()
+        torch.testing.assert_close(compiled(*arguments), function(*expected))
+        torch.testing.assert_close(arguments, expected)
+    assert len(reports) == 2
+    assert "in one storage" in str(reports[1].recompile_reason)

@@ -45,6 +45,7 @@ from weft_guards import (
 )
 from weft_guards.guard_set import PythonGuardCheck
 
+WEIGHT = torch.zeros(2)
 REASON = Reason("model.py", 7, "x + 1")
 X = ArgumentSource("x")
 Pair = namedtuple("Pair", "first second")
@@ -228,6 +229,12 @@ def test_mutable_values_are_no_constants(value):
             [{1: 0, SHARED: 0}],
             [{True: 0, SHARED: 0}, {1.0: 0, SHARED: 0}],
         ),
+        (
+            DictKeysAre((WEIGHT,)),  # tensors compare elementwise: they are keys by identity
+            [{WEIGHT: 0}, OrderedDict({WEIGHT: 0})],
+            [{torch.zeros(2): 0}, {"a": 0}, {}],
+        ),
+        (DictKeysAre(((1, "a"),)), [{(1, "a"): 0}], [{(True, "a"): 0}, {WEIGHT: 0}]),
         (DictKeysAre(()), [{}], [{1: 1}, []]),
         (DictKeysAre(("key",)), [{"key": 1}], [{RaisingEquality(): 1}]),
         (SetIs(frozenset({1, "a"})), [{1, "a"}, frozenset({1, "a"})], [{True, "a"}, {1}, [1, "a"]]),
@@ -255,6 +262,13 @@ def test_keys_of_a_class():
     namespace = AttributeSource(X, "__dict__")
     assert holds(DictKeysAre(tuple(vars(Simple))), Simple, namespace)
     assert not holds(DictKeysAre(("attribute",)), Simple, namespace)
+
+
+def test_items_by_tensor_are_one_source_by_identity():
+    same, other = ItemSource(X, WEIGHT), ItemSource(X, torch.zeros(2))
+    assert same == ItemSource(X, WEIGHT)
+    assert same != other
+    assert len({same, other, ItemSource(X, WEIGHT)}) == 2
 
 
 class Holder:

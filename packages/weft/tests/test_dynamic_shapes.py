@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_marks_and_dynamic_true_compile_once() -> None:
     assert len(first.graphs) == len(second.graphs) == 1
 
 
-def test_graphs_that_need_gradients_have_sizes_of_their_own() -> None:
+def test_marked_sizes_train_with_one_graph() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU(), torch.nn.Linear(4, 2))
     compiled, log = compiled_and_log(model)
     with weft.observe(log):
@@ -90,7 +91,7 @@ def test_graphs_that_need_gradients_have_sizes_of_their_own() -> None:
             for gradient, parameter in zip(found, model.parameters(), strict=True):
                 torch.testing.assert_close(gradient, parameter.grad)
             model.zero_grad()
-    assert len(log.graphs) == 3
+    assert len(log.graphs) == 1
 
 
 def test_a_wrong_mark_raises_and_is_not_hidden_by_the_fallback(
@@ -117,3 +118,31 @@ def test_a_recompilation_tells_the_line_that_needs_a_relation() -> None:
     text = str(log.conversions[-1].recompile_reason)
     assert "expected L['x'].size(0) <= 4, found L['x'].size(0) = 7" in text
     assert "if x.shape[0] > 4:" in text
+
+
+def test_one_program_for_all_floats() -> None:
+    def function(x: torch.Tensor, rate: float) -> Any:
+        decay = 1 - rate * 0.9
+        return (
+            x * decay + rate,
+            torch.add(x, x, alpha=-rate),
+            torch.arange(3) * rate,
+            x.half() * rate,
+            x**rate,
+            torch.full((3,), math.sqrt(rate)),
+            torch.where(x > rate, x, rate),
+            x.clamp(min=rate),
+            torch.tensor(3) * rate,
+            torch.nn.functional.leaky_relu(x, rate),
+            x.addcmul(x, x, value=rate / x.size(0)),
+            rate / 2,
+        )
+
+    x = torch.tensor([-1.5, 0.0, -0.0, 2.0, math.inf, math.nan])
+    compiled, log = compiled_and_log(function)
+    with weft.observe(log):
+        for rate in (0.5, 0.3, 0.7, 1e-9, 41.0):
+            for found, wanted in zip(compiled(x, rate), function(x, rate), strict=True):
+                torch.testing.assert_close(found, wanted, equal_nan=True)
+    assert len(log.graphs) == 2
+    assert all(report.eager_reason is None for report in log.graphs)

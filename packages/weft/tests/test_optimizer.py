@@ -29,3 +29,26 @@ def test_steps_of_sgd_with_momentum_are_eagers() -> None:
         torch.testing.assert_close(
             states[1][key]["momentum_buffer"], states[0][key]["momentum_buffer"]
         )
+
+
+def test_a_schedule_of_learning_rates_compiles_twice() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1))
+    other = copy.deepcopy(model)
+    models = (model, other)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in models]
+    schedules = [torch.optim.lr_scheduler.ExponentialLR(o, 0.9) for o in optimizers]
+    steps = [optimizers[0].step, weft.compile(optimizers[1].step)]
+    log = weft.CompileLog()
+    with weft.observe(log):
+        for _ in range(6):
+            x = torch.randn(5, 3)
+            for m, step, schedule in zip(models, steps, schedules, strict=True):
+                m.zero_grad()
+                m(x).square().sum().backward()
+                step()
+                schedule.step()
+    for left, right in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(right, left)
+    kernels = [report for report in log.graphs if report.kernel_count]
+    assert len(kernels) == 2  # without momentum buffers, and with them
+    assert all(report.eager_reason is None for report in log.graphs)

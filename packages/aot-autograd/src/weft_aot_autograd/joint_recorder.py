@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from weft_functionalize import NumberNodes, is_float_symbol
 
 from ._torch import OpOverload, TorchDispatchMode, schema_arguments, storage_identity
 from .unsupported import Unsupported
@@ -17,7 +18,16 @@ aten = torch.ops.aten
 _PROVENANCE = ("stack_trace", "nn_module_stack")
 
 # Operators that only ask about a tensor: they run, and leave no node.
-_QUESTIONS = frozenset({aten.is_pinned.default, aten._has_same_storage_numel.default})
+_QUESTIONS = frozenset(
+    {
+        aten.is_pinned.default,
+        aten._has_same_storage_numel.default,
+        aten.sym_size.int,
+        aten.sym_stride.int,
+        aten.sym_numel.default,
+        aten.sym_storage_offset.default,
+    }
+)
 
 
 class JointRecorder(TorchDispatchMode):
@@ -32,6 +42,8 @@ class JointRecorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = torch.fx.Graph()
         self.provenance: torch.fx.Node | None = None
+        self._numbers = NumberNodes(self.graph)
+        self._last_placeholder: torch.fx.Node | None = None
         self._nodes: dict[int, torch.fx.Node] = {}  # by id of a tensor in _alive
         self._alive: list[Any] = []
         self._sharing: dict[int, int] = {}  # by storage: how many known tensors lie in it
@@ -42,6 +54,26 @@ class JointRecorder(TorchDispatchMode):
         self._alive.append(tensor)
         storage = storage_identity(tensor)
         self._sharing[storage] = self._sharing.get(storage, 0) + 1
+
+    def add_placeholder(self, name: str, value: Any) -> torch.fx.Node:
+        """A further input of the graph, after the others and before anything that is computed."""
+        with self.graph.inserting_after(self._last_placeholder or self.graph._root):
+            node = self._last_placeholder = self.graph.placeholder(name)
+        node.target = node.name
+        node.meta["val"] = value.detach() if isinstance(value, torch.Tensor) else value
+        if isinstance(value, torch.Tensor):
+            self.know(value, node)
+        self._numbers = NumberNodes(self.graph)
+        return node
+
+    def add_number(self, node: torch.fx.Node) -> Any:
+        """The number that the functional graph's ``node`` computes; what is read of it becomes nodes."""
+        number = node.meta["val"]
+        if is_float_symbol(number):
+            assert callable(node.target)
+            values: Any = torch.fx.map_arg(node.args, lambda argument: argument.meta["val"])
+            self._numbers.define(number, node.target, values)
+        return number
 
     def node_of(self, tensor: torch.Tensor) -> torch.fx.Node:
         """The node that computes ``tensor``; raises :class:`Unsupported` for a stranger."""
@@ -106,10 +138,11 @@ class JointRecorder(TorchDispatchMode):
         if isinstance(value, torch.Tensor):
             return self.node_of(value)
         if isinstance(value, (list, tuple)):
-            return type(value)(self._nodes_in(item) for item in value)
+            kind = list if isinstance(value, torch.Size) else type(value)
+            return kind(self._nodes_in(item) for item in value)
         if isinstance(value, dict):
             return {key: self._nodes_in(item) for key, item in value.items()}
-        return value
+        return self._numbers.node_of(value)
 
 
 def _functional_form(func: OpOverload) -> OpOverload | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import FunctionalGraph, OutputKind
+from weft_functionalize import SYMBOLIC_TYPES, FunctionalGraph, OutputKind
 
 from ._torch import (
     DATA_DEPENDENT_ERRORS,
@@ -110,11 +110,7 @@ class _Trace:
         return inputs
 
     def _placeholder(self, name: str, value: Any, source: torch.fx.Node | None) -> torch.fx.Node:
-        node = self._recorder.graph.placeholder(name)
-        node.target = node.name
-        node.meta["val"] = value.detach() if isinstance(value, torch.Tensor) else value
-        if isinstance(value, torch.Tensor):
-            self._recorder.know(value, node)
+        node = self._recorder.add_placeholder(name, value)
         if source is not None and "stack_trace" in source.meta:
             node.meta["stack_trace"] = source.meta["stack_trace"]
         return node
@@ -131,6 +127,8 @@ class _Trace:
         return [self._values[node] for node in returned]
 
     def _run_node(self, node: torch.fx.Node) -> Any:
+        if isinstance(node.meta.get("val"), SYMBOLIC_TYPES):
+            return self._recorder.add_number(node)
         args: Any = torch.fx.map_arg(node.args, self._values.__getitem__)
         kwargs: Any = torch.fx.map_arg(node.kwargs, self._values.__getitem__)
         if node.target is operator.getitem:

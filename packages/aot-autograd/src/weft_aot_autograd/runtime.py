@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import FunctionalGraph
+from weft_functionalize import FunctionalGraph, symbols_of
 
 from .joint_graph import PartitionedGraph
 from .replay import (
@@ -47,26 +47,34 @@ class TrainingProgram:
         return results
 
 
+_Layout = tuple[tuple[int, ...], tuple[int, ...]]  # size and stride, in elements
+
+
 @dataclass(frozen=True)
 class _Tangent:
-    """How the gradient of one output has to look in memory; ``stride`` in elements."""
+    """How the gradient of one output has to look in memory.
+
+    ``fixed`` is its layout, None where it differs from call to call: as ``empty_like`` of the output.
+    """
 
     output_index: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
+    fixed: _Layout | None
     dtype: torch.dtype
     device: torch.device
 
-    def prepare(self, gradient: torch.Tensor | None) -> torch.Tensor:
+    def layout(self, output: torch.Tensor) -> _Layout:
+        if self.fixed is not None:
+            return self.fixed
+        like = torch.empty_like(output, device="meta", requires_grad=False)
+        return tuple(like.shape), like.stride()
+
+    def prepare(self, gradient: torch.Tensor | None, layout: _Layout) -> torch.Tensor:
+        shape, stride = layout
         if gradient is None:
-            return torch.empty_strided(
-                self.shape, self.stride, dtype=self.dtype, device=self.device
-            ).zero_()
-        if gradient.stride() == self.stride and not gradient.is_conj() and not gradient.is_neg():
+            return torch.empty_strided(shape, stride, dtype=self.dtype, device=self.device).zero_()
+        if gradient.stride() == stride and not gradient.is_conj() and not gradient.is_neg():
             return gradient
-        prepared = torch.empty_strided(
-            self.shape, self.stride, dtype=self.dtype, device=self.device
-        )
+        prepared = torch.empty_strided(shape, stride, dtype=self.dtype, device=self.device)
         return prepared.copy_(gradient)
 
 
@@ -98,6 +106,10 @@ class _Plan:
             (False, s.output_index or 0) if s.input_index is None else (True, order[s.input_index])
             for s in partitioned.saved
         )
+        given = partitioned.backward.graph.find_nodes(op="placeholder")
+        self.numbers = frozenset(
+            k for k in range(len(self.saved)) if not isinstance(given[k].meta["val"], torch.Tensor)
+        )
         self.tangents = tuple(
             _tangent(partitioned, position, tangent.output_index)
             for position, tangent in enumerate(partitioned.tangents)
@@ -110,7 +122,8 @@ class _Plan:
         placeholders = graph.find_nodes(op="placeholder")
         free = _without_influence(functional, differentiated)
         mutated = {i for i, descriptor in enumerate(functional.inputs) if descriptor.mutated}
-        self.replayable = mutated <= free
+        sized = any(symbols_of(placeholders[i].meta["val"]) for i in mutated)
+        self.replayable = mutated <= free and not sized
         self.kept = tuple(
             k
             for k, index in enumerate(self.argument_indices)
@@ -133,9 +146,8 @@ class _Plan:
 def _tangent(partitioned: PartitionedGraph, position: int, output_index: int) -> _Tangent:
     placeholders = partitioned.backward.graph.find_nodes(op="placeholder")
     value = placeholders[len(partitioned.saved) + position].meta["val"]
-    return _Tangent(
-        output_index, tuple(value.shape), tuple(value.stride()), value.dtype, value.device
-    )
+    fixed = None if symbols_of(value) else (tuple(value.shape), tuple(value.stride()))
+    return _Tangent(output_index, fixed, value.dtype, value.device)
 
 
 def _without_influence(functional: FunctionalGraph, outputs: Set[int]) -> set[int]:
@@ -179,12 +191,14 @@ class CompiledFunction(torch.autograd.Function):
         ctx.versions = [_version(value) for value in ctx.kept]
         ctx.random_state = RandomState(plan.cuda_devices) if plan.random else None
         results = plan.forward(*arguments[plan.lifted_count :])
-        ctx.save_for_backward(
-            *(
-                arguments[index] if is_argument else results[index]
-                for is_argument, index in plan.saved
-            )
-        )
+        saved = [
+            arguments[index] if is_argument else results[index] for is_argument, index in plan.saved
+        ]
+        if plan.numbers:  # sizes, which autograd does not hold
+            ctx.numbers = {k: saved[k] for k in plan.numbers}
+            saved = [value for k, value in enumerate(saved) if k not in plan.numbers]
+        ctx.save_for_backward(*saved)
+        ctx.layouts = [tangent.layout(results[tangent.output_index]) for tangent in plan.tangents]
         if plan.constants:
             ctx.mark_non_differentiable(*(results[index] for index in plan.constants))
         return tuple(results[: plan.output_count])
@@ -196,8 +210,18 @@ class CompiledFunction(torch.autograd.Function):
             type(g) is not torch.Tensor and g is not None for g in gradients
         ):
             return _backward_by_operators(ctx, gradients)
-        tangents = [tangent.prepare(gradients[tangent.output_index]) for tangent in plan.tangents]
-        computed = plan.backward(*ctx.saved_tensors, *tangents)
+        tangents = [
+            tangent.prepare(gradients[tangent.output_index], layout)
+            for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True)
+        ]
+        saved = ctx.saved_tensors
+        if plan.numbers:
+            tensors = iter(saved)
+            saved = [
+                ctx.numbers[k] if k in plan.numbers else next(tensors)
+                for k in range(len(plan.saved))
+            ]
+        computed = plan.backward(*saved, *tangents)
         returned: list[Any] = [None] * (plan.argument_count + 1)
         for argument, gradient in zip(plan.gradients, computed, strict=True):
             returned[argument + 1] = gradient
@@ -249,7 +273,11 @@ def _inputs_again(ctx: Any) -> list[Any]:
             "weft: gradients of gradients run the compiled graph's operators in eager PyTorch",
             stacklevel=2,
         )
-    every = [_stand_in(plan.functional, index) for index in range(len(plan.functional.inputs))]
+    given = {plan.argument_indices[k] for k in plan.kept}
+    every = [
+        None if index in given else _stand_in(plan.functional, index)
+        for index in range(len(plan.functional.inputs))
+    ]
     for k, value, version in zip(plan.kept, ctx.kept, ctx.versions, strict=True):
         if _version(value) != version:
             raise RuntimeError(

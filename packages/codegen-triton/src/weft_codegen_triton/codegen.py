@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from weft_loop_ir import BufferKind, ExternCall, Kernel, Schedule, ScheduleOptio
 
 from weft_codegen_triton.compilation.cache import cache_directory
 from weft_codegen_triton.errors import DeviceUnavailable, Unsupported
+from weft_codegen_triton.host.expressions import bits_of_float
 from weft_codegen_triton.host.extern_calls import settle
 from weft_codegen_triton.host.host_printer import PrintedHost, print_host
 from weft_codegen_triton.kernel.kernel_printer import (
@@ -160,7 +162,12 @@ class TritonCodegen:
 
 
 def _is_recordable(schedule: Schedule) -> bool:
-    """Whether calls of one size do the same work, without waiting for the device."""
+    """Whether calls of one size do the same work, without waiting for the device.
+
+    A float that is passed would be recorded as it is in one call.
+    """
+    if any(not symbol.symbol.is_integer for symbol in schedule.symbols):
+        return False
     return not any(
         tag in step.operator.tags
         for step in schedule.steps
@@ -184,6 +191,8 @@ def _host_functions(
     """The two functions of the host program's module."""
     namespace: dict[str, Any] = {
         "torch": torch,
+        "math": math,
+        "bits_of_float": bits_of_float,
         "empty": torch.empty,
         "empty_strided": torch.empty_strided,
         "as_strided": torch.as_strided,

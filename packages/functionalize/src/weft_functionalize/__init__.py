@@ -24,11 +24,19 @@ from .functional_graph import (
 )
 from .options import FunctionalizeOptions
 from .runtime import bind, wrap
-from .symbolic_numbers import NumberNodes, with_numbers
+from .symbolic_numbers import (
+    SYMBOLIC_TYPES,
+    NumberNodes,
+    is_float_symbol,
+    symbols_given_by,
+    symbols_of,
+    with_numbers,
+)
 from .tensor_ssa.verifier import VerificationError, verify_functional
 from .unsupported import Unsupported
 
 __all__ = [
+    "SYMBOLIC_TYPES",
     "Constant",
     "FunctionalGraph",
     "FunctionalizeOptions",
@@ -46,8 +54,11 @@ __all__ = [
     "ViewOfOutput",
     "bind",
     "functionalize",
+    "is_float_symbol",
     "known_equal",
     "size_hint",
+    "symbols_given_by",
+    "symbols_of",
     "verify_functional",
     "with_numbers",
     "wrap",

@@ -120,6 +120,14 @@ def size_hint(number: Any) -> int:
     return int(number if isinstance(number, int) else number.node.hint)
 
 
+class _NodeAnalysis(PythonReferenceAnalysis):
+    """What SymPy functions are on a graph's proxies, where torch's own analysis is for numbers only."""
+
+    @staticmethod
+    def int_truediv(left: Any, right: Any) -> Any:
+        return left / right
+
+
 def expression_nodes(
     expression: Any,
     symbols: Mapping[Any, torch.fx.Node],
@@ -130,7 +138,7 @@ def expression_nodes(
     tracer = GraphAppendingTracer(graph)
     known = {symbol: torch.fx.Proxy(node, tracer) for symbol, node in symbols.items()}
     with graph.inserting_before(before):
-        result = sympy_interp(PythonReferenceAnalysis, known, expression)
+        result = sympy_interp(_NodeAnalysis, known, expression)
     node: torch.fx.Node = result.node
     return node
 

@@ -29,6 +29,7 @@ from ._torch import (
 from .aten_recorder import AtenRecorder
 from .counted_loops import CountedTest
 from .regions import record_region_operator
+from .symbolic_numbers import is_float_symbol
 from .tensor_scalars import call_with_tensor_scalar
 from .unsupported import Unsupported
 
@@ -166,6 +167,9 @@ class _Interpreter:
             return None
         if target is operator.and_ and isinstance(args[0], torch.SymBool):
             return CountedTest(*args)
+        number = node.meta.get("example_value")
+        if is_float_symbol(number):
+            return self._recorder.numbers.define(number, target, args)
         result = call_with_tensor_scalar(getattr(target, "__name__", ""), args, kwargs)
         if result is NotImplemented:
             result = target(*args, **kwargs)

@@ -34,7 +34,7 @@ class InputDescriptor:
     ``target`` is the attribute path in the captured module (empty for a user input and for a tensor that
     tracing created), ``position`` the index among the captured graph's placeholders (None for a lifted
     tensor).  ``specialized_value`` is the number that a numeric user input was traced with, None
-    for tensors and symbolic integers: the graph is valid for this value only.
+    for tensors and symbolic numbers: the graph is valid for this value only.
     """
 
     kind: InputKind

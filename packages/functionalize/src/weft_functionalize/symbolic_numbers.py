@@ -38,6 +38,11 @@ class SymbolPlace:
 
 def symbol_places(graph: torch.fx.Graph) -> dict[Any, SymbolPlace]:
     """The first place of each symbol that is a size, a stride or a number among the graph's inputs."""
+    return symbols_given_by([node.meta.get("val") for node in graph.find_nodes(op="placeholder")])
+
+
+def symbols_given_by(values: Sequence[Any]) -> dict[Any, SymbolPlace]:
+    """The first place of each symbol that is a size, a stride or a number among ``values``."""
     places: dict[Any, SymbolPlace] = {}
 
     def note(number: Any, place: SymbolPlace) -> None:
@@ -46,7 +51,6 @@ def symbol_places(graph: torch.fx.Graph) -> dict[Any, SymbolPlace]:
             if expression.is_Symbol:
                 places.setdefault(expression, place)
 
-    values = [node.meta.get("val") for node in graph.find_nodes(op="placeholder")]
     for index, value in enumerate(values):
         if not isinstance(value, torch.Tensor):
             note(value, SymbolPlace(index))
@@ -58,6 +62,21 @@ def symbol_places(graph: torch.fx.Graph) -> dict[Any, SymbolPlace]:
             for dimension, stride in enumerate(value.stride()):
                 note(stride, SymbolPlace(index, dimension, True))
     return places
+
+
+def symbols_of(value: Any) -> set[Any]:
+    """The symbols in a node's value: in a tensor's sizes, strides and offset, or in a number."""
+    if isinstance(value, torch.Tensor):
+        strides = value.stride() if value.layout is torch.strided else ()
+        return symbols_of((*value.shape, *strides, value.storage_offset()))
+    if isinstance(value, (tuple, list)):
+        return set().union(*map(symbols_of, value))
+    return set(expression_of(value).free_symbols) if isinstance(value, SYMBOLIC_TYPES) else set()
+
+
+def is_float_symbol(value: Any) -> bool:
+    """Whether a value is a symbolic float that is a symbol, not an expression of others."""
+    return isinstance(value, torch.SymFloat) and bool(expression_of(value).is_Symbol)
 
 
 class NumberNodes:
@@ -100,6 +119,29 @@ class NumberNodes:
         self._note(node, self._nodes)
         if self._last is None or self._last.op == "placeholder":
             self._last = node
+
+    def known(self) -> dict[Any, torch.fx.Node]:
+        """The node of each expression that has one; symbols that a tensor's sizes give have got one."""
+        if self._nodes is None:
+            self._nodes = self._find()
+        return self._nodes
+
+    def define(self, number: Any, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Add the node of a float that ``target`` computes from numbers, and that is a symbol of its own.
+
+        Such a symbol, unlike an expression of others, stands for floating-point arithmetic as it is written.
+        """
+        expression = expression_of(number)
+        nodes = with_numbers(args, self.node_of)
+        if self._nodes is None:
+            self._nodes = self._find()
+        if expression not in self._nodes:
+            assert self._last is not None
+            with self._graph.inserting_before(self._last.next):
+                node = self._graph.call_function(target, nodes)
+            node.meta["val"] = number
+            self._nodes[expression] = self._last = node
+        return number
 
     def _find(self) -> dict[Any, torch.fx.Node]:
         placeholders = self._graph.find_nodes(op="placeholder")

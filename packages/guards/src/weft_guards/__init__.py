@@ -17,6 +17,14 @@ on them expect; read the former on entry to the frame, outside any mode of the c
 sources and predicates are subclasses that define ``evaluate`` or ``holds``; they are checked in Python.
 """
 
+from .computations import ARITHMETIC as ARITHMETIC
+from .computations import COMPARISONS as COMPARISONS
+from .computations import Computation as Computation
+from .computations import IsComputable as IsComputable
+from .computations import IsFinite as IsFinite
+from .computations import NumbersCompare as NumbersCompare
+from .computations import Operand as Operand
+from .computations import SizeExpression as SizeExpression
 from .constants import constants_equal as constants_equal
 from .constants import is_constant as is_constant
 from .global_state import GlobalState as GlobalState
@@ -27,6 +35,8 @@ from .guard_set import GuardSet as GuardSet
 from .native import GuardCheck as GuardCheck
 from .native import native_available as native_available
 from .native import native_problem as native_problem
+from .overlap import StoragesApart as StoragesApart
+from .overlap import storages_are_apart as storages_are_apart
 from .predicates import DictContains as DictContains
 from .predicates import DictKeysAre as DictKeysAre
 from .predicates import EqualsConstant as EqualsConstant
@@ -45,6 +55,7 @@ from .predicates import TensorMatches as TensorMatches
 from .predicates import TypeIs as TypeIs
 from .relations import Place as Place
 from .relations import Quantity as Quantity
+from .relations import Readable as Readable
 from .relations import ShapeRelation as ShapeRelation
 from .relations import expression_function as expression_function
 from .relations import expression_text as expression_text

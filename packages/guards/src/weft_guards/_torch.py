@@ -155,6 +155,7 @@ def _sample_tensors() -> list[torch.Tensor]:
         complex_tensor.conj().imag,
         inference,
         torch.empty(2, requires_grad=True) * 2,
+        torch.empty(7, dtype=torch.int16)[3:],
     ]
 
 
@@ -191,6 +192,7 @@ def _tensor_difference(native: ModuleType, tables: NativeTorch, tensor: torch.Te
         tensor.requires_grad,
         tuple(tensor.shape),
         tensor.stride(),
+        tensor.data_ptr() and tensor.data_ptr() - tensor.storage_offset() * tensor.element_size(),
     )
     found = native.read_tensor(tensor)
     return None if found == expected else f"a tensor reads as {found} instead of {expected}"

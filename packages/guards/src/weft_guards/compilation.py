@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from . import _torch
+from .computations import IsComputable, IsFinite, NumbersCompare
 from .constants import constants_equal
 from .native import NATIVE, NATIVE_TORCH, GuardCheck
+from .overlap import StoragesApart
 from .predicates import (
     DictContains,
     DictKeysAre,
@@ -28,8 +30,10 @@ from .predicates import (
     TypeIs,
     keys_equal,
 )
+from .real_program import Opcode as RealOpcode
+from .real_program import real_program
 from .relation_program import Opcode, relation_program
-from .relations import Quantity, ShapeRelation
+from .relations import Place, Quantity, ShapeRelation
 from .sources import Scope, Source
 from .tree import Access, Node, Tree
 
@@ -65,12 +69,16 @@ class Operation(enum.IntEnum):
     CHECK_SAME = enum.auto()
     CHECK_DISTINCT = enum.auto()
     CHECK_RELATION = enum.auto()
+    CHECK_REAL = enum.auto()
+    CHECK_FINITE = enum.auto()
+    CHECK_OVERLAP = enum.auto()
     CHECK_PYTHON = enum.auto()
 
 
-if NATIVE is not None and (len(Operation), len(Opcode)) != (
+if NATIVE is not None and (len(Operation), len(Opcode), len(RealOpcode)) != (
     NATIVE.OPERATION_COUNT,
     NATIVE.OPCODE_COUNT,
+    getattr(NATIVE, "REAL_OPCODE_COUNT", 0),
 ):
     raise ImportError("the extension of weft_guards is of another version: build it again")
 
@@ -173,6 +181,7 @@ _CHECKS: dict[type[Predicate], Callable[[Any, int], list[Step]]] = {
         (Operation.CHECK_ATTRIBUTE, register, int(p.present), p.attribute)
     ],
     TensorMatches: _tensor,
+    IsFinite: lambda p, register: [(Operation.CHECK_FINITE, register, 0, None)],
     GlobalStateIs: _global_state,
 }
 
@@ -228,17 +237,36 @@ class _Compiler:
             return [(operation, register, self._register(predicate.other), None)]
         if isinstance(predicate, ShapeRelation):
             return [self._relation(predicate, register)]
+        if isinstance(predicate, NumbersCompare | IsComputable):
+            return [self._real(predicate, register)]
+        if isinstance(predicate, StoragesApart):
+            return [self._overlap(predicate, register)]
         make = _CHECKS.get(type(predicate))
         return [_in_python(predicate, register)] if make is None else make(predicate, register)
 
+    def _overlap(self, predicate: StoragesApart, register: int) -> Step:
+        nodes = [self.tree.node(source) for source in (*predicate.written, *predicate.read)]
+        if not self.plain_tensors.issuperset(nodes):
+            return _in_python(predicate, register)
+        registers = tuple(self.registers[node] for node in nodes)
+        return Operation.CHECK_OVERLAP, -1, 0, (len(predicate.written), registers)
+
+    def _real(self, predicate: NumbersCompare | IsComputable, register: int) -> Step:
+        program = real_program(predicate, self._register)
+        if program is None:
+            return _in_python(predicate, register)
+        outcome = int(predicate.outcome) if isinstance(predicate, NumbersCompare) else -1
+        return Operation.CHECK_REAL, -1, outcome, tuple(program)
+
     def _relation(self, predicate: ShapeRelation, register: int) -> Step:
         """A program where every tensor in it has been found to be a plain one, else Python."""
-        plain = all(
+        places = [(s, place) for s, place in predicate.places if isinstance(place, Place)]
+        plain = len(places) == len(predicate.places) and all(
             place.quantity is Quantity.VALUE or self.tree.node(place.source) in self.plain_tensors
-            for _, place in predicate.places
+            for _, place in places
         )
         if plain:
-            registers = {s: (place, self._register(place.source)) for s, place in predicate.places}
+            registers = {s: (place, self._register(place.source)) for s, place in places}
             program = relation_program(predicate.condition, registers)
             if program is not None:
                 return Operation.CHECK_RELATION, -1, 0, tuple(program)

@@ -105,11 +105,15 @@ def constants_equal(expected: Any, value: Any) -> bool:
 
 
 def same_key(expected: Any, key: Any) -> bool:
-    """Whether two keys of dicts are the same object, or of one type and equal."""
+    """Whether two keys are one: the same object, or of one type and one key to a dict.
+
+    Constants are compared as constants.  Others must have equal hashes before they are compared, as in a
+    dict: a tensor, whose ``==`` is elementwise, is a key by its identity.
+    """
     if expected is key:
         return True
     if type(expected) is not type(key):
         return False
     if is_constant(expected):
         return constants_equal(expected, key)
-    return bool(expected == key)
+    return hash(expected) == hash(key) and bool(expected == key)

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from .computations import IsComputable, IsFinite, NumbersCompare
 from .guard import Guard
+from .overlap import StoragesApart
 from .predicates import (
     DictContains,
     DictKeysAre,
@@ -23,7 +25,7 @@ from .predicates import (
     TypeIs,
 )
 from .relations import ShapeRelation
-from .sources import ArgumentSource, InstanceDictSource, ItemSource, Source
+from .sources import InstanceDictSource
 
 _MISSING = object()
 
@@ -52,17 +54,14 @@ def _tensor_hint(guard: Guard, value: Any) -> str | None:
 
 
 def _constant_hint(guard: Guard, value: Any) -> str | None:
-    if type(value) is int:
+    if type(value) in (int, float):
+        kind = "integer" if type(value) is int else "finite float"
         return (
-            "nothing, mostly: once it has changed, code takes any integer, unless the program needs this "
+            f"nothing, mostly: once it has changed, code takes any {kind}, unless the program needs this "
             "very one or was compiled with dynamic=False"
         )
-    if type(value) is float and _is_passed(guard.source):
-        return "pass it as a tensor of no dimensions (torch.tensor(value)) if it changes often"
     if isinstance(guard.source, InstanceDictSource) and guard.source.key == "training":
         return "call train() and eval() rarely; each mode is compiled once"
-    if type(value) is float:
-        return "keep a number that changes between calls in a tensor, and update it in place"
     return "keep it the same between calls, or read it outside the compiled function"
 
 
@@ -72,6 +71,10 @@ def _identity_hint(guard: Guard, value: Any) -> str | None:
             "make the function, class or module once, outside the loop that calls the compiled one"
         )
     return "pass the same object in every call"
+
+
+def _relation_hint(guard: Guard, value: Any) -> str:
+    return "keep sizes and numbers in this relation, or change the line that needs it"
 
 
 _HINTS: dict[type[Predicate], Callable[[Guard, Any], str | None]] = {
@@ -87,17 +90,13 @@ _HINTS: dict[type[Predicate], Callable[[Guard, Any], str | None]] = {
         "call with the same grad mode, autocast, default dtype and determinism"
     ),
     SameObject: lambda guard, value: "pass one object for both, as in the first call",
-    ShapeRelation: lambda guard, value: (
-        "keep sizes and numbers in this relation, or change the line that needs it"
+    **dict.fromkeys((ShapeRelation, NumbersCompare, IsComputable), _relation_hint),
+    IsFinite: lambda guard, value: "pass a finite float; each other one is compiled for itself",
+    StoragesApart: lambda guard, value: (
+        "pass copies where an input that is written to shares memory with another one"
     ),
     NotAliased: lambda guard, value: "pass two objects, as in the first call",
 }
-
-
-def _is_passed(source: Source) -> bool:
-    while isinstance(source, ItemSource):
-        source = source.base
-    return isinstance(source, ArgumentSource)
 
 
 def hint_for(guard: Guard, value: Any = _MISSING) -> str | None:

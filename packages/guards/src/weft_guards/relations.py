@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import sympy
 import torch
@@ -44,6 +44,9 @@ class Place:
             return self.source.name()
         return f"{self.source.name()}.{self.quantity.value}({self.dimension})"
 
+    def sources(self) -> tuple[Source, ...]:
+        return (self.source,)
+
     def read(self, scope: Scope) -> int | float:
         """The number now.
 
@@ -62,6 +65,16 @@ class Place:
             return int(extents[self.dimension])
 
 
+class Readable(Protocol):
+    """What gives a number of a call: a :class:`Place`, or a computation on what others give."""
+
+    def name(self) -> str: ...
+
+    def sources(self) -> tuple[Source, ...]: ...
+
+    def read(self, scope: Scope) -> int | float: ...
+
+
 @dataclass(frozen=True)
 class ShapeRelation(Predicate):
     """``condition`` holds of the numbers at ``places``; the guard's own value is not looked at.
@@ -73,7 +86,7 @@ class ShapeRelation(Predicate):
     """
 
     condition: sympy.Basic
-    places: tuple[tuple[sympy.Symbol, Place], ...]
+    places: tuple[tuple[sympy.Symbol, Readable], ...]
 
     def __post_init__(self) -> None:
         needed = self.condition.free_symbols
@@ -85,7 +98,7 @@ class ShapeRelation(Predicate):
 
     def sources(self) -> tuple[Source, ...]:
         """The sources of all numbers, without repetition."""
-        return tuple(dict.fromkeys(place.source for _, place in self.places))
+        return tuple(dict.fromkeys(s for _, place in self.places for s in place.sources()))
 
     def holds(self, value: Any, scope: Scope) -> bool:
         return bool(self._function(*(place.read(scope) for _, place in self.places)))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .constants import constants_equal, is_constant
+from .constants import is_constant, same_key
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,6 @@ class InstanceDictSource(Source):
         return dictionary if self.key is None else dictionary[self.key]
 
 
-def _same_key(first: Any, second: Any) -> bool:
-    """Whether two keys are one; no constants are so by identity (tensors would compare elementwise)."""
-    return first is second or (is_constant(first) and constants_equal(first, second))
-
-
 @dataclass(frozen=True, eq=False)
 class ItemSource(Source):
     """``base[key]``; on exact dict, list and tuple read directly, else through ``__getitem__``.
@@ -154,13 +149,14 @@ class ItemSource(Source):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ItemSource):
             return NotImplemented
-        return _same_key(self.key, other.key) and self.base == other.base
+        return same_key(self.key, other.key) and self.base == other.base
 
     def __hash__(self) -> int:
         return hash((self.base, self.key))
 
     def name(self) -> str:
-        return f"{self.base.name()}[{self.key!r}]"
+        key = repr(self.key) if is_constant(self.key) else f"<{type(self.key).__name__}>"
+        return f"{self.base.name()}[{key}]"
 
     def evaluate(self, scope: Scope) -> Any:
         return self.base.evaluate(scope)[self.key]

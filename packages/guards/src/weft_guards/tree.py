@@ -13,8 +13,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from .computations import IsComputable, IsFinite, NumbersCompare
 from .constants import constant_key, is_constant
 from .guard import Guard
+from .overlap import StoragesApart
 from .predicates import (
     DictContains,
     DictKeysAre,
@@ -86,12 +88,16 @@ _STEPS: dict[type[Source], Callable[[Any], tuple[Step, ...]]] = {
     CellContentsSource: lambda source: ((Access.CELL, None),),
 }
 
+# Predicates that read several sources.
+_ON_SEVERAL = (ShapeRelation, NumbersCompare, IsComputable, StoragesApart)
+
 # The cost of a check, about in units of 5 ns; a predicate that is not here is checked in Python.
 _COSTS: dict[type[Predicate], int] = {
     TypeIs: 1,
     IsObject: 1,
     IsNotObject: 1,
     EqualsConstant: 2,
+    IsFinite: 2,
     LengthIs: 2,
     TensorMatches: 5,
     DictContains: 3,
@@ -101,6 +107,9 @@ _COSTS: dict[type[Predicate], int] = {
     SameObject: 1,
     NotAliased: 1,
     ShapeRelation: 4,
+    NumbersCompare: 4,
+    IsComputable: 4,
+    StoragesApart: 8,
 }
 _PYTHON_COST = 60
 
@@ -150,7 +159,7 @@ def _compared(predicate: Predicate) -> tuple[Source, ...]:
     """The sources, besides the guard's own, that a predicate on several values reads."""
     if isinstance(predicate, SameObject | NotAliased):
         return (predicate.other,)
-    return predicate.sources() if isinstance(predicate, ShapeRelation) else ()
+    return predicate.sources() if isinstance(predicate, _ON_SEVERAL) else ()
 
 
 class Tree:

@@ -52,7 +52,7 @@ class _Run:
         self, program: Schedule | LoopGraph, inputs: Sequence[Any], use_arena: bool
     ) -> None:
         self.program = program
-        self.sizes: dict[sympy.Symbol, int] = {}
+        self.sizes: dict[sympy.Symbol, Any] = {}  # and floats that are passed
         self.memory: dict[str, torch.Tensor] = {}
         self.arena: torch.Tensor | None = None
         self._bind(inputs)
@@ -68,7 +68,7 @@ class _Run:
             raise ValueError(f"expected {len(declared)} inputs, got {len(inputs)}")
         for entry, value in zip(declared, inputs, strict=True):
             if isinstance(entry, SymbolInput):
-                if isinstance(value, int):
+                if isinstance(value, int | float):
                     self.sizes[entry.symbol] = value
             else:
                 self.memory[entry] = value
@@ -121,7 +121,7 @@ class _Run:
     def _is_before(self, count: Count) -> bool:
         assert count.stop is not None
         distance = evaluate_expression(count.stop, self.sizes) - self.sizes[count.symbol]
-        return distance * count.step > 0
+        return bool(distance * count.step > 0)
 
     # -- memory ----------------------------------------------------------------------------------------
 

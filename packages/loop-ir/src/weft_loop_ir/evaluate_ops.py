@@ -10,6 +10,7 @@ import torch
 
 from weft_loop_ir import ops
 from weft_loop_ir.evaluate_index import evaluate_index
+from weft_loop_ir.size_float import SizeFloat
 
 Tensor = torch.Tensor
 
@@ -138,6 +139,10 @@ class TorchOps:
     def index_expr(self, expression: sympy.Expr, dtype: torch.dtype) -> Tensor:
         index = self._index(expression)
         return index.reshape((1, 1) if index.dim() == 0 else index.shape).to(dtype)
+
+    def scalar(self, number: SizeFloat, dtype: torch.dtype) -> Tensor:
+        value = torch.full((1, 1), number.evaluate(self.symbols), dtype=torch.float64)
+        return value.to(dtype)
 
     def to_dtype(self, value: Tensor, dtype: torch.dtype) -> Tensor:
         return value.to(dtype)

@@ -204,7 +204,7 @@ def _instruction(position: int, instruction: Instruction) -> str:
         text = f"{arguments[0]}[{arguments[1]}]"
     elif operation in INFIX:
         text = f"{arguments[0]} {INFIX[operation]} {arguments[1]}"
-    elif operation in ("constant", "to_dtype", "index_expr"):
+    elif operation in ("constant", "scalar", "to_dtype", "index_expr"):
         text = f"{arguments[1]}({arguments[0]})"
     elif operation == "reduction":
         text = f"{arguments[0]}({arguments[2]})"

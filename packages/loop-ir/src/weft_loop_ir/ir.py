@@ -2,7 +2,8 @@
 
 A :class:`Schedule` is what a code generator receives.  It is plain data: every loop body is a recorded
 straight-line program over the operations of :mod:`weft_loop_ir.ops`, every index is a SymPy expression over
-loop symbols and size symbols, and every buffer has a fixed layout.  A code generator, an analysis and the
+loop symbols and size symbols, a ``scalar`` is a
+:class:`~weft_loop_ir.SizeFloat`, and every buffer has a fixed layout.  A code generator, an analysis and the
 reference evaluator are all handlers of ``ops`` that replay bodies (:meth:`LoopBody.replay`).
 
 Index expressions are made of ``Integer``, ``Symbol``, ``Add``, ``Mul``, ``Pow``, ``Min``, ``Max`` and the two
@@ -69,8 +70,8 @@ class Value:
 class Instruction:
     """One call of an operation of :mod:`weft_loop_ir.ops`.
 
-    ``arguments`` holds :class:`Value`, SymPy expressions, buffer names, numbers, dtypes, or for
-    ``masked`` a nested :class:`LoopBody`.  ``dtype`` is the result's, None where there is none.
+    ``arguments`` holds :class:`Value`, SymPy expressions, ``SizeFloat``s, buffer names, numbers, dtypes,
+    or for ``masked`` a nested :class:`LoopBody`.  ``dtype`` is the result's, None where there is none.
     """
 
     operation: str
@@ -266,10 +267,12 @@ Step = Kernel | ParallelKernels | ExternCall | Region
 
 @dataclass(frozen=True)
 class SymbolInput:
-    """A graph input that is a symbolic integer, or a tensor's size or stride that defines a symbol."""
+    """A graph input that is a symbolic number, or a tensor's size or stride that defines a symbol."""
 
     symbol: sympy.Symbol
-    input: str | None  # the buffer whose size defines it; None: the input at ``position`` is an int
+    input: (
+        str | None
+    )  # the buffer whose size defines it; None: the input at ``position`` is a number
     dimension: int
     position: int
     is_stride: bool = False  # the stride of ``dimension`` defines it, not the size
@@ -287,8 +290,8 @@ class MemoryPlan:
 class Schedule:
     """A program: steps in order of execution over named buffers.
 
-    ``inputs`` lists the graph's placeholders in order: a buffer name, or a :class:`SymbolInput` for an
-    integer.  ``outputs`` lists the graph's results in order: a :class:`BufferView` (a view of an input
+    ``inputs`` lists the graph's placeholders in order: a buffer name, or a :class:`SymbolInput` for a
+    number.  ``outputs`` lists the graph's results in order: a :class:`BufferView` (a view of an input
     included), an integer expression, or a constant (None included).
     """
 

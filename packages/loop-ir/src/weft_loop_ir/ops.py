@@ -17,6 +17,8 @@ from typing import Protocol, TypeVar
 import sympy
 import torch
 
+from weft_loop_ir.size_float import SizeFloat
+
 V = TypeVar("V")
 
 UNARY = (
@@ -62,6 +64,10 @@ class OpsHandler(Protocol[V]):
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> V: ...
 
     def index_expr(self, expression: sympy.Expr, dtype: torch.dtype) -> V: ...
+
+    def scalar(self, number: SizeFloat, dtype: torch.dtype) -> V:
+        """A number that is the same for the whole call, computed as a double and converted."""
+        ...
 
     def to_dtype(self, value: V, dtype: torch.dtype) -> V:
         """Convert as ``Tensor.to`` does."""

@@ -16,6 +16,7 @@ import torch
 from weft_loop_ir import ops
 from weft_loop_ir.index_simplify import IndexRanges
 from weft_loop_ir.ir import Instruction, LoopBody, Value
+from weft_loop_ir.size_float import SizeFloat
 
 
 class BodyRecorder:
@@ -89,6 +90,9 @@ class BodyRecorder:
         if isinstance(expression, sympy.Integer):
             return self.constant(int(expression), dtype)
         return self.record("index_expr", (expression, dtype), dtype)
+
+    def scalar(self, number: SizeFloat, dtype: torch.dtype) -> Value:
+        return self.record("scalar", (number, dtype), dtype)
 
     def to_dtype(self, value: Value, dtype: torch.dtype) -> Value:
         if self.dtype_of(value) == dtype:

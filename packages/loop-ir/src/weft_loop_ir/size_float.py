@@ -1,32 +1,47 @@
-"""Floating-point numbers computed from sizes, such as ``size ** -0.5``."""
+"""Floating-point numbers of a call: those passed, and those computed from them and from sizes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 import torch
 
 from weft_loop_ir.evaluate_index import evaluate_expression
 from weft_loop_ir.expressions import from_torch
-from weft_loop_ir.ir import Value
 from weft_loop_ir.unsupported import Unsupported
-
-if TYPE_CHECKING:
-    from weft_loop_ir.recording import BodyRecorder
 
 DIVISIONS = ("FloatTrueDiv", "IntTrueDiv")
 
+ARITHMETIC: dict[str, Callable[..., float]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "pow": operator.pow,
+    "neg": operator.neg,
+    "abs": operator.abs,
+    "sqrt": math.sqrt,
+}
+"""The operations on numbers, by the names that a :class:`SizeFloat` has for them."""
 
-@dataclass(frozen=True)
+GRAPH_FUNCTIONS: dict[Any, str] = {function: name for name, function in ARITHMETIC.items()} | {
+    torch.sym_sqrt: "sqrt"
+}
+"""The operations by the functions that a graph calls."""
+
+
+@dataclass(frozen=True, eq=False)
 class SizeFloat:
-    """A double that the input sizes determine: ``operation`` of ``operands``.
+    """A double that the numbers and input sizes of a call determine: ``operation`` of ``operands``.
 
-    ``operation`` is ``"size"`` (of an integer index expression), ``"constant"`` (of a float), or
-    ``"add"``, ``"mul"``, ``"truediv"``, ``"pow"``, ``"sqrt"`` of other numbers.
+    ``operation`` is ``"input"`` (of a symbol: a float that is passed), ``"size"`` (of an integer index
+    expression), ``"constant"`` (of a float), or a name in :data:`ARITHMETIC`, of other numbers.  The host
+    program computes it, in double precision and in this order of operations, and hands it to kernels.
     """
 
     operation: str
@@ -34,7 +49,7 @@ class SizeFloat:
 
     @property
     def free_symbols(self) -> set[sympy.Symbol]:
-        """The size symbols that it depends on."""
+        """The symbols of sizes and numbers that it depends on."""
         found: set[sympy.Symbol] = set()
         for operand in self.operands:
             if isinstance(operand, SizeFloat | sympy.Expr):
@@ -42,56 +57,77 @@ class SizeFloat:
         return found
 
     @property
-    def _leaf(self) -> Any:
-        """The operand of a size or a constant."""
+    def leaf(self) -> Any:
+        """The operand of an input, a size or a constant."""
         return self.operands[0]
 
-    def evaluate(self, sizes: Mapping[sympy.Symbol, int]) -> float:
-        """The number for these sizes, as Python computes it."""
+    @property
+    def parts(self) -> tuple[SizeFloat, ...]:
+        """The operands of arithmetic."""
+        return tuple(operand for operand in self.operands if isinstance(operand, SizeFloat))
+
+    def evaluate(self, numbers: Mapping[sympy.Symbol, Any]) -> float:
+        """The number for these sizes and floats, as Python computes it."""
+        if self.operation == "input":
+            return float(numbers[self.leaf])
         if self.operation == "size":
-            return float(evaluate_expression(self._leaf, sizes))
+            return float(evaluate_expression(self.leaf, numbers))
         if self.operation == "constant":
-            return float(self._leaf)
-        left, *rest = (o.evaluate(sizes) for o in self.operands if isinstance(o, SizeFloat))
-        if self.operation == "sqrt":
-            return math.sqrt(left)
-        (right,) = rest
-        if self.operation == "add":
-            return left + right
-        if self.operation == "mul":
-            return left * right
-        return left / right if self.operation == "truediv" else float(left**right)
+            return float(self.leaf)
+        return ARITHMETIC[self.operation](*(part.evaluate(numbers) for part in self.parts))
 
-    def record(self, ops: BodyRecorder) -> Value:
-        """The number as a float64 value of a loop body."""
-        if self.operation == "size":
-            return ops.to_dtype(ops.index_expr(self._leaf, torch.int64), torch.float64)
+    def _key(self) -> Any:
         if self.operation == "constant":
-            return ops.constant(float(self._leaf), torch.float64)
-        values = [o.record(ops) for o in self.operands if isinstance(o, SizeFloat)]
-        if len(values) == 1:
-            return ops.unary(self.operation, values[0])
-        return ops.binary(self.operation, values[0], values[1])
+            return self.operation, float(self.leaf).hex()  # 0.0 is not -0.0
+        return self.operation, self.operands
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SizeFloat) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __str__(self) -> str:
+        if len(self.parts) == 0:
+            return str(self.leaf)
+        return f"{self.operation}({', '.join(map(str, self.parts))})"
 
 
-def size_float(expression: sympy.Expr) -> SizeFloat:
-    """torch's symbolic float as a :class:`SizeFloat`; raises :class:`Unsupported` for other functions."""
+def as_size_float(number: SizeFloat | sympy.Expr | int | float) -> SizeFloat:
+    """A number, or an integer index expression, as a :class:`SizeFloat`."""
+    if isinstance(number, SizeFloat):
+        return number
+    if isinstance(number, sympy.Expr):
+        return SizeFloat("size", (number,))
+    return SizeFloat("constant", (float(number),))
+
+
+def size_float(
+    expression: sympy.Expr, known: Mapping[sympy.Symbol, SizeFloat] | None = None
+) -> SizeFloat:
+    """torch's symbolic float as a :class:`SizeFloat`; raises :class:`Unsupported` for other functions.
+
+    ``known`` are the floats that the expression's symbols stand for.
+    """
+    if known is not None and expression in known:
+        return known[expression]
     if expression.is_number:
         return SizeFloat("constant", (float(expression),))
     name = type(expression).__name__
     arguments = expression.args
     if name == "ToFloat":
         return SizeFloat("size", (from_torch(arguments[0]),))
+    operands = [_operand(argument, known) for argument in arguments]
     if name in DIVISIONS:
-        return SizeFloat("truediv", (_operand(arguments[0]), _operand(arguments[1])))
+        return SizeFloat("truediv", tuple(operands))
     if name in ("FloatPow", "Pow"):
-        return SizeFloat("pow", (_operand(arguments[0]), _operand(arguments[1])))
+        return SizeFloat("pow", tuple(operands))
     if name == "OpaqueUnaryFn_sqrt":
-        return SizeFloat("sqrt", (_operand(arguments[0]),))
+        return SizeFloat("sqrt", tuple(operands))
     if name in ("Add", "Mul"):
-        result = _operand(arguments[0])
-        for argument in arguments[1:]:
-            result = SizeFloat(name.lower(), (result, _operand(argument)))
+        result = operands[0]
+        for operand in operands[1:]:
+            result = SizeFloat(name.lower(), (result, operand))
         return result
     raise Unsupported(
         "symbolic number",
@@ -100,10 +136,10 @@ def size_float(expression: sympy.Expr) -> SizeFloat:
     )
 
 
-def _operand(expression: sympy.Expr) -> SizeFloat:
+def _operand(expression: sympy.Expr, known: Mapping[sympy.Symbol, SizeFloat] | None) -> SizeFloat:
     """An operand, which is an integer where torch divides or multiplies by one."""
     if expression.is_number:
         return SizeFloat("constant", (float(expression),))
     if expression.is_integer and type(expression).__name__ not in ("FloatPow", *DIVISIONS):
         return SizeFloat("size", (from_torch(expression),))
-    return size_float(expression)
+    return size_float(expression, known)

@@ -235,7 +235,7 @@ class _Checker:
             index = arguments[1]
             if name in self.local and not (index.free_symbols <= self.inner | _size_symbols(index)):
                 return f"local buffer {name} is indexed by more than the inner loops"
-        elif operation == "index_expr":
+        elif operation in ("index_expr", "scalar"):
             index = arguments[0]
         else:
             return None
@@ -257,7 +257,7 @@ class _Checker:
         elif operation == "store":
             target = self._dtype_of_buffer(arguments[0])
             return f"stores {operands[0]} to {target}" if operands[0] != target else None
-        elif operation in ("constant", "index_expr", "to_dtype", "to_dtype_bitcast"):
+        elif operation in ("constant", "scalar", "index_expr", "to_dtype", "to_dtype_bitcast"):
             expected = arguments[1]
         elif operation == "where":
             if operands[0] != torch.bool:

@@ -75,7 +75,8 @@ class Pipeline:
     ) -> Callable[..., Any]:
         """Compile; an error falls back to running the captured graph, with one warning, or is raised.
 
-        Raises :class:`DropControlFlow` where a stage does not take a graph with regions.
+        Raises :class:`DropControlFlow` where a stage does not take a graph with regions, else
+        :class:`SpecialiseSizes` for an error with a graph of symbolic sizes.
         """
         location = user_location(graph_module)
         try:
@@ -84,6 +85,8 @@ class Pipeline:
             refused = isinstance(error.__cause__, _REFUSALS)
             if (refused or not self._raise_errors) and _has_regions(graph_module):
                 raise DropControlFlow(str(error)) from error
+            if _is_symbolic(example_inputs):
+                raise SpecialiseSizes from error  # it may be the symbols that a stage does not take
             if self._raise_errors:
                 raise
             self.finish(GraphReport(location, 0, 0, {}, {}, str(error)))
@@ -95,11 +98,8 @@ class Pipeline:
     ) -> Callable[..., Any]:
         """Run every stage.
 
-        Raises :class:`StageError`, and :class:`SpecialiseSizes` for a graph with symbolic sizes that needs
-        gradients.
+        Raises :class:`StageError`.
         """
-        if _has_symbolic_sizes(example_inputs) and _records_gradients(graph_module, example_inputs):
-            raise SpecialiseSizes
         seconds: dict[str, float] = {}
         dump = open_dump(self.options.dump_directory, location)
         dump.graph("1_captured", graph_module)
@@ -273,21 +273,13 @@ def _has_regions(graph_module: torch.fx.GraphModule) -> bool:
     return any(node.target in operators for node in graph_module.graph.nodes)
 
 
-def _has_symbolic_sizes(example_inputs: list[Any]) -> bool:
+def _is_symbolic(example_inputs: list[Any]) -> bool:
     return any(
         isinstance(number, torch.SymInt | torch.SymFloat)
         for value in example_inputs
         for number in (
             (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else [value]
         )
-    )
-
-
-def _records_gradients(graph_module: torch.fx.GraphModule, example_inputs: list[Any]) -> bool:
-    """Whether autograd would record a call, as far as inputs and parameters tell."""
-    tensors = [*example_inputs, *graph_module.parameters(), *graph_module.buffers()]
-    return torch.is_grad_enabled() and any(
-        isinstance(value, torch.Tensor) and value.requires_grad for value in tensors
     )
 
 

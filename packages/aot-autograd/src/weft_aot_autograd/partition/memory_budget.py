@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence, Set
 
 import torch
 import torch.fx
+from weft_functionalize import size_hint
 
 from .operator_classes import OperatorClass, classify
 from .sides import Sides
@@ -80,7 +81,7 @@ def _recompute_cost(node: torch.fx.Node, saved: Set[torch.fx.Node]) -> float:
 def operator_cost(node: torch.fx.Node) -> float:
     """Roughly the arithmetic operations that take the time of ``node``."""
     kind = classify(node)
-    if kind is OperatorClass.VIEW:
+    if kind in (OperatorClass.VIEW, OperatorClass.NUMBER):
         return 0.0
     if kind is OperatorClass.CONTRACTION:
         name = node.target._schema.name.partition("::")[2]  # type: ignore[union-attr]
@@ -92,25 +93,28 @@ def operator_cost(node: torch.fx.Node) -> float:
 def _elements(node: torch.fx.Node) -> int:
     value = node.meta["val"]
     if isinstance(value, (tuple, list)):
-        return sum(item.numel() for item in value if isinstance(item, torch.Tensor))
-    return value.numel() if isinstance(value, torch.Tensor) else 0
+        return sum(size_hint(item.numel()) for item in value if isinstance(item, torch.Tensor))
+    return size_hint(value.numel()) if isinstance(value, torch.Tensor) else 0
 
 
 def _by_last_dimension(node: torch.fx.Node) -> float:
     """A product over the last dimension of the first matrix argument."""
-    matrices = [a.meta["val"] for a in node.all_input_nodes]
-    length = next((m.shape[-1] for m in matrices if m.dim() > 1), 1)
+    values = [a.meta["val"] for a in node.all_input_nodes]
+    matrices = [value for value in values if isinstance(value, torch.Tensor)]
+    length = next((size_hint(m.shape[-1]) for m in matrices if m.dim() > 1), 1)
     return 2.0 * _elements(node) * length
 
 
 def _convolution(node: torch.fx.Node) -> float:
     weight = node.all_input_nodes[1].meta["val"]
-    return float(2 * _elements(node) * weight.numel() / max(1, weight.shape[0]))
+    return float(
+        2 * _elements(node) * size_hint(weight.numel()) / max(1, size_hint(weight.shape[0]))
+    )
 
 
 def _attention(node: torch.fx.Node) -> float:
     query, key = (a.meta["val"] for a in node.all_input_nodes[:2])
-    return float(4 * query.numel() * key.shape[-2])
+    return float(4 * size_hint(query.numel()) * size_hint(key.shape[-2]))
 
 
 _CONTRACTIONS: dict[str, Callable[[torch.fx.Node], float]] = {

@@ -7,6 +7,7 @@ import operator
 
 import torch
 import torch.fx
+from weft_functionalize import SYMBOLIC_TYPES
 
 from .._torch import OpOverload
 from ..passes.storage_origins import is_view
@@ -15,6 +16,7 @@ from ..passes.storage_origins import is_view
 class OperatorClass(enum.Enum):
     """Kinds of work, by what computing it a second time costs."""
 
+    NUMBER = "a size, or what is computed from sizes: free"
     VIEW = "an index expression: free"
     CREATION = "values without reading: free where fused"
     POINTWISE = "one value from each of the arguments' : free where fused"
@@ -56,6 +58,8 @@ _CLASS_OF_NAME = {name: kind for kind, names in _BY_NAME.items() for name in nam
 
 def classify(node: torch.fx.Node) -> OperatorClass:
     """The class of a ``call_function`` node."""
+    if isinstance(node.meta.get("val"), SYMBOLIC_TYPES):
+        return OperatorClass.NUMBER
     if is_view(node) or node.target is operator.getitem:
         return OperatorClass.VIEW
     target = node.target

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
 
 import torch
 import torch.fx
+from weft_functionalize import NumberNodes, symbols_given_by, symbols_of
 
 from ..joint_graph import JointGraph, PartitionedGraph
 from ..passes.collectives import starts
@@ -18,7 +20,7 @@ from .operator_classes import classify
 from .options import PartitionOptions
 from .recompute_policy import REPEATABLE, is_materialized, may_recompute
 from .sides import Sides
-from .split import split
+from .split import ancestors, split
 
 
 def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> PartitionedGraph:
@@ -30,6 +32,7 @@ def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> 
     """
     options = options or PartitionOptions()
     compress_masks(joint.graph_module.graph)
+    sizes = NumberNodes(joint.graph_module.graph).known()
     sides = Sides(joint)
     saved = _cut(sides, {n for n in sides.forward if may_recompute(n, sides)})
     if options.activation_memory_budget < 1:
@@ -39,7 +42,20 @@ def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> 
         least = _cut(sides, repeatable)
         kept = values_to_keep(sides, saved, least, options.activation_memory_budget)
         saved = _cut(sides, repeatable - kept)
-    return split(joint, sides, saved)
+    return split(joint, sides, [*saved, *_sizes_to_save(sides, saved, sizes)])
+
+
+def _sizes_to_save(
+    sides: Sides, saved: Sequence[torch.fx.Node], sizes: Mapping[Any, torch.fx.Node]
+) -> list[torch.fx.Node]:
+    """The sizes that backward computes with and cannot read from the tensors that it is given."""
+    given = [*saved, *sides.tangents]
+    readable = set(symbols_given_by([node.meta["val"] for node in given]))
+    needed: set[Any] = set()
+    for node in ancestors(sides.gradients, stop=()):
+        needed |= symbols_of(node.meta.get("val"))
+    missing = {symbol for symbol in needed - readable if symbol.is_integer}
+    return [sizes[symbol] for symbol in sorted(missing, key=str)]
 
 
 # Cost a byte of saving a value that forward has in memory anyway, and of one that it has to write for this.
@@ -66,6 +82,8 @@ def _capacity(node: torch.fx.Node, sides: Sides) -> int | None:
     value = node.meta["val"]
     if node.op == "placeholder":
         return 1 + (_UNREALISED * sides.nbytes(node) if node in sides.mutated else 0)
+    if isinstance(value, torch.SymInt):
+        return 1
     if not isinstance(value, torch.Tensor) or is_view(node) or starts(node):
         return None
     factor = _REALISED if is_materialized(node, sides) else _UNREALISED

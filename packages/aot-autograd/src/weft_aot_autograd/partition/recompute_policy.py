@@ -7,6 +7,7 @@ from collections.abc import Callable, Set
 
 import torch
 import torch.fx
+from weft_functionalize import size_hint
 
 from .operator_classes import OperatorClass, classify
 from .sides import Sides
@@ -22,6 +23,7 @@ class Recompute(enum.Enum):
 
 
 POLICY: dict[OperatorClass, Recompute] = {
+    OperatorClass.NUMBER: Recompute.ALWAYS,
     OperatorClass.VIEW: Recompute.ALWAYS,
     OperatorClass.CREATION: Recompute.ALWAYS,
     OperatorClass.POINTWISE: Recompute.ALWAYS,
@@ -88,12 +90,12 @@ def _is_small(node: torch.fx.Node, backward: Set[torch.fx.Node]) -> bool:
     if not isinstance(value, torch.Tensor) or not _is_fused(node, backward):
         return False
     read = max((_elements(argument) for argument in node.all_input_nodes), default=0)
-    return value.numel() >= _SMALL_REDUCTION * read
+    return size_hint(value.numel()) >= _SMALL_REDUCTION * read
 
 
 def _elements(node: torch.fx.Node) -> int:
     value = node.meta["val"]
-    return value.numel() if isinstance(value, torch.Tensor) else 0
+    return size_hint(value.numel()) if isinstance(value, torch.Tensor) else 0
 
 
 _DECIDE: dict[Recompute, Callable[[torch.fx.Node, Set[torch.fx.Node]], bool]] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import OutputKind
+from weft_functionalize import OutputKind, size_hint
 
 from ..joint_graph import JointGraph
 
@@ -65,6 +65,8 @@ class Sides:
 
     @staticmethod
     def nbytes(node: torch.fx.Node) -> int:
-        """Bytes of the node's tensor, 0 for what is no tensor."""
+        """Bytes of the node's tensor (of a symbolic size, as it is now), 0 for what is no tensor."""
         value = node.meta["val"]
-        return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
+        if not isinstance(value, torch.Tensor):
+            return 0
+        return size_hint(value.numel()) * value.element_size()

@@ -42,7 +42,7 @@ class _Forward:
         self._sides = sides
         self._copies: dict[torch.fx.Node, torch.fx.Node] = {}
         effects = [n for n in sides.forward if n.op == "call_function" and is_impure(n)]
-        needed = _ancestors([*sides.outputs, *saved, *effects], stop=())
+        needed = ancestors([*sides.outputs, *saved, *effects], stop=())
         for node in sides.forward:
             if node in needed or node.op == "placeholder":
                 self._copies[node] = self.graph.node_copy(node, self._copies.__getitem__)
@@ -80,7 +80,7 @@ def _backward(
         copies[node].meta.update(node.meta)
     recomputed: list[str] = []
     order = {node: index for index, node in enumerate(sides.forward)}
-    needed = _ancestors(sides.gradients, stop=copies)
+    needed = ancestors(sides.gradients, stop=copies)
     for node in _graph_of(sides).nodes:
         if (node in sides.backward and node in needed) and node not in copies:
             _copy_with_arguments(graph, node, copies, order, recomputed)
@@ -99,16 +99,14 @@ def _copy_with_arguments(
 ) -> None:
     if node in copies:
         return
-    missing = _ancestors([node], stop=copies) - {node}
+    missing = ancestors([node], stop=copies) - {node}
     for argument in sorted(missing, key=order.__getitem__):
         copies[argument] = graph.node_copy(argument, copies.__getitem__)
         recomputed.append(argument.name)
     copies[node] = graph.node_copy(node, copies.__getitem__)
 
 
-def _ancestors(
-    nodes: Iterable[torch.fx.Node], stop: Container[torch.fx.Node]
-) -> set[torch.fx.Node]:
+def ancestors(nodes: Iterable[torch.fx.Node], stop: Container[torch.fx.Node]) -> set[torch.fx.Node]:
     """``nodes`` and what they are computed from, up to and without ``stop``."""
     pending = [node for node in nodes if node not in stop]
     seen = set(pending)

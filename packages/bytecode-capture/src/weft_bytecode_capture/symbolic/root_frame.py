@@ -209,6 +209,7 @@ class _Capture:
             raise RegionRefused(place, line, "a result that may be an operand itself is returned")
         # Every variable of a graph's value is one of the torch families.
         graph = state.graph.finish(cast("Any", outputs))
+        state.graph.guard_overlap(self.evaluator)
         guards = self._guards()
         if graph is not None:
             graph = dataclasses.replace(graph, guards=guards)

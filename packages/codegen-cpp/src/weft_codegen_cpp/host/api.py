@@ -12,6 +12,8 @@ PYTHON_FUNCTIONS = (
     "PyObject_IsInstance",
     "PyLong_FromLongLong",
     "PyLong_AsLongLong",
+    "PyFloat_FromDouble",
+    "PyFloat_AsDouble",
     "PyErr_Occurred",
     "PyCapsule_GetPointer",
     "PyEval_SaveThread",

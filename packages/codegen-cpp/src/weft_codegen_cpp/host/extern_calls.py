@@ -41,7 +41,7 @@ def _leaves(argument: Any) -> list[Any]:
 
 
 def symbols_of(call: ExternCall, outputs: Sequence[Buffer | None]) -> tuple[sympy.Symbol, ...]:
-    """The size symbols that a callback needs, sorted by name."""
+    """The symbols of sizes and numbers that a callback needs, sorted by name."""
     free: set[sympy.Symbol] = set()
     for leaf in _leaves((call.arguments, tuple(call.keywords.values()))):
         if isinstance(leaf, sympy.Expr | SizeFloat):
@@ -53,21 +53,19 @@ def symbols_of(call: ExternCall, outputs: Sequence[Buffer | None]) -> tuple[symp
     return tuple(sorted(free, key=lambda s: str(s.name)))
 
 
-def _substitute(argument: Any, tensors: Any, values: dict[sympy.Symbol, sympy.Integer]) -> Any:
+def _substitute(argument: Any, tensors: Any, values: dict[sympy.Symbol, Any]) -> Any:
     if isinstance(argument, BufferView):
         return next(tensors)
     if isinstance(argument, sympy.Expr):
         return int(argument.xreplace(values))
     if isinstance(argument, SizeFloat):
-        return argument.evaluate({s: int(v) for s, v in values.items()})
+        return argument.evaluate({s: int(v) if s.is_integer else v for s, v in values.items()})
     if isinstance(argument, list | tuple):
         return type(argument)(_substitute(a, tensors, values) for a in argument)
     return argument
 
 
-def _concrete(
-    extents: Sequence[sympy.Expr], values: dict[sympy.Symbol, sympy.Integer]
-) -> tuple[int, ...]:
+def _concrete(extents: Sequence[sympy.Expr], values: dict[sympy.Symbol, Any]) -> tuple[int, ...]:
     return tuple(int(e.xreplace(values)) for e in extents)
 
 
@@ -88,7 +86,8 @@ def make_callback(
     @torch.no_grad()
     def callback(*inputs: Any) -> Any:
         tensors = inputs[:tensor_count]
-        values = {s: sympy.Integer(v) for s, v in zip(symbols, inputs[tensor_count:], strict=True)}
+        numbers = zip(symbols, inputs[tensor_count:], strict=True)
+        values = {s: sympy.Integer(v) if s.is_integer else v for s, v in numbers}
         source = iter(tensors)
         arguments = [_substitute(a, source, values) for a in call.arguments]
         keywords = {k: _substitute(a, source, values) for k, a in call.keywords.items()}
@@ -115,7 +114,7 @@ def make_callback(
 def _settle(
     result: torch.Tensor,
     buffer: Buffer,
-    values: dict[sympy.Symbol, sympy.Integer],
+    values: dict[sympy.Symbol, Any],
     arguments: Sequence[torch.Tensor],
 ) -> torch.Tensor:
     size = _concrete(buffer.layout.size, values)

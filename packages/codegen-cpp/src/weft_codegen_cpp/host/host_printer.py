@@ -35,7 +35,7 @@ from weft_codegen_cpp.host.extern_calls import (
 )
 from weft_codegen_cpp.host.regions import allocated_by_calls, counters, print_region
 from weft_codegen_cpp.kernel.dtypes import literal, memory_type
-from weft_codegen_cpp.kernel.expressions import print_index
+from weft_codegen_cpp.kernel.expressions import print_index, print_number
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
 from weft_codegen_cpp.options import CppOptions
 
@@ -106,8 +106,11 @@ class _HostPrinter:
 
     def index(self, expression: Any) -> str:
         """An integer expression over sizes and counters in C++."""
-        names = {s: f"c.{s.name}" for s in (*self.symbols, *self.counters)}
-        return print_index(sympy.sympify(expression), names)
+        return print_index(sympy.sympify(expression), self._names())
+
+    def _names(self) -> dict[sympy.Symbol, str]:
+        """Where the call keeps sizes, numbers and counters."""
+        return {s: f"c.{s.name}" for s in (*self.symbols, *self.counters)}
 
     def _array(self, expressions: Sequence[Any]) -> str:
         items = ", ".join(f"i64({self.index(e)})" for e in expressions)
@@ -155,7 +158,7 @@ class _HostPrinter:
         fields = [
             f"{memory_type(b.layout.dtype)}* {name};" for name, b in self.schedule.buffers.items()
         ]
-        fields += [f"i64 {s.name};" for s in (*self.symbols, *self.counters)]
+        fields += [f"{_number_type(s)} {s.name};" for s in (*self.symbols, *self.counters)]
         owned = max(len(self.owned), 1)
         return "\n".join(
             [
@@ -182,8 +185,9 @@ class _HostPrinter:
             self._tensor(name, f"handle_of(c.program->objects[{position}])", buffers[name])
         for symbol, source in self.symbols.items():
             if source.input is None:
+                read = "PyLong_AsLongLong" if symbol.is_integer else "PyFloat_AsDouble"
                 self.steps.append(
-                    f"c.{symbol.name} = api.PyLong_AsLongLong(c.arguments[{self._argument(source)}]);"
+                    f"c.{symbol.name} = api.{read}(c.arguments[{self._argument(source)}]);"
                 )
             else:
                 self.steps.append(
@@ -195,7 +199,7 @@ class _HostPrinter:
             self.steps.append(f"c.{name} = ({type_name}*)(c.frame->arena + {self.index(offset)});")
 
     def _argument(self, source: SymbolInput) -> int:
-        """The position of an integer input among the inputs that are not constants."""
+        """The position of a number among the inputs that are not constants."""
         before = self.schedule.inputs[: source.position]
         bound = sum(isinstance(i, str) and i in self.constants for i in before)
         return source.position - bound
@@ -278,7 +282,9 @@ class _HostPrinter:
         tasks = []
         for number, (kernel, one) in enumerate(zip(kernels, printed, strict=True)):
             names = {s: str(one.values.get(s, f"c.{s.name}")) for s in one.symbols}
-            fields = [*(f"c.{name}" for name in one.buffers), *names.values(), "&c.index_error"]
+            fields = [*(f"c.{name}" for name in one.buffers), *names.values()]
+            fields += [print_number(number, self._names()) for number in one.scalars]
+            fields.append("&c.index_error")
             lines += [f"// {kernel.name}"]
             lines.append(f"const {one.name}_call call{number} = {{{', '.join(fields)}}};")
             lines += [f"Task task{number} = {{{one.name}, &call{number}, 0, 0}};", "{"]
@@ -474,8 +480,9 @@ class _HostPrinter:
                 f"api.delete_tensor(view{position}.handle);"
             )
         for position, symbol in enumerate(symbols, len(views)):
+            make = "PyLong_FromLongLong" if symbol.is_integer else "PyFloat_FromDouble"
             self.steps.append(
-                f"api.PyTuple_SetItem(passed, {position}, api.PyLong_FromLongLong(c.{symbol.name}));"
+                f"api.PyTuple_SetItem(passed, {position}, api.{make}(c.{symbol.name}));"
             )
         lines, self.steps = self.steps, saved
         return lines
@@ -625,6 +632,10 @@ class _HostPrinter:
                 )
                 lines.append(f"const i64 {symbol.name} = {symbol.name}_sizes[{source.dimension}];")
         return lines
+
+
+def _number_type(symbol: sympy.Symbol) -> str:
+    return "i64" if symbol.is_integer else "f64"
 
 
 def _getter(source: SymbolInput) -> str:

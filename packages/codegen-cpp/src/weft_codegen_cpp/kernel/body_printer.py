@@ -13,6 +13,7 @@ from typing import Any
 
 import sympy
 import torch
+from weft_loop_ir import SizeFloat
 from weft_loop_ir import ops as operation_tables
 
 from weft_codegen_cpp.errors import CodegenError
@@ -52,6 +53,8 @@ class Scope:
     numbers: Iterator[int] = field(default_factory=itertools.count)
     tiles: dict[tuple[str, sympy.Expr], str] = field(default_factory=dict)
     """Loads that are read already, as vectors of the memory type."""
+    scalars: Mapping[SizeFloat, str] = field(default_factory=dict)
+    """The kernel's parameters that are doubles."""
 
 
 class BodyPrinter:
@@ -199,6 +202,9 @@ class BodyPrinter:
 
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> Text:
         return Text(literal(value, dtype), dtype, False, constant=value)
+
+    def scalar(self, number: SizeFloat, dtype: torch.dtype) -> Text:
+        return self.to_dtype(Text(self.scope.scalars[number], torch.float64, False), dtype)
 
     def index_expr(self, expression: sympy.Expr, dtype: torch.dtype) -> Text:
         access = self._access(expression)

@@ -1,11 +1,14 @@
-"""Index expressions: printed as C++ over ``int64_t``, and taken apart into coefficients of loop symbols."""
+"""Index expressions, printed as C++ and taken apart into coefficients; floats of a call, printed as C++."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import sympy
-from weft_loop_ir import FloorDiv, Mod
+import torch
+from weft_loop_ir import FloorDiv, Mod, SizeFloat
+
+from weft_codegen_cpp.kernel.dtypes import literal
 
 
 def print_index(expression: sympy.Expr, names: Mapping[sympy.Symbol, str]) -> str:
@@ -42,6 +45,30 @@ def print_index(expression: sympy.Expr, names: Mapping[sympy.Symbol, str]) -> st
             text = f"{function}(i64({text}), i64({argument}))"
         return text
     raise ValueError(f"no C++ form for the index expression {expression}")
+
+
+_NUMBER_FORMS = {
+    "add": "({} + {})",
+    "sub": "({} - {})",
+    "mul": "({} * {})",
+    "truediv": "({} / {})",
+    "pow": "__builtin_pow({}, {})",
+    "neg": "(-{})",
+    "abs": "__builtin_fabs({})",
+    "sqrt": "__builtin_sqrt({})",
+}
+
+
+def print_number(number: SizeFloat, names: Mapping[sympy.Symbol, str]) -> str:
+    """A float of the call as a C++ double, computed in the order of its operations."""
+    if number.operation == "input":
+        return names[number.leaf]
+    if number.operation == "size":
+        return f"f64({print_index(number.leaf, names)})"
+    if number.operation == "constant":
+        return literal(float(number.leaf), torch.float64)
+    form = _NUMBER_FORMS[number.operation]
+    return form.format(*(print_number(part, names) for part in number.parts))
 
 
 def coefficient(expression: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr | None:

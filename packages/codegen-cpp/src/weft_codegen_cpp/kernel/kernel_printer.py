@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import sympy
-from weft_loop_ir import Buffer, Kernel, LoopVariable, Stage
+from weft_loop_ir import Buffer, Kernel, LoopVariable, SizeFloat, Stage
 
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Memory, Scope
 from weft_codegen_cpp.kernel.dtypes import memory_type
@@ -41,7 +41,7 @@ PLACEHOLDER = "@kernel@"  # stands for the function's name in `PrintedKernel`
 
 @dataclass(frozen=True)
 class PrintedKernel:
-    """A kernel in C++ and what a caller passes: pointers in the order of ``buffers``, then symbols.
+    """A kernel in C++ and what a caller passes: pointers in the order of ``buffers``, symbols, scalars.
 
     ``declaration`` is the structure that a caller fills and the function's prototype, ``definition`` the
     function.  Both name buffers by position and the kernel by :data:`PLACEHOLDER`: kernels that do the same
@@ -53,6 +53,7 @@ class PrintedKernel:
     definition: str
     buffers: tuple[str, ...]
     symbols: tuple[sympy.Symbol, ...]
+    scalars: tuple[SizeFloat, ...]
     units: str  # C++ expression over the symbols: the number of units of work
     nanoseconds: str  # C++ expression: the estimated time of the whole kernel
     checks_indices: bool
@@ -97,6 +98,17 @@ class _KernelPrinter:
         self.loops = self._ordered_loops()
         self.pointers = {name: f"p{k}" for k, name in enumerate(self.used)}
         self.rows = {b.name: f"row{k}" for k, b in enumerate(kernel.local_buffers)}
+        self.scalars = {
+            number: f"scalar{k}"
+            for k, number in enumerate(
+                dict.fromkeys(
+                    i.arguments[0]
+                    for s in kernel.stages
+                    for i in instructions_of(s.body)
+                    if i.operation == "scalar"
+                )
+            )
+        }
         self.checks = any(
             i.operation == "indirect" and i.arguments[3]
             for s in kernel.stages
@@ -163,6 +175,7 @@ class _KernelPrinter:
         scope = Scope(
             self._memories(self.plan.outer is not None), {}, vector_symbol, tag, self.numbers
         )
+        scope.scalars = self.scalars
         if self.tiles is not None:
             line = f"{self.tiles.variable.symbol.name}_line"
             scope.tiles = {load: f"{t}[{line}]" for load, t in tile_names(self.tiles).items()}
@@ -174,9 +187,11 @@ class _KernelPrinter:
         symbols = self._symbols()
         types = {p: memory_type(self.buffers[n].layout.dtype) for n, p in self.pointers.items()}
         fields = [f"{t}* {p};" for p, t in types.items()]
-        fields += [f"i64 {s.name};" for s in symbols] + ["IndexError* index_error;"]
+        fields += [f"i64 {s.name};" for s in symbols]
+        fields += [f"f64 {name};" for name in self.scalars.values()] + ["IndexError* index_error;"]
         setup = [f"{t}* {self.qualifier} {p} = call.{p};" for p, t in types.items()]
         setup += [f"const i64 {s.name} = call.{s.name};" for s in symbols]
+        setup += [f"const f64 {name} = call.{name};" for name in self.scalars.values()]
         setup += self._local_storage()
         prototype = f"WEFT_KERNEL void {PLACEHOLDER}(const void* raw, i64 begin, i64 end)"
         declaration = [f"struct {PLACEHOLDER}_call {{", *_indent(fields), "};", f"{prototype};"]
@@ -188,6 +203,7 @@ class _KernelPrinter:
             "\n".join(definition) + "\n",
             self.used,
             symbols,
+            tuple(self.scalars),
             self._unit_count(),
             self._cost(),
             self.checks,

@@ -184,6 +184,6 @@ def stage_nanoseconds(body: LoopBody, lanes: int) -> float:
             total += 0.12
         elif instruction.operation in HEAVY:
             total += 4.0 / lanes
-        elif instruction.operation not in ("constant", "index_expr"):
+        elif instruction.operation not in ("constant", "scalar", "index_expr"):
             total += 0.4 / lanes
     return total

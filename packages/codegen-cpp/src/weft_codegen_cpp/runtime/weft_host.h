@@ -23,6 +23,8 @@ struct Api {
   int (*PyObject_IsInstance)(Object, Object);
   Object (*PyLong_FromLongLong)(long long);
   long long (*PyLong_AsLongLong)(Object);
+  Object (*PyFloat_FromDouble)(double);
+  double (*PyFloat_AsDouble)(Object);
   Object (*PyErr_Occurred)();
   void* (*PyCapsule_GetPointer)(Object, const char*);
   void* (*PyEval_SaveThread)();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,12 +32,24 @@ def _print_float(number: SizeFloat) -> str:
         print_size(o) if isinstance(o, SizeFloat | sympy.Expr) else repr(o) for o in number.operands
     ]
     match number.operation:
+        case "input":
+            return operands[0]
+        case "neg":
+            return f"(-{operands[0]})"
+        case "abs":
+            return f"abs({operands[0]})"
         case "size" | "constant":
             return f"float({operands[0]})"
         case "sqrt":
-            return f"{operands[0]} ** 0.5"
-    sign = {"add": "+", "mul": "*", "truediv": "/", "pow": "**"}[number.operation]
+            return f"math.sqrt({operands[0]})"
+    sign = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**"}[number.operation]
     return f"({operands[0]} {sign} {operands[1]})"
+
+
+def bits_of_float(number: float) -> int:
+    """The bits of a double as an integer."""
+    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
+    return bits
 
 
 def print_tuple(expressions: Iterable[Any]) -> str:

@@ -298,6 +298,7 @@ class _HostPrinter:
             )
             arguments.append(f"{variable}.data_ptr()")
         arguments += [s.name for s in printed.symbols]
+        arguments += [f"bits_of_float({print_size(number)})" for number in printed.scalars]
         blocks = [
             _blocks(count, block)
             for count, block in zip(printed.counts, printed.blocks, strict=True)

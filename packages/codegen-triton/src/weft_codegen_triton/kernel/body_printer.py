@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import sympy
 import torch
-from weft_loop_ir import LoopBody
+from weft_loop_ir import LoopBody, SizeFloat
 from weft_loop_ir.ops import BINARY, BINARY_TO_BOOL, STORAGE_ONLY, UNARY, UNARY_TO_BOOL
 
 from weft_codegen_triton.errors import Unsupported
@@ -74,6 +74,7 @@ class BodyPrinter:
         self.loaded: dict[tuple[str, str, str], Text] = {}
         self.local: dict[tuple[str, str], Text] = {}
         self.recomputed: Mapping[str, LoopBody] = {}  # rows to what computes an element anew
+        self.scalars: dict[SizeFloat, str] = {}  # parameters
         self.uses_assert = False
         self.uses_atomics = False
         self.reduce: Callable[[str, torch.dtype, Text], ReductionResult] | None = None
@@ -203,6 +204,12 @@ class BodyPrinter:
             value = int(value)
         code = f"tl.full({self.tile.unit}, {literal(value)}, {triton_dtype(dtype)})"
         return self.name(code, dtype, NO_AXES)
+
+    def scalar(self, number: SizeFloat, dtype: torch.dtype) -> Text:
+        """A parameter, handed over as the bits of a double: Triton would round a float argument."""
+        parameter = self.scalars.setdefault(number, f"scalar{len(self.scalars)}")
+        bits = f"tl.full({self.tile.unit}, {parameter}, tl.int64).to(tl.float64, bitcast=True)"
+        return self.to_dtype(self.name(bits, torch.float64, NO_AXES), dtype)
 
     def index_expr(self, expression: sympy.Expr, dtype: torch.dtype) -> Text:
         names = self.tile.names

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, Kernel, LoopBody, LoopVariable
+from weft_loop_ir import Buffer, Kernel, LoopBody, LoopVariable, SizeFloat
 
 from weft_codegen_triton.kernel.blocks import (
     accesses,
@@ -69,7 +69,8 @@ class Function:
 class PrintedKernel:
     """A kernel's function, and how the host program launches it.
 
-    It is called with the memory of ``buffers``, then of ``scratch``, then the values of ``symbols``.
+    It is called with the memory of ``buffers``, then of ``scratch``, then the values of ``symbols``
+    and the bits of ``scalars``.
     ``counts`` are the extents of the grid's axes and ``blocks`` how much of each a program handles.
     """
 
@@ -77,6 +78,7 @@ class PrintedKernel:
     buffers: tuple[str, ...]
     scratch: tuple[Scratch, ...]
     symbols: tuple[sympy.Symbol, ...]
+    scalars: tuple[SizeFloat, ...]
     counts: tuple[sympy.Expr, ...]
     blocks: tuple[int, ...]
 
@@ -120,6 +122,7 @@ def print_kernel(
     dtypes += [(f"{row.name}_ptr", row.dtype) for row in scratch]
     parameters = [(name, pointer_type(dtype)) for name, dtype in dtypes]
     parameters += [(s.name, "i64") for s in symbols]
+    parameters += [(name, "i64") for name in printer.scalars.values()]
     arguments = [name for name, _ in parameters]
     arguments += [f"{name}: tl.constexpr" for name in frame.constants]
     template = "\n".join(
@@ -135,7 +138,7 @@ def print_kernel(
         tuple(f"{axis.upper()}BLOCK" for axis in frame.loop_axes),
         not printer.uses_atomics and not overwritten,
     )
-    return PrintedKernel(function, names, scratch, symbols, counts, blocks)
+    return PrintedKernel(function, names, scratch, symbols, tuple(printer.scalars), counts, blocks)
 
 
 def _needs_int64(kernel: Kernel, sizes: Mapping[sympy.Symbol, sympy.Expr]) -> bool:

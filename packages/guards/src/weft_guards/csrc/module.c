@@ -142,7 +142,8 @@ PyMODINIT_FUNC PyInit__native(void)
     if (PyModule_AddType(module, &GuardCheckType) < 0
         || PyModule_AddObjectRef(module, "_C_API", capsule) < 0
         || PyModule_AddIntConstant(module, "OPERATION_COUNT", OPERATION_COUNT) < 0
-        || PyModule_AddIntConstant(module, "OPCODE_COUNT", OPCODE_COUNT) < 0) {
+        || PyModule_AddIntConstant(module, "OPCODE_COUNT", OPCODE_COUNT) < 0
+        || PyModule_AddIntConstant(module, "REAL_OPCODE_COUNT", REAL_OPCODE_COUNT) < 0) {
         Py_XDECREF(capsule);
         Py_DECREF(module);
         return NULL;

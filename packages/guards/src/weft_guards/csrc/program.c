@@ -1,6 +1,6 @@
 #include "program.h"
 
-#include <string.h>
+#include <math.h>
 
 /* ---- making and destroying ---- */
 
@@ -31,6 +31,12 @@ static int parse_step(const Program *program, Step *step, PyObject *description)
     } else if (operation == CHECK_RELATION) {
         step->relation = relation_parse(object, program->registers);
         return step->relation == NULL ? -1 : 0;
+    } else if (operation == CHECK_REAL) {
+        step->real = real_program_parse(object, program->registers);
+        return step->real == NULL ? -1 : 0;
+    } else if (operation == CHECK_OVERLAP) {
+        step->overlap = overlap_parse(object, program->registers);
+        return step->overlap == NULL ? -1 : 0;
     }
     return 0;
 }
@@ -41,7 +47,8 @@ static int validate_step(const Program *program, const Step *step)
     Py_ssize_t loaded = program->registers;
     int frame_load = step->operation <= LOAD_CONSTANT || step->operation == LOAD_PYTHON
                      || step->operation == CHECK_GLOBAL_STATE
-                     || step->operation == CHECK_RELATION;
+                     || step->operation == CHECK_RELATION || step->operation == CHECK_REAL
+                     || step->operation == CHECK_OVERLAP;
     int valid = frame_load || (step->operand >= 0 && step->operand < loaded);
     if (step->operation == CHECK_SAME || step->operation == CHECK_DISTINCT) {
         valid = valid && step->number >= 0 && step->number < loaded;
@@ -109,6 +116,8 @@ void program_clear(Program *program)
         PyMem_Free(steps[i].tensor);
         PyMem_Free(steps[i].state);
         PyMem_Free(steps[i].relation);
+        PyMem_Free(steps[i].real);
+        PyMem_Free(steps[i].overlap);
     }
     PyMem_Free(steps);
     Py_CLEAR(program->argument_names);
@@ -315,12 +324,6 @@ static int call_predicate(PyObject *predicate, PyObject *first, PyObject *second
     return truth_of(PyObject_Vectorcall(predicate, arguments, 2, NULL));
 }
 
-static int doubles_equal(double expected, double value)
-{
-    return memcmp(&expected, &value, sizeof(double)) == 0
-           || (expected != expected && value != value);
-}
-
 /* As `constants_equal` in constants.py, which decides the rarer types. */
 static int constant_equals(const Program *program, PyObject *expected, PyObject *value)
 {
@@ -335,7 +338,7 @@ static int constant_equals(const Program *program, PyObject *expected, PyObject 
         return PyObject_RichCompareBool(expected, value, Py_EQ);
     }
     if (type == &PyFloat_Type) {
-        return doubles_equal(PyFloat_AS_DOUBLE(expected), PyFloat_AS_DOUBLE(value));
+        return doubles_identical(PyFloat_AS_DOUBLE(expected), PyFloat_AS_DOUBLE(value));
     }
     if (type != &PyTuple_Type) {
         return call_predicate(program->constants_equal, expected, value);
@@ -418,6 +421,13 @@ static int check_attribute(PyObject *value, PyObject *name, int present)
     return !present;
 }
 
+static int check_real(const Step *step, PyObject *const *registers)
+{
+    double result;
+    return real_program_run(step->real, registers, &result)
+           && (step->number < 0 || (result != 0) == step->number);
+}
+
 static int check(const Program *program, const Step *step, Frame *frame, PyObject **registers)
 {
     PyObject *value = step->operand >= 0 ? registers[step->operand] : NULL;
@@ -451,6 +461,12 @@ static int check(const Program *program, const Step *step, Frame *frame, PyObjec
         return value != registers[step->number];
     case CHECK_RELATION:
         return relation_holds(step->relation, registers);
+    case CHECK_REAL:
+        return check_real(step, registers);
+    case CHECK_OVERLAP:
+        return storages_are_apart(step->overlap, registers);
+    case CHECK_FINITE:
+        return PyFloat_CheckExact(value) && isfinite(PyFloat_AS_DOUBLE(value));
     default: { /* CHECK_PYTHON */
         PyObject *scope = scope_of(program, frame);
         return scope == NULL ? -1 : call_predicate(step->object, value, scope);

@@ -9,6 +9,8 @@
 
 #include <Python.h>
 
+#include "overlap.h"
+#include "real.h"
 #include "relation.h"
 #include "torch_access.h"
 
@@ -39,6 +41,9 @@ typedef enum {
     CHECK_SAME,         /* operand, number: the other register */
     CHECK_DISTINCT,     /* operand, number: the other register */
     CHECK_RELATION,     /* object: see relation.h */
+    CHECK_REAL,         /* number: the comparison's outcome, -1 for any; object: see real.h */
+    CHECK_FINITE,       /* operand */
+    CHECK_OVERLAP,      /* object: see overlap.h */
     CHECK_PYTHON,       /* operand, object: called with the value and the scope */
     OPERATION_COUNT,
 } Operation;
@@ -57,6 +62,8 @@ typedef struct {
     TensorExpectation *tensor;  /* owned, CHECK_TENSOR */
     GlobalStateExpectation *state; /* owned, CHECK_GLOBAL_STATE */
     Relation *relation;            /* owned, CHECK_RELATION */
+    RealProgram *real;             /* owned, CHECK_REAL */
+    OverlapExpectation *overlap;   /* owned, CHECK_OVERLAP */
 } Step;
 
 typedef struct {

@@ -9,12 +9,16 @@
 typedef int32_t (*ReadInt32)(void *tensor, int32_t *result);
 typedef int32_t (*ReadInt64)(void *tensor, int64_t *result);
 typedef int32_t (*ReadInt64s)(void *tensor, int64_t **result);
+typedef int32_t (*ReadPointer)(void *tensor, void **result);
 
 /* C++ functions, by their mangled names (Itanium ABI): the argument of a const member function is
  * the object's address. */
 static struct {
     ReadInt64 dimensions;
     ReadInt64s sizes, strides;
+    ReadPointer data;
+    ReadInt64 storage_offset;
+    size_t (*element_size)(int32_t dtype);
     ReadInt32 dtype, device_type, device_index, layout;
     bool (*requires_grad)(const void *implementation);
     bool (*grad_enabled)(void);
@@ -38,6 +42,9 @@ static const struct {
     SYMBOL(dimensions, "aoti_torch_get_dim"),
     SYMBOL(sizes, "aoti_torch_get_sizes"),
     SYMBOL(strides, "aoti_torch_get_strides"),
+    SYMBOL(data, "aoti_torch_get_data_ptr"),
+    SYMBOL(storage_offset, "aoti_torch_get_storage_offset"),
+    SYMBOL(element_size, "aoti_torch_dtype_element_size"),
     SYMBOL(dtype, "aoti_torch_get_dtype"),
     SYMBOL(device_type, "aoti_torch_get_device_type"),
     SYMBOL(device_index, "aoti_torch_get_device_index"),
@@ -230,6 +237,19 @@ int tensor_extent(PyObject *tensor, int is_stride, int64_t dimension, int64_t *e
         return 0;
     }
     *extent = extents[dimension];
+    return 1;
+}
+
+int tensor_storage_address(PyObject *tensor, uintptr_t *address)
+{
+    void *handle = tensor_handle(tensor), *data;
+    int32_t dtype;
+    int64_t offset;
+    if (torch.data(handle, &data) || torch.dtype(handle, &dtype)
+        || torch.storage_offset(handle, &offset)) {
+        return 0;
+    }
+    *address = data == NULL ? 0 : (uintptr_t)data - offset * torch.element_size(dtype);
     return 1;
 }
 
@@ -429,6 +449,11 @@ static PyObject *read_tensor(PyObject *module, PyObject *tensor)
         PyErr_SetString(PyExc_RuntimeError, "torch cannot read this tensor's metadata");
         return NULL;
     }
+    uintptr_t address;
+    if (!tensor_storage_address(tensor, &address)) {
+        PyErr_SetString(PyExc_RuntimeError, "torch cannot tell where this tensor's storage is");
+        return NULL;
+    }
     PyObject *size = extents_tuple(sizes, dimensions);
     PyObject *stride = extents_tuple(strides, dimensions);
     if (size == NULL || stride == NULL) {
@@ -436,10 +461,10 @@ static PyObject *read_tensor(PyObject *module, PyObject *tensor)
         Py_XDECREF(stride);
         return NULL;
     }
-    return Py_BuildValue("iiiiKNNN", dtype, device_type, device_index, layout,
+    return Py_BuildValue("iiiiKNNNK", dtype, device_type, device_index, layout,
                          (unsigned long long)tensor_keys(tensor),
                          PyBool_FromLong(torch.requires_grad(tensor_implementation(tensor))), size,
-                         stride);
+                         stride, (unsigned long long)address);
 }
 
 static PyObject *read_global_state(PyObject *module, PyObject *device_types)
@@ -475,7 +500,8 @@ PyMethodDef torch_access_methods[] = {
      "connect(library, samples, functorch_key) -> None, or a sentence saying why it failed"},
     {"device_types", device_types, METH_NOARGS, "torch's numbers of device types, by name"},
     {"read_tensor", read_tensor, METH_O,
-     "(dtype, device type, device index, layout, dispatch keys, requires_grad, size, stride)"},
+     "(dtype, device type, device index, layout, dispatch keys, requires_grad, size, stride, "
+     "storage address)"},
     {"read_global_state", read_global_state, METH_O,
      "((eight fields), ((device type, autocast enabled, autocast dtype), ...))"},
     {NULL, NULL, 0, NULL},

@@ -45,6 +45,10 @@ int global_state_matches(const GlobalStateExpectation *expected);
  * has no such dimension.  Call it only for an object that `tensor_matches` has accepted. */
 int tensor_extent(PyObject *tensor, int is_stride, int64_t dimension, int64_t *extent);
 
+/* Where the storage of a plain strided tensor begins, 0 for one without elements: 1, or 0 when torch
+ * does not say.  Call it only for an object that `tensor_matches` has accepted. */
+int tensor_storage_address(PyObject *tensor, uintptr_t *address);
+
 extern PyMethodDef torch_access_methods[];
 
 #endif

@@ -14,6 +14,7 @@ from weft_loop_ir.lowering.promotion import Operand, Promotion, promote
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import TensorValue
 from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.size_float import SizeFloat
 
 aten = torch.ops.aten
 D = Promotion.DEFAULT
@@ -103,6 +104,8 @@ def power(context: LoweringContext, base: Operand, exponent: Operand) -> TensorV
             return _fixed_power(context, base, exponent, special)
     if not compute.is_floating_point:
         raise NoLowering("integer power")
+    if isinstance(exponent, SizeFloat):
+        raise NoLowering("power that varies: eager has formulas for some")
     return elementwise(context, [base, exponent], D, lambda ops, a, b: ops.pow(a, b), heavy=True)
 
 

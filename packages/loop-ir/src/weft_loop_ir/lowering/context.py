@@ -418,9 +418,9 @@ def constant_tensor(
 def scalar(
     ops: BodyRecorder, value: bool | int | float | sympy.Expr | SizeFloat, dtype: torch.dtype
 ) -> Value:
-    """A Python number, or one that sizes determine, as a value of ``dtype``."""
+    """A Python number, or one that the call determines, as a value of ``dtype``."""
     if isinstance(value, SizeFloat):
-        return ops.to_dtype(value.record(ops), dtype)
+        return ops.scalar(value, dtype)
     if isinstance(value, sympy.Expr):
         if isinstance(value, sympy.Integer):
             return ops.constant(_number(int(value), dtype), dtype)

@@ -33,10 +33,10 @@ from weft_loop_ir.lowering.collectives import with_held_arguments
 from weft_loop_ir.lowering.context import LoweringContext, LoweringOptions, storage_stride
 from weft_loop_ir.lowering.in_place import overwrite_in_place
 from weft_loop_ir.lowering.regions import lower_region
-from weft_loop_ir.lowering.registry import RULES, NoLowering
+from weft_loop_ir.lowering.registry import RULES, TAKES_FLOATS, NoLowering
 from weft_loop_ir.lowering.tensors import Cost, Storage, TensorValue, whole
 from weft_loop_ir.lowering.views import strided_window
-from weft_loop_ir.size_float import SizeFloat, size_float
+from weft_loop_ir.size_float import GRAPH_FUNCTIONS, SizeFloat, as_size_float, size_float
 from weft_loop_ir.unsupported import Unsupported
 
 
@@ -49,9 +49,9 @@ def lower(
 ) -> LoopGraph:
     """Lower a functional ATen graph to loops.
 
-    ``node.meta["val"]`` of every node holds FakeTensors, ints or SymInts.  Placeholders at the positions in
-    ``constant_inputs`` become buffers of kind CONSTANT.  An operator without a rule becomes an extern call,
-    counted in ``fallbacks``.
+    ``node.meta["val"]`` of every node holds FakeTensors, numbers or symbolic numbers.  Placeholders at the
+    positions in ``constant_inputs`` become buffers of kind CONSTANT.  An operator without a rule becomes an
+    extern call, counted in ``fallbacks``.
 
     Raises ``ValueError`` for a graph that is not functional ATen, naming the node, and :class:`Unsupported`
     for sizes that depend on data and layouts other than strided.
@@ -75,6 +75,7 @@ class Driver:
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[str | SymbolInput] = []
         self.symbols: dict[sympy.Symbol, SymbolInput] = {}
+        self.floats: dict[sympy.Symbol, SizeFloat] = {}  # floats that are symbols of their own
         self.constants: dict[str, torch.Tensor] = {}
         self.fallbacks: Counter[str] = Counter()
         self.outputs: tuple[Any, ...] = ()
@@ -124,10 +125,21 @@ class Driver:
             self.symbols.setdefault(symbol, defined)
             self.inputs.append(defined)
             return expression
+        if isinstance(value, torch.SymFloat):
+            return self._float_input(value.node.expr, position)
         # a plain number (specialised) or None: the graph doesn't read it from the input
         symbol = sympy.Symbol(f"input{position}", integer=True)
         self.inputs.append(SymbolInput(symbol, None, 0, position))
         return value
+
+    def _float_input(self, symbol: sympy.Expr, position: int) -> SizeFloat:
+        if not symbol.is_Symbol:
+            raise Unsupported("symbolic number", f"input {symbol}", "Pass the numbers in it.")
+        defined = SymbolInput(symbol, None, 0, position)
+        self.symbols.setdefault(symbol, defined)
+        self.inputs.append(defined)
+        number = self.floats[symbol] = SizeFloat("input", (symbol,))
+        return number
 
     def _define_symbols(self, fake: torch.Tensor, buffer: str, position: int) -> None:
         found = [(extent, k, False) for k, extent in enumerate(fake.shape)]
@@ -223,10 +235,16 @@ class Driver:
                 )
 
     def _symbolic_float(self, node: torch.fx.Node, value: torch.SymFloat) -> float | SizeFloat:
-        number = constant_float(value)
-        if number is not None:
+        symbol = value.node.expr
+        if symbol.is_Symbol:  # floating-point arithmetic as it is written, no SymPy expression
+            operands = torch.fx.map_arg(node.args, self._value_of)
+            number = SizeFloat(_float_operation(node), tuple(map(as_size_float, operands)))
+            self.floats[symbol] = number
             return number
-        result = size_float(value.node.expr)
+        constant = constant_float(value)
+        if constant is not None:
+            return constant
+        result = size_float(symbol, self.floats)
         if result.free_symbols - self.symbols.keys():
             raise Unsupported(
                 "data-dependent number",
@@ -248,6 +266,8 @@ class Driver:
         context = self.context
         rule = RULES.get(target)
         reason = "no lowering rule"
+        if target._schema.name not in TAKES_FLOATS and _holds_float((arguments, keywords)):
+            rule, reason = None, "a float that varies"
         if rule is not None:
             try:
                 return rule(context, *arguments, **keywords)
@@ -381,6 +401,25 @@ class Driver:
             dict(self.fallbacks),
             self.constants,
         )
+
+
+def _holds_float(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_holds_float, value))
+    return isinstance(value, SizeFloat) or (
+        isinstance(value, dict) and _holds_float(tuple(value.values()))
+    )
+
+
+def _float_operation(node: torch.fx.Node) -> str:
+    name = GRAPH_FUNCTIONS.get(node.target)
+    if name is None:
+        raise Unsupported(
+            "symbolic number",
+            f"{node.target} of node {node.name}",
+            f"A float that varies takes part in {', '.join(sorted(set(GRAPH_FUNCTIONS.values())))}.",
+        )
+    return name
 
 
 def _same_layout(tensor: TensorValue, fake: torch.Tensor) -> bool:

@@ -9,7 +9,7 @@ import torch
 
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.broadcasting import broadcast_size, read, tensors_of
-from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.promotion import Operand, Promotion, check_supported, promote
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
@@ -217,8 +217,7 @@ _register_table()
 def _scale(ops: BodyRecorder, value: Value, alpha: Any, dtype: torch.dtype) -> Value:
     if alpha == 1:
         return value
-    factor = ops.constant(float(alpha) if dtype.is_floating_point else int(alpha), dtype)
-    return ops.mul(value, factor)
+    return ops.mul(value, scalar(ops, alpha, dtype))
 
 
 @register_lowering(aten.add.Tensor, aten.add.Scalar)

@@ -16,6 +16,16 @@ integers as SymPy expressions.  Returns a tensor, or a tuple of them for several
 RULES: dict[OpOverload, Rule] = {}
 
 
+TAKES_FLOATS = frozenset(
+    f"aten::{name}"
+    for name in (
+        "add sub rsub mul div true_divide pow lerp addcmul addcdiv eq ne lt le gt ge where masked_fill "
+        "clamp clamp_min clamp_max full full_like new_full fill scalar_tensor"
+    ).split()
+)
+"""Operators whose rules take a :class:`~weft_loop_ir.SizeFloat` as a number."""
+
+
 class NoLowering(Exception):
     """Raised by a rule for arguments that it doesn't cover: the operator is called as an extern.
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
-from weft_guards import IsObject, Source, TensorMatches, TensorMetadata
+from weft_guards import (
+    IsObject,
+    Source,
+    StoragesApart,
+    TensorMatches,
+    TensorMetadata,
+    storages_are_apart,
+)
 
 from ..._torch import (
     FAKE_TENSOR_ERRORS,
@@ -33,6 +41,21 @@ if TYPE_CHECKING:
     from ..variables.tensor import TensorVariable
 
 
+@dataclass(frozen=True, eq=False)
+class _Input:
+    """A tensor that the graph takes; ``version`` is the fake's when the graph began."""
+
+    source: Source
+    tensor: torch.Tensor
+    fake: torch.Tensor
+    version: int
+
+
+def _version(fake: torch.Tensor) -> int:
+    """How often a tensor was written to; 0 for what does not count writes."""
+    return 0 if fake.is_inference() else fake._version
+
+
 class GraphBuilder:
     """One frame's graph.  Placeholders are user tensors, attributes are tensors known by identity."""
 
@@ -46,6 +69,7 @@ class GraphBuilder:
         self.root = torch.nn.Module()
         self._sources: list[Source] = []
         self._examples: list[Any] = []
+        self._inputs: list[_Input] = []
         self._numbers: dict[Any, torch.fx.Node] = {}  # by expression
         self._last_placeholder: torch.fx.Node | None = None
         self._last_attribute: torch.fx.Node | None = None
@@ -61,6 +85,7 @@ class GraphBuilder:
         except TypeError as error:
             raise Unsupported("tensor of unusual kind", source.name(), str(error)) from error
         evaluator.guard(source, TensorMatches(metadata))
+        self._inputs.append(_Input(source, tensor, fake, _version(fake)))
         return self._variable(evaluator, self._placeholder(source, fake), fake, source)
 
     def add_number(self, number: Any, source: Source) -> Variable:
@@ -75,6 +100,7 @@ class GraphBuilder:
     ) -> Variable:
         """The variable of a number; a symbolic one's node is the first that gives the same expression."""
         from ..variables.constant import ConstantVariable
+        from ..variables.symbolic_float import SymbolicFloatVariable
         from ..variables.symbolic_number import SymbolicNumberVariable
 
         if not isinstance(value, (torch.SymInt, torch.SymFloat)):
@@ -86,6 +112,9 @@ class GraphBuilder:
         if node is None:
             node = self._numbers[expression] = make_node(self.outermost)
             node.meta["example_value"] = value
+        varying = self.shapes.varying_float(expression)
+        if varying is not None:
+            return SymbolicFloatVariable(self.shapes, value, node, *varying)
         return SymbolicNumberVariable(self.shapes, value, node, source)
 
     def has_tensors(self) -> bool:
@@ -149,6 +178,18 @@ class GraphBuilder:
         forget_source_with(module)
         examples = tuple(itertools.compress(self._examples, used))
         return CapturedGraph(module, examples, tuple(itertools.compress(self._sources, used)), ())
+
+    def guard_overlap(self, evaluator: Evaluator) -> None:
+        """Guard that inputs that the graph writes to lie in storages of their own, if they do now."""
+        written: list[_Input] = []
+        read: list[_Input] = []
+        for given in self._inputs:
+            (read if _version(given.fake) == given.version else written).append(given)
+        if not written or len(self._inputs) < 2:
+            return
+        if storages_are_apart([i.tensor for i in written], [i.tensor for i in read]):
+            sources = [tuple(given.source for given in inputs) for inputs in (written, read)]
+            evaluator.guard(sources[0][0], StoragesApart(*sources))
 
     def _remove_dead_nodes(self) -> None:
         for node in reversed(self.graph.nodes):

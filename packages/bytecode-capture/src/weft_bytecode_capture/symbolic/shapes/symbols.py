@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -10,12 +11,18 @@ from typing import Any
 import sympy
 import torch
 from weft_guards import (
+    Computation,
     Guard,
+    IsComputable,
+    IsFinite,
+    NumbersCompare,
     Place,
+    Predicate,
     Quantity,
     Reason,
     Relation,
     ShapeRelation,
+    SizeExpression,
     Source,
     TensorMetadata,
     TypeIs,
@@ -71,10 +78,11 @@ class ShapeSymbols:
         self._use_marks = use_marks
         self._reason = reason
         self._places: dict[sympy.Symbol, Place] = {}
+        self._floats: dict[sympy.Symbol, tuple[Place | Computation, float]] = {}
         self._relations: list[Relation] = []
         self._stride_relations: list[Relation] = []
-        self._types: list[Guard] = []
-        self._numbers: dict[Source, Number] = {}
+        self._guards: list[Guard] = []  # on numbers, besides relations
+        self._numbers: dict[Source | Computation, Number] = {}
         self._marked: dict[sympy.Symbol, _Marked] = {}
         self._noted = 0  # of the environment's guards
         self._one_is_a_size = False  # of some symbol
@@ -82,7 +90,7 @@ class ShapeSymbols:
     @property
     def any_symbolic(self) -> bool:
         """Whether anything is symbolic."""
-        return bool(self._places)
+        return bool(self._places or self._floats)
 
     # Tensors.
 
@@ -192,13 +200,42 @@ class ShapeSymbols:
             return known
         changed = self._history.number_changed(source, value)
         varies = changed if self._dynamic is None else self._dynamic and (changed or is_passed)
-        if not varies or isinstance(value, float) or abs(value) > _LARGEST_INTEGER:
+        if not varies or not _can_vary(value):
             return value
-        self._types.append(Guard(source, TypeIs(type(value)), self._reason()))
         place = Place(source, Quantity.VALUE)
-        number = self._symbol(place, value, -_LARGEST_INTEGER, _LARGEST_INTEGER)
+        if isinstance(value, float):
+            self.guard(source, IsFinite())
+            number = self._float(place, value)
+        else:
+            self.guard(source, TypeIs(int))
+            number = self._symbol(place, value, -_LARGEST_INTEGER, _LARGEST_INTEGER)
         self._numbers[source] = number
         return number
+
+    def computed(self, computation: Computation, value: float) -> Number:
+        """The symbol of what is computed from floats that vary; ``value`` is what it is now."""
+        number = self._numbers.get(computation)
+        if number is None:
+            number = self._numbers[computation] = self._float(computation, value)
+        return number
+
+    def varying_float(self, symbol: sympy.Expr) -> tuple[Place | Computation, float] | None:
+        """Where a float that varies comes from and what it is now; None for other numbers."""
+        return self._floats.get(symbol)
+
+    def size_expression(self, number: Number) -> SizeExpression:
+        """A number that sizes and integers determine, as an operand of a computation."""
+        expression = expression_of(number)
+        symbols = sorted(expression.free_symbols, key=str)
+        return SizeExpression(expression, tuple((s, self._places[s]) for s in symbols))
+
+    def guard(self, source: Source, predicate: Predicate) -> None:
+        """Guard a number, for the line being evaluated."""
+        self._guards.append(Guard(source, predicate, self._reason()))
+
+    def guard_numbers(self, predicate: NumbersCompare | IsComputable) -> None:
+        """Guard what holds of several numbers."""
+        self.guard(predicate.sources()[0], predicate)
 
     # Decisions.
 
@@ -244,13 +281,14 @@ class ShapeSymbols:
         self.note_relations()
         relations = simplify_relations(self._relations)
         self._check_marks(relations)
-        places = tuple(self._places.items())
+        floats = tuple((symbol, operand) for symbol, (operand, _) in self._floats.items())
+        places = (*self._places.items(), *floats)
         found = [
             Guard(predicate.sources()[0], predicate, relation.reason)
             for relation in (*relations, *self._stride_relations)
             for predicate in (ShapeRelation(relation.condition, places),)
         ]
-        return (*self._types, *found)
+        return (*self._guards, *found)
 
     def place(self, symbol: sympy.Symbol) -> Place:
         return self._places[symbol]
@@ -269,9 +307,12 @@ class ShapeSymbols:
                     f"({reason.text}) needs it to be {number}: remove the mark or what fixes the size"
                 )
 
-    def _symbol(
-        self, place: Place, value: int | float, lower: int | None, upper: int | None
-    ) -> Number:
+    def _float(self, operand: Place | Computation, value: float) -> Number:
+        expression = new_symbol(self.environment, value, operand.name(), None, None)
+        self._floats[expression] = operand, value
+        return symbolic_number(self.environment, expression, value)
+
+    def _symbol(self, place: Place, value: int, lower: int | None, upper: int | None) -> Number:
         expression = new_symbol(self.environment, value, place.name(), lower, upper)
         self._places[expression] = place
         for bound, relation in ((lower, sympy.Ge), (upper, sympy.Le)):
@@ -281,6 +322,11 @@ class ShapeSymbols:
 
     def _relate(self, condition: sympy.Basic) -> None:
         self._relations.append(Relation(condition, self._reason()))
+
+
+def _can_vary(value: int | float) -> bool:
+    """Whether code can be compiled for any number in place of this one."""
+    return math.isfinite(value) if isinstance(value, float) else abs(value) <= _LARGEST_INTEGER
 
 
 def _is_plain(metadata: TensorMetadata) -> bool:

@@ -27,6 +27,7 @@ from .generators import GeneratorVariable
 from .hashing import hashed_key
 from .iterators import LazyIteratorVariable
 from .sequences import ListVariable, index_value, sorted_variables
+from .symbolic_float import SymbolicFloatVariable
 from .values import attribute_name, drained, is_callable, resolution_order
 
 if TYPE_CHECKING:
@@ -320,6 +321,12 @@ def _register_pure(function: Any) -> None:
     @builtin(function)
     def _call(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
         custom = _graph_operand(arguments)
+        symbolic = next((a for a in arguments if isinstance(a, SymbolicFloatVariable)), None)
+        if symbolic is not None and not keywords:
+            if function is math.sqrt and len(arguments) == 1:
+                return symbolic.computation(evaluator, "sqrt")
+            if function is builtins.pow and len(arguments) == 2:
+                return evaluator.binary_operation("pow", *arguments)
         if custom is not None and function is builtins.pow and len(arguments) == 2 and not keywords:
             return evaluator.binary_operation("pow", *arguments)
         if custom is not None:

@@ -97,13 +97,12 @@ class SymbolicNumberVariable(Variable):
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
         plain = operator[1:] if operator[0] == "i" and operator[1:] in _ARITHMETIC else operator
-        if not _is_number(other):
-            if other.node is not None:
-                return None  # a tensor: it takes the number as it is
-            plain_self = self.specialised()
-            if reflected:
-                return evaluator.binary_operation(plain, other, plain_self)
-            return evaluator.binary_operation(plain, plain_self, other)
+        if not is_number(other):
+            return self._specialised_operation(evaluator, operator, other, reflected)
+        from .symbolic_float import SymbolicFloatVariable, float_computation
+
+        if isinstance(other, SymbolicFloatVariable):
+            return other.binary_operation(evaluator, operator, self, not reflected)
         pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
         if plain in _COMPARISONS:
             return ConstantVariable(
@@ -111,9 +110,22 @@ class SymbolicNumberVariable(Variable):
             )
         if plain in _ARITHMETIC and self._is_total(plain, *pair):
             return self._computed(evaluator, OPERATORS[plain], list(pair))
+        if plain == "pow" and any(p.python_type() is float for p in pair):
+            return float_computation(evaluator, self._symbols, plain, pair)
         return evaluator.binary_operation(
             plain, *(p.specialised() if isinstance(p, SymbolicNumberVariable) else p for p in pair)
         )
+
+    def _specialised_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        """An operation on this very number; None for one on a tensor, which takes the number as it is."""
+        if other.node is not None:
+            return None
+        plain = operator[1:] if operator[0] == "i" and operator[1:] in OPERATORS else operator
+        other = other.specialised() if isinstance(other, SymbolicNumberVariable) else other
+        pair: tuple[Variable, Variable] = (self.specialised(), other)
+        return evaluator.binary_operation(plain, *(reversed(pair) if reflected else pair))
 
     def _is_total(self, operator: str, left: Variable, right: Variable) -> bool:
         """Whether an operation gives a number of one type, and no exception, for all that is guarded."""
@@ -143,18 +155,22 @@ class SymbolicNumberVariable(Variable):
 
     def reconstruct(self, emitter: Emitter) -> None:
         """Compute the number anew from where its symbols are read."""
-        expression = expression_of(self.value)
-        symbols = tuple(sorted(expression.free_symbols, key=str))
-        if (expression,) == symbols:
-            _load_place(emitter, self._symbols.place(symbols[0]))
-            return
-        emitter.load_callable(expression_function(expression, symbols))
-        for symbol in symbols:
-            _load_place(emitter, self._symbols.place(symbol))
-        emitter.call(len(symbols))
+        load_number(emitter, expression_of(self.value), self._symbols.place)
 
     def __repr__(self) -> str:
         return f"SymbolicNumber({self.value})"
+
+
+def load_number(emitter: Emitter, expression: Any, place_of: Callable[[Any], Place]) -> None:
+    """Compute an expression's value from where its symbols are read."""
+    symbols = tuple(sorted(expression.free_symbols, key=str))
+    if (expression,) == symbols:
+        _load_place(emitter, place_of(symbols[0]))
+        return
+    emitter.load_callable(expression_function(expression, symbols))
+    for symbol in symbols:
+        _load_place(emitter, place_of(symbol))
+    emitter.call(len(symbols))
 
 
 def _load_place(emitter: Emitter, place: Place) -> None:
@@ -174,7 +190,7 @@ def number_value(variable: Variable) -> Any:
     )
 
 
-def _is_number(variable: Variable) -> bool:
+def is_number(variable: Variable) -> bool:
     if isinstance(variable, SymbolicNumberVariable):
         return True
     return variable.is_constant() and type(variable.as_constant()) in _NUMBERS

@@ -1,0 +1,204 @@
+"""Floats of a call and what is computed from them, operation by operation as Python computes.
+
+SymPy's numbers are real numbers: it reorders sums, and a square is never negative to it.  A floating-point
+number may be rounded, NaN or infinite, so that what depends on one is not written as a SymPy expression but
+as a :class:`Computation`, whose value is Python's to the last bit.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import sympy
+
+from .constants import constant_key, constants_equal
+from .predicates import Predicate
+from .relations import Place, expression_function, expression_text
+from .sources import Scope, Source
+
+ARITHMETIC: Final[Mapping[str, tuple[Callable[..., Any], str]]] = {
+    "add": (operator.add, "({} + {})"),
+    "sub": (operator.sub, "({} - {})"),
+    "mul": (operator.mul, "({} * {})"),
+    "truediv": (operator.truediv, "({} / {})"),
+    "pow": (operator.pow, "({} ** {})"),
+    "neg": (operator.neg, "(-{})"),
+    "abs": (operator.abs, "abs({})"),
+    "sqrt": (math.sqrt, "math.sqrt({})"),
+}
+"""What a computation does, by name: the function, and how its text is made from its operands'."""
+
+COMPARISONS: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
+    "lt": (operator.lt, "{} < {}"),
+    "le": (operator.le, "{} <= {}"),
+    "gt": (operator.gt, "{} > {}"),
+    "ge": (operator.ge, "{} >= {}"),
+    "eq": (operator.eq, "{} == {}"),
+    "ne": (operator.ne, "{} != {}"),
+    "is": (constants_equal, "{} is exactly {}"),
+}
+
+
+@dataclass(frozen=True)
+class SizeExpression:
+    """A SymPy expression over the numbers at ``places``, such as ``n / 2`` of a size ``n``."""
+
+    expression: sympy.Expr
+    places: tuple[tuple[sympy.Symbol, Place], ...]
+
+    def name(self) -> str:
+        return expression_text(self.expression, {s: place.name() for s, place in self.places})
+
+    def sources(self) -> tuple[Source, ...]:
+        return tuple(place.source for _, place in self.places)
+
+    def read(self, scope: Scope) -> int | float:
+        number: int | float = self._function(*(place.read(scope) for _, place in self.places))
+        return number
+
+    @functools.cached_property
+    def _function(self) -> Callable[..., Any]:
+        return expression_function(self.expression, [symbol for symbol, _ in self.places])
+
+
+@dataclass(frozen=True, eq=False)
+class Computation:
+    """``operation``, a name in :data:`ARITHMETIC`, of ``operands``, of which one at least is a float.
+
+    Equal computations have the same operations on the same places and constants; 0.0 and -0.0 differ.
+
+    :raises ValueError: there is no such operation.
+    """
+
+    operation: str
+    operands: tuple[Operand, ...]
+
+    def __post_init__(self) -> None:
+        if self.operation not in ARITHMETIC:
+            raise ValueError(f"no arithmetic is called {self.operation!r}")
+
+    def name(self) -> str:
+        """As a user would write it: ``(L['rate'] * 2.0)``."""
+        return ARITHMETIC[self.operation][1].format(*map(operand_text, self.operands))
+
+    def sources(self) -> tuple[Source, ...]:
+        """The sources of all numbers that are read, without repetition."""
+        return operand_sources(self.operands)
+
+    def read(self, scope: Scope) -> float:
+        """The number now.
+
+        :raises TypeError: the result is no float (a root of a negative number, as Python has it).
+        :raises ArithmeticError, ValueError: as the operation does.
+        """
+        function = ARITHMETIC[self.operation][0]
+        number = function(*(read_operand(operand, scope) for operand in self.operands))
+        if type(number) is not float:
+            raise TypeError(f"{self.name()} is {number}, not a float")
+        return number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Computation) and operand_key(self) == operand_key(other)
+
+    def __hash__(self) -> int:
+        return hash(operand_key(self))
+
+
+Operand: TypeAlias = Computation | SizeExpression | Place | int | float
+
+
+def operand_text(operand: Operand) -> str:
+    return repr(operand) if isinstance(operand, int | float) else operand.name()
+
+
+def operand_sources(operands: tuple[Operand, ...]) -> tuple[Source, ...]:
+    """The sources that the operands read, without repetition."""
+    found: dict[Source, None] = {}
+    for operand in operands:
+        if not isinstance(operand, int | float):
+            found.update(dict.fromkeys(operand.sources()))
+    return tuple(found)
+
+
+def read_operand(operand: Operand, scope: Scope) -> int | float:
+    return operand if isinstance(operand, int | float) else operand.read(scope)
+
+
+def operand_key(operand: Operand) -> Hashable:
+    """Equal for two operands that are the same to the last bit."""
+    if isinstance(operand, int | float):
+        return constant_key(operand)
+    if isinstance(operand, Computation):
+        return operand.operation, tuple(map(operand_key, operand.operands))
+    return operand
+
+
+@dataclass(frozen=True)
+class IsFinite(Predicate):
+    """The value is a float, neither infinite nor NaN: code for a float that varies is for these."""
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        return type(value) is float and math.isfinite(value)
+
+    def expected_text(self) -> str:
+        return "a finite float"
+
+
+@dataclass(frozen=True, eq=False)
+class NumbersCompare(Predicate):
+    """``left <comparison> right`` is ``outcome``; the guard's own value is not looked at.
+
+    ``comparison`` is a name in :data:`COMPARISONS`.
+    """
+
+    comparison: str
+    left: Operand
+    right: Operand
+    outcome: bool
+
+    def sources(self) -> tuple[Source, ...]:
+        return operand_sources((self.left, self.right))
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        numbers = read_operand(self.left, scope), read_operand(self.right, scope)
+        return COMPARISONS[self.comparison][0](*numbers) is self.outcome
+
+    def identity(self) -> Hashable:
+        return self.comparison, operand_key(self.left), operand_key(self.right), self.outcome
+
+    def expected_text(self) -> str:
+        texts = operand_text(self.left), operand_text(self.right)
+        text = COMPARISONS[self.comparison][1].format(*texts)
+        return text if self.outcome else f"not {text}"
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        return ", ".join(
+            f"{operand_text(operand)} = {read_operand(operand, scope)}"
+            for operand in (self.left, self.right)
+            if not isinstance(operand, int | float)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class IsComputable(Predicate):
+    """The computation gives a float and raises nothing; the guard's own value is not looked at."""
+
+    computation: Computation
+
+    def sources(self) -> tuple[Source, ...]:
+        return self.computation.sources()
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        self.computation.read(scope)
+        return True
+
+    def identity(self) -> Hashable:
+        return operand_key(self.computation)
+
+    def expected_text(self) -> str:
+        return f"{self.computation.name()} to give a float"
