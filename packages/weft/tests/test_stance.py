@@ -106,7 +106,8 @@ def test_unknown_stance() -> None:
 
 
 def test_warning_at_the_limit_shows_the_history() -> None:
-    compiled = weft.compile(scaled, backend=Counting(), options={"recompile_limit": 2})
+    options = {"recompile_limit": 2}
+    compiled = weft.compile(scaled, backend=Counting(), options=options, dynamic=False)
     compiled(torch.randn(3), 11.25)
     compiled(torch.randn(3), 12.25)
     with pytest.warns(UserWarning, match="compiled 2 times") as caught:
