@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ..frame.emitter import Emitter
     from .evaluator import Evaluator
     from .graph import GraphBuilder
+    from .regions.choices import Choice
     from .variables.generators import GeneratorVariable
 
 
@@ -179,6 +180,8 @@ class CaptureState:
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}
         # By the storage of a region's result: storages of what it may be, and the region.
         self.region_aliases: dict[int, list[tuple[Place, int]]] = {}
+        # By the storage of a region's result: what decides whether it is an operand.
+        self.region_choices: dict[int, Choice] = {}
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted
 
     def current_evaluator(self) -> Evaluator:

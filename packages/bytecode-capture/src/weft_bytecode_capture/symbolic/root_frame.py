@@ -21,6 +21,7 @@ from .graph import GraphBuilder
 from .graph.modes import emit_modes
 from .graph.purity import may_run_again
 from .liveness import BreakEarlier, OutputCollector
+from .regions.choices import refused_alias, with_choices
 from .regions.decisions import RegionRefused
 from .regions.subgraph import returned_alias
 from .registration import register_all
@@ -195,15 +196,13 @@ class _Capture:
         if changed_modes:
             state.side_effects.record(emit_modes(changed_modes))
             state.graph.modes.restore()
-        collector = OutputCollector()
-        if isinstance(ending, Break):
-            for cell in ending.cell_variables.values():
-                collector.bind(cell)
-        state.side_effects.emit(collector)
-        for variable in _alive(ending):
-            collector.load_variable(variable)
-        outputs = tuple(collector.outputs)
-        place = returned_alias(self.evaluator, outputs)
+        outputs = self._outputs(ending)
+        place = returned_alias(self.evaluator, outputs, ())
+        if place is not None and isinstance(ending, Return):
+            value, choices = with_choices(self.evaluator, ending.value)
+            ending = Return(value)
+            outputs = self._outputs(ending)
+            place = refused_alias(self.evaluator, [value], choices)
         if place is not None:
             line = state.cache.decode(place[0]).line(place[1])
             raise RegionRefused(place, line, "a result that may be an operand itself is returned")
@@ -226,6 +225,17 @@ class _Capture:
             state.shapes,
             state.release,
         )
+
+    def _outputs(self, ending: Return | Raise | Break) -> tuple[Variable, ...]:
+        """The graph's values that the code after it loads."""
+        collector = OutputCollector()
+        if isinstance(ending, Break):
+            for cell in ending.cell_variables.values():
+                collector.bind(cell)
+        self.state.side_effects.emit(collector)
+        for variable in _alive(ending):
+            collector.load_variable(variable)
+        return tuple(collector.outputs)
 
     def _guards(self) -> tuple[Guard, ...]:
         code = self.frame.code

@@ -18,6 +18,7 @@ from ..captured_exception import CapturedException
 from ..decode import Instruction
 from ..variables.base import Variable
 from ..variables.tensor import TensorVariable
+from .choices import Choice, note_choice
 from .decisions import Place
 from .early_exit import RolledLoop, left_loop, set_done
 from .evaluation import (
@@ -219,6 +220,8 @@ class _Branch:
         for k in (0, 1):
             sides = [pair[k] for pair in joined.pairs]
             note_aliases(evaluator, self.place, made, sides, list(taken))
+            for result, operand in zip(made, sides, strict=True):
+                note_choice(evaluator, Choice(result, self.predicate, k == 1, operand))
         return made
 
 

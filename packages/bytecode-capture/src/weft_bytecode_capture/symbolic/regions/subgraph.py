@@ -152,36 +152,39 @@ def note_aliases(
     then evaluated without the region.
     """
     seen = {
-        _storage(value)
+        storage_of(value)
         for value in (node.meta.get("example_value") for node in outside)
         if isinstance(value, torch.Tensor)
     }
     aliases = evaluator.state.region_aliases
     for result, variable in zip(results, inner, strict=True):
-        storage = _storage(variable.fake)
+        storage = storage_of(variable.fake)
         if storage in seen:
-            aliases.setdefault(_storage(result.fake), []).append((place, storage))
+            aliases.setdefault(storage_of(result.fake), []).append((place, storage))
         seen.add(storage)
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def storage_of(tensor: torch.Tensor) -> int:
     """What fake tensors that share storage have in common."""
     return int(tensor.untyped_storage()._cdata)
 
 
-def returned_alias(evaluator: Evaluator, outputs: Sequence[Variable]) -> Place | None:
+def returned_alias(
+    evaluator: Evaluator, outputs: Sequence[Variable], chosen: Sequence[TensorVariable]
+) -> Place | None:
     """The region of which a result that may be another tensor of the caller's leaves the frame.
 
-    The caller's are the graph's inputs, attributes and outputs.  None if there is no such result.
+    The caller's are the graph's inputs, attributes and outputs, and the results ``chosen`` elsewhere.  None
+    if there is no such result.
     """
     fakes = [getattr(output, "fake", None) for output in outputs]
-    returned = [_storage(fake) for fake in fakes if isinstance(fake, torch.Tensor)]
+    returned = [storage_of(fake) for fake in fakes if isinstance(fake, torch.Tensor)]
     outermost = evaluator.graph.outermost
-    visible = set(returned)
+    visible = {*returned, *(storage_of(variable.fake) for variable in chosen)}
     for node in [*outermost.find_nodes(op="placeholder"), *outermost.find_nodes(op="get_attr")]:
         value = node.meta.get("example_value")
         if isinstance(value, torch.Tensor):
-            visible.add(_storage(value))
+            visible.add(storage_of(value))
     for storage in returned:
         pending, seen = list(evaluator.state.region_aliases.get(storage, ())), set()
         while pending:

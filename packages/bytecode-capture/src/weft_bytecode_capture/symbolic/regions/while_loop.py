@@ -16,6 +16,7 @@ from ...unsupported import Unsupported
 from ..decode import Instruction
 from ..variables.tensor import TensorVariable
 from .carried import CarriedLocals
+from .choices import Choice, note_choice
 from .decisions import Place
 from .evaluation import as_predicate, check_unchanged, refuse, run_until
 from .join_points import loops, resolved
@@ -167,3 +168,5 @@ class _WhileLoop:
                 [carried.start],
                 [carried.start.node],
             )
+            choice = Choice(carried.parameter, first, True, carried.start)
+            note_choice(evaluator, choice)

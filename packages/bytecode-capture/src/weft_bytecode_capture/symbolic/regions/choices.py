@@ -1,0 +1,105 @@
+"""Results of regions that may be the caller's own tensors, returned: the code after the graph chooses.
+
+``while x.sum() > 1: x = x / 2`` leaves the caller's ``x`` itself where the loop has no iteration, which a
+graph's output cannot be.  Where one predicate decides that, it is an output too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..liveness import OutputCollector
+from ..variables.base import Variable
+from ..variables.tensor import TensorVariable
+from .decisions import Place
+from .state import leaves, rebuilt
+from .subgraph import returned_alias, storage_of
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+
+@dataclass(frozen=True)
+class Choice:
+    """``result`` is a new tensor where ``predicate`` is ``when``, and ``operand`` elsewhere."""
+
+    result: TensorVariable
+    predicate: TensorVariable
+    when: bool
+    operand: TensorVariable
+
+
+class ChoiceVariable(Variable):
+    """A tensor that the code after the graph chooses."""
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice = choice
+
+    def python_type(self) -> type:
+        return torch.Tensor
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(_chosen)
+        emitter.load_variable(self.choice.predicate)
+        emitter.load_constant(self.choice.when)
+        emitter.load_variable(self.choice.result)
+        emitter.load_variable(self.choice.operand)
+        emitter.call(4)
+
+
+def _chosen(
+    predicate: torch.Tensor, when: bool, result: torch.Tensor, operand: torch.Tensor
+) -> torch.Tensor:
+    return result if bool(predicate) is when else operand
+
+
+def note_choice(evaluator: Evaluator, choice: Choice) -> None:
+    """Note what decides whether a region's result is an operand, if that is a tensor of the caller's."""
+    is_outermost = evaluator.graph.graph is evaluator.graph.outermost
+    if is_outermost and choice.operand.source is not None:
+        evaluator.state.region_choices[storage_of(choice.result.fake)] = choice
+
+
+def with_choices(evaluator: Evaluator, value: Variable) -> tuple[Variable, list[ChoiceVariable]]:
+    """A returned value, tensor or tuple, with choices in the place of results that may be operands."""
+    items = leaves(value)
+    if items is None:
+        return value, []
+    made: dict[int, ChoiceVariable] = {}
+    chosen: list[Variable] = []
+    for item in items:
+        choice = None
+        if isinstance(item, TensorVariable):
+            choice = evaluator.state.region_choices.get(storage_of(item.fake))
+        if choice is None or choice.result is not item or not _is_only_alias(evaluator, choice):
+            chosen.append(item)
+        else:
+            chosen.append(made.setdefault(id(item), ChoiceVariable(choice)))
+    return (rebuilt(value, iter(chosen)) if made else value), list(made.values())
+
+
+def _is_only_alias(evaluator: Evaluator, choice: Choice) -> bool:
+    """Whether the result can be nothing else than the operand or new, and is that in one way."""
+    aliases = evaluator.state.region_aliases.get(storage_of(choice.result.fake), [])
+    return [storage for _, storage in aliases] == [storage_of(choice.operand.fake)]
+
+
+def refused_alias(
+    evaluator: Evaluator,
+    alive: Sequence[Variable],
+    choices: Sequence[ChoiceVariable],
+) -> Place | None:
+    """The region of which a result that may be another tensor of the caller's escapes unchosen."""
+    collector = OutputCollector()
+    for choice in choices:
+        collector.bind(choice)
+    evaluator.side_effects.emit(collector)
+    for variable in alive:
+        collector.load_variable(variable)
+    results = [choice.choice.result for choice in choices]
+    return returned_alias(evaluator, collector.outputs, results)

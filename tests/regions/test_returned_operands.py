@@ -1,0 +1,123 @@
+"""Regions whose results may be the caller's own tensors: kept where one predicate decides, exact always."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+from weft.options import CompileOptions
+from weft.pipeline import Pipeline
+from weft_bytecode_capture import capture
+
+
+def check(function: Callable[..., Any], *calls: torch.Tensor, regions: int = 1) -> None:
+    """Results, and which of them are the argument or share its storage, are eager's."""
+    pipeline = Pipeline(CompileOptions(strict=True, verify=True), raise_errors=True)
+    seen: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        seen.extend(str(node.target) for node in graph.graph.nodes)
+        return pipeline(graph, inputs)
+
+    compiled = capture(function, backend=backend)
+    for x in calls:
+        mine, theirs = x.clone(), x.clone()
+        with torch.no_grad():
+            wanted, got = function(theirs), compiled(mine).result
+        for left, right in zip(pytree.tree_leaves(got), pytree.tree_leaves(wanted), strict=True):
+            torch.testing.assert_close(left, right)
+            assert (left is mine) == (right is theirs)
+            storages = [tensor.untyped_storage().data_ptr() for tensor in (left, mine)]
+            expected = [tensor.untyped_storage().data_ptr() for tensor in (right, theirs)]
+            assert (storages[0] == storages[1]) == (expected[0] == expected[1])
+        torch.testing.assert_close(mine, theirs)
+    assert seen.count("while_loop") + seen.count("cond") == regions
+
+
+def shrunk(x: torch.Tensor) -> torch.Tensor:
+    while x.sum() > 1:
+        x = x * 0.5
+    return x
+
+
+def shrunk_and_counted(x: torch.Tensor) -> Any:
+    count = 0
+    while x.sum() > 1:
+        x = x * 0.5
+        count += 1
+    return x, (x, x + 1)
+
+
+def clipped(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 1:
+        x = x.clamp(max=0.1)
+    return x
+
+
+def kept(x: torch.Tensor) -> torch.Tensor:
+    return x if x.sum() > 1 else x + 1
+
+
+def written_before(x: torch.Tensor) -> torch.Tensor:
+    x.add_(0.1)
+    if x.sum() > 1:
+        x = x * 2
+    return x
+
+
+CALLS = [torch.full((4,), 3.0), torch.zeros(4), torch.full((4,), -1.0), torch.ones(4)]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [shrunk, shrunk_and_counted, clipped, kept, written_before],
+    ids=lambda f: f.__name__,
+)
+def test_one_predicate_decides(function: Callable[..., Any]) -> None:
+    check(function, *CALLS)
+
+
+def a_view(x: torch.Tensor) -> torch.Tensor:
+    y = x
+    if x.sum() > 1:
+        y = x * 2
+    return y[1:]
+
+
+def either_is_there(x: torch.Tensor) -> Any:
+    y = x if x.sum() > 1 else x[:]
+    return y + 0, y
+
+
+def two_branches(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 1:
+        x = x * 2
+    if x.sum() > 5:
+        x = x * 2
+    return x
+
+
+def in_a_list(x: torch.Tensor) -> Any:
+    if x.sum() > 1:
+        x = x * 2
+    return x, [x]
+
+
+@pytest.mark.parametrize(
+    "function", [a_view, either_is_there, two_branches, in_a_list], ids=lambda f: f.__name__
+)
+def test_others_are_not_kept(function: Callable[..., Any]) -> None:
+    compiled = capture(function, backend=lambda graph, inputs: graph.forward)
+    for x in CALLS:
+        wanted, got = function(x), compiled(x).result
+        for left, right in zip(pytree.tree_leaves(got), pytree.tree_leaves(wanted), strict=True):
+            torch.testing.assert_close(left, right)
+            assert (left is x) == (right is x)
+            pointers = [
+                t.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+                for t in (left, right)
+            ]
+            assert pointers[0] == pointers[1]
