@@ -202,6 +202,7 @@ __all__ = [
     "OpOverloadPacket",
     "ShapeEnv",
     "TensorBase",
+    "assume",
     "constant_term",
     "enable_python_dispatcher",
     "expression_of",
@@ -222,6 +223,11 @@ __all__ = [
     "torch_dispatch_modes",
     "torch_function_modes",
 ]
+
+
+def assume(condition: bool | torch.SymBool) -> None:
+    """Let what is asked of symbolic integers from now on be answered as if ``condition`` held always."""
+    torch._check(condition)
 
 
 def new_integer(mode: FakeTensorMode, low: int | None, high: int | None) -> torch.SymInt:

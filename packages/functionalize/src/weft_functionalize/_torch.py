@@ -41,6 +41,7 @@ __all__ = [
     "OpOverload",
     "OpOverloadPacket",
     "TorchDispatchMode",
+    "assume",
     "enter_autocast",
     "exit_autocast",
     "expression_nodes",
@@ -156,6 +157,11 @@ def new_fake_mode() -> FakeTensorMode:
     return FakeTensorMode(
         shape_env=ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
     )
+
+
+def assume(condition: bool | torch.SymBool) -> None:
+    """Let what is asked of symbolic integers from now on be answered as if ``condition`` held always."""
+    torch._check(condition)
 
 
 def new_integer(mode: FakeTensorMode, low: int | None, high: int | None) -> torch.SymInt:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import HigherOrderOperator, new_integer
+from ._torch import HigherOrderOperator, assume, new_integer
 from .aten_recorder import AtenRecorder
 from .counted_loops import CountedTest, Counter, find_counter
 from .region_conversion import written_inputs
@@ -186,7 +186,7 @@ class _Loop:
             return new_integer(self.parent.fake_mode, None, None)
         value = new_integer(self.parent.fake_mode, *counter.bounds(extra_steps))
         if counter.trips is None and not extra_steps:
-            torch._check(value < counter.stop if counter.step > 0 else value > counter.stop)
+            assume(value < counter.stop if counter.step > 0 else value > counter.stop)
         return value
 
     def _fit_strides(self, body: Block) -> bool:

@@ -59,7 +59,10 @@ def with_layout_of(emit: Emitter, node: torch.fx.Node, wanted: torch.Tensor) -> 
 def with_placement_of(emit: Emitter, node: torch.fx.Node, wanted: torch.Tensor) -> torch.fx.Node:
     """``node`` with the strides of ``wanted`` and starting at its storage's start, copied if need be."""
     node = with_layout_of(emit, node, wanted)
-    if node.meta["val"].storage_offset() != 0 or dense_order(node.meta["val"]) is None:
+    if (
+        not known_equal(node.meta["val"].storage_offset(), 0)
+        or dense_order(node.meta["val"]) is None
+    ):
         node = emit.call(aten.clone.default, node, memory_format=torch.contiguous_format)
         node = with_layout_of(emit, node, wanted)
     return node

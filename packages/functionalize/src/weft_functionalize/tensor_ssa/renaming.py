@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 import torch.fx
 
-from .._torch import HigherOrderOperator, OpOverload
+from .._torch import HigherOrderOperator, OpOverload, known_equal
 from .alias_graph import aliased_argument
 from .emitter import Emitter, fake_value
 from .layout import same_layout, with_placement_of
@@ -123,7 +123,7 @@ def _depends_on_strides(target: OpOverload) -> bool:
 
 
 def _same_placement(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return same_layout(left, right) and left.storage_offset() == right.storage_offset()
+    return same_layout(left, right) and known_equal(left.storage_offset(), right.storage_offset())
 
 
 def _same_value(left: object, right: object) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 import torch.fx
 
-from ..._torch import new_integer
+from ..._torch import assume, new_integer
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, after_loop
@@ -222,7 +222,7 @@ class _ForLoop:
             ends = (span.start, None) if span.step > 0 else (None, span.start)
         value = new_integer(self.builder.fake_mode, *ends)
         if span.values is None:
-            torch._check(value < span.stop if span.step > 0 else value > span.stop)
+            assume(value < span.stop if span.step > 0 else value > span.stop)
         node = parameter(self.subgraph.graph, "index", value)
         return SymbolicIntegerVariable(node, value)
 
