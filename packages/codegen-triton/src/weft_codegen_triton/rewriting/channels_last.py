@@ -36,13 +36,14 @@ FOLLOW = frozenset(
     exp neg abs sqrt rsqrt pow add sub mul div maximum minimum where rsub square
     _to_copy clone cat constant_pad_nd
     _native_batch_norm_legit_no_training native_group_norm
+    _native_batch_norm_legit_functional
     max_pool2d_with_indices avg_pool2d upsample_nearest2d upsample_bilinear2d
-    threshold_backward gelu_backward silu_backward sigmoid_backward tanh_backward le lt ge gt eq ne
-    logical_not logical_and
+    max_pool2d_with_indices_backward threshold_backward gelu_backward silu_backward sigmoid_backward
+    tanh_backward le lt ge gt eq ne logical_not logical_and
     """.split()
 )
 """Operators whose results lie as their operands do."""
-LIKE_INPUT = frozenset({"native_group_norm"})
+LIKE_INPUT = frozenset({"native_group_norm", "_native_batch_norm_legit_functional"})
 """Operators that torch makes contiguous, and weft's kernels write as well any other way."""
 
 
@@ -87,9 +88,10 @@ def _weight(node: torch.fx.Node) -> torch.Tensor:
 
 
 def _turned(value: torch.Tensor) -> torch.Tensor:
-    """A fake tensor like ``value`` that lies channels-last."""
+    """A fake tensor like ``value`` that lies channels-last; ``value`` itself if it does."""
     _, channels, height, width = value.shape
-    return restrided(value, (channels * height * width, 1, width * channels, channels))
+    turned = restrided(value, (channels * height * width, 1, width * channels, channels))
+    return value if lies_like(value, turned) else turned
 
 
 def _name(node: torch.fx.Node) -> str:
@@ -103,6 +105,7 @@ class _Relaying:
     def __init__(self) -> None:
         self.before: dict[torch.fx.Node, Any] = {}
         self.restored: dict[torch.fx.Node, torch.fx.Node] = {}
+        self.turned: dict[torch.fx.Node, torch.fx.Node] = {}
 
     def run(self, graph: torch.fx.Graph) -> None:
         for node in list(graph.nodes):
@@ -123,22 +126,25 @@ class _Relaying:
         for position in range(CONVOLUTIONS[node.target]):
             operand = node.args[position]
             assert isinstance(operand, torch.fx.Node)
-            value = operand.meta["val"]
-            if not value.is_contiguous(memory_format=torch.channels_last):
-                turned = insert_call(
-                    node,
-                    _turned(value),
-                    aten.clone.default,
-                    operand,
-                    memory_format=torch.channels_last,
-                )
-                node.update_arg(position, turned)
+            node.update_arg(position, self._turn(operand, node))
         value = node.meta["val"]
         if isinstance(value, torch.Tensor):
             self._settle(node, _turned(value))
         else:
             images = [None if v is None else _turned(v) for v in value[:2]]
             self._settle(node, (*images, *value[2:]))
+
+    def _turn(self, operand: torch.fx.Node, user: torch.fx.Node) -> torch.fx.Node:
+        """``operand`` channels-last, for ``user`` and later ones."""
+        value = operand.meta["val"]
+        if value.is_contiguous(memory_format=torch.channels_last):
+            return operand
+        if operand not in self.turned:
+            copy, form = aten.clone.default, torch.channels_last
+            self.turned[operand] = insert_call(
+                user, _turned(value), copy, operand, memory_format=form
+            )
+        return self.turned[operand]
 
     def _follow(self, node: torch.fx.Node) -> None:
         value = computed(node)

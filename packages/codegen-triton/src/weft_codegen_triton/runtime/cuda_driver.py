@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 from collections.abc import Sequence
-from typing import Any
 
 from weft_codegen_triton.compilation.binary import KernelBinary
 from weft_codegen_triton.errors import DeviceUnavailable, LaunchError
@@ -18,8 +18,25 @@ MAX_DYNAMIC_SHARED_MEMORY = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 DEFAULT_SHARED_MEMORY = 48 * 1024
 """Bytes that a block may have without asking."""
 
-PARAMETER_TYPES = {"i32": ctypes.c_int32, "i64": ctypes.c_int64}
-"""By Triton's name; all others are pointers."""
+SLOT = 8
+"""Bytes of a parameter's place; the driver reads the first 4 of a 32-bit one, which are the low ones."""
+
+
+class LaunchConfiguration(ctypes.Structure):
+    """The driver's ``CUlaunchConfig``."""
+
+    _fields_ = (
+        ("columns", ctypes.c_uint),
+        ("rows", ctypes.c_uint),
+        ("layers", ctypes.c_uint),
+        ("threads_x", ctypes.c_uint),
+        ("threads_y", ctypes.c_uint),
+        ("threads_z", ctypes.c_uint),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
 
 
 @functools.cache
@@ -29,11 +46,11 @@ def _library() -> ctypes.PyDLL:
         library = ctypes.PyDLL("libcuda.so.1")
     except OSError as error:
         raise DeviceUnavailable(f"there is no CUDA driver on this machine: {error}") from error
-    pointer, integer, unsigned = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint
+    pointer, integer = ctypes.c_void_p, ctypes.c_int
     library.cuModuleLoadData.argtypes = [ctypes.POINTER(pointer), ctypes.c_char_p]
     library.cuModuleGetFunction.argtypes = [ctypes.POINTER(pointer), pointer, ctypes.c_char_p]
     library.cuFuncSetAttribute.argtypes = [pointer, integer, integer]
-    library.cuLaunchKernel.argtypes = [pointer, *[unsigned] * 7, pointer, pointer, pointer]
+    library.cuLaunchKernelEx.argtypes = [pointer, pointer, pointer, pointer]
     library.cuGetErrorString.argtypes = [integer, ctypes.POINTER(ctypes.c_char_p)]
     return library
 
@@ -66,24 +83,27 @@ class LoadedKernel:
                 ),
                 binary.name,
             )
-        types: list[Any] = [PARAMETER_TYPES.get(p, ctypes.c_void_p) for p in parameters]
-        types += [ctypes.c_void_p] * binary.scratch_parameters
-        self._values = tuple(t() for t in types)
-        addresses = [ctypes.addressof(v) for v in self._values]
-        self._addresses = (ctypes.c_void_p * len(addresses))(*addresses)
+        slots = len(parameters) + binary.scratch_parameters  # scratch pointers are null
+        self._values = ctypes.create_string_buffer(SLOT * slots)
+        start = ctypes.addressof(self._values)
+        addresses = [start + SLOT * k for k in range(slots)]
+        self._addresses = (ctypes.c_void_p * slots)(*addresses)
+        self._pack = struct.Struct(f"<{len(parameters)}q").pack_into
         self._function = function
-        self._threads = binary.warps * 32
-        self._shared = binary.shared_bytes
-        self._launch = library.cuLaunchKernel
+        self._configuration = LaunchConfiguration(
+            1, 1, 1, binary.warps * 32, 1, 1, binary.shared_bytes, None, None, 0
+        )
+        self._place = ctypes.byref(self._configuration)
+        self._launch = library.cuLaunchKernelEx
         self._name = binary.name
 
     def __call__(self, stream: int, columns: int, rows: int, *arguments: int) -> None:
         """Enqueue the kernel over ``columns`` x ``rows`` blocks; raises :class:`LaunchError`."""
-        for value, argument in zip(self._values, arguments, strict=False):
-            value.value = argument
-        status = self._launch(
-            self._function, columns, rows, 1, self._threads, 1, 1, self._shared, stream,
-            self._addresses, None,
-        )  # fmt: skip
+        self._pack(self._values, 0, *arguments)
+        configuration = self._configuration
+        configuration.columns = columns
+        configuration.rows = rows
+        configuration.stream = stream
+        status = self._launch(self._place, self._function, self._addresses, None)
         if status:
             _check(status, self._name)
