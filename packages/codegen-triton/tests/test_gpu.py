@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import weft_loop_ir as loop_ir
 from compiled_beside_eager import assert_equals_eager, compiled
 from kernel_cases import (
     BINARY_NAMES,
@@ -19,8 +22,9 @@ from kernel_cases import (
     all_of,
     statistics,
 )
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
-from weft_codegen_triton import TritonCodegen, TritonOptions
+from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram
 
 pytestmark = pytest.mark.gpu
 
@@ -135,6 +139,53 @@ def test_dynamic_sizes(gpu: TritonCodegen) -> None:
     for shape in 3 * ((5, 7), (300, 1000), (40, 2)):  # each step by step, recorded, replayed
         x = torch.randn(shape, device="cuda")
         assert_equals_eager(run(x), program, (x,))
+    assert run.not_recorded is None
+
+
+def rewritten(
+    gpu: TritonCodegen, function: Callable[..., Any], *inputs: torch.Tensor
+) -> TritonProgram:
+    graph = make_fx(function, tracing_mode="fake")(*inputs)
+    gpu.rewrite(graph)
+    return gpu.compile(loop_ir.schedule(loop_ir.lower(graph), gpu.schedule_options), {})
+
+
+def test_scalars_on_the_cpu(gpu: TritonCodegen) -> None:
+    def scaled(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return (x * scale).relu() @ x.t() + torch.scalar_tensor(2.5) * scale
+
+    x = torch.randn(64, 64, device="cuda")
+    run = rewritten(gpu, scaled, x, torch.tensor(1.0))
+    for value in (1.0, 2.0, 3.0, -1.0):
+        scale = torch.tensor(value)
+        torch.testing.assert_close(run(x, scale)[0], scaled(x, scale), rtol=1e-4, atol=1e-4)
+
+
+def test_convolutions_that_lie_channels_last(gpu: TritonCodegen) -> None:
+    def network(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        y = F.silu(F.group_norm(F.conv2d(x, w, b, padding=1), 4, b, b))
+        return F.conv2d(y, w, b, padding=1) + y
+
+    inputs = [torch.randn(n, device="cuda").half() / 4 for n in ((2, 16, 9, 9), (16, 16, 3, 3))]
+    inputs.append(torch.randn(16, device="cuda").half())
+    run = rewritten(gpu, network, *inputs)
+    for _ in range(3):
+        assert_equals_eager(run(*inputs), network, inputs)
+
+
+def test_large_results_are_not_copied(gpu: TritonCodegen) -> None:
+    def logits(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        for _ in range(12):
+            x = torch.tanh(x @ w[:, :64]) + x.mean(1, keepdim=True)
+        return x, x @ w
+
+    w = torch.randn(64, 4096, device="cuda") / 8
+    inputs = [torch.randn(1024, 64, device="cuda") for _ in range(4)]
+    run = compiled(gpu, logits, inputs[0], w)
+    held = [run(x, w) for x in inputs]
+    for x, results in zip(inputs, held, strict=True):
+        for got, wanted in zip(results, logits(x, w), strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-3)
     assert run.not_recorded is None
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 import weft_loop_ir
 from compiled_beside_eager import assert_equals_eager
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
@@ -125,3 +126,35 @@ def test_gradients_lie_channels_last(codegen: TritonCodegen) -> None:
     schedule = rewritten(codegen, step, randn(2, 4, 8, 8), randn(8, 4, 3, 3), randn(2, 8, 8, 8))
     (call,) = externs(schedule, "convolution_backward")
     assert all(view.stride[1] == 1 for view in call.arguments[:3])
+
+
+def mixed(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return x * scale + torch.ops.aten.scalar_tensor(2.5, dtype=torch.float64) * scale
+
+
+def on_meta(function: Callable[..., Any], *inputs: torch.Tensor) -> torch.fx.GraphModule:
+    """The graph of ``function`` for tensors that have no memory, but devices."""
+    with FakeTensorMode():
+        fakes = [torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in inputs]
+    return make_fx(function, tracing_mode="fake")(*fakes)
+
+
+def test_scalars_on_the_cpu_are_moved(codegen: TritonCodegen) -> None:
+    graph = on_meta(mixed, torch.empty(3, device="meta"), torch.tensor(2.0))
+    codegen.rewrite(graph)
+    values = [n.meta["val"] for n in graph.graph.nodes if n.op != "output"]
+    assert {v.device.type for v in values} == {"meta"}
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
+    assert {b.layout.device.type for b in schedule.buffers.values()} == {"meta"}
+
+
+def test_other_tensors_on_the_cpu_stay(codegen: TritonCodegen) -> None:
+    for function, scale in (
+        (mixed, torch.ones(3)),
+        (lambda x, scale: (x * 2, scale + 1), torch.tensor(1.0)),
+    ):
+        x = torch.empty(3, device="meta") if scale.dim() == 0 else torch.empty(3)
+        graph = on_meta(function, x, scale)
+        before = [n.meta["val"].device for n in graph.graph.nodes if n.op != "output"]
+        codegen.rewrite(graph)
+        assert before == [n.meta["val"].device for n in graph.graph.nodes if n.op != "output"]

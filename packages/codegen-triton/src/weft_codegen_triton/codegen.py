@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.fx
-from weft_loop_ir import BufferKind, ExternCall, Kernel, Schedule, ScheduleOptions
+from weft_loop_ir import BufferKind, ExternCall, Kernel, Schedule, ScheduleOptions, SymbolInput
 
 from weft_codegen_triton.compilation.cache import cache_directory
 from weft_codegen_triton.errors import DeviceUnavailable, Unsupported
@@ -119,6 +119,8 @@ class TritonCodegen:
             source=printed.source,
             kernel_count=sum(isinstance(s, Kernel) for s in schedule.steps),
             extern_count=sum(isinstance(s, ExternCall) for s in schedule.steps),
+            scalars=_scalars(printed.host.inputs, schedule),
+            constant_scalars=_scalars(printed.host.constants, schedule),
             returned_count=len(printed.host.returned),
             tail_steps=printed.host.tail_steps,
             record=self.options.cuda_graphs and device.records and _is_recordable(schedule),
@@ -174,6 +176,15 @@ def _is_recordable(schedule: Schedule) -> bool:
         if isinstance(step, ExternCall)
         for tag in NOT_RECORDABLE
     )
+
+
+def _scalars(names: Sequence[str | SymbolInput], schedule: Schedule) -> list[int]:
+    """The positions of buffers without dimensions."""
+    return [
+        position
+        for position, name in enumerate(names)
+        if isinstance(name, str) and not schedule.buffers[name].layout.size
+    ]
 
 
 def _overwritten(kernel: Kernel, schedule: Schedule) -> frozenset[str]:

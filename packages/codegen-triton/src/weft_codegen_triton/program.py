@@ -25,6 +25,10 @@ class Device(Protocol):
 
     turn: threading.RLock
 
+    def move(self, tensor: torch.Tensor) -> torch.Tensor:
+        """``tensor``, copied there if it is elsewhere."""
+        ...
+
     def guard(self) -> AbstractContextManager[Any]:
         """A context in which the device is current on this thread."""
         ...
@@ -41,6 +45,8 @@ class TritonProgram:
     call on a stream (of a size, if the program ``is_dynamic``) records a CUDA graph that later calls replay,
     of all steps but the last ``tail_steps``.  Results never share memory with the recording, so a later call
     leaves them as they are: the first ``returned_count`` tensors that ``compute`` gives are copied.
+    ``scalars`` and ``constant_scalars`` are the positions of inputs and constants without dimensions, which
+    may be on the CPU.
     """
 
     def __init__(
@@ -53,6 +59,8 @@ class TritonProgram:
         source: str,
         kernel_count: int,
         extern_count: int,
+        scalars: Sequence[int],
+        constant_scalars: Sequence[int],
         returned_count: int,
         tail_steps: int,
         record: bool,
@@ -65,6 +73,8 @@ class TritonProgram:
         self._finish = finish
         self._constants = tuple(constants)
         self._device = device
+        self._scalars = tuple(scalars)
+        self._constant_scalars = tuple(constant_scalars)
         steps = kernel_count + extern_count - tail_steps
         self._replays = Replays(compute, steps, returned_count, is_dynamic) if record else None
 
@@ -78,5 +88,16 @@ class TritonProgram:
         with self._device.turn, self._device.guard():
             stream = self._device.stream()
             run = self._compute if self._replays is None else self._replays.run
-            buffers = run(inputs, self._constants, stream)
-            return self._finish(inputs, self._constants, stream, buffers)
+            inputs = self._moved(inputs, self._scalars)
+            constants = self._moved(self._constants, self._constant_scalars)
+            buffers = run(inputs, constants, stream)
+            return self._finish(inputs, constants, stream, buffers)
+
+    def _moved(self, tensors: tuple[Any, ...], scalars: tuple[int, ...]) -> tuple[Any, ...]:
+        """``tensors`` with those at the positions ``scalars`` on the device."""
+        if not scalars:
+            return tensors
+        moved = list(tensors)
+        for position in scalars:
+            moved[position] = self._device.move(moved[position])
+        return tuple(moved)

@@ -140,10 +140,10 @@ class Pipeline:
         return weft_functionalize.wrap(functional, training)
 
     def _rewrite(self, graph_module: torch.fx.GraphModule) -> None:
-        """Let the code generator of the graph's device change the graph to its liking."""
+        """Let the code generator of the graph's device, or of the one beside the CPU, change it."""
         device_types = _device_types_of_graph(graph_module)
-        if len(device_types) == 1:
-            codegen = find_codegen(device_types.pop(), self.options.mode)
+        for device_type in device_types - {"cpu"} or device_types:
+            codegen = find_codegen(device_type, self.options.mode)
             rewrite = getattr(codegen, "rewrite", None)
             if rewrite is not None:
                 rewrite(graph_module)
@@ -284,8 +284,8 @@ def _is_symbolic(example_inputs: list[Any]) -> bool:
 
 
 def _device_types_of_graph(graph_module: torch.fx.GraphModule) -> set[str]:
-    """The device types of the tensors that operators of the graph make."""
-    values = [n.meta.get("val") for n in graph_module.graph.nodes if n.op == "call_function"]
+    """The device types of the tensors in the graph."""
+    values = [n.meta.get("val") for n in graph_module.graph.nodes]
     return {value.device.type for value in values if isinstance(value, torch.Tensor)}
 
 

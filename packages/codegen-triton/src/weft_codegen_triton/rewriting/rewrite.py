@@ -1,7 +1,7 @@
 """What is changed in a graph before it is lowered, for the sake of the GPU's libraries.
 
-A pass changes where values lie (the strides of a node's fake value, which lowering follows) or replaces
-nodes.  Results keep their strides, and every operator is rounded as before.
+A pass changes where values lie (the device and the strides of a node's fake value, which lowering follows) or
+replaces nodes.  Results keep their strides, and every operator is rounded as before.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import torch.fx
 from weft_codegen_triton.rewriting.aligned_products import align_products
 from weft_codegen_triton.rewriting.channels_last import convolve_channels_last
 from weft_codegen_triton.rewriting.convolution_bias import separate_biases
+from weft_codegen_triton.rewriting.scalars import move_scalars
 
-PASSES = (align_products, separate_biases, convolve_channels_last)
+PASSES = (move_scalars, align_products, separate_biases, convolve_channels_last)
 """In order."""
 
 

@@ -45,6 +45,10 @@ class CudaDevice:
         address: int = torch.cuda.current_stream().cuda_stream
         return address
 
+    def move(self, tensor: torch.Tensor) -> torch.Tensor:
+        """``tensor``, copied to the GPU if it is on the CPU."""
+        return tensor if tensor.is_cuda else tensor.to(torch.device("cuda", self.index))
+
     def load(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
         """Compile what is not in the cache, and load all, by name."""
         major, minor = torch.cuda.get_device_capability(self.index)

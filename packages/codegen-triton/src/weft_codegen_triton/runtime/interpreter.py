@@ -55,6 +55,10 @@ class InterpretedDevice:
         """0: kernels run at once."""
         return 0
 
+    def move(self, tensor: torch.Tensor) -> torch.Tensor:
+        """``tensor``: it is on the CPU."""
+        return tensor
+
     def load(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
         """Import the functions' modules; gives their launchers by name."""
         return {name: InterpretedKernel(f, self._load(f)) for name, f in functions.items()}
