@@ -109,7 +109,7 @@ def nbytes(*tensors: torch.Tensor) -> int:
 
 @torch.no_grad()
 def main() -> None:
-    source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    source = torch.empty(1 << 28, device="cuda")
     target = torch.empty_like(source)
     # by a kernel, which is faster than the driver's copy, and once unmeasured, until clocks have risen
     rates = [2 * nbytes(source) / milliseconds(lambda: torch.neg(source, out=target)) for _ in "ab"]

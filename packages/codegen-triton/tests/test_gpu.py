@@ -169,8 +169,11 @@ def test_convolutions_that_lie_channels_last(gpu: TritonCodegen) -> None:
     inputs = [torch.randn(n, device="cuda").half() / 4 for n in ((2, 16, 9, 9), (16, 16, 3, 3))]
     inputs.append(torch.randn(16, device="cuda").half())
     run = rewritten(gpu, network, *inputs)
-    for _ in range(3):
-        assert_equals_eager(run(*inputs), network, inputs)
+    wanted = network(*inputs)
+    for _ in range(3):  # sums are long, and their order is the library's
+        (got,) = run(*inputs)
+        assert got.stride() == wanted.stride()
+        assert (got - wanted).norm() < 2e-3 * wanted.norm()
 
 
 def test_large_results_are_not_copied(gpu: TritonCodegen) -> None:

@@ -94,6 +94,21 @@ def test_few_long_rows_and_columns_are_split(codegen: TritonCodegen) -> None:
     assert check(codegen, lambda x: x.sum(1), y).kernel_count == 2
 
 
+def test_moments_of_many_rows_are_split(codegen: TritonCodegen) -> None:
+    x = (
+        torch.randn(16, 20, 20, 16, dtype=F64).permute(0, 3, 1, 2) * 3 + 100
+    )  # channels side by side
+
+    def moments(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        variance, mean = torch.var_mean(x, (0, 2, 3), keepdim=True)
+        return variance, mean, (x - mean).abs().amax((0, 2, 3))
+
+    program = check(codegen, moments, x)
+    assert program.kernel_count == 3  # parts, whole, and what reads it
+    x[1, 2, 3, 4] = torch.nan
+    check(codegen, moments, x)
+
+
 def test_over_several_dimensions(either: TritonCodegen) -> None:
     x = torch.randn(3, 4, 5, 6)
     check(either, lambda x: (x.sum((1, 3)), x.mean((0, 2, 3)), x.amax((0, 1))), x)

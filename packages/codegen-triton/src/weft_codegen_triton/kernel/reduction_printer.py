@@ -270,19 +270,11 @@ class ReductionPrinter:
             printer.emit(f"{best} = tl.where({self._mask()}, {operand}, {identity})")
             printer.emit(f"{where} = tl.where({self._mask()}, {self.axis}index, {last})")
         else:
-            total = print_index(extent(self.inner), {})
-            first = f"{self.axis}base + {self._full('0', index_dtype)}"
-            self.before += [
-                f"{best} = {identity}",
-                f"{where} = tl.where({self.axis}base < {total}, {first}, {last})",
-            ]
-            padded, taken = self._fresh("padded"), self._fresh("taken")
-            printer.emit(f"{padded} = tl.where({self._mask()}, {operand}, {identity})")
-            # later ones of equals never win, and NaN wins once
-            order = "<=" if kind == "argmax" else ">="
-            printer.emit(f"{taken} = (({padded} {order} {best}) == 0) & ({best} == {best})")
-            printer.emit(f"{best} = tl.where({taken}, {padded}, {best})")
-            printer.emit(f"{where} = tl.where({taken}, {self.axis}index, {where})")
+            self.before += [f"{best} = {identity}", f"{where} = {last}"]
+            padded = f"tl.where({self._mask()}, {operand}, {identity})"
+            position = f"tl.where({self._mask()}, {self.axis}index, {last})"
+            step = f"weft.{kind}_step"
+            printer.emit(f"{best}, {where} = {step}({best}, {where}, {padded}, {position})")
 
         def finish() -> Text:
             pair = self._fresh("pair")

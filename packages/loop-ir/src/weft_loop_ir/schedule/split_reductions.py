@@ -29,6 +29,9 @@ PARTS_OF_FEW = 4
 SPLITTABLE = frozenset("sum prod max min any all".split())
 """Kinds whose partial results reduce again by the same kind."""
 
+MOMENTS = ("welford_mean", "welford_m2")
+"""The kinds of a node of moments, whose partial results are joined by Chan's rule."""
+
 
 def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> LoopGraph:
     """Split each reduction of ``options.split_reduction_elements`` or more elements to few results."""
@@ -59,8 +62,9 @@ def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> L
 
 def _parts(node: LoopNode, limit: int, options: ScheduleOptions) -> int | None:
     """How many parts the outermost reduced loop is cut in; None to leave the node whole."""
-    reductions = [i for i in node.body.instructions if i.operation == "reduction"]
-    if len(reductions) != 1 or reductions[0].arguments[0] not in SPLITTABLE:
+    kinds = _kinds(node)
+    has_moments = kinds == MOMENTS and options.split_rows > 1
+    if not has_moments and not (len(kinds) == 1 and kinds[0] in SPLITTABLE):
         return None
     results = product(tuple(v.size for v in node.loops))
     elements = product(tuple(v.size for v in node.reduction_loops))
@@ -81,11 +85,16 @@ def _parts(node: LoopNode, limit: int, options: ScheduleOptions) -> int | None:
     return None
 
 
+def _kinds(node: LoopNode) -> tuple[str, ...]:
+    return tuple(i.arguments[0] for i in node.body.instructions if i.operation == "reduction")
+
+
 def _reads_columns(node: LoopNode) -> bool:
     """Whether neighbouring results, not neighbouring elements of one, are read side by side."""
-    if not node.loops:
+    loops = [v for v in node.loops if v.size != 1]
+    if not loops:
         return False
-    symbols = (node.loops[-1].symbol, node.reduction_loops[-1].symbol)
+    symbols = (loops[-1].symbol, node.reduction_loops[-1].symbol)
     steps = [
         linear_form(index, symbols).coefficients
         for buffer, is_store, index in index_expressions(node.body)
@@ -95,16 +104,11 @@ def _reads_columns(node: LoopNode) -> bool:
 
 
 def _split(node: LoopNode, parts: int, buffers: dict[str, Buffer]) -> list[LoopNode]:
-    (output,) = node.writes
-    layout = buffers[output].layout
-    partial = f"{output}_partial"
     sizes = (integer(parts), *(v.size for v in node.loops))
     strides = contiguous_stride(sizes)
-    buffers[partial] = Buffer(
-        partial,
-        BufferKind.INTERMEDIATE,
-        Layout(layout.device, layout.dtype, sizes, strides),
-    )
+    partial = {name: f"{name}_partial" for name in node.writes}
+    for name, part_name in partial.items():
+        _add_buffer(buffers, part_name, buffers[name].layout, sizes)
 
     def dtype_of(name: str) -> torch.dtype:
         return buffers[name].layout.dtype
@@ -130,13 +134,32 @@ def _split(node: LoopNode, parts: int, buffers: dict[str, Buffer]) -> list[LoopN
     def store(
         ops: BodyRecorder, name: str, where: sympy.Expr, value: Value, mode: str | None
     ) -> None:
-        ops.store(partial, place, value)
+        ops.store(partial[name], place, value)
 
     Replayer(ops, index, None, store).replay(node.body)
+    head = _node(ops, loops, inner, node)
+    if len(partial) == 1:
+        return [head, _tail(node, buffers[partial[node.name]], dtype_of)]
+    length_of_part = product(tuple(v.size for v in inner))
+    return [head, *_tail_of_moments(node, length_of_part, buffers, dtype_of)]
+
+
+def _add_buffer(
+    buffers: dict[str, Buffer], name: str, like: Layout, size: tuple[sympy.Expr, ...]
+) -> None:
+    layout = Layout(like.device, like.dtype, size, contiguous_stride(size))
+    buffers[name] = Buffer(name, BufferKind.INTERMEDIATE, layout)
+
+
+def _node(
+    ops: BodyRecorder,
+    loops: tuple[LoopVariable, ...],
+    reduction_loops: tuple[LoopVariable, ...],
+    origin: LoopNode,
+) -> LoopNode:
     body = ops.body()
     reads, writes = body_accesses(body)
-    head = LoopNode(partial, loops, inner, body, reads, writes, node.origins)
-    return [head, _tail(node, buffers[partial], dtype_of)]
+    return LoopNode(writes[0], loops, reduction_loops, body, reads, writes, origin.origins)
 
 
 def _tail(node: LoopNode, partial: Buffer, dtype_of: Callable[[str], torch.dtype]) -> LoopNode:
@@ -151,6 +174,43 @@ def _tail(node: LoopNode, partial: Buffer, dtype_of: Callable[[str], torch.dtype
         reduction.arguments[0], reduction.arguments[1], ops.load(partial.name, place)
     )
     ops.store(target.arguments[0], target.arguments[1], value)
-    body = ops.body()
-    reads, writes = body_accesses(body)
-    return LoopNode(node.name, node.loops, (loop,), body, reads, writes, node.origins)
+    return _node(ops, node.loops, (loop,), node)
+
+
+def _tail_of_moments(
+    node: LoopNode,
+    length: sympy.Expr,
+    buffers: dict[str, Buffer],
+    dtype_of: Callable[[str], torch.dtype],
+) -> list[LoopNode]:
+    """The nodes that join the moments of parts, each of ``length`` elements.
+
+    The mean of the means is the mean; squared deviations are those within the parts and, ``length`` times,
+    those of the parts' means.
+    """
+    mean, deviations = node.writes
+    stores = {
+        i.arguments[0]: i.arguments[1] for i in node.body.instructions if i.operation == "store"
+    }
+    size = tuple(v.size for v in node.loops)
+    within, between = f"{deviations}_within", f"{deviations}_between"
+    for name in (within, between):
+        _add_buffer(buffers, name, buffers[deviations].layout, size)
+    partial = buffers[f"{mean}_partial"].layout
+    loop = LoopVariable(node.reduction_loops[0].symbol, partial.size[0])
+    symbols = tuple(v.symbol for v in node.loops)
+    place = dot((loop.symbol, *symbols), partial.stride, sympy.S.Zero)
+    kept = dot(symbols, contiguous_stride(size), sympy.S.Zero)
+    loops = (loop, *node.loops)
+    ops = BodyRecorder(ranges_for(tuple((v.symbol, v.size) for v in loops)), dtype_of)
+    value = ops.load(f"{mean}_partial", place)
+    for target, where, kind in ((mean, stores[mean], MOMENTS[0]), (between, kept, MOMENTS[1])):
+        ops.store(target, where, ops.reduction(kind, partial.dtype, value))
+    inside = ops.load(f"{deviations}_partial", place)
+    ops.store(within, kept, ops.reduction("sum", partial.dtype, inside))
+    reduction = _node(ops, node.loops, (loop,), node)
+    ops = BodyRecorder(ranges_for(tuple((v.symbol, v.size) for v in node.loops)), dtype_of)
+    count = ops.constant(float(length), partial.dtype)
+    total = ops.add(ops.load(within, kept), ops.mul(ops.load(between, kept), count))
+    ops.store(deviations, stores[deviations], total)
+    return [reduction, _node(ops, node.loops, (), node)]
