@@ -8,7 +8,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +97,18 @@ FAKE_TENSOR_ERRORS = (
 
 MODULE_CALL = torch.nn.Module._call_impl.__code__
 """The code of a module's call, around its ``forward``."""
+
+
+def without_saved_tensor_hooks() -> AbstractContextManager[Any]:
+    """Within it none of the program's hooks sees a tensor that autograd saves."""
+    autograd: Any = torch._C._autograd
+    if not autograd._saved_tensors_hooks_is_enabled():
+        return nullcontext()
+    return torch.autograd.graph.saved_tensors_hooks(_unchanged, _unchanged)
+
+
+def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
 
 
 def forget_source_with(module: torch.fx.GraphModule) -> None:
@@ -222,6 +234,7 @@ __all__ = [
     "symbolic_number",
     "torch_dispatch_modes",
     "torch_function_modes",
+    "without_saved_tensor_hooks",
 ]
 
 

@@ -18,6 +18,7 @@ import torch
 from weft_guards import Guard, GuardSet, Scope
 
 from .. import _frame_hook
+from .._torch import without_saved_tensor_hooks
 from ..captured_graph import (
     Backend,
     CapturedGraph,
@@ -346,12 +347,16 @@ def _capture_function(given: Capture | None) -> Capture:
 
 @contextmanager
 def _preserved_state() -> Iterator[None]:
-    """Capture and compilation leave the program's random numbers and modes as they are."""
+    """Capture and compilation leave the program's random numbers and modes as they are.
+
+    What autograd saves meanwhile, of fake tensors, is nothing for the program's hooks.
+    """
     torch_numbers = torch.get_rng_state()
     python_numbers = random.getstate()
     gradients = torch.is_grad_enabled()
     try:
-        yield
+        with without_saved_tensor_hooks():
+            yield
     finally:
         torch.set_rng_state(torch_numbers)
         random.setstate(python_numbers)
