@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.fx
 from weft_functionalize import NumberNodes, is_float_symbol
 
-from ._torch import OpOverload, TorchDispatchMode, schema_arguments, storage_identity
+from ._torch import OpOverload, schema_arguments, storage_identity
+from .recording import NodeRecorder
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
-
-_PROVENANCE = ("stack_trace", "nn_module_stack")
 
 # Operators that only ask about a tensor: they run, and leave no node.
 _QUESTIONS = frozenset(
@@ -30,28 +27,19 @@ _QUESTIONS = frozenset(
 )
 
 
-class JointRecorder(TorchDispatchMode):
-    """A dispatch mode on top of a fake mode that appends each operator to ``graph``.
+class JointRecorder(NodeRecorder):
+    """Records below autograd: what the backward formulas call is recorded as the forward is.
 
-    It sits below autograd: what the backward formulas call is recorded as the forward is.  A write
-    to a tensor that nothing else shares memory with becomes a new version of this tensor.
-    ``provenance`` is the node whose stack trace recorded nodes get.
+    A write to a tensor that nothing else shares memory with becomes a new version of this tensor.
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.graph = torch.fx.Graph()
-        self.provenance: torch.fx.Node | None = None
-        self._numbers = NumberNodes(self.graph)
+        super().__init__(torch.fx.Graph())
         self._last_placeholder: torch.fx.Node | None = None
-        self._nodes: dict[int, torch.fx.Node] = {}  # by id of a tensor in _alive
-        self._alive: list[Any] = []
         self._sharing: dict[int, int] = {}  # by storage: how many known tensors lie in it
 
     def know(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
-        """Let ``node`` stand for ``tensor``."""
-        self._nodes[id(tensor)] = node
-        self._alive.append(tensor)
+        super().know(tensor, node)
         storage = storage_identity(tensor)
         self._sharing[storage] = self._sharing.get(storage, 0) + 1
 
@@ -63,7 +51,7 @@ class JointRecorder(TorchDispatchMode):
         node.meta["val"] = value.detach() if isinstance(value, torch.Tensor) else value
         if isinstance(value, torch.Tensor):
             self.know(value, node)
-        self._numbers = NumberNodes(self.graph)
+        self.numbers = NumberNodes(self.graph)
         return node
 
     def add_number(self, node: torch.fx.Node) -> Any:
@@ -72,15 +60,8 @@ class JointRecorder(TorchDispatchMode):
         if is_float_symbol(number):
             assert callable(node.target)
             values: Any = torch.fx.map_arg(node.args, lambda argument: argument.meta["val"])
-            self._numbers.define(number, node.target, values)
+            self.numbers.define(number, node.target, values)
         return number
-
-    def node_of(self, tensor: torch.Tensor) -> torch.fx.Node:
-        """The node that computes ``tensor``; raises :class:`Unsupported` for a stranger."""
-        node = self._nodes.get(id(tensor))
-        if node is None:
-            raise Unsupported("tensor that the graph did not compute", str(tensor))
-        return node
 
     def __torch_dispatch__(
         self,
@@ -95,19 +76,8 @@ class JointRecorder(TorchDispatchMode):
         if func._schema.is_mutable:
             return self._record_write(func, args, kwargs)
         result = func(*args, **kwargs)
-        self._record(func, args, kwargs, result)
+        self.record(func, args, kwargs, result)
         return result
-
-    def _record(self, func: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
-        node = self._append(func, self._nodes_in(args), self._nodes_in(kwargs), result)
-        if isinstance(result, torch.Tensor):
-            self.know(result, node)
-        elif isinstance(result, (tuple, list)):
-            for index, item in enumerate(result):
-                if isinstance(item, torch.Tensor):
-                    self.know(item, self._append(operator.getitem, (node, index), {}, item))
-        else:
-            raise Unsupported("operator that gives no tensor", str(func))
 
     def _record_write(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
         """Record the operator's functional form: the written tensor stands for the result from now on."""
@@ -117,32 +87,11 @@ class JointRecorder(TorchDispatchMode):
             raise Unsupported("write in a backward formula", str(func))
         if self._sharing.get(storage_identity(written), 0) != 1:
             raise Unsupported("write to shared memory in a backward formula", str(func))
-        node_args, node_kwargs = self._nodes_in(args), self._nodes_in(kwargs)
+        node_args, node_kwargs = self.nodes_in(args), self.nodes_in(kwargs)
         func(*args, **kwargs)
-        node = self._append(pure, node_args, node_kwargs, written)
-        self._nodes[id(written)] = node
+        node = self.append(pure, node_args, node_kwargs, written)
+        self._nodes[written] = node
         return written
-
-    def _append(
-        self, target: Callable[..., Any], args: Any, kwargs: Any, value: Any
-    ) -> torch.fx.Node:
-        node = self.graph.call_function(target, args, kwargs)
-        node.meta["val"] = value
-        if self.provenance is not None:
-            for key in _PROVENANCE:
-                if key in self.provenance.meta:
-                    node.meta[key] = self.provenance.meta[key]
-        return node
-
-    def _nodes_in(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return self.node_of(value)
-        if isinstance(value, (list, tuple)):
-            kind = list if isinstance(value, torch.Size) else type(value)
-            return kind(self._nodes_in(item) for item in value)
-        if isinstance(value, dict):
-            return {key: self._nodes_in(item) for key, item in value.items()}
-        return self._numbers.node_of(value)
 
 
 def _functional_form(func: OpOverload) -> OpOverload | None:

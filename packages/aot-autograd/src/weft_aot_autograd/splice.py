@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.fx
-from weft_functionalize import NumberNodes, known_equal, size_hint
+from weft_functionalize import known_equal, size_hint
 
-from ._torch import (
-    DATA_DEPENDENT_ERRORS,
-    FakeTensor,
-    OpOverload,
-    TorchDispatchMode,
-)
+from ._torch import DATA_DEPENDENT_ERRORS, FakeTensor, OpOverload
+from .recording import NodeRecorder
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -31,8 +26,6 @@ _QUERIES = frozenset(
     }
 )
 
-_PROVENANCE = ("stack_trace", "nn_module_stack")
-
 
 class _NotSpliceable(Exception):
     """The rule did something that has no place in a functional graph."""
@@ -46,29 +39,19 @@ _DECLINED: tuple[type[Exception], ...] = (
 )
 
 
-class _Splicer(TorchDispatchMode):
+class _Splicer(NodeRecorder):
     """Appends what runs under it before an anchor node, decomposing further by the same table."""
 
     def __init__(
         self, anchor: torch.fx.Node, table: Mapping[OpOverload, Callable[..., Any]]
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._anchor = anchor
+        super().__init__(anchor.graph)
+        self.provenance = self._anchor = anchor
         self._table = table
-        self._nodes: dict[int, torch.fx.Node] = {}
-        self._alive: list[Any] = []
         self.added: list[torch.fx.Node] = []
-        self.numbers = NumberNodes(anchor.graph)
 
-    def know(self, value: Any, node: torch.fx.Node) -> None:
-        self._nodes[id(value)] = node
-        self._alive.append(value)
-
-    def node_of(self, tensor: torch.Tensor) -> torch.fx.Node:
-        node = self._nodes.get(id(tensor))
-        if node is None:
-            raise _NotSpliceable("a tensor that is no result of the graph")
-        return node
+    def refuse(self, kind: str, context: str) -> NoReturn:
+        raise _NotSpliceable(f"{kind}: {context}")
 
     def __torch_dispatch__(
         self,
@@ -89,42 +72,16 @@ class _Splicer(TorchDispatchMode):
         if func._schema.is_mutable:
             raise _NotSpliceable(f"a write by {func}")
         result = func(*args, **kwargs)
-        self._record(func, args, kwargs, result)
+        self.record(func, args, kwargs, result)
         return result
 
-    def _record(self, func: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
-        node = self._append(func, _nodes_in(args, self), _nodes_in(kwargs, self), result)
-        if isinstance(result, torch.Tensor):
-            self.know(result, node)
-        elif isinstance(result, (tuple, list)):
-            for index, item in enumerate(result):
-                if isinstance(item, torch.Tensor):
-                    self.know(item, self._append(operator.getitem, (node, index), {}, item))
-        else:
-            raise _NotSpliceable(f"{func} gives no tensor")
-
-    def _append(
+    def append(
         self, target: Callable[..., Any], args: Any, kwargs: Any, value: Any
     ) -> torch.fx.Node:
-        with self._anchor.graph.inserting_before(self._anchor):
-            node = self._anchor.graph.call_function(target, args, kwargs)
-        node.meta["val"] = value
-        for key in _PROVENANCE:
-            if key in self._anchor.meta:
-                node.meta[key] = self._anchor.meta[key]
+        with self.graph.inserting_before(self._anchor):
+            node = super().append(target, args, kwargs, value)
         self.added.append(node)
         return node
-
-
-def _nodes_in(value: Any, splicer: _Splicer) -> Any:
-    if isinstance(value, torch.Tensor):
-        return splicer.node_of(value)
-    if isinstance(value, (list, tuple)):
-        kind = list if isinstance(value, torch.Size) else type(value)
-        return kind(_nodes_in(item, splicer) for item in value)
-    if isinstance(value, dict):
-        return {key: _nodes_in(item, splicer) for key, item in value.items()}
-    return splicer.numbers.node_of(value)
 
 
 def _fake_arguments(value: Any) -> Any:

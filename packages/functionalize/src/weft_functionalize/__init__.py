@@ -32,6 +32,7 @@ from .symbolic_numbers import (
     symbols_of,
     with_numbers,
 )
+from .tensor_map import TensorMap
 from .tensor_ssa.verifier import VerificationError, verify_functional
 from .unsupported import Unsupported
 
@@ -48,6 +49,7 @@ __all__ = [
     "OutputKind",
     "SameAsInput",
     "SameAsOutput",
+    "TensorMap",
     "Unsupported",
     "VerificationError",
     "ViewOfInput",

@@ -25,6 +25,7 @@ from ._torch import (
 )
 from .functional_graph import InputKind
 from .symbolic_numbers import SYMBOLIC_TYPES, NumberNodes, with_numbers
+from .tensor_map import TensorMap
 from .tensor_ssa.alias_graph import aliased_argument
 from .tensor_ssa.functional_counterparts import functional_counterpart, written_arguments
 from .unsupported import Unsupported
@@ -77,7 +78,6 @@ class RecordedInput:
 class AtenRecorder(TorchDispatchMode):
     """A dispatch mode that sits on top of a fake mode and appends each operator to ``graph``.
 
-    Tensors are known by identity: the fake tensors that it has seen stay alive as long as it does.
     ``source_node`` is the captured node being interpreted, whose provenance recorded nodes get, and
     ``gradients_enabled`` the gradient mode that it is called in.
     Nodes that run with gradients disabled where the recording started with them keep this as metadata.
@@ -95,9 +95,8 @@ class AtenRecorder(TorchDispatchMode):
         # Whether the first iteration stands alone of loops that write to what they begin with.
         self.peels_clobbering_loops = False
         self._module = module
-        self._nodes: dict[int, torch.fx.Node] = {}  # by id of a tensor in _alive
-        self._alive: dict[int, Any] = {}
-        self._fakes: dict[int, torch.Tensor] = {}  # of real tensors, by their id
+        self._nodes: TensorMap[torch.fx.Node] = TensorMap()
+        self._fakes: TensorMap[torch.Tensor] = TensorMap()  # of real tensors
         self._paths: dict[int, str] | None = None
         self._storages: set[int] = set()
         self._paused = False
@@ -128,7 +127,7 @@ class AtenRecorder(TorchDispatchMode):
 
     def has_recorded(self, tensor: torch.Tensor) -> bool:
         """Whether ``tensor`` stands for a value of the graph."""
-        return id(tensor) in self._nodes
+        return tensor in self._nodes
 
     def lift_attribute(self, module: torch.nn.Module, path: str) -> Any:
         """The fake tensor of a tensor attribute of a captured module, added as a placeholder once.
@@ -141,7 +140,7 @@ class AtenRecorder(TorchDispatchMode):
         return self._lift(value, path) if module is self._module else self.fake_of(value)
 
     def _lift(self, tensor: torch.Tensor, path: str) -> torch.Tensor:
-        known = self._fakes.get(id(tensor))
+        known = self._fakes.get(tensor)
         if known is not None:
             return known
         fake = self._own_fake(tensor)
@@ -151,8 +150,7 @@ class AtenRecorder(TorchDispatchMode):
         self.inputs.append(
             RecordedInput(node, kind, path, None, fake, tensor, tensor.requires_grad)
         )
-        self._fakes[id(tensor)] = fake
-        self._alive[id(tensor)] = tensor
+        self._fakes[tensor] = fake
         self._register(fake, node)
         return fake
 
@@ -203,17 +201,17 @@ class AtenRecorder(TorchDispatchMode):
 
     def node_of(self, tensor: torch.Tensor) -> torch.fx.Node:
         """The node that computes ``tensor``, which is lifted if it has not been seen."""
-        node = self._nodes.get(id(tensor))
+        node = self._nodes.get(tensor)
         if node is None:
             fake = self.fake_of(tensor)
-            node = self._nodes[id(fake)]
+            node = self._nodes[fake]
         return node
 
     def fake_of(self, tensor: torch.Tensor) -> torch.Tensor:
         """The fake tensor that stands for ``tensor`` here; a real one is lifted if it is new."""
-        if id(tensor) in self._nodes:
+        if tensor in self._nodes:
             return tensor
-        known = self._fakes.get(id(tensor))
+        known = self._fakes.get(tensor)
         if known is not None:
             return known
         if isinstance(tensor, FakeTensor):
@@ -310,11 +308,10 @@ class AtenRecorder(TorchDispatchMode):
         return with_numbers(_map_tensors(value, self._node_of_fake), self.numbers.node_of)
 
     def _node_of_fake(self, tensor: torch.Tensor) -> torch.fx.Node:
-        return self._nodes[id(tensor)]
+        return self._nodes[tensor]
 
     def _register(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
-        self._nodes[id(tensor)] = node
-        self._alive[id(tensor)] = tensor
+        self._nodes[tensor] = node
         self._storages.add(storage_identity(tensor))
 
     def _register_result(
@@ -372,13 +369,13 @@ class AtenRecorder(TorchDispatchMode):
         if view is None or not isinstance(args[0], FakeTensor):
             raise Unsupported("change of a tensor's metadata", str(func))
         fake = fake_args[0]
-        node = self._nodes[id(fake)]
+        node = self._nodes[fake]
         node.meta["val"] = fake.detach()  # what the node computed, before the change
         if any(recorded.node is node for recorded in self.inputs):
             raise Unsupported("change of an input's metadata", str(func))
         node_args, node_kwargs = self._as_nodes(fake_args), self._as_nodes(fake_kwargs)
         func(*fake_args, **fake_kwargs)
-        self._nodes[id(fake)] = self._append(view, node_args, node_kwargs, fake)
+        self._nodes[fake] = self._append(view, node_args, node_kwargs, fake)
         return args[0]
 
 

@@ -78,13 +78,12 @@ class RegionRecorder(AtenRecorder):
         return tensor
 
     def _lift(self, tensor: torch.Tensor, path: str) -> torch.Tensor:
-        known = self._fakes.get(id(tensor))
+        known = self._fakes.get(tensor)
         if known is None:
             with self.paused():
                 outer = self.parent.fake_of(tensor)
             known = self.inputs[self.take(outer)].value
-            self._fakes[id(tensor)] = known
-            self._alive[id(tensor)] = tensor
+            self._fakes[tensor] = known
         return known
 
     def take(self, outer: Any) -> int:
