@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import weft
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 from weft.report import CompileLog, observe
 
@@ -138,3 +139,26 @@ def collectives(rank: int) -> None:
                 torch.testing.assert_close(
                     torch.autograd.grad(got, [x, y]), torch.autograd.grad(want, [x, y])
                 )
+
+
+def overlap(rank: int) -> None:
+    """The first bucket is on its way before the gradients of the last one are computed."""
+    plain = blocks()
+    other = copy.deepcopy(plain)
+    events: list[str] = []
+
+    def sends(state, bucket):  # torch takes annotations of a hook only if they are no strings
+        events.append(f"bucket {bucket.index()}")
+        return allreduce_hook(torch.distributed.group.WORLD, bucket)
+
+    first = DistributedDataParallel(plain, bucket_cap_mb=0.0003)
+    second = DistributedDataParallel(weft.compile(other, fullgraph=True), bucket_cap_mb=0.0003)
+    second.register_comm_hook(None, sends)
+    for number in range(3):
+        step((first, second), rank, number)
+        for want, got in zip(plain.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(got.grad, want.grad)
+    events.clear()
+    other[0][0].weight.register_hook(lambda gradient: events.append("first layer"))
+    step((first, second), rank, 3)
+    assert events.index("bucket 0") < events.index("first layer"), events

@@ -19,7 +19,7 @@ def test_data_parallel(tmp_path: Path) -> None:
 
 
 def test_data_parallel_with_unused_parameters_and_small_buckets(tmp_path: Path) -> None:
-    run(tmp_path, checks.unused_parameters, checks.small_buckets)
+    run(tmp_path, checks.unused_parameters, checks.small_buckets, checks.overlap)
 
 
 def test_collectives(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ def train(
     program: Callable[..., Any] | nn.Module,
     inputs: Sequence[Any],
     options: PartitionOptions | None = None,
+    stage_bytes: int | None = None,
 ) -> tuple[Callable[..., Any], PartitionedGraph]:
     """``program`` as autograd sees it compiled, and its graphs; takes and gives what ``program`` does."""
     module = program
@@ -28,11 +29,15 @@ def train(
     joint = weft_aot_autograd.trace_joint(functional)
     assert joint is not None, "no output that is computed needs gradients"
     partitioned = weft_aot_autograd.partition(joint, options=options)
+    backward: Any = partitioned.backward
+    if stage_bytes is not None:
+        stages = weft_aot_autograd.stage_backward(partitioned, stage_bytes)
+        backward = [(stage, stage.graph_module) for stage in stages]
     compiled = weft_aot_autograd.TrainingProgram(
         functional,
         partitioned,
         weft_functionalize.bind(functional, partitioned.forward),
-        partitioned.backward,
+        backward,
     )
     return weft_functionalize.wrap(functional, compiled), partitioned
 

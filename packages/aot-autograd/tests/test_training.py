@@ -165,3 +165,7 @@ def test_a_write_behind_autograds_back_is_refused() -> None:
         return buffer * x
 
     check_gradients(to_a_buffer, torch.ones(3, dtype=torch.float64), leaf(3))
+
+
+def test_a_gradient_that_is_zero_everywhere() -> None:
+    check_gradients(lambda x: torch.sgn(x) * 2, leaf(3, 4))

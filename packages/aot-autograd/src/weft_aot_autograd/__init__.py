@@ -16,12 +16,13 @@ from .joint_graph import (
     TangentDescriptor,
 )
 from .joint_tracing import trace_joint
-from .partition import PartitionOptions, partition
+from .partition import BackwardStage, PartitionOptions, partition, stage_backward
 from .runtime import TrainingProgram
 from .tracing import trace_inference
 from .unsupported import Unsupported
 
 __all__ = [
+    "BackwardStage",
     "DecompositionTable",
     "ForwardGraph",
     "GradientDescriptor",
@@ -34,6 +35,7 @@ __all__ = [
     "Unsupported",
     "default_decompositions",
     "partition",
+    "stage_backward",
     "trace_inference",
     "trace_joint",
 ]

@@ -165,8 +165,14 @@ def _nll_loss_backward(
     return torch.where(counts, scale, torch.zeros((), dtype=input.dtype, device=input.device))
 
 
+def _zeros(size: list[int], **keywords: Any) -> torch.Tensor:
+    """``_efficientzerotensor``, the gradient of what is constant, with memory."""
+    return torch.zeros(size, **keywords)
+
+
 # Rules of our own, over torch's.
 _OWN: dict[OpOverload, Callable[..., Any]] = {
+    aten._efficientzerotensor.default: _zeros,
     aten.native_batch_norm.default: _inference_batch_norm,
     aten.native_dropout.default: _inference_dropout,
     aten.nll_loss_backward.default: _nll_loss_backward,

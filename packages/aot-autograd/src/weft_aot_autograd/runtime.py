@@ -12,6 +12,7 @@ import torch.fx
 from weft_functionalize import FunctionalGraph, symbols_of
 
 from .joint_graph import PartitionedGraph
+from .partition import BackwardStage
 from .replay import (
     GradientModeInterpreter,
     RandomState,
@@ -30,6 +31,9 @@ class TrainingProgram:
     Parameters are read from ``functional.lifted``.  The outputs belong to the caller's autograd graph:
     hooks, accumulation and ``retain_graph`` work as for any operator.  Gradients of gradients run the
     functional graph again operator by operator, with one warning.
+
+    ``backward`` may be stages with their programs instead: each is a node of autograd's own, so that what
+    waits for the gradients of one (hooks, the communication of data parallel training) runs before the next.
     """
 
     def __init__(
@@ -37,14 +41,46 @@ class TrainingProgram:
         functional: FunctionalGraph,
         partitioned: PartitionedGraph,
         forward: Program,
-        backward: Program,
+        backward: Program | Sequence[tuple[BackwardStage, Program]],
     ) -> None:
         self._plan = _Plan(functional, partitioned, forward, backward)
         self._lifted = tuple(functional.lifted[i] for i in self._plan.lifted_indices)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        results: tuple[Any, ...] = CompiledFunction.apply(self._plan, *self._lifted, *inputs)  # type: ignore[no-untyped-call]
+        arguments = (*self._lifted, *inputs)
+        values = _Values()
+        later: Any = None
+        for stage in reversed(self._plan.stages[1:]):
+            later = LaterStage.apply(stage, values, later, *stage.select(arguments))  # type: ignore[no-untyped-call]
+        results: tuple[Any, ...] = CompiledFunction.apply(self._plan, values, later, *arguments)  # type: ignore[no-untyped-call]
         return results
+
+
+class _Values:
+    """What the stages of one backward pass hand on: inputs of the backward graph, then what stages kept."""
+
+    def __init__(self) -> None:
+        self.known: list[Any] | None = None
+
+
+class _Stage:
+    """A stage with its program; ``arguments`` are the positions of what it computes the gradients of."""
+
+    def __init__(self, stage: BackwardStage, program: Program, gradients: Sequence[int]) -> None:
+        self._inputs = stage.inputs
+        self._program = program
+        self.arguments = tuple(gradients[k] for k in stage.gradients)
+
+    def select(self, arguments: Sequence[Any]) -> list[Any]:
+        return [arguments[k] for k in self.arguments]
+
+    def run(self, values: _Values) -> Sequence[Any]:
+        """The gradients of ``arguments``, in order."""
+        assert values.known is not None
+        results = self._program(*(values.known[k] for k in self._inputs))
+        count = len(self.arguments)
+        values.known.extend(results[count:])
+        return results[:count]
 
 
 _Layout = tuple[tuple[int, ...], tuple[int, ...]]  # size and stride, in elements
@@ -90,10 +126,10 @@ class _Plan:
         functional: FunctionalGraph,
         partitioned: PartitionedGraph,
         forward: Program,
-        backward: Program,
+        backward: Program | Sequence[tuple[BackwardStage, Program]],
     ) -> None:
         self.functional = functional
-        self.forward, self.backward = forward, backward
+        self.forward = forward
         users = functional.user_input_indices
         read = {s.input_index for s in partitioned.saved if s.input_index is not None}
         read |= {gradient.input_index for gradient in partitioned.gradients}
@@ -117,6 +153,11 @@ class _Plan:
         differentiated = {tangent.output_index for tangent in self.tangents}
         self.constants = tuple(i for i in range(self.output_count) if i not in differentiated)
         self.gradients = tuple(order[g.input_index] for g in partitioned.gradients)
+        if callable(backward):
+            whole = range(len(partitioned.saved) + len(self.tangents))
+            every = tuple(range(len(self.gradients)))
+            backward = [(BackwardStage(partitioned.backward, tuple(whole), every), backward)]
+        self.stages = tuple(_Stage(stage, run, self.gradients) for stage, run in backward)
         self.argument_count = len(order)
         graph = functional.graph_module.graph
         placeholders = graph.find_nodes(op="placeholder")
@@ -181,11 +222,13 @@ def _version(value: Any) -> int:
 
 
 class CompiledFunction(torch.autograd.Function):
-    """One compiled graph in autograd; ``plan`` is the first argument."""
+    """One compiled graph in autograd, whose backward is the first of the plan's stages."""
 
     @staticmethod
-    def forward(ctx: Any, plan: _Plan, *arguments: Any) -> tuple[Any, ...]:
-        ctx.plan = plan
+    def forward(
+        ctx: Any, plan: _Plan, values: _Values, later: Any, *arguments: Any
+    ) -> tuple[Any, ...]:
+        ctx.plan, ctx.values = plan, values
         ctx.set_materialize_grads(False)
         ctx.kept = [arguments[k] for k in plan.kept]
         ctx.versions = [_version(value) for value in ctx.kept]
@@ -221,11 +264,42 @@ class CompiledFunction(torch.autograd.Function):
                 ctx.numbers[k] if k in plan.numbers else next(tensors)
                 for k in range(len(plan.saved))
             ]
-        computed = plan.backward(*saved, *tangents)
-        returned: list[Any] = [None] * (plan.argument_count + 1)
-        for argument, gradient in zip(plan.gradients, computed, strict=True):
-            returned[argument + 1] = gradient
-        return tuple(returned)
+        ctx.values.known = [*saved, *tangents]
+        first = plan.stages[0]
+        computed = first.run(ctx.values)
+        if len(plan.stages) == 1:
+            ctx.values.known = None
+        return _placed(plan, first.arguments, computed)
+
+
+class LaterStage(torch.autograd.Function):
+    """A later stage of backward: takes what it computes the gradients of, gives a tensor without elements.
+
+    That tensor ties it to the node of the stage before, which runs first.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, stage: _Stage, values: _Values, later: Any, *tensors: Any) -> Any:
+        ctx.stage, ctx.values, ctx.is_last = stage, values, later is None
+        ctx.set_materialize_grads(False)
+        return torch.empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, _: Any) -> tuple[Any, ...]:
+        if ctx.values.known is None:  # the first stage has run all operators
+            return (None,) * (3 + len(ctx.stage.arguments))
+        computed = ctx.stage.run(ctx.values)
+        if ctx.is_last:
+            ctx.values.known = None
+        return None, None, None, *computed
+
+
+def _placed(plan: _Plan, positions: Sequence[int], gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """What backward of :class:`CompiledFunction` returns: gradients at arguments' positions, else None."""
+    returned: list[Any] = [None] * plan.argument_count
+    for position, gradient in zip(positions, gradients, strict=True):
+        returned[position] = gradient
+    return None, None, None, *returned
 
 
 def _backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
@@ -248,10 +322,8 @@ def _backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...
         create_graph=torch.is_grad_enabled(),
         allow_unused=True,
     )
-    returned: list[Any] = [None] * (plan.argument_count + 1)
-    for argument, gradient in zip(plan.gradients, computed, strict=True):
-        returned[argument + 1] = gradient
-    return tuple(returned)
+    ctx.values.known = None
+    return _placed(plan, plan.gradients, computed)
 
 
 def _inputs_again(ctx: Any) -> list[Any]:

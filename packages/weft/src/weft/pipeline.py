@@ -18,9 +18,11 @@ import torch.fx
 import weft_aot_autograd
 import weft_functionalize
 import weft_loop_ir
+from weft_aot_autograd import stage_backward
 from weft_bytecode_capture import DropControlFlow, SpecialiseSizes
 from weft_loop_ir import Buffer, Codegen, CompiledProgram, Schedule
 
+from ._torch import data_parallel_bucket_bytes
 from .dump import GraphDump, open_dump
 from .errors import StageError, WeftWarning, stage
 from .known_masks import drop_known_masks
@@ -134,7 +136,14 @@ class Pipeline:
             return weft_functionalize.wrap(functional, program)
         program = line.compile(forward, functional.lifted)
         dump.graph("3_backward", partitioned.backward)
-        backward = line.compile(partitioned.backward, {}, "_backward")
+        bucket_bytes = data_parallel_bucket_bytes()
+        if bucket_bytes is None:
+            backward: Any = line.compile(partitioned.backward, {}, "_backward")
+        else:
+            backward = [
+                (stage, line.compile(stage.graph_module, {}, f"_backward_{number}"))
+                for number, stage in enumerate(stage_backward(partitioned, bucket_bytes))
+            ]
         line.finish()
         training = weft_aot_autograd.TrainingProgram(functional, partitioned, program, backward)
         return weft_functionalize.wrap(functional, training)

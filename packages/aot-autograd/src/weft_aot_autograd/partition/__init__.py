@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from .options import PartitionOptions
 from .partition import partition
+from .stages import BackwardStage, stage_backward
 
-__all__ = ["PartitionOptions", "partition"]
+__all__ = ["BackwardStage", "PartitionOptions", "partition", "stage_backward"]

@@ -1,0 +1,132 @@
+"""Backward in stages: gradients are eager's, and those of one stage are used before the next runs."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import weft_aot_autograd
+import weft_functionalize
+from gradients_beside_eager import train
+from torch import Tensor, nn
+
+
+class Layer(nn.Module):
+    """What it saves is read by several stages; the bias's gradient is read again for the scale's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(6, 6), nn.LayerNorm(6)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.scale * torch.tanh(self.norm(self.linear(x)))
+
+
+def network() -> nn.Module:
+    return nn.Sequential(*(Layer() for _ in range(4))).double()
+
+
+def staged(model: nn.Module, x: Tensor, nbytes: int = 200) -> Any:
+    compiled, partitioned = train(model, [x], stage_bytes=nbytes)
+    assert len(weft_aot_autograd.stage_backward(partitioned, nbytes)) > 1
+    return lambda *values: compiled(*values)[0]
+
+
+def inputs() -> Tensor:
+    return torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("nbytes", [1, 200, 600])
+def test_gradients(nbytes: int) -> None:
+    plain, x = network(), inputs()
+    model, y = copy.deepcopy(plain), x.detach().clone().requires_grad_()
+    compiled = staged(model, y, nbytes)
+    for called, value in ((plain, x), (compiled, y)):
+        for _ in range(2):
+            called(called(value)).pow(2).sum().backward()
+    torch.testing.assert_close(y.grad, x.grad)
+    for want, got in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, want.grad)
+
+
+def test_gradients_are_used_stage_by_stage() -> None:
+    """The last layers' gradients are given away, and written to, before the first layers' are computed."""
+    plain, x = network(), inputs()
+    model = copy.deepcopy(plain)
+    compiled = staged(model, x)
+    order: list[int] = []
+    ran: list[int] = []
+    for owner, called in ((plain, plain), (model, compiled)):
+        for number, layer in enumerate(owner):
+
+            def used(parameter: Tensor, number: int = number) -> None:
+                order.append(number)
+                assert parameter.grad is not None
+                parameter.grad.mul_(0.5)
+
+            layer.linear.weight.register_post_accumulate_grad_hook(used)
+        order.clear()
+        called(x).pow(2).sum().backward()
+        assert order == [3, 2, 1, 0]
+        ran.append(len(order))
+    assert ran == [4, 4]
+    for want, got in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, want.grad)
+
+
+def test_a_stage_runs_after_the_hooks_of_the_one_before() -> None:
+    model, x = network(), inputs()
+    functional = weft_functionalize.functionalize(torch.fx.symbolic_trace(model), [x])
+    joint = weft_aot_autograd.trace_joint(functional)
+    assert joint is not None
+    parts = weft_aot_autograd.partition(joint)
+    events: list[Any] = []
+
+    def noted(number: int, stage: Any) -> Any:
+        def run(*values: Any) -> Any:
+            events.append(number)
+            return stage.graph_module(*values)
+
+        return stage, run
+
+    stages = [noted(k, s) for k, s in enumerate(weft_aot_autograd.stage_backward(parts, 300))]
+    program = weft_aot_autograd.TrainingProgram(
+        functional, parts, weft_functionalize.bind(functional, parts.forward), stages
+    )
+    model[3].linear.weight.register_post_accumulate_grad_hook(lambda _: events.append("last layer"))
+    program(x)[0].sum().backward()
+    assert events.index("last layer") < events.index(len(stages) - 1)
+
+
+def test_some_gradients_only_and_backward_twice() -> None:
+    plain, x = network(), inputs()
+    model = copy.deepcopy(plain)
+    compiled = staged(model, x)
+    results = []
+    for owner, called in ((plain, plain), (model, compiled)):
+        loss = called(x).pow(2).sum()
+        wanted = [owner[3].linear.weight, owner[1].linear.bias]
+        first = torch.autograd.grad(loss, wanted, retain_graph=True)
+        results.append((*first, *torch.autograd.grad(loss, [*owner.parameters(), x])))
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            loss.backward()
+    torch.testing.assert_close(results[1], results[0])
+
+
+def test_gradients_of_gradients() -> None:
+    plain, x = network(), inputs()
+    model = copy.deepcopy(plain)
+    compiled = staged(model, x)
+    results = []
+    for owner, called in ((plain, plain), (model, compiled)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            parameters = list(owner.parameters())
+            first = torch.autograd.grad(called(x).pow(2).sum(), parameters, create_graph=True)
+            penalty = sum((g**2).sum() for g in first)
+            results.append(torch.autograd.grad(penalty, parameters, allow_unused=True))
+    torch.testing.assert_close(results[1], results[0])

@@ -1,0 +1,18 @@
+"""The private torch API that this package uses, in one place.  Checked on torch 2.13."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed
+
+
+def data_parallel_bucket_bytes() -> int | None:
+    """Bytes of gradients that the data parallel module around this call sends at once, None without one."""
+    if not torch.distributed.is_available():
+        return None
+    from torch.nn.parallel import DistributedDataParallel
+
+    kind: Any = DistributedDataParallel
+    module = kind._get_active_ddp_module()
+    return None if module is None else int(module.bucket_bytes_cap)
