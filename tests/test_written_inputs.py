@@ -124,13 +124,14 @@ def test_inputs_that_share_memory() -> None:
         x.mul_(2).sub_(1)
         return y.exp()
 
-    compiled = weft.compile(program, fullgraph=True)
+    compiled = weft.compile(program, options={"strict": False})
     base = torch.randn(7, 5, dtype=torch.float64)
     other = base.clone()
     with torch.no_grad():
         compiled(torch.randn(6, 5, dtype=torch.float64), torch.randn(6, 5, dtype=torch.float64))
         want = program(base[1:], base[:-1])
-        torch.testing.assert_close(compiled(other[1:], other[:-1]), want)
+        with pytest.warns(weft.WeftWarning, match="shares storage with another"):
+            torch.testing.assert_close(compiled(other[1:], other[:-1]), want)
     torch.testing.assert_close(other, base)
 
 

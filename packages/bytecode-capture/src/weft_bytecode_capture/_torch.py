@@ -99,6 +99,13 @@ MODULE_CALL = torch.nn.Module._call_impl.__code__
 """The code of a module's call, around its ``forward``."""
 
 
+LIST_UPDATES: dict[Any, str] = {
+    torch._foreach_addcdiv_: "addcdiv_",
+    torch._foreach_addcmul_: "addcmul_",
+}
+"""Functions that update each tensor of a list by a number, and the method that updates one."""
+
+
 def without_saved_tensor_hooks() -> AbstractContextManager[Any]:
     """Within it none of the program's hooks sees a tensor that autograd saves."""
     autograd: Any = torch._C._autograd
@@ -200,6 +207,7 @@ __all__ = [
     "APPLY_TAKES_KEYWORDS",
     "FAKE_TENSOR_ERRORS",
     "GLOBAL_HOOKS",
+    "LIST_UPDATES",
     "MODULE_CALL",
     "NATIVE_FUNCTIONS",
     "TORCH_MARKS",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from weft_guards import IsObject, Source
 
-from ..._torch import optimizer_value, optimizer_values
+from ..._torch import LIST_UPDATES, optimizer_value, optimizer_values
 from ..builder import register_object
 from .base import Variable
 from .sequences import ListVariable, TupleVariable
@@ -47,14 +46,10 @@ class ListUpdateVariable(TorchFunctionVariable):
             return super().call(evaluator, arguments, keywords)
         columns = [argument.iterate(evaluator) for argument in arguments]
         for tensor, left, right, value in zip(*columns, strict=True):
-            tensor.call_method(evaluator, _UPDATES[self.function], [left, right], {"value": value})
+            tensor.call_method(
+                evaluator, LIST_UPDATES[self.function], [left, right], {"value": value}
+            )
         return evaluator.wrap_constant(None)
-
-
-_UPDATES: dict[Any, str] = {
-    torch._foreach_addcdiv_: "addcdiv_",
-    torch._foreach_addcmul_: "addcmul_",
-}
 
 
 def _has_tensors(evaluator: Evaluator, numbers: Variable) -> bool:
@@ -69,7 +64,7 @@ def _wrap_value(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     return OptimizerValueVariable(value, source)
 
 
-@register_object(*_UPDATES)
+@register_object(*LIST_UPDATES)
 def _wrap_update(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     evaluator.guard(source, IsObject(value))
     return ListUpdateVariable(value, source)
