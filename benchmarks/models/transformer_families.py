@@ -1,6 +1,6 @@
-"""One small model of each of many families of the ``transformers`` library, with random weights.
+"""One model of each of many families of the ``transformers`` library, with random weights.
 
-They show how much of the library is captured whole; the models that are timed are in transformer_library.py.
+Small, they show how much of the library is captured whole; ``benchmarks.suite`` times some of them large.
 """
 
 from __future__ import annotations
@@ -49,33 +49,57 @@ _SPEECH = {
     "decoder_start_token_id": 1,
 }
 
-Inputs = Callable[[int], dict[str, Any]]
+# What a setting is in the large model; those that are not here stay as they are.
+_LARGE: dict[str, Any] = {
+    **dict.fromkeys(("hidden_size", "d_model", "dim", "n_embd", "word_embed_proj_dim"), 256),
+    **dict.fromkeys(("intermediate_size", "hidden_dim", "ffn_dim"), 1024),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 1024),
+    **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layers", "n_layer"), 4),
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), 3),
+    **dict.fromkeys(("num_attention_heads", "num_heads", "n_heads", "n_head"), 8),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 8),
+    "num_key_value_heads": 4,
+    "head_dim": 32,
+    "embedding_size": 128,
+    "vocab_size": 1000,
+    "rotary_dim": 16,
+    "attention_types": [[["global", "local"], 2]],
+    "patch_size": 16,
+    "max_source_positions": 200,
+}
+
+Inputs = Callable[[bool, int], dict[str, Any]]
 
 
-def _tokens(variant: int) -> torch.Tensor:
-    return torch.randint(3, 90, (2 - variant, 9 + 7 * variant))
+def _tokens(large: bool, variant: int) -> torch.Tensor:
+    batch, length = (4, 128) if large else (2, 9)
+    return torch.randint(3, 90, (batch - variant, length + 7 * variant))
 
 
-def _text(variant: int) -> dict[str, Any]:
-    return {"input_ids": _tokens(variant)}
+def _text(large: bool, variant: int) -> dict[str, Any]:
+    return {"input_ids": _tokens(large, variant)}
 
 
-def _translation(variant: int) -> dict[str, Any]:
-    tokens = _tokens(variant)
-    return {"input_ids": tokens, "decoder_input_ids": tokens[:, :5]}
+def _translation(large: bool, variant: int) -> dict[str, Any]:
+    tokens = _tokens(large, variant)
+    return {"input_ids": tokens, "decoder_input_ids": tokens[:, : 64 if large else 5]}
 
 
-def _speech(variant: int) -> dict[str, Any]:
-    features = torch.randn(2 - variant, 80, 100)
-    return {"input_features": features, "decoder_input_ids": _tokens(variant)}
+def _speech(large: bool, variant: int) -> dict[str, Any]:
+    features = torch.randn(2 - variant, 80, 400 if large else 100)
+    return {"input_features": features, "decoder_input_ids": _tokens(large, variant)[:2]}
 
 
-def _sound(variant: int) -> dict[str, Any]:
-    return {"input_values": torch.randn(2 - variant, 3200 + 800 * variant)}
+def _sound(large: bool, variant: int) -> dict[str, Any]:
+    return {"input_values": torch.randn(2 - variant, (16000 if large else 3200) + 800 * variant)}
 
 
-def _images(size: int) -> Inputs:
-    return lambda variant: {"pixel_values": torch.randn(1 + 2 * variant, 3, size, size)}
+def _images(size: int, large_size: int | None = None) -> Inputs:
+    def inputs(large: bool, variant: int) -> dict[str, Any]:
+        extent = (large_size or size) if large else size
+        return {"pixel_values": torch.randn(1 + 2 * variant, 3, extent, extent)}
+
+    return inputs
 
 
 # Name, model class, its configuration, its inputs.
@@ -143,7 +167,7 @@ _FAMILIES: tuple[tuple[str, str, dict[str, Any], Inputs], ...] = (
     ("bart", "BartForConditionalGeneration", _ENCODER_DECODER, _translation),
     ("whisper", "WhisperModel", _SPEECH, _speech),
     ("wav2vec2", "Wav2Vec2Model", _SIZE, _sound),
-    ("clip", "CLIPVisionModel", _VISION, _images(32)),
+    ("clip", "CLIPVisionModel", _VISION, _images(32, 224)),
     (
         "swin",
         "SwinModel",
@@ -178,11 +202,13 @@ _FAMILIES: tuple[tuple[str, str, dict[str, Any], Inputs], ...] = (
 
 def _case(name: str, model: str, settings: dict[str, Any], inputs: Inputs) -> ModelCase:
     def build(large: bool) -> torch.nn.Module:
-        assert not large, "these models are small only"
         kind = getattr(transformers, model)
-        return kind(kind.config_class(**settings)).eval()
+        chosen = {k: _LARGE.get(k, v) for k, v in settings.items()} if large else dict(settings)
+        if large and "image_size" in settings:
+            chosen["image_size"] = inputs(True, 0)["pixel_values"].shape[-1]
+        return kind(kind.config_class(**chosen)).eval()
 
-    return ModelCase(name, build, lambda large, variant: inputs(variant))
+    return ModelCase(name, build, inputs)
 
 
 TRANSFORMER_FAMILIES = {row[0]: _case(*row) for row in _FAMILIES}
