@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sympy
 import torch
+import weft_loop_ir
 from building import Builder, exprs
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
 from weft_codegen_cpp import CppCodegen, CppOptions
 from weft_codegen_cpp.host.linear import with_linear_calls
 from weft_loop_ir import BufferKind, BufferView, Schedule, SymbolInput
@@ -125,3 +129,25 @@ def test_what_stays_with_torch() -> None:
     operands = [bias, b.view("x"), b.view("x")]
     b.extern(aten.addmm.default, operands, ["y"], {"alpha": 2}, aten.addmm.out)
     assert not is_linear(b.schedule())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_constants_of_the_graph_are_packed(cache: Path, dtype: torch.dtype) -> None:
+    """A convolution on channels-last memory and a linear layer, with weights that never change."""
+
+    def function(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, v: torch.Tensor) -> object:
+        return (F.conv2d(x, w, b, 2, 1, 1, 2).relu().flatten(1).float() @ v.t(),)
+
+    x = torch.randn(70, 4, 9, 9, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    weights = [torch.randn(6, 2, 3, 3).to(dtype), torch.randn(6).to(dtype), torch.randn(130, 150)]
+    graph = make_fx(function, tracing_mode="fake")(x, *weights)
+    frozen = weft_loop_ir.freeze(graph, dict(enumerate(weights, 1)))
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(frozen))
+    program = CppCodegen(replace(ONEDNN, cache_directory=cache)).compile(schedule, {})
+    assert program.source.count("packed_convolution(") == 1
+    assert program.source.count("linear(handle_of(") + program.source.count("linear(c.") == 1
+    (result,) = program(x, *weights)
+    exact = torch.relu(F.conv2d(x.double(), weights[0].double(), weights[1].double(), 2, 1, 1, 2))
+    exact = exact.flatten(1) @ weights[2].double().t()
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(result.double(), exact, rtol=tolerance, atol=60 * tolerance)

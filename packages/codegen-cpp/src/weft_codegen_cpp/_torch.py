@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -81,6 +81,7 @@ def torch_functions() -> Mapping[str, int]:
         missing.append("THPVariable_Wrap")
     if not torch.backends.mkldnn.is_available():
         found["aoti_torch_cpu__linear_pointwise"] = 0
+        found["aoti_torch_cpu_mkldnn__convolution_pointwise"] = 0
     if missing:
         raise CodegenError(f"torch {torch.__version__} has no {', '.join(missing)}")
     return found
@@ -89,6 +90,32 @@ def torch_functions() -> Mapping[str, int]:
 def has_linear() -> bool:
     """Whether torch can multiply matrices through oneDNN."""
     return bool(torch_functions()["aoti_torch_cpu__linear_pointwise"])
+
+
+def has_packed_convolution() -> bool:
+    """Whether torch can convolve with a weight that oneDNN has laid out."""
+    return bool(torch_functions()["aoti_torch_cpu_mkldnn__convolution_pointwise"])
+
+
+def packed_convolution_weight(
+    weight: torch.Tensor,
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    input_size: Sequence[int] | None,
+) -> torch.Tensor:
+    """``weight`` as oneDNN wants it for images of ``input_size``: an opaque tensor."""
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_convolution_weight(
+        weight, padding, stride, dilation, groups, input_size
+    )
+    return packed
+
+
+def packed_linear_weight(weight: torch.Tensor, rows: int | None) -> torch.Tensor:
+    """``weight`` [n, k] as oneDNN wants it for ``rows`` rows (None: any number): an opaque tensor."""
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+    return packed
 
 
 @functools.cache

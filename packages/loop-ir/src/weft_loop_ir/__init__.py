@@ -4,6 +4,7 @@ from weft_loop_ir import ops
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
 from weft_loop_ir.format import format_loop_graph, format_schedule
+from weft_loop_ir.freezing import freeze
 from weft_loop_ir.ir import (
     Branch,
     Buffer,
@@ -77,6 +78,7 @@ __all__ = [
     "evaluate",
     "format_loop_graph",
     "format_schedule",
+    "freeze",
     "item_reads",
     "item_writes",
     "lower",

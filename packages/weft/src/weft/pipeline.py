@@ -25,6 +25,7 @@ from weft_loop_ir import Buffer, Codegen, CompiledProgram, Schedule
 from ._torch import data_parallel_bucket_bytes
 from .dump import GraphDump, open_dump
 from .errors import StageError, WeftWarning, stage
+from .frozen import FrozenProgram
 from .known_masks import drop_known_masks
 from .options import CompileOptions
 from .registry import find_codegen
@@ -131,7 +132,13 @@ class Pipeline:
 
         line = _Line(self, location, seconds, dump)
         if joint is None:
-            program = line.compile(forward, functional.lifted, written=functional.mutated_inputs)
+            program: CompiledProgram
+            if self.options.freezing:
+                program = _frozen(line, forward, functional)
+            else:
+                program = line.compile(
+                    forward, functional.lifted, written=functional.mutated_inputs
+                )
             line.finish()
             return weft_functionalize.wrap(functional, program)
         program = line.compile(forward, functional.lifted)
@@ -242,6 +249,20 @@ class _Line:
                 None,
             )
         )
+
+
+def _frozen(
+    line: _Line, forward: torch.fx.GraphModule, functional: weft_functionalize.FunctionalGraph
+) -> FrozenProgram:
+    """The program of ``forward`` with every parameter that it does not write to as a constant."""
+    written = functional.mutated_inputs
+    constants = {k: t for k, t in functional.lifted.items() if k not in written.values()}
+    return FrozenProgram(
+        lambda: line.compile(
+            weft_loop_ir.freeze(forward, constants), functional.lifted, written=written
+        ),
+        tuple(constants.values()),
+    )
 
 
 class _TimedStage:

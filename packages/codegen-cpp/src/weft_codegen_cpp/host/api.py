@@ -42,6 +42,7 @@ TORCH_FUNCTIONS = (
 OPTIONAL_TORCH_FUNCTIONS = (
     "torch_exception_get_what_without_backtrace",
     "aoti_torch_cpu__linear_pointwise",
+    "aoti_torch_cpu_mkldnn__convolution_pointwise",
 )
 
 OPENMP_FUNCTIONS = (

@@ -33,6 +33,7 @@ from weft_codegen_cpp.host.extern_calls import (
     symbols_of,
     views_of,
 )
+from weft_codegen_cpp.host.packing import WEIGHT, packed_weight
 from weft_codegen_cpp.host.regions import allocated_by_calls, counters, print_region
 from weft_codegen_cpp.kernel.dtypes import literal, memory_type
 from weft_codegen_cpp.kernel.expressions import print_index, print_number
@@ -56,6 +57,7 @@ def print_host(
     constants: Mapping[str, torch.Tensor],
     options: CppOptions,
 ) -> PrintedHost:
+    """The program; constants that ``schedule`` itself holds never change, so their layout may be another."""
     return _HostPrinter(schedule, kernels, constants, options).print()
 
 
@@ -371,7 +373,15 @@ class _HostPrinter:
         return BufferView(name, layout.size, layout.stride, sympy.S.Zero, layout.dtype)
 
     def _native(self, call: ExternCall, native: NativeCall) -> None:
-        handles = [None if t is None else self._handle(t) for t in native.tensors]
+        packed = packed_weight(call, native, self.schedule)
+        handles = [
+            f"handle_of(c.program->objects[{self._object(packed)}])"
+            if packed is not None and position == WEIGHT
+            else None
+            if tensor is None
+            else self._handle(tensor)
+            for position, tensor in enumerate(native.tensors)
+        ]
         if native.function.endswith("_out"):
             (name,) = call.outputs
             if name is None:
@@ -393,13 +403,18 @@ class _HostPrinter:
         tensors = ", ".join(str(h) for h in handles[:-1])
         if native.function == "convolution":
             stride, padding, dilation, transposed, output_padding, groups = native.scalars
-            lists = [f"{self._array(v)}, {len(v)}" for v in (stride, padding, dilation)]
-            arguments = [tensors, pointer, *lists, str(int(transposed))]
-            arguments += [
-                f"{self._array(output_padding)}, {len(output_padding)}",
-                str(int(groups)),
-                results,
-            ]
+            rank = len(stride)
+            if packed is not None:
+                lists = [
+                    f"{self._array(stride)}, {rank}",
+                    self._array(padding),
+                    self._array(dilation),
+                ]
+                arguments = [tensors, pointer, *lists, str(int(groups)), results]
+            else:
+                lists = [f"{self._array(v)}, {rank}" for v in (stride, padding, dilation)]
+                arguments = [tensors, pointer, *lists, str(int(transposed))]
+                arguments += [f"{self._array(output_padding)}, {rank}", str(int(groups)), results]
         elif native.function == "linear":
             arguments = [tensors, pointer, results]
         else:
@@ -417,6 +432,8 @@ class _HostPrinter:
             ]
             arguments.append(results)
         called = "linear" if native.function == "linear" else f"api.{native.function}"
+        if packed is not None and native.function == "convolution":
+            called = "packed_convolution"
         self.steps.append(f"if ({called}({', '.join(arguments)})) {self._fail(call)}")
         for name, slot in zip(call.outputs, slots, strict=True):
             if name is not None:

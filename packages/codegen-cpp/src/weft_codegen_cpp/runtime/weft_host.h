@@ -50,6 +50,8 @@ struct Api {
   const char* (*what)();  // may be null
   i32 (*linear_pointwise)(Handle, Handle, Handle*, const char*, const f64**, i64, const char**,
                           Handle*);  // may be null
+  i32 (*convolution_pointwise)(Handle, Handle, Handle*, const i64*, i64, const i64*, i64, const i64*, i64,
+                               i64, const char*, const f64**, i64, const char**, Handle*);  // may be null
   void (*GOMP_parallel)(void (*)(void*), void*, unsigned, unsigned);  // may be null: one thread
   int (*omp_get_max_threads)();
   int (*omp_get_thread_num)();
@@ -237,6 +239,13 @@ static bool settle_layout(Handle& handle, int ndim, const i64* sizes, const i64*
 // x [m, k] times the transpose of weight [n, k], plus bias [n] unless it is null.
 static inline i32 linear(Handle x, Handle weight, Handle* bias, Handle* result) {
   return api.linear_pointwise(x, weight, bias, "none", nullptr, 0, nullptr, result);
+}
+
+// A convolution with a weight that oneDNN has laid out.
+static inline i32 packed_convolution(Handle x, Handle weight, Handle* bias, const i64* stride, i64 rank,
+                                     const i64* padding, const i64* dilation, i64 groups, Handle* result) {
+  return api.convolution_pointwise(x, weight, bias, padding, rank, stride, rank, dilation, rank, groups,
+                                   "none", nullptr, 0, nullptr, result);
 }
 
 enum Status { ok, python_error, index_out_of_range, operator_failed };

@@ -1,0 +1,68 @@
+"""Weights that never change, laid out once as oneDNN wants them.
+
+Only constants that the graph itself holds (frozen ones) qualify.  A convolution with a packed weight gives
+its result channels-last, so it is used where that is the layout asked for.
+"""
+
+from __future__ import annotations
+
+import torch
+from weft_loop_ir import BufferView, ExternCall, Schedule
+
+from weft_codegen_cpp import _torch
+from weft_codegen_cpp.host.extern_calls import NativeCall
+
+WEIGHT = 1
+"""The position of the weight among the tensors of a native convolution or linear layer."""
+
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+def packed_weight(call: ExternCall, native: NativeCall, schedule: Schedule) -> torch.Tensor | None:
+    """The weight of ``call`` in oneDNN's layout; None if it is not a constant or nothing is gained."""
+    if native.function not in ("convolution", "linear"):
+        return None
+    image, weight = native.tensors[0], native.tensors[WEIGHT]
+    assert image is not None and weight is not None
+    constant = schedule.constants.get(weight.buffer)
+    if constant is None or weight.dtype not in DTYPES or any(n == 0 for n in image.size):
+        return None
+    value = _window(constant, weight)
+    if native.function == "linear":
+        rows = image.size[0]
+        known = int(rows) if rows.is_Integer else None
+        return _torch.packed_linear_weight(value.contiguous(), known)
+    return _packed_convolution(call, native, image, value, schedule)
+
+
+def _window(constant: torch.Tensor, view: BufferView) -> torch.Tensor:
+    size, stride = [int(n) for n in view.size], [int(n) for n in view.stride]
+    return constant.as_strided(size, stride, constant.storage_offset() + int(view.offset))
+
+
+def _packed_convolution(
+    call: ExternCall,
+    native: NativeCall,
+    image: BufferView,
+    weight: torch.Tensor,
+    schedule: Schedule,
+) -> torch.Tensor | None:
+    stride, padding, dilation, transposed, _, groups = native.scalars
+    (name,) = call.outputs
+    if transposed or weight.dim() != 4 or name is None or not _torch.has_packed_convolution():
+        return None
+    result = schedule.buffers[name].layout
+    if not (_is_channels_last(image.stride) and _is_channels_last(result.stride)):
+        return None
+    known = all(n.is_Integer for n in image.size)
+    size = [int(n) for n in image.size] if known else None
+    numbers = [[int(n) for n in extents] for extents in (padding, stride, dilation)]
+    return _torch.packed_convolution_weight(
+        weight, numbers[0], numbers[1], numbers[2], int(groups), size
+    )
+
+
+def _is_channels_last(stride: object) -> bool:
+    """Whether the channels of an image lie side by side."""
+    assert isinstance(stride, tuple)
+    return len(stride) == 4 and bool(stride[1] == 1)
