@@ -371,3 +371,14 @@ def test_random_numbers(codegen: CppCodegen) -> None:
     assert abs(got["rand"].mean() - 0.5) < 0.01
     assert abs(got["randn"].mean()) < 0.02
     assert abs(got["randn"].std() - 1) < 0.02
+
+
+def test_erf_is_exactly_one_where_it_rounds_to_one(codegen: CppCodegen) -> None:
+    """`1 + erf(x)` is 0 then, so that gelu of a large negative number is."""
+    family = Family()
+    family.input("x", torch.float32)
+    family.operation("erf", torch.float32, lambda o: o.unary("erf", o.load("x", i(0))))
+    x = torch.cat([torch.linspace(3.95, 9, 500), torch.tensor([1e3, 1e38, math.inf])])
+    assert torch.equal(
+        family.compile(codegen)(torch.cat([x, -x]))["erf"], torch.cat([x, -x]).sign()
+    )
