@@ -32,7 +32,7 @@ from benchmarks.run import machine
 COMPILERS = ("eager", "torch.compile", "weft")
 SUBJECTS = (
     *("bert", "gpt2", "t5", "vit", "llama", "roberta", "albert", "opt", "gpt-neox", "mistral"),
-    *("mixtral", "qwen3", "gemma2", "bart", "whisper", "clip", "resnet", "unet", "lstm"),
+    *("qwen2", "qwen3", "gemma2", "bart", "whisper", "clip", "resnet", "unet", "lstm"),
 )
 DTYPES = ("float32", "bfloat16")
 PREPARING_AT_ONCE = 3

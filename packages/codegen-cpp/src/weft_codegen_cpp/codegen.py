@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import sympy
 import torch
+import torch.fx
 from weft_loop_ir import (
     BufferKind,
     ExternCall,
@@ -16,6 +17,7 @@ from weft_loop_ir import (
     Schedule,
     ScheduleOptions,
     all_items,
+    convolve_channels_last,
 )
 
 from weft_codegen_cpp.cache import cache_directory, cached_library, library_key
@@ -44,6 +46,13 @@ class CppCodegen:
 
     def __init__(self, options: CppOptions | None = None) -> None:
         self.options = options if options is not None else CppOptions()
+
+    def rewrite_frozen(self, graph_module: torch.fx.GraphModule) -> None:
+        """Lay convolutions channels-last, in place: their weights are turned once, being constants."""
+        if torch.backends.mkldnn.is_available():
+            convolve_channels_last(
+                graph_module.graph, (torch.float32, torch.bfloat16), least_channels=1
+            )
 
     def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> CppProgram:
         """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""

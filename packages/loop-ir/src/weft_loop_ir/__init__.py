@@ -4,7 +4,6 @@ from weft_loop_ir import ops
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
 from weft_loop_ir.format import format_loop_graph, format_schedule
-from weft_loop_ir.freezing import freeze
 from weft_loop_ir.ir import (
     Branch,
     Buffer,
@@ -33,6 +32,8 @@ from weft_loop_ir.ir import (
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, all_items, item_reads, item_writes
 from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
 from weft_loop_ir.ops import OpsHandler
+from weft_loop_ir.rewriting.channels_last import convolve_channels_last
+from weft_loop_ir.rewriting.freezing import freeze
 from weft_loop_ir.schedule import ScheduleOptions, plan_memory, schedule
 from weft_loop_ir.size_float import SizeFloat
 from weft_loop_ir.unsupported import Unsupported
@@ -75,6 +76,7 @@ __all__ = [
     "Value",
     "VerificationError",
     "all_items",
+    "convolve_channels_last",
     "evaluate",
     "format_loop_graph",
     "format_schedule",

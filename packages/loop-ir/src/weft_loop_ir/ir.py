@@ -322,8 +322,9 @@ class Codegen(Protocol):
 
     It may also have ``schedule_options``, the :class:`ScheduleOptions` that suit the device,
     ``for_mode(mode)``, which gives the code generator for a ``mode`` of torch.compile, and
-    ``rewrite(graph_module)``, which changes a functional ATen graph in place before it is lowered.  Where
-    ``writes_inputs`` is true, kernels may store to buffers of kind INPUT and CONSTANT (:func:`write_back`).
+    ``rewrite(graph_module)``, which changes a functional ATen graph in place before it is lowered;
+    ``rewrite_frozen`` does so where parameters are constants.  Where ``writes_inputs`` is true, kernels may
+    store to buffers of kind INPUT and CONSTANT (:func:`write_back`).
     """
 
     device_type: str

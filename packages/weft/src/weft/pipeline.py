@@ -134,6 +134,7 @@ class Pipeline:
         if joint is None:
             program: CompiledProgram
             if self.options.freezing:
+                self._rewrite(forward, "rewrite_frozen")
                 program = _frozen(line, forward, functional)
             else:
                 program = line.compile(
@@ -155,12 +156,12 @@ class Pipeline:
         training = weft_aot_autograd.TrainingProgram(functional, partitioned, program, backward)
         return weft_functionalize.wrap(functional, training)
 
-    def _rewrite(self, graph_module: torch.fx.GraphModule) -> None:
+    def _rewrite(self, graph_module: torch.fx.GraphModule, method: str = "rewrite") -> None:
         """Let the code generator of the graph's device, or of the one beside the CPU, change it."""
         device_types = _device_types_of_graph(graph_module)
         for device_type in device_types - {"cpu"} or device_types:
             codegen = find_codegen(device_type, self.options.mode)
-            rewrite = getattr(codegen, "rewrite", None)
+            rewrite = getattr(codegen, method, None)
             if rewrite is not None:
                 rewrite(graph_module)
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import torch
 import torch.fx
-
-from weft_codegen_triton.rewriting.fakes import insert_call
+from weft_loop_ir.rewriting.fakes import insert_call
 
 aten = torch.ops.aten
 

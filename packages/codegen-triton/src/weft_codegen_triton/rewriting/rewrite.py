@@ -7,9 +7,9 @@ replaces nodes.  Results keep their strides, and every operator is rounded as be
 from __future__ import annotations
 
 import torch.fx
+from weft_loop_ir import convolve_channels_last
 
 from weft_codegen_triton.rewriting.aligned_products import align_products
-from weft_codegen_triton.rewriting.channels_last import convolve_channels_last
 from weft_codegen_triton.rewriting.convolution_bias import separate_biases
 from weft_codegen_triton.rewriting.scalars import move_scalars
 

@@ -1,19 +1,20 @@
-"""Convolutions on channels-last memory, which tensor cores want, and what lies between them alike.
+"""Convolutions on channels-last memory, which libraries want, and what lies between them alike.
 
-cuDNN turns images around each convolution that is not: a kernel for the image, one for the weight and one
-for the result.  Here values between convolutions lie channels-last from the first to the last; only
+cuDNN and oneDNN turn images around each convolution that is not: a pass over the image, one over the weight
+and one over the result.  Here values between convolutions lie channels-last from the first to the last; only
 what other operators read, or what leaves the graph, is turned back.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Collection
 from typing import Any
 
 import torch
 import torch.fx
 
-from weft_codegen_triton.rewriting.fakes import (
+from weft_loop_ir.rewriting.fakes import (
     computed,
     insert_call,
     is_static,
@@ -23,7 +24,7 @@ from weft_codegen_triton.rewriting.fakes import (
 
 aten = torch.ops.aten
 
-DTYPES = (torch.float16, torch.bfloat16)
+HALVES = (torch.float16, torch.bfloat16)
 LEAST_CHANNELS = 4
 """With fewer, an image is turned for nothing."""
 
@@ -47,26 +48,28 @@ LIKE_INPUT = frozenset({"native_group_norm", "_native_batch_norm_legit_functiona
 """Operators that torch makes contiguous, and weft's kernels write as well any other way."""
 
 
-def convolve_channels_last(graph: torch.fx.Graph) -> None:
-    """Lay convolutions in 16 bits, their operands, and what is computed of them channels-last."""
-    if _pays(graph):
-        _Relaying().run(graph)
+def convolve_channels_last(
+    graph: torch.fx.Graph,
+    dtypes: Collection[torch.dtype] = HALVES,
+    least_channels: int = LEAST_CHANNELS,
+) -> None:
+    """Lay convolutions in ``dtypes``, their operands, and what is computed of them channels-last.
 
-
-def _pays(graph: torch.fx.Graph) -> bool:
-    """Whether most convolutions are ones that tensor cores do, or depthwise between such."""
+    Nothing is done where most convolutions are others, or none has ``least_channels`` input channels.
+    """
     found = [
         node
         for target in CONVOLUTIONS
         for node in graph.find_nodes(op="call_function", target=target)
     ]
-    eligible = [node for node in found if _is_eligible(node)]
-    deep = [node for node in eligible if _weight(node).shape[1] >= LEAST_CHANNELS]
+    eligible = frozenset(node for node in found if _is_eligible(node, dtypes))
+    deep = [node for node in eligible if _weight(node).shape[1] >= least_channels]
     closed = any(node.op == "get_attr" for node in graph.nodes)  # bodies of regions
-    return 2 * len(eligible) > len(found) and bool(deep) and not closed
+    if 2 * len(eligible) > len(found) and deep and not closed:
+        _Relaying().run(graph, eligible)
 
 
-def _is_eligible(node: torch.fx.Node) -> bool:
+def _is_eligible(node: torch.fx.Node, dtypes: Collection[torch.dtype]) -> bool:
     """Whether ``node`` convolves images of static size, all channels with all, or each by itself."""
     if node.target not in CONVOLUTIONS:
         return False
@@ -76,7 +79,7 @@ def _is_eligible(node: torch.fx.Node) -> bool:
     weight = _weight(node)
     groups = node.args[8 if node.target is aten.convolution.default else 9]
     depthwise = bool(groups == weight.shape[0])
-    is_image = weight.dim() == 4 and weight.dtype in DTYPES
+    is_image = weight.dim() == 4 and weight.dtype in dtypes
     return is_image and bool(groups == 1 or depthwise)
 
 
@@ -107,10 +110,10 @@ class _Relaying:
         self.restored: dict[torch.fx.Node, torch.fx.Node] = {}
         self.turned: dict[torch.fx.Node, torch.fx.Node] = {}
 
-    def run(self, graph: torch.fx.Graph) -> None:
+    def run(self, graph: torch.fx.Graph, eligible: Collection[torch.fx.Node]) -> None:
         for node in list(graph.nodes):
             moved = [n for n in node.all_input_nodes if n in self.before]
-            if _is_eligible(node):
+            if node in eligible:
                 self._convolve(node)
             elif not moved:
                 continue

@@ -32,9 +32,11 @@ def freeze(
     graph.output(output[0]).meta.update(output[1].meta)
     frozen = torch.fx.GraphModule(graph_module, graph)
     graph.eliminate_dead_code()  # statistics of batch norms that nothing reads
-    values = _constants(graph, constants)
-    _fold_batch_norms(graph, values)
-    _Folding(frozen, values).run()
+    folding = _Folding(frozen, _constants(graph, constants))
+    folding.compute()
+    _fold_batch_norms(graph, folding.values)
+    folding.compute()
+    folding.hold_results()
     graph.eliminate_dead_code()
     graph.lint()
     return frozen
@@ -132,10 +134,14 @@ class _Folding:
         self.values = values
         self.attributes: dict[torch.fx.Node, torch.fx.Node] = {}
 
-    def run(self) -> None:
+    def compute(self) -> None:
+        """Compute every node that depends on constants alone, unless it is known."""
         for node in self.graph.nodes:
-            if self._is_constant(node):
+            if node not in self.values and self._is_constant(node):
                 self.values[node] = self._compute(node)
+
+    def hold_results(self) -> None:
+        """Replace those nodes that others read."""
         rest = [node for node in self.graph.nodes if node not in self.values]
         needed = [n for node in rest for n in node.all_input_nodes if n in self.values]
         seen: set[torch.fx.Node] = set()

@@ -1,0 +1,1 @@
+"""Changes of functional ATen graphs before they are lowered."""
