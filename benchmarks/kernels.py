@@ -101,14 +101,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", nargs="*", default=[""], help="parts of kernels' names")
+    parser.add_argument("--dtype", nargs="*", default=["float32", "bfloat16"])
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(f"| kernel, {options.threads} thread(s) | dtype | eager µs | torch.compile µs | weft µs "
           "| weft over eager | weft over torch.compile |")  # fmt: skip
     print("|---|---|---|---|---|---|---|")
     with torch.no_grad():
-        for dtype in (torch.float32, torch.bfloat16):
+        for dtype in (getattr(torch, name) for name in options.dtype):
             for name, function, shapes in KERNELS:
+                if not any(part in name for part in options.only):
+                    continue
                 torch.manual_seed(0)
                 inputs = tuple(torch.randn(shape).to(dtype) for shape in shapes)
                 results = measure(function, inputs, options.rounds)

@@ -26,6 +26,7 @@ from weft_loop_ir import (
 
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.errors import CodegenError
+from weft_codegen_cpp.host.entry import Entry, print_entry
 from weft_codegen_cpp.host.extern_calls import (
     NativeCall,
     make_callback,
@@ -565,73 +566,19 @@ class _HostPrinter:
         )
 
     def _entry(self) -> str:
-        tensors = list(self.positions.values())
-        checks = [
-            f"if (!is_tensor(arguments[{p}])) "
-            f'return api.PyErr_SetString(api.type_error, "input {p} must be a tensor"), nullptr;'
-            for p in tensors
-        ]
-        arena = self.schedule.memory.arena_bytes
-        arena_symbols = sympy.sympify(arena).free_symbols
-        release = self.calls_torch and not self.uses_python
-        run = "Status status = steps(c);"
-        if release:
-            run = (
-                "void* thread = api.PyEval_SaveThread();\n  Status status = steps(c);\n"
-                "  api.PyEval_RestoreThread(thread);"
+        arena = sympy.sympify(self.schedule.memory.arena_bytes)
+        return print_entry(
+            Entry(
+                self.input_count,
+                tuple(self.positions.values()),
+                tuple(self._early_symbols(arena.free_symbols)),
+                print_index(arena, {}),
+                self.views,
+                len(self.owned),
+                self.calls_torch,
+                self.uses_python,
             )
-        grad = (
-            [
-                "const bool grad = api.grad_enabled();",
-                "if (grad) api.set_grad_enabled(false);",
-            ]
-            if self.calls_torch
-            else []
         )
-        grad_after = ["if (grad) api.set_grad_enabled(true);"] if self.calls_torch else []
-        owned = len(self.owned)
-        arena_text = print_index(sympy.sympify(arena), {})
-        sizes = []
-        if arena_symbols:
-            sizes = self._early_symbols(arena_symbols)
-        lines = [
-            f"constexpr i64 view_count = {self.views};",
-            "",
-            'extern "C" Object weft_run(Object self, Object const* arguments, i64 count) {',
-            f"  if (count != {self.input_count})",
-            "    return api.PyErr_SetString(",
-            f'        api.type_error, "the program takes {self.input_count} inputs"), nullptr;',
-            *("  " + c for c in checks),
-            "  Call c = {};",
-            '  c.program = (Program*)api.PyCapsule_GetPointer(self, "weft.program");',
-            "  c.arguments = arguments;",
-            *("  " + s for s in sizes),
-            f"  c.frame = take_frame(c.program, {arena_text}, view_count);",
-            "  if (c.frame->bytes && !c.frame->whole)",
-            '    return api.PyErr_SetString(api.runtime_error, "out of memory"), nullptr;',
-            *("  " + g for g in grad),
-            f"  {run}",
-            *("  " + g for g in grad_after),
-            "  Object result = status == ok ? results(c) : nullptr;",
-            f"  for (int k = 0; k < {owned}; ++k) {{",
-            "    if (c.owned[k]) api.delete_tensor(c.owned[k]);",
-            "    if (c.made[k]) api.Py_DecRef(c.made[k]);",
-            "  }",
-            "  give_frame(c.program, c.frame);",
-            "  if (status == index_out_of_range)",
-            "    api.PyErr_Format(api.index_error,",
-            '                     "index %lld is out of bounds for dimension with size %lld",',
-            "                     (long long)c.index_error.index, (long long)c.index_error.size);",
-            "  else if (status == operator_failed)",
-            '    api.PyErr_Format(api.runtime_error, "%s failed: %s", c.failed, api.what ? api.what() : "");',
-            "  else if (!result && !api.PyErr_Occurred())",
-            '    api.PyErr_SetString(api.runtime_error, "a result could not be made");',
-            "  return result;",
-            "}",
-            "",
-            _BOILERPLATE,
-        ]
-        return "\n".join(lines)
 
     def _early_symbols(self, symbols: set[sympy.Symbol]) -> list[str]:
         """Read the sizes that the arena's size depends on, before there is a frame."""
@@ -669,29 +616,3 @@ def _last_uses(schedule: Schedule) -> dict[str, float]:
         if isinstance(view, BufferView):
             last[view.buffer] = float("inf")
     return last
-
-
-_BOILERPLATE = """\
-extern "C" i64 weft_api_bytes() { return sizeof(Api); }
-extern "C" void weft_bind(const Api* table) { api = *table; }
-extern "C" void* weft_create(Object const* objects, i64 count) {
-  Program* program = (Program*)__builtin_calloc(1, sizeof(Program));
-  program->objects = (Object*)__builtin_malloc(sizeof(Object) * (count + 1));
-  for (i64 k = 0; k < count; ++k) program->objects[k] = objects[k];
-  return program;
-}
-extern "C" void weft_destroy(Object capsule) {
-  Program* program = (Program*)api.PyCapsule_GetPointer(capsule, "weft.program");
-  __builtin_free(program->objects);
-  destroy_program(program, view_count);
-}
-struct Method {
-  const char* name;
-  Object (*function)(Object, Object const*, i64);
-  int flags;
-  const char* documentation;
-};
-extern "C" {
-Method weft_method = {"run", weft_run, 0x80, nullptr};  // METH_FASTCALL
-}
-"""

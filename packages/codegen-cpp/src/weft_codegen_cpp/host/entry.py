@@ -1,0 +1,107 @@
+"""The function that Python calls: it checks the inputs, runs the steps, and raises what went wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the entry of a program needs to know.
+
+    ``inputs``: how many there are; ``tensors``: the positions of those that are tensors; ``sizes``:
+    statements that define the sizes in ``arena_bytes``, a C++ expression.  ``views`` and ``owned`` count the
+    slots of a call, ``calls_torch`` and ``uses_python`` say what its steps do.
+    """
+
+    inputs: int
+    tensors: tuple[int, ...]
+    sizes: tuple[str, ...]
+    arena_bytes: str
+    views: int
+    owned: int
+    calls_torch: bool
+    uses_python: bool
+
+
+def print_entry(entry: Entry) -> str:
+    """``weft_run`` and the functions by which the loader makes and ends a program."""
+    checks = [
+        f"if (!is_tensor(arguments[{p}])) "
+        f'return api.PyErr_SetString(api.type_error, "input {p} must be a tensor"), nullptr;'
+        for p in entry.tensors
+    ]
+    lines = [
+        f"constexpr i64 view_count = {entry.views};",
+        "",
+        'extern "C" Object weft_run(Object self, Object const* arguments, i64 count) {',
+        f"  if (count != {entry.inputs})",
+        "    return api.PyErr_SetString(",
+        f'        api.type_error, "the program takes {entry.inputs} inputs"), nullptr;',
+        *("  " + c for c in checks),
+        "  Call c = {};",
+        '  c.program = (Program*)api.PyCapsule_GetPointer(self, "weft.program");',
+        "  c.arguments = arguments;",
+        *("  " + s for s in entry.sizes),
+        f"  c.frame = take_frame(c.program, {entry.arena_bytes}, view_count);",
+        "  if (c.frame->bytes && !c.frame->whole)",
+        '    return api.PyErr_SetString(api.runtime_error, "out of memory"), nullptr;',
+        *("  " + line for line in _run(entry)),
+        "  Object result = status == ok ? results(c) : nullptr;",
+        f"  for (int k = 0; k < {entry.owned}; ++k) {{",
+        _END_OF_CALL,
+    ]
+    return "\n".join(lines)
+
+
+def _run(entry: Entry) -> list[str]:
+    """Run the steps, without gradients and, where none of them is Python's, without its lock."""
+    lines = ["Status status = steps(c);"]
+    if entry.calls_torch and not entry.uses_python:
+        lines.insert(0, "void* thread = api.PyEval_SaveThread();")
+        lines.append("api.PyEval_RestoreThread(thread);")
+    if entry.calls_torch:
+        before = ["const bool grad = api.grad_enabled();", "if (grad) api.set_grad_enabled(false);"]
+        lines = [*before, *lines, "if (grad) api.set_grad_enabled(true);"]
+    return lines
+
+
+_END_OF_CALL = """\
+    if (c.owned[k]) api.delete_tensor(c.owned[k]);
+    if (c.made[k]) api.Py_DecRef(c.made[k]);
+  }
+  give_frame(c.program, c.frame);
+  if (status == index_out_of_range)
+    api.PyErr_Format(api.index_error,
+                     "index %lld is out of bounds for dimension with size %lld",
+                     (long long)c.index_error.index, (long long)c.index_error.size);
+  else if (status == operator_failed)
+    api.PyErr_Format(api.runtime_error, "%s failed: %s", c.failed, api.what ? api.what() : "");
+  else if (!result && !api.PyErr_Occurred())
+    api.PyErr_SetString(api.runtime_error, "a result could not be made");
+  return result;
+}
+
+extern "C" i64 weft_api_bytes() { return sizeof(Api); }
+extern "C" void weft_bind(const Api* table) { api = *table; }
+extern "C" void* weft_create(Object const* objects, i64 count) {
+  Program* program = (Program*)__builtin_calloc(1, sizeof(Program));
+  program->objects = (Object*)__builtin_malloc(sizeof(Object) * (count + 1));
+  for (i64 k = 0; k < count; ++k) program->objects[k] = objects[k];
+  return program;
+}
+extern "C" void weft_destroy(Object capsule) {
+  Program* program = (Program*)api.PyCapsule_GetPointer(capsule, "weft.program");
+  __builtin_free(program->objects);
+  destroy_program(program, view_count);
+}
+struct Method {
+  const char* name;
+  Object (*function)(Object, Object const*, i64);
+  int flags;
+  const char* documentation;
+};
+extern "C" {
+Method weft_method = {"run", weft_run, 0x80, nullptr};  // METH_FASTCALL
+}
+"""
