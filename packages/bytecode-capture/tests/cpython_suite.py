@@ -42,6 +42,7 @@ MODULES = (
 
 LEFT_OUT = {
     "test_remove_subclass": "a compiled function keeps the classes that it knows alive",
+    "test_callback_in_cycle_resurrection": "a compiled function keeps the classes that it knows alive",
     "test_lru_cache_weakrefable": "a compiled function keeps the classes that it knows alive",
     "ClassPropertiesAndMethods.test_slots": "counts all objects, those of compiled code among them",
     "test_subclasses": "sizes of dicts: an object that nobody sees is not made",

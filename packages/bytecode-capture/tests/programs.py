@@ -67,6 +67,16 @@ def noted(name: str) -> Iterator[str]:
 class Writer:
     """Writes one program; every choice is drawn from hypothesis."""
 
+    simple: tuple[str, ...] = (
+        "assign_tensor", "assign_tensor", "assign_integer", "new_list", "change_list", "new_dict",
+        "change_dict", "sets", "tuples", "text", "boxes", "barrier", "mutate_tensor", "global_state",
+        "call", "alias", "delete",
+    )  # fmt: skip
+    compound: tuple[str, ...] = (
+        "if_else", "for_loop", "while_loop", "try_except", "with_block", "function", "generator", "match",
+        "closures_in_loop", "raising",
+    )  # fmt: skip
+
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
         self.draw = draw
         self.lines: list[str] = []
@@ -161,16 +171,8 @@ class Writer:
     # Statements.
 
     def statement(self) -> None:
-        simple = (
-            self.assign_tensor, self.assign_tensor, self.assign_integer, self.new_list, self.change_list,
-            self.new_dict, self.change_dict, self.sets, self.tuples, self.text, self.boxes, self.barrier,
-            self.mutate_tensor, self.global_state, self.call, self.alias, self.delete,
-        )  # fmt: skip
-        compound = (
-            self.if_else, self.for_loop, self.while_loop, self.try_except, self.with_block,
-            self.function, self.generator, self.match, self.closures_in_loop, self.raising,
-        )  # fmt: skip
-        self.one_of(*simple, *(compound if self.depth < 4 else ()))()
+        names = (*self.simple, *(self.compound if self.depth < 4 else ()))
+        getattr(self, self.one_of(*names))()
 
     def body(self, most: int = 3) -> None:
         for _ in range(self.draw(st.integers(1, most))):
@@ -465,9 +467,3 @@ class Writer:
         return "\n".join(
             ["def program(x, y, items, table, n):", "    global TOTAL", *self.lines, ""]
         )
-
-
-@st.composite
-def programs(draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
-    """Source text of a function ``program(x, y, items, table, n)``."""
-    return Writer(draw).program()

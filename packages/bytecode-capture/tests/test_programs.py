@@ -3,12 +3,18 @@
 ``WEFT_PROGRAMS`` says how many programs are tried (200 if unset).
 """
 
+import collections
+import contextlib
 import copy
+import itertools
 import os
+import sys
+import types
 
 import programs
 import pytest
 import torch
+import wider_programs
 from differential import outcome, run_graph, same
 from hypothesis import HealthCheck, given, settings
 from weft_bytecode_capture import CaptureOptions, compile_frames, disable
@@ -25,7 +31,9 @@ def namespace(source):
     log = []
     names = {
         "torch": torch, "LOG": log, "STATE": {"total": 0}, "TOTAL": 0, "Box": programs.Box,
-        "noted": programs.noted, "__name__": "program",
+        "noted": programs.noted, "__name__": "program", "deque": collections.deque, "sys": sys,
+        "itertools": itertools, "contextlib": contextlib, "SimpleNamespace": types.SimpleNamespace,
+        "Row": wider_programs.Row, "Table": wider_programs.Table,
     }  # fmt: skip
 
     @disable
@@ -52,7 +60,7 @@ def observed(names, function, arguments):
     derandomize="WEFT_PROGRAMS" not in os.environ,
     suppress_health_check=list(HealthCheck),
 )
-@given(programs.programs())
+@given(wider_programs.programs())
 def test_programs_do_the_same(source):
     plain, captured = namespace(source), namespace(source)
     options = CaptureOptions(recompile_limit=4)

@@ -38,6 +38,7 @@ from weft_guards import (
     SameObject,
     Scope,
     SetIs,
+    SetOrderIs,
     Source,
     TypeIs,
     TypeSource,
@@ -237,6 +238,13 @@ def test_mutable_values_are_no_constants(value):
         (DictKeysAre(((1, "a"),)), [{(1, "a"): 0}], [{(True, "a"): 0}, {WEIGHT: 0}]),
         (DictKeysAre(()), [{}], [{1: 1}, []]),
         (DictKeysAre(("key",)), [{"key": 1}], [{RaisingEquality(): 1}]),
+        # 0 and 8 share a place in a small set's table: the first one in gets it.
+        (
+            SetOrderIs((0, 8)),
+            [{0, 8}, frozenset([0, 8])],
+            [{8, 0}, {0}, {False, 8}, [0, 8], {0: 8}, set()],
+        ),
+        (SetOrderIs((len,)), [{len}], [{max}, len]),
         (SetIs(frozenset({1, "a"})), [{1, "a"}, frozenset({1, "a"})], [{True, "a"}, {1}, [1, "a"]]),
         (DictContains("a", True), [{"a": 1}, {"a"}], [{}, set(), 3]),
         (DictContains("a", False), [{}, {"b": 1}], [{"a": 1}, 3]),

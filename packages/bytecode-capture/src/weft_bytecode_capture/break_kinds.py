@@ -191,6 +191,9 @@ _OBJECTS = {
         "classes defined while a frame is captured are built by CPython",
         ("define the class outside the function",),
     ),
+    "deletion of an object that may be seen dying": BreakKind(
+        "its finalizer, or what refers to it weakly, shows when the last reference goes"
+    ),
     "instance with a finalizer": BreakKind("CPython runs __del__ where the last reference goes"),
     "construction of an instance": BreakKind(
         "the class is constructed by code that is not Python's, or by a metaclass", (_OUTSIDE,)

@@ -51,6 +51,7 @@ from .predicates import NotAliased as NotAliased
 from .predicates import Predicate as Predicate
 from .predicates import SameObject as SameObject
 from .predicates import SetIs as SetIs
+from .predicates import SetOrderIs as SetOrderIs
 from .predicates import TensorMatches as TensorMatches
 from .predicates import TypeIs as TypeIs
 from .relations import Place as Place

@@ -305,6 +305,32 @@ class SetIs(Predicate):
         return f"a set of {short_text(set(self.expected))}"
 
 
+@dataclass(frozen=True, eq=False)
+class SetOrderIs(Predicate):
+    """A set or frozenset that iterates over these members in this order.
+
+    Each member is the same object as the expected one, or a constant equal to it and of its type.
+    """
+
+    expected: tuple[Any, ...]
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        if type(value) not in (set, frozenset) or len(value) != len(self.expected):
+            return False
+        return all(map(same_key, self.expected, value))
+
+    def identity(self) -> Hashable:
+        return tuple(map(_loose_key, self.expected))
+
+    def expected_text(self) -> str:
+        return f"the members {short_text(list(self.expected))}, in this order"
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        if type(value) in (set, frozenset):
+            return f"the members {short_text(list(value))}"
+        return f"type {_type_name(type(value))}"
+
+
 @dataclass(frozen=True)
 class DictContains(Predicate):
     """``(key in value) is present`` for an exact dict, such as an instance's ``__dict__``, or a set."""

@@ -11,6 +11,7 @@ from weft_guards import ArgumentSource
 from ..code_objects.flow import Slot, Stack, reachable, skips_target
 from ..code_objects.instructions import IS_312, Instruction, Position, clone
 from ..symbolic.frame_result import Break
+from ..symbolic.liveness import is_kept, is_lasting
 from ..unsupported import Unsupported
 from .frame_emitter import OBJECTS, FrameEmitter
 from .resume import AnalysedCode, ResumeFunctions, ResumePoint, push_handled
@@ -72,9 +73,7 @@ class BreakEmission:
     def _restored_locals(self) -> dict[str, Variable]:
         """Locals to have at the breaking instruction.
 
-        Those still needed, and objects that came from outside: one may have a finalizer, and in CPython
-        lives as long as the frame, even if no instruction reads it again.  Constants for who looks at the
-        frame's locals, through a traceback for one.
+        Those still needed, and those that are kept although no instruction reads them again.
         """
         live = self.original.live[self.first]
         first = self._first_argument()
@@ -82,7 +81,11 @@ class BreakEmission:
             name: self.ending.locals[name]
             for name in self.original.plain_locals
             if name in self.ending.locals
-            and (name in live or name == first or _is_kept(self.ending.locals[name]))
+            and (
+                name in live
+                or name == first
+                or is_kept(self.ending.locals[name], self.ending.stack)
+            )
         }
 
     def _first_argument(self) -> str | None:
@@ -291,7 +294,8 @@ class BreakEmission:
         """The plain locals to hand over, in the order of the original's locals."""
         last = self.original.instructions[self.last]
         bound = set(self.restored)
-        lasting = {name for name, variable in self.restored.items() if _is_lasting(variable)}
+        stack = self.ending.stack
+        lasting = {name for name, value in self.restored.items() if is_lasting(value, stack)}
         if last.name == "STORE_FAST" and last.local is not None:
             bound.add(last.local)
             lasting.add(last.local)
@@ -314,20 +318,6 @@ def call_unit(instructions: list[Instruction], position: int) -> tuple[int, int]
     while first > 0 and instructions[first - 1].name in ("KW_NAMES", "PRECALL"):
         first -= 1
     return first, last
-
-
-def _is_lasting(variable: Variable) -> bool:
-    """Whether a local is kept although no instruction reads it again.
-
-    Not constants and tensors: nothing happens when they go, and the guards on what is handed to a resume
-    function would ask for compilation again when they differ.
-    """
-    return variable.source is not None and variable.node is None and not variable.is_constant()
-
-
-def _is_kept(variable: Variable) -> bool:
-    """Whether a local is there at the breaking instruction although none reads it again."""
-    return _is_lasting(variable) or (variable.node is None and variable.is_constant())
 
 
 def _is_argument(variable: Variable, name: str) -> bool:

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft_guards import Source
 
 from ..unsupported import Unsupported
 from .variables.base import Variable
+
+
+def is_kept(variable: Variable, stack: Sequence[Variable | None]) -> bool:
+    """Whether a local is there at a breaking instruction although no instruction reads it again.
+
+    Constants are for who looks at the frame's locals, through a traceback for one.
+    """
+    return is_lasting(variable, stack) or (variable.node is None and variable.is_constant())
+
+
+def is_lasting(variable: Variable, stack: Sequence[Variable | None]) -> bool:
+    """Whether a local is kept behind a break although no instruction reads it again.
+
+    In CPython it keeps its object alive as long as the frame, which a finalizer or a weak reference shows:
+    that of an object from outside, or of one on the stack, which the breaking instruction is given.
+    Not constants and tensors: nothing happens when they go, and the guards on what is handed to a resume
+    function would ask for compilation again when they differ.
+    """
+    if variable.node is not None or variable.is_constant():
+        return False
+    if variable.source is not None:
+        return True
+    return any(variable is item for item in stack) and variable.python_type().__weakrefoffset__ != 0
 
 
 class BreakEarlier(Unsupported):

@@ -20,7 +20,7 @@ from .generator_exit import exit_runs_code
 from .graph import GraphBuilder
 from .graph.modes import emit_modes
 from .graph.purity import may_run_again
-from .liveness import BreakEarlier, OutputCollector
+from .liveness import BreakEarlier, OutputCollector, is_kept
 from .regions.choices import refused_alias, with_choices
 from .regions.decisions import RegionRefused
 from .regions.subgraph import returned_alias
@@ -172,8 +172,7 @@ class _Capture:
         plain = {
             name: value
             for name, value in evaluator.locals.items()
-            if name not in contents
-            and (name in live or value.source is not None or value.is_constant())
+            if name not in contents and (name in live or is_kept(value, evaluator.stack))
         }
         return Break(
             evaluator.index,

@@ -8,7 +8,7 @@ from ..decode import Instruction, handles
 from ..evaluator import Evaluator
 from ..variables.cells import CellVariable, SavedCellVariable
 from ..variables.new_values import wrap_code_constant
-from ..variables.user_objects import may_run_code_when_dropped
+from ..variables.user_objects import may_be_seen_dying
 
 
 @handles("LOAD_CONST")
@@ -47,12 +47,13 @@ def _store_fast(evaluator: Evaluator, instruction: Instruction) -> None:
 
 @handles("DELETE_FAST")
 def _delete_fast(evaluator: Evaluator, instruction: Instruction) -> None:
-    variable = evaluator.locals.get(instruction.operand)
+    variable = evaluator.locals.pop(instruction.operand, None)
     if variable is None:
         _unbound_local(evaluator, instruction.operand)
-    elif may_run_code_when_dropped(variable):
-        raise Unsupported("instance with a finalizer", f"del {instruction.operand}")
-    evaluator.locals.pop(instruction.operand)
+        return
+    held = (*evaluator.stack, *evaluator.locals.values())
+    if not any(variable is other for other in held) and may_be_seen_dying(evaluator, variable):
+        raise Unsupported("deletion of an object that may be seen dying", instruction.operand)
 
 
 @handles("LOAD_FAST_AND_CLEAR")

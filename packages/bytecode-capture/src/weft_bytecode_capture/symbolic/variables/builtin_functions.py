@@ -26,6 +26,7 @@ from .constant import ConstantVariable
 from .generators import GeneratorVariable
 from .hashing import hashed_key
 from .iterators import LazyIteratorVariable
+from .rebuilding import sentinel_iterator
 from .sequences import ListVariable, index_value, sorted_variables
 from .symbolic_float import SymbolicFloatVariable
 from .values import attribute_name, drained, is_callable, resolution_order
@@ -148,13 +149,18 @@ def _callable(evaluator: Evaluator, value: Variable) -> Variable:
 def _iter(evaluator: Evaluator, value: Variable, sentinel: Variable | None = None) -> Variable:
     if sentinel is None:
         return value.iterator(evaluator)
-    ended = sentinel
+    last, ended = sentinel, False
 
     def step(evaluator: Evaluator) -> Variable | None:
-        element = value.call(evaluator, [], {})
-        return None if values_equal(evaluator, element, ended) else element
+        nonlocal ended
+        element = None if ended else value.call(evaluator, [], {})
+        ended = element is None or values_equal(evaluator, last, element)
+        return None if ended else element
 
-    return LazyIteratorVariable(_CALLABLE_ITERATOR, step)
+    def parts() -> list[Variable]:
+        return [ConstantVariable(ended), value, last]
+
+    return LazyIteratorVariable(_CALLABLE_ITERATOR, step, parts, sentinel_iterator)
 
 
 _CALLABLE_ITERATOR = type(iter(int, 1))
@@ -396,5 +402,5 @@ def _is_builtin_function(value: Any) -> bool:
 
 @register_predicate(_is_builtin_function, -100)
 def _wrap_builtin(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
+    evaluator.guard(source, IsObject(value, weak=True))
     return BuiltinFunctionVariable(value, source, None)

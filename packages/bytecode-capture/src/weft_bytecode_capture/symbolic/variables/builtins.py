@@ -11,10 +11,12 @@ from weft_guards import IsObject, Source
 from ...unsupported import Unsupported
 from ..builder import register_object
 from .base import Variable
+from .hashing import identity_key
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
+    from .hashing import HashedKey
 
 Implementation = Callable[..., Variable]
 
@@ -53,6 +55,9 @@ class BuiltinFunctionVariable(Variable):
                 "the evaluator does not know what it does",
             )
         return self._implementation(evaluator, *arguments, **keywords)
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        return identity_key(evaluator, self, self.value)
 
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool

@@ -1,17 +1,21 @@
-"""``collections.deque``: of those made in captured code."""
+"""``collections.deque``."""
 
 from __future__ import annotations
 
 import collections
 from typing import TYPE_CHECKING, Any
 
+from weft_guards import AttributeSource, EqualsConstant, Source, TypeIs
+
 from ...unsupported import Unsupported
+from ..builder import register_wrapper
 from ..operations import values_equal
 from .base import Variable
 from .classes import CLASS_CALLS
 from .constant import ConstantVariable
 from .iterators import IteratorVariable
 from .methods import MethodTable
+from .rebuilding import advanced_iterator
 from .sequences import ListVariable, SliceVariable, index_value
 
 if TYPE_CHECKING:
@@ -27,8 +31,13 @@ class DequeVariable(ListVariable):
     kind: Any = collections.deque
     methods = MethodTable(collections.deque)
 
-    def __init__(self, items: Sequence[Variable] = (), longest: int | None = None) -> None:
-        super().__init__(items)
+    def __init__(
+        self,
+        items: Sequence[Variable] = (),
+        longest: int | None = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(items, source)
         self.longest = longest
         self.changes = 0
         self._drop(-1)
@@ -60,14 +69,24 @@ class DequeVariable(ListVariable):
         if isinstance(key, SliceVariable):
             evaluator.raise_error(TypeError, "sequence index must be integer, not 'slice'")
         index = index_value(evaluator, key)
-        if not -len(self._items) <= index < len(self._items):
+        items = self.items(evaluator)
+        if not -len(items) <= index < len(items):
             evaluator.raise_error(IndexError, "deque index out of range")
-        return self._items[index]
+        return items[index]
 
     def iterator(self, evaluator: Evaluator) -> Variable:
         return DequeIteratorVariable(self)
 
+    def emit_mutation(self, emitter: Emitter) -> None:
+        emitter.load_callable(_refill)
+        emitter.load_variable(self)
+        ListVariable.reconstruct(self, emitter)
+        emitter.call(2)
+        emitter.pop()
+
     def snapshot(self) -> collections.deque[object]:
+        if self._unread is not None:
+            raise Unsupported("value is not a constant", repr(self))
         return collections.deque((item.snapshot() for item in self._items), self.longest)
 
     def binary_operation(
@@ -86,6 +105,20 @@ class DequeVariable(ListVariable):
         super().reconstruct(emitter)
         emitter.load_constant(self.longest)
         emitter.call(2)
+
+
+def _refill(target: collections.deque[object], items: list[object]) -> None:
+    target.clear()
+    target.extend(items)
+
+
+@register_wrapper(collections.deque)
+def _wrap_deque(evaluator: Evaluator, value: collections.deque[Any], source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(collections.deque))
+    evaluator.guard(AttributeSource(source, "maxlen"), EqualsConstant(value.maxlen))
+    variable = DequeVariable((), value.maxlen, source)
+    variable.leave_unread(value)
+    return variable
 
 
 class DequeIteratorVariable(IteratorVariable):
@@ -107,6 +140,14 @@ class DequeIteratorVariable(IteratorVariable):
             return None
         self._position += 1
         return items[self._position - 1]
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.iterated.changes != self._changes:
+            raise Unsupported("deque changed during iteration", repr(self.iterated))
+        emitter.load_callable(advanced_iterator)
+        emitter.load_variable(self.iterated)
+        emitter.load_constant(self._position)
+        emitter.call(2)
 
 
 def _new_deque(
@@ -212,7 +253,9 @@ def _copy(evaluator: Evaluator, self: DequeVariable) -> Variable:
 @_DEQUE.method("__setitem__", 2)
 def _set_item(evaluator: Evaluator, self: DequeVariable, key: Variable, value: Variable) -> None:
     self.get_item(evaluator, key)
-    self.items(evaluator)[index_value(evaluator, key)] = value
+    changes = self.changes
+    self.mutate(evaluator)[index_value(evaluator, key)] = value
+    self.changes = changes  # an iterator does not mind
 
 
 @_DEQUE.method("__delitem__", 1)

@@ -20,8 +20,9 @@ from ..policy import is_library_module
 from .base import Variable
 from .cells import CellVariable, known_cell
 from .constant import ConstantVariable
-from .hashing import HashedKey, hashed_key
+from .hashing import HashedKey, hashed_key, identity_key
 from .mappings import DictVariable, keyword_arguments
+from .methods import BuiltinMethodVariable
 from .sequences import TupleVariable
 from .values import find_raw
 
@@ -65,6 +66,21 @@ class FunctionVariable(Variable):
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
         return evaluator.inline_call(self, arguments, keywords)
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        if name == "__call__":
+            return self.call(evaluator, arguments, keywords)
+        if name == "__get__" and len(arguments) in (1, 2) and not keywords:
+            receiver = arguments[0]
+            unbound = receiver.is_constant() and receiver.as_constant() is None
+            return self if unbound else BoundMethodVariable(self, receiver)
+        return super().call_method(evaluator, name, arguments, keywords)
 
     def __repr__(self) -> str:
         return f"Function({self.qualified_name()})"
@@ -110,6 +126,9 @@ class KnownFunctionVariable(FunctionVariable):
             return None
         return evaluator.builder.wrap(defaults[name], ItemSource(self._own("__kwdefaults__"), name))
 
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        return identity_key(evaluator, self, self.value)
+
     def guard_signature(self, evaluator: Evaluator) -> None:
         """Guard everything that ``inspect.signature`` reads."""
         if self._trusted:
@@ -136,7 +155,9 @@ class KnownFunctionVariable(FunctionVariable):
                 assert self.source is not None
                 evaluator.guard(self.source, HasAttribute(name, False))
             evaluator.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
-        if name in ("__closure__", "__get__", "__call__"):
+        if name in _OWN_METHODS:
+            return BuiltinMethodVariable(self, name)
+        if name == "__closure__":
             raise Unsupported("attribute of a function", f"{self!r}.{name}")
         own = evaluator.builder.known(value.__dict__)
         if isinstance(own, DictVariable) and (own.written or own.deleted):
@@ -206,6 +227,8 @@ class NewFunctionVariable(FunctionVariable):
             return self._annotation_dictionary(evaluator)
         if name == "__dict__":
             return FunctionDictVariable(self)
+        if name in _OWN_METHODS:
+            return BuiltinMethodVariable(self, name)
         if find_raw(types.FunctionType, name) is None:
             evaluator.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
         if name == "__type_params__":  # 3.12; def f[T]() is not captured
@@ -303,6 +326,7 @@ class FunctionDictVariable(DictVariable):
         emitter.load_attribute("__dict__")
 
 
+_OWN_METHODS = ("__call__", "__get__")
 _WRITABLE = (
     "__name__", "__qualname__", "__doc__", "__module__", "__annotations__", "__type_params__",
 )  # fmt: skip

@@ -11,13 +11,14 @@ from weft_guards import AttributeSource, ConstantSource, IsObject, Source, TypeI
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
+from ..inlining import CALLS_BY_CODE
 from ..policy import is_library_module
 from .base import Variable
 from .builtins import builtin
-from .classes import CLASS_CALLS
+from .classes import CLASS_CALLS, ClassVariable
 from .constant import ConstantVariable
-from .functions import BoundMethodVariable, KnownFunctionVariable
-from .mappings import keyword_arguments, new_keyword_dict
+from .functions import BoundMethodVariable, FunctionVariable, KnownFunctionVariable
+from .mappings import DictVariable, keyword_arguments, new_keyword_dict
 from .sequences import TupleVariable
 
 if TYPE_CHECKING:
@@ -147,6 +148,39 @@ class CachedFunctionVariable(Variable):
 def _wrap_cached_function(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     evaluator.guard(source, IsObject(value, weak=True))
     return CachedFunctionVariable(value, source)
+
+
+# The function ``dispatch`` that every generic function has: a closure over its registry and a cache.
+_DISPATCH = vars(functools.singledispatch(len))["dispatch"].__code__
+
+
+def _dispatch(
+    evaluator: Evaluator,
+    function: FunctionVariable,
+    arguments: list[Variable],
+    keywords: dict[str, Variable],
+) -> Variable:
+    """The implementation for a class: the cache that holds it by weak references says nothing more."""
+    names = _DISPATCH.co_freevars
+    cell = function.closure_cells(evaluator)[names.index("registry")]
+    registry = cell.read(evaluator)
+    wanted = arguments[0] if len(arguments) == 1 and not keywords else None
+    if not isinstance(registry, DictVariable) or not isinstance(wanted, ClassVariable):
+        raise Unsupported("arguments of a builtin function", f"{function!r}, singledispatch")
+    original = registry.original
+    unchanged = not registry.written and not registry.deleted
+    if original is None or not unchanged or not isinstance(function, KnownFunctionVariable):
+        raise Unsupported("call of a cached function", f"{function!r}, singledispatch")
+    chosen = evaluator.pure(function.value, wanted.value)
+    rows = registry.all_entries(evaluator).items()
+    return next(
+        implementation
+        for key, implementation in rows
+        if key.python_key is not None and original[key.python_key[0]] is chosen
+    )
+
+
+CALLS_BY_CODE[id(_DISPATCH)] = (_DISPATCH, _dispatch)
 
 
 @builtin(inspect.signature)

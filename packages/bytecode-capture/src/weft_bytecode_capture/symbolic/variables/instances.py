@@ -14,6 +14,7 @@ from .builtin_descriptors import DESCRIPTOR_CALLS, descriptor_call
 from .builtins import builtin
 from .class_attributes import bind_attribute, bind_to_class, is_builtin_descriptor
 from .classes import CLASS_CALLS, ClassVariable
+from .constant import ConstantVariable
 from .exceptions import ExceptionVariable
 from .mappings import DictVariable, OrderedDictVariable
 from .sequences import ListVariable, TupleVariable, storage_of
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
 _IMMUTABLE: tuple[type, ...] = (tuple, str, int, float)
 _DICTS: tuple[type, ...] = (collections.OrderedDict, dict)
+# Classes of C whose instances have nothing but their dict.
+_PLAIN: tuple[type, ...] = (object, types.SimpleNamespace)
 # The most derived first.
-_STORAGES: tuple[type, ...] = (*_DICTS, list, *_IMMUTABLE)
+_STORAGES: tuple[type, ...] = (*_DICTS, list, *_IMMUTABLE, types.SimpleNamespace)
 _READERS = ("__getitem__", "__len__", "__iter__", "__contains__", "keys", "items", "values")
 
 _HEAP_CLASS = 1 << 9
@@ -35,7 +38,7 @@ _ABSTRACT_CLASS = 1 << 20
 
 
 def storage_class(kind: type) -> type | None:
-    """The builtin class that holds an instance's elements, ``object`` if there are none.
+    """The builtin class that holds an instance's elements, ``object`` or its like if there are none.
 
     None for a class with state that only C knows.
     """
@@ -45,9 +48,7 @@ def storage_class(kind: type) -> type | None:
             found = base
         elif base is not object and not _is_python_class(base):
             return None
-    if kind is not object and not _is_python_class(kind):
-        return None
-    return found
+    return found if kind in _PLAIN or _is_python_class(kind) else None
 
 
 def _is_python_class(kind: type) -> bool:
@@ -134,7 +135,7 @@ def allocate(evaluator: Evaluator, kind: type, content: Variable | None = None) 
         raise Unsupported("construction of an instance", kind.__qualname__)
     if evaluator.state.find_in_type(kind, "__del__") is not None:
         raise Unsupported("instance with a finalizer", kind.__qualname__)
-    if base is object:
+    if base in _PLAIN:
         return UserObjectVariable(kind)
     if base in _IMMUTABLE:
         return UserObjectVariable(kind, storage=content)
@@ -146,7 +147,7 @@ def wrap_storage(evaluator: Evaluator, value: Any, source: Source) -> Variable |
     """The elements of an instance from outside."""
     kind = type(value)
     base = storage_class(kind)
-    if base is None or base is object:
+    if base is None or base in _PLAIN:
         return None
     for name in _READERS:
         found = evaluator.state.find_in_type(kind, name)
@@ -255,8 +256,23 @@ def _register_container_new(base: Any) -> None:
         return allocate(evaluator, wanted, storage_of(content))
 
 
-for _base in (dict, list, *_IMMUTABLE):
+for _base in (dict, list, *_IMMUTABLE, types.SimpleNamespace):
     _register_container_new(_base)
+
+
+@descriptor_call(types.SimpleNamespace, "__init__")
+def _namespace_init(evaluator: Evaluator, receiver: Variable, /, **attributes: Variable) -> None:
+    assert isinstance(receiver, UserObjectVariable)
+    for name, value in attributes.items():
+        receiver.write_attribute(evaluator, name, value)
+
+
+@descriptor_call(types.SimpleNamespace, "__eq__")
+def _namespace_eq(evaluator: Evaluator, receiver: Variable, other: Variable) -> Variable:
+    if not issubclass(other.python_type(), types.SimpleNamespace):
+        return ConstantVariable(NotImplemented)
+    dictionaries = (part.get_attribute(evaluator, "__dict__") for part in (receiver, other))
+    return evaluator.binary_operation("eq", *dictionaries)
 
 
 def _container_init(

@@ -11,6 +11,7 @@ from ...unsupported import Unsupported
 from .base import Variable
 from .constant import ConstantVariable
 from .methods import BuiltinMethodVariable
+from .rebuilding import indexed_iterator, strict_zip
 from .sequences import ListVariable, TupleVariable, owner_of
 from .values import drained
 
@@ -122,19 +123,13 @@ class ListIteratorVariable(IteratorVariable):
         return items[self.position - 1]
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(_list_iterator)
+        emitter.load_callable(indexed_iterator)
         if self.exhausted:
             emitter.build("list", 0)
         else:
             emitter.load_variable(owner_of(self.iterated))
         emitter.load_constant(0 if self.exhausted else self.position)
         emitter.call(2)
-
-
-def _list_iterator(items: list[object], position: int) -> object:
-    iterator = iter(items)
-    iterator.__setstate__(position)  # type: ignore[attr-defined]
-    return iterator
 
 
 class RangeIteratorVariable(IteratorVariable):
@@ -226,17 +221,22 @@ Step = Callable[["Evaluator"], "Variable | None"]
 class LazyIteratorVariable(IteratorVariable):
     """An iterator of a builtin class (zip, enumerate, map, ...) whose elements ``step`` computes.
 
-    ``parts`` gives what the class makes an iterator of the remaining elements from; None where there is no
-    such thing, and a break comes before the iterator is made.
+    ``parts`` gives what ``make``, the class itself if None, makes an iterator of the remaining elements from;
+    None where there is no such thing, and a break comes before the iterator is made.
     """
 
     def __init__(
-        self, kind: type, step: Step, parts: Callable[[], list[Variable]] | None = None
+        self,
+        kind: type,
+        step: Step,
+        parts: Callable[[], list[Variable]] | None = None,
+        make: Callable[..., object] | None = None,
     ) -> None:
         self.kind = kind
         self.advanced = 0  # how often: the state that ``step`` keeps changes with it
         self._step = step
         self._parts = parts
+        self._make = make or kind
 
     def python_type(self) -> type:
         return self.kind
@@ -250,7 +250,7 @@ class LazyIteratorVariable(IteratorVariable):
             super().reconstruct(emitter)
             return
         parts = self._parts()
-        emitter.load_callable(self.kind)
+        emitter.load_callable(self._make)
         for part in parts:
             emitter.load_variable(part)
         emitter.call(len(parts))
@@ -318,7 +318,7 @@ def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bo
             return None
         return TupleVariable(elements) if elements else None
 
-    made = JointIteratorVariable(zip, step, None if strict else lambda: iterators)
+    made = JointIteratorVariable(zip, step, lambda: iterators, strict_zip if strict else None)
     made.iterators = None if strict else joint
     return made
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
+from ..operations import values_equal
+from . import rebuilding
 from .base import Variable
 from .builtin_descriptors import CLASS_METHOD_CALLS
 from .builtins import builtin
@@ -102,34 +104,42 @@ def _chained(evaluator: Evaluator, iterables: Variable) -> Variable:
                 return element
             current = None
 
-    return LazyIteratorVariable(itertools.chain, step)
+    def parts() -> list[Variable]:
+        return [iterables] if current is None else [iterables, current]
+
+    return LazyIteratorVariable(itertools.chain, step, parts, rebuilding.chain)
 
 
 @_makes(itertools.islice)
 def _islice(evaluator: Evaluator, iterable: Variable, *bounds: Variable) -> Variable:
     numbers = [None if _is_none(bound) else index_value(evaluator, bound) for bound in bounds]
-    wanted = evaluator.pure(itertools.islice, itertools.count(), *numbers)
-    iterator = iterable.iterator(evaluator)
-    taken = 0
-    stop = numbers[0] if len(numbers) == 1 else numbers[1]
+    evaluator.pure(itertools.islice, (), *numbers)
+    wanted = slice(*numbers)
+    iterator: Variable | None = iterable.iterator(evaluator)
+    taken, position = 0, wanted.start or 0
+    stop, width = wanted.stop, wanted.step or 1
 
     def step(evaluator: Evaluator) -> Variable | None:
-        nonlocal taken
-        position = next(wanted, stop)
-        if position is None:
-            return None
+        nonlocal iterator, taken, position
         element = None
-        while taken <= position:
-            if taken == stop:
-                return None
-            element = iterator.next_or_none(evaluator)
-            taken += 1
+        while iterator is not None and taken <= position:
+            ended = taken == position and stop is not None and taken >= stop
+            element = None if ended else iterator.next_or_none(evaluator)
             if element is None:
-                taken = position + 1
                 break
+            taken += 1
+        if element is None:
+            iterator = None  # at its end for good
+        else:
+            position = position + width if stop is None else min(position + width, stop)
         return element
 
-    return LazyIteratorVariable(itertools.islice, step)
+    def parts() -> list[Variable]:
+        rest = TupleVariable() if iterator is None else iterator
+        limits = [position - taken, None if stop is None else max(stop - taken, 0), width]
+        return [rest, *map(ConstantVariable, limits)]
+
+    return LazyIteratorVariable(itertools.islice, step, parts)
 
 
 @_makes(itertools.count, start=0, step=1)
@@ -187,7 +197,14 @@ def _cycle(evaluator: Evaluator, iterable: Variable) -> Variable:
         again += 1
         return saved[(again - 1) % len(saved)]
 
-    return LazyIteratorVariable(itertools.cycle, step)
+    def parts() -> list[Variable]:
+        place = 0 if again is None or not saved else again % len(saved)
+        return [
+            iterator if again is None else TupleVariable(),
+            TupleVariable(saved[place:] + saved[:place]),
+        ]
+
+    return LazyIteratorVariable(itertools.cycle, step, parts, rebuilding.cycle)
 
 
 @_makes(itertools.accumulate, func=None, initial=None)
@@ -219,7 +236,11 @@ def _accumulate(
             total = combine.call(evaluator, [total, element], {})
         return total
 
-    return LazyIteratorVariable(itertools.accumulate, step)
+    def parts() -> list[Variable]:
+        given = [] if total is None else [total]
+        return [iterator, combine, initial, *given]
+
+    return LazyIteratorVariable(itertools.accumulate, step, parts, rebuilding.accumulate)
 
 
 @_makes(itertools.zip_longest, fillvalue=None)
@@ -237,7 +258,10 @@ def _zip_longest(evaluator: Evaluator, *iterables: Variable, fillvalue: Variable
             elements.append(fillvalue if element is None else element)
         return TupleVariable(elements) if any(iterators) else None
 
-    return LazyIteratorVariable(itertools.zip_longest, step)
+    def parts() -> list[Variable]:
+        return [fillvalue, *(iterator or TupleVariable() for iterator in iterators)]
+
+    return LazyIteratorVariable(itertools.zip_longest, step, parts, rebuilding.zip_longest)
 
 
 def _while(kind: type, takes: bool) -> None:
@@ -264,7 +288,12 @@ def _while(kind: type, takes: bool) -> None:
                     return element
             return None
 
-        return LazyIteratorVariable(kind, take if takes else drop)
+        def parts() -> list[Variable]:
+            rest = TupleVariable() if takes and passed else iterator
+            return [ConstantVariable(passed), predicate, rest]
+
+        make = rebuilding.takewhile if takes else rebuilding.dropwhile
+        return LazyIteratorVariable(kind, take if takes else drop, parts, make)
 
 
 _while(itertools.takewhile, True)
@@ -333,39 +362,111 @@ def _pairwise(evaluator: Evaluator, iterable: Variable) -> Variable:
             return None
         return TupleVariable([first, second])
 
-    return LazyIteratorVariable(itertools.pairwise, step)
+    def parts() -> list[Variable]:
+        return [iterator] if previous is None else [iterator, previous]
+
+    return LazyIteratorVariable(itertools.pairwise, step, parts, rebuilding.pairwise)
+
+
+class _Groups:
+    """The state of a ``groupby``: its groups end when it goes on."""
+
+    def __init__(self, iterator: Variable, key: Variable) -> None:
+        self._iterator = iterator
+        self._key = key
+        self._value: Variable | None = None
+        self._current: Variable | None = None  # the key of ``_value``
+        self._target: Variable | None = None  # the key of the group given last
+        self._group = 0
+
+    def _advance(self, evaluator: Evaluator) -> bool:
+        value = self._iterator.next_or_none(evaluator)
+        if value is None:
+            return False
+        key = value if _is_none(self._key) else self._key.call(evaluator, [value], {})
+        self._value, self._current = value, key
+        return True
+
+    def _is_in_group(self, evaluator: Evaluator) -> bool:
+        assert self._current is not None
+        assert self._target is not None
+        return values_equal(evaluator, self._target, self._current)
+
+    def step(self, evaluator: Evaluator) -> Variable | None:
+        """The next key, with the iterator of its group."""
+        self._group += 1
+        while self._current is None or (self._target is not None and self._is_in_group(evaluator)):
+            if not self._advance(evaluator):
+                return None
+        self._target = self._current
+        number = self._group
+
+        def member(evaluator: Evaluator) -> Variable | None:
+            if number != self._group:
+                return None
+            if self._value is None and not self._advance(evaluator):
+                return None
+            if not self._is_in_group(evaluator):
+                return None
+            element, self._value = self._value, None
+            return element
+
+        return TupleVariable([self._current, LazyIteratorVariable(_GROUP, member)])
+
+
+_GROUP: type = type(next(itertools.groupby([0]))[1])
+
+
+@_makes(itertools.groupby, key=None)
+def _groupby(
+    evaluator: Evaluator, iterable: Variable, *function: Variable, key: Variable
+) -> Variable:
+    groups = _Groups(iterable.iterator(evaluator), function[0] if function else key)
+    return LazyIteratorVariable(itertools.groupby, groups.step)
 
 
 def _combinatoric(kind: Any, choose: Callable[..., Any]) -> None:
     """Iterators that take their iterables in at once: positions are chosen, elements follow."""
 
     def make(evaluator: Evaluator, *arguments: Variable, **named: Variable) -> Variable:
-        pools, chosen = choose(evaluator, *arguments, **named)
+        pools, chosen, again = choose(evaluator, *arguments, **named)
+        given = 0
 
         def step(evaluator: Evaluator) -> Variable | None:
+            nonlocal given
             positions = next(chosen, None)
             if positions is None:
                 return None
+            given += 1
             pairs = zip(pools, positions, strict=True)
             return TupleVariable([pool[position] for pool, position in pairs])
 
-        return LazyIteratorVariable(kind, step)
+        def parts() -> list[Variable]:
+            return [evaluator.wrap_known(kind), ConstantVariable(given), *again]
+
+        return LazyIteratorVariable(kind, step, parts, rebuilding.combinatoric)
 
     defaults = {"repeat": 1} if kind is itertools.product else {}
     _makes(kind, **defaults)(make)
 
 
-def _product(evaluator: Evaluator, *iterables: Variable, repeat: Variable) -> tuple[Any, Any]:
+_Choice = tuple[list[list[Variable]], Any, list[Variable]]
+"""Where each element of a choice is taken from, the positions chosen, and what makes the iterator again."""
+
+
+def _product(evaluator: Evaluator, *iterables: Variable, repeat: Variable) -> _Choice:
     pools = [iterable.iterate(evaluator) for iterable in iterables]
     pools *= max(index_value(evaluator, repeat), 0)
-    return pools, itertools.product(*(range(len(pool)) for pool in pools))
+    chosen = itertools.product(*(range(len(pool)) for pool in pools))
+    return pools, chosen, [TupleVariable(pool) for pool in pools]
 
 
-def _choice(kind: Any) -> Callable[..., tuple[Any, Any]]:
-    def choose(evaluator: Evaluator, iterable: Variable, *count: Variable) -> tuple[Any, Any]:
+def _choice(kind: Any) -> Callable[..., _Choice]:
+    def choose(evaluator: Evaluator, iterable: Variable, *count: Variable) -> _Choice:
         pool = iterable.iterate(evaluator)
         size = len(pool) if not count or _is_none(count[0]) else index_value(evaluator, count[0])
-        return [pool] * size, evaluator.pure(kind, range(len(pool)), size)
+        chosen = evaluator.pure(kind, range(len(pool)), size)
+        return [pool] * size, chosen, [TupleVariable(pool), ConstantVariable(size)]
 
     return choose
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import AttributeSource, Source, TypeIs
 
 from ...unsupported import Unsupported
+from ..builder import register_wrapper
 from ..operations import COMPARISONS, values_equal
 from .base import Variable
 from .builtin_descriptors import CLASS_METHOD_CALLS
@@ -21,6 +23,8 @@ from .mappings import (
     reads_as_dict,
 )
 from .methods import MethodTable, method_of
+from .opaque import RefusedVariable
+from .rebuilding import advanced_iterator
 from .sequences import TupleVariable, owner_of, storage_of
 from .sets import SetVariable, as_set
 
@@ -81,28 +85,22 @@ class DictIteratorVariable(IteratorVariable):
         unchanged = len(self.mapping.entries) == len(self._keys) or self._ended
         if self.mapping.removals != self._removals or not unchanged:
             raise Unsupported("dict changed during iteration", repr(self.mapping))
-        emitter.load_callable(_dict_iterator)
+        emitter.load_callable(advanced_iterator)
         emitter.load_variable(DictViewVariable(self.mapping, self.name))
         emitter.load_constant(self._position + self._ended)
         emitter.call(2)
 
 
-def _dict_iterator(view: Iterable[object], position: int) -> Iterator[object]:
-    iterator = iter(view)
-    for _ in range(position):
-        next(iterator, None)
-    return iterator
-
-
 class DictViewVariable(Variable):
     """``keys()``, ``values()`` or ``items()`` of a dict; read when iterated."""
 
-    def __init__(self, mapping: DictVariable, name: str) -> None:
+    def __init__(self, mapping: DictVariable, name: str, source: Source | None = None) -> None:
         self.mapping = mapping
         self.name = name
+        self.source = source
 
     def python_type(self) -> type:
-        return type(getattr({}, self.name)())
+        return _VIEWS[self.name]
 
     def truth(self, evaluator: Evaluator) -> bool:
         return self.mapping.truth(evaluator)
@@ -141,6 +139,8 @@ class DictViewVariable(Variable):
         raise Unsupported("method of a dict view", f"{self.name}().{name}")
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name == "mapping" and isinstance(self.mapping, MappingProxyVariable):
+            return self.mapping
         if name == "mapping":
             raise Unsupported("attribute of a dict view", name)
         return method_of(evaluator, self, name)
@@ -175,6 +175,22 @@ class DictViewVariable(Variable):
         emitter.load_callable(getattr(self.mapping.kind, self.name))
         emitter.load_variable(owner_of(self.mapping))
         emitter.call(1)
+
+
+_VIEWS: dict[str, type] = {
+    "keys": type({}.keys()), "values": type({}.values()), "items": type({}.items()),
+}  # fmt: skip
+
+
+@register_wrapper(*_VIEWS.values())
+def _wrap_view(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    """A view from outside, known by the proxy that it gives of its mapping."""
+    evaluator.guard(source, TypeIs(type(value)))
+    mapping = evaluator.builder.wrap(value.mapping, AttributeSource(source, "mapping"))
+    if not isinstance(mapping, DictVariable):
+        return RefusedVariable(value, source, "key with methods of its own", source.name())
+    name = next(name for name, kind in _VIEWS.items() if kind is type(value))
+    return DictViewVariable(mapping, name, source)
 
 
 def _register_views(methods: MethodTable) -> None:

@@ -234,7 +234,7 @@ class DictVariable(Variable):
             return self
         if operator == "or":
             left, right = (storage, self) if reflected else (self, storage)
-            result = left.new_like(dict(left.all_entries(evaluator)))
+            result = self.new_like(dict(left.all_entries(evaluator)))
             result.entries.update(right.all_entries(evaluator))
             return result
         return None
@@ -416,10 +416,15 @@ _FAMILIES: dict[type, type[DictVariable]] = {
 @register_wrapper(*_FAMILIES)
 def _wrap_mapping(evaluator: Evaluator, value: Mapping[Any, Any], source: Source) -> Variable:
     """A mapping's variable; asking one whose keys compare in Python would run the user's code."""
-    kind = type(value)
-    if not are_silent(value.keys()):
-        from .opaque import RefusedVariable
+    from .opaque import RefusedVariable
 
+    kind = type(value)
+    behind = type(gc.get_referents(value)[0]) if kind is types.MappingProxyType else kind
+    if not (issubclass(behind, dict) and reads_as_dict(behind)):
+        return RefusedVariable(
+            value, source, "container with reading methods of its own", source.name()
+        )
+    if not are_silent(value.keys()):
         return RefusedVariable(value, source, "key with methods of its own", source.name())
     evaluator.guard(source, TypeIs(kind))
     variable = _FAMILIES[kind].from_object(value, source)

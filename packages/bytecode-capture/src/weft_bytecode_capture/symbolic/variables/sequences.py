@@ -41,8 +41,12 @@ class SequenceVariable(Variable):
         cls, evaluator: Evaluator, value: Sequence[Any], source: Source
     ) -> SequenceVariable:
         variable = cls((), source)
-        variable._unread = value
+        variable.leave_unread(value)
         return variable
+
+    def leave_unread(self, value: Sequence[Any]) -> None:
+        """Say which object from outside holds the elements, to be read when one is needed."""
+        self._unread = value
 
     def items(self, evaluator: Evaluator) -> list[Variable]:
         """The elements; the very list that mutation changes."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator as operators
 import reprlib
+import types
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-from weft_guards import ConstantSource, SetIs, Source, TypeIs, is_constant
+from weft_guards import ConstantSource, SetIs, SetOrderIs, Source, TypeIs, is_constant
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
@@ -31,8 +32,8 @@ class SetVariable(Variable):
 
     ``members`` is a real set of keys that hash as the program's objects do, changed by the operations that
     the program makes: it iterates in the order in which the program's set does.  That order is unknown of
-    a set from outside, and of one that holds objects hashed by address.  A set from outside that is only
-    added to or discarded from is not read.
+    one that holds objects hashed by address; that of a set from outside is guarded if it is asked for, and
+    unknown once the set has changed.  A set from outside that is only added to or discarded from is not read.
     """
 
     kind: type = set
@@ -42,6 +43,8 @@ class SetVariable(Variable):
         self._members: Any = self.kind() if members is None else members
         self._unread: Any = None
         self._journal: list[tuple[Callable[[Any, Any], None], HashedKey]] = []
+        self._found: tuple[Any, ...] = ()  # what a set from outside gave, in its order
+        self._found_keys: list[HashedKey] = []
         self.order_known = True
 
     @classmethod
@@ -62,14 +65,19 @@ class SetVariable(Variable):
         if self._unread is not None:
             value, self._unread = self._unread, None
             assert self.source is not None
-            if not all(map(is_constant, value)):
+            self._found = tuple(value)
+            if all(map(is_constant, value)):
+                evaluator.guard(self.source, SetIs(frozenset(value)))
+            elif all(isinstance(item, _KNOWN_BY_IDENTITY) or is_constant(item) for item in value):
+                evaluator.guard(self.source, SetOrderIs(self._found))
+            else:
                 raise Unsupported("set of objects that are not constants", self.source.name())
-            evaluator.guard(self.source, SetIs(frozenset(value)))
             label = f"an element of {self.source.name()}"
-            self._members = self.kind(
+            self._found_keys = [
                 hashed_key(evaluator, evaluator.builder.wrap(item, ConstantSource(label, item)))
                 for item in value
-            )
+            ]
+            self._members = self.kind(self._found_keys)
             for change, key in self._journal:
                 change(self._members, key)
         members: _Members = self._members
@@ -88,6 +96,9 @@ class SetVariable(Variable):
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         members = self.members(evaluator)
+        if self.source is not None and not self._journal and len(members) > 1:
+            evaluator.guard(self.source, SetOrderIs(self._found))
+            return [key.variable for key in self._found_keys]
         known = self.order_known and all(member.python_key is not None for member in members)
         if len(members) > 1 and not known:
             raise Unsupported("iteration over a set", repr(self), "its order is not known")
@@ -205,6 +216,8 @@ class FrozenSetVariable(SetVariable):
     def as_constant(self) -> Any:
         return frozenset(member.variable.as_constant() for member in self._members)
 
+
+_KNOWN_BY_IDENTITY = (type, types.FunctionType, types.BuiltinFunctionType)
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "eq": operators.eq, "ne": operators.ne, "lt": operators.lt, "le": operators.le, "gt": operators.gt,

@@ -25,6 +25,7 @@ from ..builder import register_object, register_predicate
 from ..regions.rows import join_rows
 from .base import Variable
 from .constant import ConstantVariable
+from .hashing import HashedKey, identity_key
 from .sequences import SequenceVariable
 from .tensor import TensorVariable, wrap_graph_result
 
@@ -94,6 +95,9 @@ class TorchFunctionVariable(Variable):
 
     def truth(self, evaluator: Evaluator) -> bool:
         return True
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        return identity_key(evaluator, self, self.function)
 
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from weft_guards import AttributeSource, ConstantSource, HasAttribute, IsObject, Source, TypeIs
@@ -23,6 +24,7 @@ from .class_attributes import (
 )
 from .constant import ConstantVariable
 from .instance_dictionary import InstanceDictVariable, read_instance_attribute
+from .rebuilding import indexed_iterator
 from .sequences import SequenceVariable
 from .values import attribute_name, drained, find_raw, needs_result
 
@@ -365,7 +367,13 @@ class UserObjectVariable(Variable):
             position += 1
             return element
 
-        return LazyIteratorVariable(_INDEX_ITERATOR, step)
+        def parts() -> list[Variable]:
+            return [
+                UserObjectVariable(_Empty) if ended else self,
+                ConstantVariable(0 if ended else position),
+            ]
+
+        return LazyIteratorVariable(_INDEX_ITERATOR, step, parts, indexed_iterator)
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         """The elements as ``list()`` takes them: it asks for a length before the first."""
@@ -490,15 +498,17 @@ class UserObjectVariable(Variable):
         return f"{self.kind.__qualname__} object"
 
 
-def may_run_code_when_dropped(variable: Variable) -> bool:
-    """Whether an object from outside, or one that a list or tuple from outside holds, has a ``__del__``."""
-    if variable.source is None:
+def may_be_seen_dying(evaluator: Evaluator, variable: Variable) -> bool:
+    """Whether an object from outside has a ``__del__`` or weak references, or a list holds such."""
+    if variable.is_constant():
         return False
-    if isinstance(variable, UserObjectVariable):
-        return find_raw(variable.kind, "__del__") is not None
     if isinstance(variable, SequenceVariable):
         return any(find_raw(kind, "__del__") is not None for kind in variable.element_types())
-    return False
+    if variable.source is None:
+        return False
+    rows = evaluator.builder.wrapped()
+    value = next((value for value, known, _ in rows if known is variable), None)
+    return find_raw(type(value), "__del__") is not None or weakref.getweakrefcount(value) > 0
 
 
 def instance_hash(evaluator: Evaluator, instance: UserObjectVariable) -> Variable:
@@ -522,7 +532,15 @@ _REFLECTED_COMPARISONS = {
     "lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne",
 }  # fmt: skip
 
-_INDEX_ITERATOR = type(iter(type("Indexed", (), {"__getitem__": None})()))
+
+class _Empty:
+    """What an index iterator at its end iterates over."""
+
+    def __getitem__(self, index: int) -> object:
+        raise IndexError
+
+
+_INDEX_ITERATOR: type = type(iter(_Empty()))
 
 _RESULTS: dict[str, tuple[type, str]] = {
     "__int__": (int, "__int__ returned non-int (type {})"),
@@ -555,7 +573,10 @@ _HOOKS = ("__getattribute__", "__setattr__", "__delattr__")
 
 def _is_plain_dictionary(found: tuple[type, Any] | None) -> bool:
     """Whether ``__dict__`` found in a class is the one that the class gives to its instances."""
-    return found is not None and isinstance(found[1], types.GetSetDescriptorType)
+    return found is not None and isinstance(found[1], _DICTIONARY_DESCRIPTORS)
+
+
+_DICTIONARY_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 def _is_not_implemented(variable: Variable) -> bool:

@@ -25,6 +25,12 @@ class WeakReferenceVariable(OpaqueVariable):
     def truth(self, evaluator: Evaluator) -> bool:
         return True
 
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        """References are equal as what they refer to is, as long as that lives."""
+        raise Unsupported("dead weak reference", f"{self!r} {operator} {other!r}")
+
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:

@@ -1,0 +1,119 @@
+"""Iterators in the middle of their elements live on over a graph break; groups of ``groupby``."""
+
+import collections
+import itertools
+
+import pytest
+import torch
+from differential import check
+from weft_bytecode_capture import capture, disable
+
+
+class Indexed:
+    """Iterated by position."""
+
+    def __getitem__(self, position):
+        if position > 3:
+            raise IndexError
+        return position * 10
+
+
+def countdown():
+    left = [3, 2, 1, 0, 5]
+    return lambda: left.pop(0)
+
+
+def negative(value):
+    return value < 0
+
+
+def small(value):
+    return value < 3
+
+
+MAKERS = {
+    "chain": lambda: itertools.chain([1, 2], "ab", (3,)),
+    "chain_from_iterable": lambda: itertools.chain.from_iterable([[1], [2, 3]]),
+    "islice": lambda: itertools.islice([1, 2, 3, 4, 5], 4),
+    "islice_steps": lambda: itertools.islice(iter("abcdefgh"), 1, 7, 2),
+    "islice_endless": lambda: itertools.islice(itertools.islice(itertools.count(), 9), 2, None, 3),
+    "islice_none": lambda: itertools.islice([1, 2, 3], 2, 1),
+    "cycle": lambda: itertools.islice(itertools.cycle("abc"), 7),
+    "accumulate": lambda: itertools.accumulate([1, 2, 3]),
+    "accumulate_from": lambda: itertools.accumulate([1, 2], lambda a, b: a * b, initial=4),
+    "accumulate_none": lambda: itertools.accumulate([1, 2, 3], lambda a, b: None),
+    "zip_longest": lambda: itertools.zip_longest([1], "abc", fillvalue=0),
+    "takewhile": lambda: itertools.takewhile(small, [1, 2, 3, 1]),
+    "dropwhile": lambda: itertools.dropwhile(small, [1, 2, 3, 1, 2]),
+    "pairwise": lambda: itertools.pairwise("abcd"),
+    "product": lambda: itertools.product([1, 2], "ab"),
+    "product_repeat": lambda: itertools.product([1, 2], repeat=2),
+    "permutations": lambda: itertools.permutations("abc", 2),
+    "combinations": lambda: itertools.combinations("abcd", 3),
+    "repetitions": lambda: itertools.combinations_with_replacement("ab", 2),
+    "strict_zip": lambda: zip([1, 2, 3], "abc", strict=True),
+    "sentinel": lambda: iter(countdown(), 0),
+    "indexed": lambda: iter(Indexed()),
+    "deque": lambda: iter(collections.deque([1, 2, 3])),
+}
+
+
+def taken_apart(x, maker, taken):
+    """Some elements before the break, the others behind it."""
+    made = MAKERS[maker]()
+    first = [next(made, "end") for _ in range(taken)]
+    seen = []
+    note(seen, x + 1)
+    return first, type(made), list(made), next(made, "end"), x + len(first)
+
+
+@disable
+def note(seen, value):
+    seen.append(value)
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("taken", [0, 1, 2, 4, 9])
+def test_goes_on_behind_a_break(maker, taken):
+    check(taken_apart, [(torch.ones(2), maker, taken)], fullgraph=False)
+    result = capture(taken_apart)(torch.ones(2), maker, taken)
+    assert result.breaks[0].kind == "call of a disabled function"  # none where the iterator is made
+
+
+def test_exactly_as_many_elements_are_taken():
+    def f(x):
+        left = iter([1, 2, 3, 4, 5, 6, 7])
+        counts = []
+        for limits in ((2, 1), (0,), (1, 3, 5)):
+            list(itertools.islice(left, *limits))
+            counts.append(next(left, None))
+        return x + 1, counts
+
+    check(f, [(torch.ones(2),)])
+
+
+def groups(x):
+    found = [(key, list(group)) for key, group in itertools.groupby([1, 1, 2, 3, 3, 1])]
+    by_size = {
+        key: [*group]
+        for key, group in itertools.groupby([3, 4, 12, 17, 101], key=lambda v: len(str(v)))
+    }
+    kept = [(key, group) for key, group in itertools.groupby("aabbc")]
+    emptied = [(key, list(group)) for key, group in kept]
+    partial = []
+    for key, group in itertools.groupby("aaabb", None):
+        partial.append((key, next(group)))
+    return x + 1, found, by_size, emptied, partial, list(itertools.groupby([]))
+
+
+def groups_of_tensors(x):
+    total = x
+    for size, group in itertools.groupby([x, x + 1, x[:1]], lambda t: t.shape[0]):
+        for member in group:
+            total = total + member.sum() * size
+    return total
+
+
+def test_groups():
+    check(groups, [(torch.ones(2),)])
+    check(groups_of_tensors, [(torch.ones(2),), (torch.ones(3),)])
