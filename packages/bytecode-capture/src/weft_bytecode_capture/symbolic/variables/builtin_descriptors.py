@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
 import types
@@ -105,6 +106,8 @@ class BuiltinDescriptorVariable(Variable):
         storage = storage_of(receiver)
         if self.owner is object or not issubclass(storage.python_type(), self.owner):
             raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
+        if (self.owner, self.name) in _MAKE_THEIR_KIND and storage is not receiver:
+            raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
         result = _storage_method(evaluator, storage, self.name, rest, keywords)
         return receiver if result is storage else result
 
@@ -114,6 +117,13 @@ class BuiltinDescriptorVariable(Variable):
     def __repr__(self) -> str:
         return f"{self.owner.__name__}.{self.name}"
 
+
+# Methods that give an instance of the receiver's own class.
+_MAKE_THEIR_KIND = frozenset(
+    (kind, name)
+    for kind in (collections.OrderedDict, collections.defaultdict)
+    for name in ("copy", "__copy__", "__or__", "__ror__")
+)
 
 ClassMethodCall = Callable[..., Variable]
 

@@ -16,6 +16,7 @@ from .class_attributes import bind_attribute, bind_to_class, is_builtin_descript
 from .classes import CLASS_CALLS, ClassVariable
 from .constant import ConstantVariable
 from .exceptions import ExceptionVariable
+from .hashing import are_silent
 from .mappings import DictVariable, OrderedDictVariable
 from .sequences import ListVariable, TupleVariable, storage_of
 from .user_objects import UserObjectVariable
@@ -160,6 +161,8 @@ def wrap_storage(evaluator: Evaluator, value: Any, source: Source) -> Variable |
     if base is list:
         return ListVariable.from_object(evaluator, value, source)
     if base in _DICTS:
+        if not are_silent(dict.keys(value)):
+            raise Unsupported("key with methods of its own", source.name())
         family = OrderedDictVariable if base is collections.OrderedDict else DictVariable
         return family.from_object(value, source)
     raise Unsupported(

@@ -424,7 +424,7 @@ def _wrap_mapping(evaluator: Evaluator, value: Mapping[Any, Any], source: Source
         return RefusedVariable(
             value, source, "container with reading methods of its own", source.name()
         )
-    if not are_silent(value.keys()):
+    if not are_silent(dict.keys(value) if isinstance(value, dict) else value.keys()):
         return RefusedVariable(value, source, "key with methods of its own", source.name())
     evaluator.guard(source, TypeIs(kind))
     variable = _FAMILIES[kind].from_object(value, source)
