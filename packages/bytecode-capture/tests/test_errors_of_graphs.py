@@ -8,7 +8,7 @@ import traceback
 import pytest
 import torch
 from differential import check, run_graph
-from weft_bytecode_capture import CaptureOptions, compile_frames
+from weft_bytecode_capture import CaptureOptions, GraphBreakError, compile_frames
 
 GOOD = torch.eye(3)
 BAD = -torch.eye(3)
@@ -82,6 +82,123 @@ def in_a_loop(x):
 )
 def test_handled_by_the_program(function):
     check(function, CALLS)
+
+
+def written_before(x):
+    total = torch.zeros(3, 3)
+    x.add_(0.5)
+    total[0] += x[0]
+    try:
+        x.mul_(2)
+        return torch.linalg.cholesky(x) + total
+    except RuntimeError:
+        return total, x.sum()
+
+
+def view_written_before(x):
+    try:
+        x[0].mul_(3)
+        x[:, 1] = 1.0
+        x.relu_()
+        torch.nn.functional.dropout(x, 0.5, inplace=True)
+        return torch.linalg.cholesky(x - 1)
+    except RuntimeError:
+        return torch.rand(2)
+
+
+def drawn_before(x):
+    y = torch.rand(3)
+    try:
+        return torch.linalg.cholesky(x) + y
+    except RuntimeError:
+        return y, torch.rand(2)
+
+
+@pytest.mark.parametrize("function", [written_before, view_written_before, drawn_before])
+def test_what_was_written_and_drawn_is_put_back(function):
+    check(function, CALLS, reset=lambda: torch.manual_seed(0))
+    seeds = []
+    for callee in (function, compile_frames(function, run_graph)):
+        torch.manual_seed(0)
+        callee(BAD.clone())
+        seeds.append(torch.rand(3))
+    assert torch.equal(*seeds)
+
+
+NORM = torch.nn.BatchNorm1d(3)
+
+
+def statistics_written_before(x):
+    try:
+        return torch.linalg.cholesky(NORM(x).detach() * 0 + x)
+    except RuntimeError:
+        return x
+
+
+def test_running_statistics_are_put_back():
+    first = {name: value.clone() for name, value in NORM.state_dict().items()}
+    check(
+        statistics_written_before,
+        CALLS,
+        reset=lambda: NORM.load_state_dict(first),
+        state=lambda: {name: value.clone() for name, value in NORM.state_dict().items()},
+    )
+
+
+def data_written_before(x):
+    try:
+        x.data.add_(1)
+        return torch.linalg.cholesky(x - 1)
+    except RuntimeError:
+        return x
+
+
+def history_written_before(x):
+    w = torch.ones(3, 3, requires_grad=True)
+    try:
+        x.mul_(w)
+        return torch.linalg.cholesky(x)
+    except RuntimeError:
+        return x
+
+
+@pytest.mark.parametrize("function", [data_written_before, history_written_before])
+def test_what_cannot_be_put_back_runs_as_written(function):
+    check(function, CALLS, fullgraph=False)
+    with pytest.raises(GraphBreakError, match="exception handler around writes"):
+        compile_frames(function, run_graph, CaptureOptions(fullgraph=True))(GOOD.clone())
+
+
+def test_effects_before_an_operator_that_fails():
+    seen = []
+
+    def function(x, log):
+        seen.append(x.shape)
+        log["calls"] = log.get("calls", 0) + 1
+        return torch.linalg.cholesky(x)
+
+    check(function, [(GOOD, {}), (BAD, {})], state=lambda: list(seen), reset=seen.clear)
+
+
+def test_interruptions_are_not_handled_by_running_again():
+    runs = []
+
+    def function(x):
+        runs.append(1)
+        try:
+            return x + 1
+        except RuntimeError:
+            return x
+
+    def interrupted(graph_module, example_inputs):
+        def run(*inputs):
+            raise KeyboardInterrupt
+
+        return run
+
+    with pytest.raises(KeyboardInterrupt):
+        compile_frames(function, interrupted)(GOOD)
+    assert runs == []
 
 
 def test_every_kind_of_argument():

@@ -102,10 +102,94 @@ MODULES = {
         for kind in (
             nn.ELU, nn.Hardshrink, nn.Hardsigmoid, nn.Hardtanh, nn.Hardswish, nn.LeakyReLU, nn.LogSigmoid,
             nn.ReLU, nn.ReLU6, nn.SELU, nn.CELU, nn.GELU, nn.Sigmoid, nn.SiLU, nn.Mish, nn.Softplus,
-            nn.Softshrink, nn.Softsign, nn.Tanh, nn.Tanhshrink,
+            nn.Softshrink, nn.Softsign, nn.Tanh, nn.Tanhshrink, nn.LogSoftmax, nn.Softmin, nn.Identity,
         )
     },
+    "Linear": (lambda: nn.Linear(3, 4), r(2, 3)),
+    "Sequential": (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU()), r(2, 3)),
+    "AdaptiveAvgPool1d": (lambda: nn.AdaptiveAvgPool1d(2), r(1, 2, 9)),
+    "AdaptiveAvgPool3d": (lambda: nn.AdaptiveAvgPool3d(2), r(1, 2, 5, 5, 5)),
+    "AdaptiveMaxPool1d": (lambda: nn.AdaptiveMaxPool1d(2), r(1, 2, 9)),
+    "AdaptiveMaxPool3d": (lambda: nn.AdaptiveMaxPool3d(2), r(1, 2, 5, 5, 5)),
+    "AvgPool1d": (lambda: nn.AvgPool1d(3), r(1, 2, 9)),
+    "AvgPool3d": (lambda: nn.AvgPool3d(2), r(1, 2, 5, 5, 5)),
+    "MaxPool3d": (lambda: nn.MaxPool3d(2), r(1, 2, 5, 5, 5)),
+    "FractionalMaxPool3d": (lambda: nn.FractionalMaxPool3d(2, output_size=2), r(1, 2, 5, 5, 5)),
+    "LPPool1d": (lambda: nn.LPPool1d(2, 3), r(1, 2, 9)),
+    "LPPool3d": (lambda: nn.LPPool3d(2, 2), r(1, 2, 4, 4, 4)),
+    "MaxUnpool1d": (lambda: nn.MaxUnpool1d(2), r(1, 2, 3), torch.tensor([[[0, 3, 5], [1, 2, 4]]])),
+    "MaxUnpool2d": (lambda: nn.MaxUnpool2d(2), r(1, 1, 1, 2), torch.tensor([[[[0, 7]]]])),
+    "MaxUnpool3d": (lambda: nn.MaxUnpool3d(2), r(1, 1, 1, 1, 2), torch.tensor([[[[[0, 15]]]]])),
+    "ConvTranspose3d": (lambda: nn.ConvTranspose3d(1, 2, 3), r(1, 1, 3, 3, 3)),
+    "BatchNorm1d": (lambda: nn.BatchNorm1d(3), r(4, 3)),
+    "BatchNorm3d": (lambda: nn.BatchNorm3d(2), r(2, 2, 3, 3, 3)),
+    "SyncBatchNorm": (lambda: nn.SyncBatchNorm(3).eval(), r(4, 3)),
+    "InstanceNorm1d": (lambda: nn.InstanceNorm1d(3), r(2, 3, 5)),
+    "InstanceNorm3d": (lambda: nn.InstanceNorm3d(2), r(1, 2, 3, 3, 3)),
+    "Dropout1d": (nn.Dropout1d, r(2, 4, 3)),
+    "Dropout3d": (nn.Dropout3d, r(2, 4, 3, 3, 3)),
+    "FeatureAlphaDropout": (nn.FeatureAlphaDropout, r(2, 4, 3)),
+    "GRUCell": (lambda: nn.GRUCell(3, 4), r(2, 3)),
+    "TransformerEncoder": (
+        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, 0.0), 2, None, False),
+        r(2, 3, 8),
+    ),
+    "TransformerDecoder": (
+        lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, 0.0), 2), r(2, 3, 8), r(2, 3, 8),
+    ),
+    "UpsamplingBilinear2d": (lambda: nn.UpsamplingBilinear2d(scale_factor=2), r(1, 1, 3, 3)),
+    "UpsamplingNearest2d": (lambda: nn.UpsamplingNearest2d(scale_factor=2), r(1, 1, 3, 3)),
+    **{
+        f"{kind}Pad{rank}d": (lambda k=kind, n=rank: getattr(nn, f"{k}Pad{n}d")(1), r(1, 2, *[4] * rank))
+        for kind in ("Reflection", "Replication", "Circular", "Zero") for rank in (1, 2, 3)
+    },
+    "ConstantPad2d": (lambda: nn.ConstantPad2d(1, 3.0), r(1, 2, 4, 4)),
+    "ConstantPad3d": (lambda: nn.ConstantPad3d(1, 3.0), r(1, 2, 4, 4, 4)),
+    "L1Loss": (nn.L1Loss, r(3), r(3)),
+    "BCELoss": (nn.BCELoss, torch.rand(3), torch.rand(3)),
+    "MarginRankingLoss": (nn.MarginRankingLoss, r(3), r(3), torch.ones(3)),
+    "MultiLabelMarginLoss": (nn.MultiLabelMarginLoss, r(2, 4), torch.tensor([[3, 0, -1, 1], [0, -1, 1, 2]])),
+    "MultiLabelSoftMarginLoss": (nn.MultiLabelSoftMarginLoss, r(2, 4), torch.ones(2, 4)),
+    "NLLLoss2d": (nn.NLLLoss2d, r(1, 3, 2, 2), torch.randint(0, 3, (1, 2, 2))),
+    "SoftMarginLoss": (nn.SoftMarginLoss, r(3), torch.tensor([1, -1, 1])),
+    "TripletMarginWithDistanceLoss": (nn.TripletMarginWithDistanceLoss, r(3, 2), r(3, 2), r(3, 2)),
 }  # fmt: skip
+
+# Why classes have no row.
+BASES = {"Module", "Container", "RNNBase", "RNNCellBase"}
+WITHOUT_A_FORWARD = {
+    "ModuleDict",
+    "ModuleList",
+    "ParameterDict",
+    "ParameterList",
+}  # test_modules.py
+BREAK = {"GaussianNLLLoss", "AdaptiveLogSoftmaxWithLoss", "CTCLoss"}  # values of tensors decide
+BREAK_IN_TRAINING = {"CrossMapLRN2d"}  # an autograd function
+ELSEWHERE = {"DataParallel", "LinearCrossEntropyLoss"}  # of several devices; not in all versions
+
+
+def test_every_module_has_a_row():
+    classes = {
+        name
+        for name, value in vars(nn).items()
+        if isinstance(value, type) and issubclass(value, nn.Module) and not name.startswith("Lazy")
+    }
+    rows = {name.partition(",")[0] for name in MODULES}
+    known = rows | BASES | WITHOUT_A_FORWARD | BREAK | BREAK_IN_TRAINING | ELSEWHERE
+    assert classes <= known
+
+
+def test_modules_that_break():
+    loss = nn.GaussianNLLLoss()
+    compiled = compile_frames(loss.__call__, run_graph)
+    inputs = (r(3), r(3), torch.rand(3) + 0.1)
+    assert same(compiled(*inputs), loss(*inputs))
+    with pytest.raises(ValueError, match="negative"):
+        compiled(*inputs[:2], -inputs[2])
+    adaptive = nn.AdaptiveLogSoftmaxWithLoss(4, 6, [2])
+    run_compiled = compile_frames(adaptive.__call__, run_graph)
+    x = r(3, 4)
+    assert same(tuple(run_compiled(x, INDICES)), tuple(adaptive(x, INDICES)))
 
 
 def run(module, call, inputs):

@@ -294,7 +294,7 @@ BREAKS = {
     "tolist": (lambda x: (x.tolist(), x + 1), VALUE),
     "float": (lambda x: float(x.sum()), VALUE),
     "int": (lambda x: int(x.sum()), VALUE),
-    "numpy": (lambda x: (x + 1).numpy().tolist(), VALUE),
+    "numpy": (lambda x: (x + 1).numpy().tolist(), "NumPy array"),
     "equal": (lambda x: (torch.equal(x, x), x + 1), VALUE),
     "allclose": (lambda x: (torch.allclose(x, x), x + 1), VALUE),
     "text": (lambda x: (str(x), x + 1), VALUE),
@@ -316,10 +316,10 @@ BREAKS = {
     "state of the generator": (state_of_random_numbers, "state of a random number generator"),
     "generator": (own_generator, None),
     "inference mode": (inference, "context manager of torch"),
-    "from_numpy": (lambda x: torch.from_numpy(x.numpy()) + 1, "NumPy array"),
+    "from_numpy": (lambda x: torch.from_numpy(x.sum().numpy()) + 1, VALUE),
     "threads": (lambda x: (torch.get_num_threads(), x + 1), "setting that may change"),
     "data": (new_data, "attribute write"),
-    "subclass": (lambda x: x.as_subclass(Tagged) * 2, None),
+    "class of a tensor": (lambda x: Tagged(x) * 2, "construction of an instance"),
     "vmap": (lambda x: torch.vmap(lambda row: row.sum())(x), None),
 }
 
@@ -335,11 +335,17 @@ def test_breaks(name):
         assert kind in [graph_break.kind for graph_break in found]
 
 
-SUBCLASS_TENSOR = torch.ones(3).as_subclass(Tagged)
+class Dispatching(torch.Tensor):
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
 
 
-def test_subclass_instance_from_outside():
-    function = lambda x: (SUBCLASS_TENSOR * 2, type(SUBCLASS_TENSOR + 1) is Tagged, x + 1)  # noqa: E731
+DISPATCHING = torch.ones(3).as_subclass(Dispatching)
+
+
+def test_class_that_overrides_dispatch():
+    function = lambda x: (type(DISPATCHING) is Dispatching, DISPATCHING.shape, x + 1)  # noqa: E731
     check(function, [(X,)], fullgraph=False)
     kinds = {graph_break.kind for graph_break in capture(function)(X).breaks}
     assert "tensor of unusual kind" in kinds

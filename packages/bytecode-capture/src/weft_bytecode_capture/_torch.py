@@ -17,12 +17,15 @@ import torch
 from torch._C import TensorBase as TensorBase
 from torch._C import _get_privateuse1_backend_name as private_backend_name
 from torch._C import _get_tracing_state as get_tracing_state
+from torch._C import _group_tensors_by_device_and_dtype as group_tensors
 from torch._C import _InferenceMode as InferenceMode
 from torch._C import _is_autocast_available as is_autocast_available
 from torch._C import _is_torch_function_mode_enabled as is_torch_function_mode_enabled
 from torch._C import _len_torch_dispatch_stack as torch_dispatch_modes
 from torch._C import _len_torch_function_stack as torch_function_modes
 from torch._C import _log_api_usage_once as log_api_usage_once
+from torch._C import _pop_torch_function_stack as pop_torch_function_mode
+from torch._C import _push_on_torch_function_stack as push_torch_function_mode
 from torch._C import _set_grad_enabled as set_grad_enabled
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 from torch._guards import Source as TorchSource
@@ -48,6 +51,7 @@ from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols as h
 from torch.fx.graph_module import _loader as _source_loader
 from torch.optim.optimizer import _get_value as optimizer_value
 from torch.optim.optimizer import _stack_if_compiling as optimizer_values
+from torch.utils._device import DeviceContext
 from torch.utils._sympy.functions import FloorDiv as FloorDiv
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
@@ -76,6 +80,8 @@ def errors_unlogged() -> Iterator[None]:
         logger.removeFilter(others)
 
 
+WithoutOverrides: Any = torch._C.DisableTorchFunctionSubclass  # declared as a function
+
 NATIVE_FUNCTIONS = tuple(getattr(torch._C, name) for name in ("_nn", "_fft", "_linalg", "_special"))
 """Where operators' Python functions are, beside the namespace ``torch`` itself."""
 
@@ -84,6 +90,13 @@ GLOBAL_HOOKS = {
     for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 }
 """The hooks of all modules, by the name of a module's own."""
+
+OVERRIDE_QUERIES = (
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+)
+"""What asks whether any of its arguments has an override."""
 
 FAKE_TENSOR_ERRORS = (
     DataDependentOutputException,
@@ -116,6 +129,43 @@ def without_saved_tensor_hooks() -> AbstractContextManager[Any]:
 
 def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
+
+
+def mode_of_the_program() -> str | None:
+    """The class of a mode on torch's stacks that may change what operators do; None if there is none.
+
+    Other than that of the default device, which operators are captured under.
+    """
+    for position in range(torch_function_modes()):
+        mode = torch._C._get_function_stack_at(position)
+        if not isinstance(mode, DeviceContext):
+            return type(mode).__qualname__
+    if torch_dispatch_modes():
+        return "TorchDispatchMode"
+    return None
+
+
+def without_overrides() -> AbstractContextManager[None]:
+    """No ``__torch_function__`` of a tensor's class runs inside."""
+    context: AbstractContextManager[None] = WithoutOverrides()
+    return context
+
+
+def has_overrides(kind: type) -> bool:
+    """Whether a tensor's class has a ``__torch_function__`` that torch asks."""
+    function: Any = getattr(kind, "__torch_function__", None)
+    return function is not None and function is not torch._C._disabled_torch_function_impl
+
+
+def is_dispatching_class(kind: type) -> bool:
+    """Whether a tensor's class overrides operators below autograd, or holds other tensors."""
+    function: Any = getattr(kind, "__torch_dispatch__", None)
+    return function is not torch.Tensor.__torch_dispatch__
+
+
+def is_uninitialized(tensor: torch.Tensor) -> bool:
+    """Whether a lazy module is still to say the tensor's size."""
+    return isinstance(tensor, (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer))
 
 
 def forget_source_with(module: torch.fx.GraphModule) -> None:
@@ -210,6 +260,7 @@ __all__ = [
     "LIST_UPDATES",
     "MODULE_CALL",
     "NATIVE_FUNCTIONS",
+    "OVERRIDE_QUERIES",
     "TORCH_MARKS",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
@@ -222,26 +273,35 @@ __all__ = [
     "OpOverloadPacket",
     "ShapeEnv",
     "TensorBase",
+    "WithoutOverrides",
     "assume",
     "constant_term",
     "enable_python_dispatcher",
     "expression_of",
     "forget_source_with",
     "get_tracing_state",
+    "group_tensors",
+    "has_overrides",
     "has_unbacked_symbols",
     "is_autocast_available",
+    "is_dispatching_class",
     "is_torch_function_mode_enabled",
+    "is_uninitialized",
     "log_api_usage_once",
+    "mode_of_the_program",
     "new_integer",
     "new_symbol",
     "oblivious_of_one",
     "optimizer_value",
     "optimizer_values",
+    "pop_torch_function_mode",
     "private_backend_name",
+    "push_torch_function_mode",
     "set_grad_enabled",
     "symbolic_number",
     "torch_dispatch_modes",
     "torch_function_modes",
+    "without_overrides",
     "without_saved_tensor_hooks",
 ]
 

@@ -1,10 +1,13 @@
 """The catalogue of graph breaks: for each kind, why it is one and what a user can do about it.
 
+``python -m weft_bytecode_capture.break_kinds`` prints it as the page ``BREAKS.md``.
+
 What :class:`~weft_bytecode_capture.Unsupported` is raised without, its explanation or hints, comes from here.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 OPERATOR_REJECTS = "operator that rejects its arguments"
@@ -37,6 +40,8 @@ _TENSORS = {
     "value of a tensor as a Python object": BreakKind(_DATA, (_KEEP_TENSOR, _AT_THE_END)),
     "number that depends on data": BreakKind(_DATA, (_KEEP_TENSOR,)),
     "number that the graph computes": BreakKind(_DATA, (_KEEP_TENSOR,)),
+    "decision by an integer that the graph computes": BreakKind(_DATA, (_KEEP_TENSOR,)),
+    "use of an integer that the graph computes": BreakKind(_DATA, (_KEEP_TENSOR,)),
     "subscript that the graph computes": BreakKind(_DATA, ("index a tensor instead of a list",)),
     "result whose size depends on data": BreakKind(
         "how large the result is depends on the values of a tensor, and sizes are fixed in a graph",
@@ -110,6 +115,11 @@ _TENSORS = {
         "nothing tells compiled code when it changes", ("read it before the call",)
     ),
     "dead weak reference": BreakKind("what it referred to is gone, or was not met before"),
+    "override of an operator": BreakKind(
+        "what __torch_function__ is asked, or answers, is not known during capture",
+        ("let the override end in super().__torch_function__",),
+    ),
+    "method of a tensor": BreakKind("the method depends on more than the tensor", (_OUTSIDE,)),
     "context manager of torch": BreakKind(
         "the mode that it switches cannot be switched inside a graph",
         ("switch it around the call of the compiled function",),
@@ -235,7 +245,6 @@ _OBJECTS = {
     "isinstance() of an unknown class": BreakKind(_OPAQUE),
     "issubclass() of an unknown class": BreakKind(_OPAQUE),
     "match against an unknown class": BreakKind(_OPAQUE),
-    "match with too many positional patterns": BreakKind("CPython raises its own error"),
     "super() of an unknown class": BreakKind(_OPAQUE),
     "super() of an unrelated class": BreakKind("CPython raises its own error"),
     "super() of one argument": BreakKind(_NOT_MODELLED),
@@ -243,6 +252,16 @@ _OBJECTS = {
 }
 
 _CONTROL = {
+    "union of types": BreakKind(_OPAQUE),
+    "identity of numbers": BreakKind(
+        "whether two numbers that sizes determine are one object is known only when the code runs",
+        ("compare with ==",),
+    ),
+    "text of an instance": BreakKind("its class writes the text by code that is not Python's"),
+    "set of objects that are not constants": BreakKind(
+        "its order, and which members it has, depend on the objects' addresses",
+        ("use a dict, which keeps the order",),
+    ),
     "opcode": BreakKind("the evaluator has no handler for the instruction"),
     "except*": BreakKind("exception groups are left to CPython"),
     "exception that a caller handles": BreakKind("it is the context of what is raised here"),
@@ -279,6 +298,11 @@ _REBUILDING = {
     ),
     "source that code cannot read": BreakKind(_OUTLIVES),
     "break at an instruction that cannot fail": BreakKind("a fault of weft: please report it"),
+    "exception handler around writes": BreakKind(
+        "an exception that an operator raises must reach the handler with all that came before it done, and "
+        "nothing behind it; what the graph writes here cannot be taken back",
+        ("call what writes from a function of its own",),
+    ),
     "break before the function's first instruction": BreakKind(
         "an argument cannot be represented: the function runs as plain Python"
     ),
@@ -286,7 +310,77 @@ _REBUILDING = {
     "break while restoring a frame": BreakKind("a value handed over cannot be represented"),
 }
 
+_UNROLL = "a loop is unrolled instead, a branch breaks the graph"
+_BODY = "the code that stays a region of the graph is evaluated once, for every iteration or either side"
+_SIDES = "what the two sides leave must be alike, as one operator gives it"
+_COUNTER = "inside a loop that stays a loop its counter is a tensor of the graph"
+
+_REGIONS = {
+    **dict.fromkeys(
+        ("effect inside a region", "object that a region changes", "switch of a mode inside a region",
+         "graph break inside a region", "loop whose test is no tensor in later iterations"),
+        BreakKind(f"{_BODY}: no Python object may change in it", (_UNROLL,)),
+    ),
+    **dict.fromkeys(
+        ("jump out of a region", "jump out of a loop on a tensor's value", "return inside a loop",
+         "local that a loop deletes", "local that is bound in a loop",
+         "local that is unbound after no iteration", "element that is used after a loop",
+         "tensor whose size differs by iteration", "subscript out of range in some iteration"),
+        BreakKind(f"{_BODY}, and each iteration must begin as the last one ended", (_UNROLL,)),
+    ),
+    **dict.fromkeys(
+        ("local that one side of a branch binds", "return on one side of a branch",
+         "sides of a branch with different stacks", "tensor that differs by side of a branch",
+         "value that differs by side of a branch"),
+        BreakKind(_SIDES, ("bind the same names to tensors of one size and type on both sides",)),
+    ),
+    **dict.fromkeys(
+        ("arithmetic of a loop's counter", "decision by a loop's counter",
+         "use of a loop's counter as a number", "subscript of a loop's counter and other things",
+         "subscript from the end of a symbolic size",
+         "loop of another length in each call, of which all elements are used",
+         "subscript with too many indices", "slice that may be cut short"),
+        BreakKind(_COUNTER, ("compute with tensors, or index a tensor, by the counter",)),
+    ),
+    **dict.fromkeys(
+        ("append of something that is no tensor", "list of a length that depends on data",
+         "list that a loop appends to and looks at"),
+        BreakKind("a list that a region appends to becomes one tensor of rows", (_UNROLL,)),
+    ),
+    **dict.fromkeys(
+        ("gradient through a region", "region on this device", "symbolic number in a region"),
+        BreakKind("regions of graphs do not have this yet", (_UNROLL,)),
+    ),
+    "truth value of a tensor with several elements": BreakKind("CPython raises its own error"),
+}  # fmt: skip
+
 BREAK_KINDS: dict[str, BreakKind] = {
-    **_TENSORS, **_MODULES, **_CALLS, **_OBJECTS, **_CONTROL, **_REBUILDING
+    **_TENSORS, **_MODULES, **_CALLS, **_OBJECTS, **_CONTROL, **_REBUILDING, **_REGIONS
 }  # fmt: skip
 """The entries by kind."""
+
+_SECTIONS = {
+    "Tensors": _TENSORS, "Modules and imports": _MODULES, "Calls": _CALLS, "Objects": _OBJECTS,
+    "Control flow and exceptions": _CONTROL, "Objects that outlive a graph": _REBUILDING,
+    "Branches and loops kept in the graph": _REGIONS,
+}  # fmt: skip
+
+
+def page() -> str:
+    """The catalogue in Markdown."""
+    lines = [
+        "# Graph breaks",
+        "",
+        "Why a graph ends before its function does, by kind, and what can be done about it.",
+        "`weft.explain` and `fullgraph=True` name the kind and the line. This page is written by",
+        "`python -m weft_bytecode_capture.break_kinds`.",
+    ]
+    for title, kinds in _SECTIONS.items():
+        lines += ["", f"## {title}", "", "| kind | why | what to do |", "|---|---|---|"]
+        rows = ((kind, entry.explanation, "; ".join(entry.hints)) for kind, entry in kinds.items())
+        lines += (f"| {kind} | {why} | {hints} |" for kind, why, hints in rows)
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -18,7 +18,7 @@ import torch
 from weft_guards import Guard, GuardSet, Scope
 
 from .. import _frame_hook
-from .._torch import without_saved_tensor_hooks
+from .._torch import mode_of_the_program, without_saved_tensor_hooks
 from ..captured_graph import (
     Backend,
     CapturedGraph,
@@ -119,6 +119,10 @@ class FrameConverter:
         stance = _frame_hook.stance()
         if stance == _frame_hook.STANCE_EAGER_ON_RECOMPILE:
             return _frame_hook.PASS
+        if mode_of_the_program() is not None:
+            return (
+                _frame_hook.PASS
+            )  # its code runs with every operator, and must not with capture's
         if not self._lock.acquire(blocking=False):
             # Another thread converts a frame, maybe of this very code: look again after it.
             with self._lock:
@@ -245,6 +249,8 @@ class _Conversion:
         compiled: Callable[..., Any] | None = None
         if graph is not None:
             function = self._converter._backend(graph.graph_module, list(graph.example_inputs))
+            if result.recovery is not None:
+                function = result.recovery.around(graph.graph_module, function)
             compiled = _frame_hook.disabled(restoring_modes(graph.graph_module, function))
         try:
             return transform(self._frame.code, result, compiled, self._converter._resume_functions)

@@ -20,6 +20,7 @@ from weft_guards import (
 )
 
 from ..code_objects.builder import CodeBuilder, is_code_constant
+from ..sources import ConvertedSource
 from ..unsupported import Unsupported
 
 if TYPE_CHECKING:
@@ -322,6 +323,11 @@ class _SourceReader:
         self.base(source.base)
         self._builder.call(1)
 
+    def converted(self, source: Any) -> None:
+        self._emitter.load_callable(source.convert)
+        self.base(source.base)
+        self._builder.call(1)
+
     def cell_contents(self, source: Any) -> None:
         self.base(source.base)
         self._builder.load_attribute("cell_contents")
@@ -337,5 +343,6 @@ _READERS: dict[type[Source], Callable[[_SourceReader, Any], None]] = {
     ItemSource: _SourceReader.item,
     DictKeySource: _SourceReader.dictionary_key,
     TypeSource: _SourceReader.type_of,
+    ConvertedSource: _SourceReader.converted,
     CellContentsSource: _SourceReader.cell_contents,
 }

@@ -120,7 +120,7 @@ class _Transformation:
         for source in graph.input_sources:
             self.emitter.load_source(source)
         self.builder.call(len(graph.input_sources))
-        if self.result.run_as_written_on_error:
+        if self.result.recovery is not None:
             self.graph_call = self.builder.instructions[start:]
         count = len(self.result.graph_outputs)
         self.builder.add("UNPACK_SEQUENCE", count)
@@ -133,9 +133,12 @@ class _Transformation:
         """The handler of the graph's call: the frame's own code, from its beginning, with no capture."""
         start = len(self.builder.instructions)
         self.builder.position = Position(self.code.co_firstlineno)
-        for name in ("PUSH_EXC_INFO", "POP_TOP", "POP_EXCEPT"):
-            self.builder.add(name)
+        self.builder.add("PUSH_EXC_INFO")
+        self.builder.add("SWAP", 2)
+        self.builder.add("POP_EXCEPT")
         self.emitter.load_callable(_AS_WRITTEN)
+        for depth in (3, 2, 3, 2):  # the exception, NULL and callee become NULL, callee, exception
+            self.builder.add("SWAP", depth)
         self.emitter.load_function(self.code, self.code.co_freevars)
         positional, only_keyword, rest, named = _arguments_by_kind(self.code)
         for name in positional:
@@ -150,7 +153,7 @@ class _Transformation:
                 self.emitter.build(kind, 0)
             else:
                 self._load_argument(collected)
-        self.emitter.call(5)
+        self.emitter.call(6)
         self.builder.add("RETURN_VALUE")
         handler = Handler(self.builder.instructions[start], 0, False)
         for instruction in self.graph_call:
@@ -192,12 +195,16 @@ class _Transformation:
 
 
 def _run(
+    error: BaseException,
     function: types.FunctionType,
     positional: tuple[Any, ...],
     only_keyword: dict[str, Any],
     rest: tuple[Any, ...],
     named: dict[str, Any],
 ) -> Any:
+    """Run a frame whose graph raised ``error``; KeyboardInterrupt and its kin are none of the graph's."""
+    if not isinstance(error, Exception):
+        raise error
     return function(*positional, *rest, **only_keyword, **named)
 
 

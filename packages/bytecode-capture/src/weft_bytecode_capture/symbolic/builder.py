@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft_guards import ConstantSource, EqualsConstant, IsObject, SameObject, Source, is_constant
 
+from ..sources import EqualsScalar
+
 if TYPE_CHECKING:
     from .evaluator import Evaluator
     from .variables.base import Variable
@@ -18,6 +20,7 @@ _BY_IDENTITY: dict[int, tuple[Any, Wrapper]] = {}
 _BY_TYPE: dict[type, Wrapper] = {}
 _BY_PREDICATE: list[tuple[int, Callable[[Any], bool], Wrapper]] = []
 _CONSTANT_TYPES: set[type] = set()
+_SCALAR_TYPES: set[type] = set()
 _CONSTANT_PREDICATES: list[Callable[[Any], bool]] = []
 
 
@@ -62,6 +65,17 @@ def register_predicate(
 def register_constant_types(*types: type) -> None:
     """Objects of exactly these types are constants: immutable, compared by ``EqualsConstant``."""
     _CONSTANT_TYPES.update(types)
+
+
+def register_scalar_types(*types: type) -> None:
+    """Objects of these types are numbers of NumPy: constants that operators take as Python's numbers."""
+    _SCALAR_TYPES.update(types)
+    register_constant_types(*types)
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether an object is a number of NumPy."""
+    return type(value) in _SCALAR_TYPES
 
 
 def register_constant_predicate(predicate: Callable[[Any], bool]) -> None:
@@ -163,7 +177,9 @@ class VariableBuilder:
 
 def guard_constant(evaluator: Evaluator, value: Any, source: Source) -> None:
     """Guard that an immutable constant, or a tuple of such, is still equal."""
-    if isinstance(value, (bool, type(None), type(Ellipsis))) or not is_constant(value):
+    if is_scalar(value):
+        evaluator.guard(source, EqualsScalar(value))
+    elif isinstance(value, (bool, type(None), type(Ellipsis))) or not is_constant(value):
         evaluator.guard(source, IsObject(value))
     else:
         evaluator.guard(source, EqualsConstant(value))

@@ -28,6 +28,7 @@ from ..unsupported import Unsupported
 from .builder import VariableBuilder, is_constant_value
 from .decode import DecodedCode
 from .frame_result import CaptureOptions, FrameInput
+from .overrides import Overrides
 from .policy import is_library_module
 from .regions.decisions import Place, RegionDecisions
 from .shapes import ShapeSymbols
@@ -171,6 +172,7 @@ class CaptureState:
             lambda: self.current_evaluator().current_reason(),
         )
         self.graph = graph(self.shapes)
+        self.overrides = Overrides()
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.identified: set[Source] = set()  # sources with an identity guard
         self.instruction_count = 0

@@ -13,6 +13,7 @@ from .builder import VariableBuilder, is_constant_value
 from .capture_state import CaptureState, location, source_line
 from .captured_exception import CapturedException
 from .decode import Instruction
+from .handled_code import handler_sees
 from .side_effects import SideEffects
 from .variables.base import Variable
 from .variables.constant import ConstantVariable
@@ -208,15 +209,16 @@ class Evaluator:
             evaluator = evaluator.parent
         return None
 
-    def is_in_handled_code(self) -> bool:
-        """Whether this frame or a caller's has a handler for an exception raised now."""
+    def note_handlers(self) -> None:
+        """Let the graph know which handlers are in force, in this frame or a caller's."""
+        graph = self.graph
         evaluator: Evaluator | None = self.state.current or self
-        while evaluator is not None:
-            instruction = evaluator.decoded.instructions[evaluator.index]
-            if evaluator.decoded.region(instruction.offset) is not None:
-                return True
+        while evaluator is not None and not graph.in_handled_code:
+            offset = evaluator.decoded.instructions[evaluator.index].offset
+            if evaluator.decoded.region(offset) is not None:
+                graph.in_block = True
+                graph.in_handled_code = handler_sees(evaluator)
             evaluator = evaluator.parent
-        return False
 
     # Values.
 

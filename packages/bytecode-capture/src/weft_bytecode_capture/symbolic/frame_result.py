@@ -14,6 +14,7 @@ from .shapes import ShapeHistory, ShapeSymbols
 
 if TYPE_CHECKING:
     from ..frame.emitter import Emitter
+    from .graph.recovery import Recovery
     from .variables.base import Variable
 
 
@@ -114,8 +115,8 @@ class Break:
 class FrameResult:
     """``graph`` is None when the frame has no tensor operation; ``graph_outputs`` are the variables that
     the graph's outputs become, in order.  ``graph.input_sources`` says what to call the graph with.
-    ``run_as_written_on_error``: a graph that raises is run again as the program was written, which handles
-    the exception where it was raised.  ``instruction_count`` is how many instructions were evaluated,
+    ``recovery``: if the graph raises, this is put back, and the frame runs as the program was written, which
+    handles the exception where it was raised.  ``instruction_count`` is how many instructions were evaluated,
     those of inlined calls included.
     ``shapes`` are the symbolic sizes and numbers: the graph is compiled by their rules, and asked for their
     guards after that, as its compilation may come to rely on more.
@@ -127,7 +128,7 @@ class FrameResult:
     side_effects: Replayable
     ending: Return | Raise | Break
     instruction_count: int = 0
-    run_as_written_on_error: bool = False
+    recovery: Recovery | None = None
     shapes: ShapeSymbols | None = None
     release: Callable[[], None] = lambda: None
     """Lets go of the program's objects, whose finalizers may not wait for the garbage collector."""

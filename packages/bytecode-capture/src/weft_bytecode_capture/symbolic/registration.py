@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 
 _FAMILIES = (
     "constant", "sequences", "mappings", "mapping_methods", "sets", "functions", "classes",
     "modules", "builtin_descriptors", "user_objects", "instances", "builtin_functions",
     "builtin_classes", "functools_values", "operator_values", "itertools_values", "deques",
-    "copying", "tensor", "torch_function", "optimizer_functions", "nn_module", "torch_values",
-    "autograd_functions", "context_managers", "opaque", "weak_references", "annotations",
+    "copying", "tensor", "subclass_tensors", "torch_overrides", "torch_function", "nn_module",
+    "torch_values", "optimizer_functions", "autograd_functions", "context_managers", "opaque",
+    "weak_references", "annotations",
 )  # fmt: skip
+_OPTIONAL = {"numpy_values": "numpy"}  # with the package that they are about
 
 
 def register_all() -> None:
     """Import the modules of all families: each registers its wrappers as it is imported."""
-    for name in _FAMILIES:
+    for name in (*_FAMILIES, *(n for n, needed in _OPTIONAL.items() if find_spec(needed))):
         importlib.import_module(f"{__package__}.variables.{name}")

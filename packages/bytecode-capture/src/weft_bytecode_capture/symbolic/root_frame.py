@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from typing import Any, cast
 
@@ -19,8 +20,9 @@ from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise,
 from .generator_exit import exit_runs_code
 from .graph import GraphBuilder
 from .graph.modes import emit_modes
-from .graph.purity import may_run_again
+from .graph.recovery import Recovery, find_recovery
 from .liveness import BreakEarlier, OutputCollector, is_kept
+from .overrides import emit_mode
 from .regions.choices import refused_alias, with_choices
 from .regions.decisions import RegionRefused
 from .regions.subgraph import returned_alias
@@ -44,6 +46,10 @@ class _Broken(Exception):
     """Evaluation arrived at a break point."""
 
 
+class _NoRecovery(Exception):
+    """The program may handle an exception of the graph's, and not all that the graph writes is known."""
+
+
 def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResult | Skip:
     """Evaluate a frame up to its end or the first instruction that cannot be captured.
 
@@ -62,6 +68,9 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
             return capture.run()
         except NothingToCapture as error:
             return Skip(str(error))
+        except _NoRecovery:
+            unsupported = Unsupported("exception handler around writes")
+            return Skip("a graph in it cannot run again", True, capture.graph_break(unsupported))
         except RegionRefused as refusal:
             cache.regions.refuse(refusal)  # each region once: these restarts come to an end
         except Unsupported as error:
@@ -195,6 +204,8 @@ class _Capture:
         if changed_modes:
             state.side_effects.record(emit_modes(changed_modes))
             state.graph.modes.restore()
+        for mode in state.overrides.modes:
+            state.side_effects.record(functools.partial(emit_mode, mode))
         outputs = self._outputs(ending)
         place = returned_alias(self.evaluator, outputs, ())
         if place is not None and isinstance(ending, Return):
@@ -211,7 +222,7 @@ class _Capture:
         guards = self._guards()
         if graph is not None:
             graph = dataclasses.replace(graph, guards=guards)
-        caught = state.graph.in_handled_code and may_run_again(state.graph.graph)
+        recovery = self._recovery() if graph is not None else None
         state.shapes.note_relations()
         return FrameResult(
             graph,
@@ -220,7 +231,7 @@ class _Capture:
             state.side_effects,
             ending,
             state.instruction_count,
-            caught,
+            recovery,
             state.shapes,
             state.release,
         )
@@ -235,6 +246,19 @@ class _Capture:
         for variable in _alive(ending):
             collector.load_variable(variable)
         return tuple(collector.outputs)
+
+    def _recovery(self) -> Recovery | None:
+        """What to put back for the frame to run as written, where anyone could tell that it did not."""
+        graph = self.state.graph
+        recovery = find_recovery(graph.graph, graph.first_versions)
+        if graph.in_handled_code:
+            if recovery is None:
+                raise _NoRecovery
+            return recovery
+        # Effects come before the operator that failed, a traceback shows the block's line; neither is worth
+        # copies at each call.
+        seen = graph.in_block or self.state.side_effects
+        return recovery if seen and recovery == Recovery() else None
 
     def _guards(self) -> tuple[Guard, ...]:
         code = self.frame.code

@@ -35,6 +35,7 @@ from ..shapes import ShapeSymbols
 from ..variables.base import Variable
 from .modes import ModeSwitches
 from .purity import is_effectful
+from .recovery import version_of
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -74,6 +75,10 @@ class GraphBuilder:
         self._last_placeholder: torch.fx.Node | None = None
         self._last_attribute: torch.fx.Node | None = None
         self.modes = ModeSwitches(self.graph)
+        self.first_versions: dict[
+            torch.fx.Node, int
+        ] = {}  # of inputs' and attributes' fake tensors
+        self.in_block = False  # some node was made within ``try`` or ``with``
         self.in_handled_code = False  # some node was made where the program catches exceptions
 
     def add_input(
@@ -228,6 +233,7 @@ class GraphBuilder:
         from ..variables.tensor import TensorVariable
 
         node.meta["example_value"] = fake
+        self.first_versions[node] = version_of(fake)
         return TensorVariable(node, fake, source)
 
     def _call(
@@ -238,8 +244,13 @@ class GraphBuilder:
         arguments: Sequence[Variable],
         keywords: dict[str, Variable],
     ) -> Variable:
+        from ..overrides import overridden
         from ..variables.tensor import graph_argument, wrap_graph_result
 
+        if kind == "call_function":
+            found = overridden(evaluator, target, arguments, keywords)
+            if found is not None:
+                return found
         pairs = [graph_argument(evaluator, argument) for argument in arguments]
         named = {name: graph_argument(evaluator, value) for name, value in keywords.items()}
         nodes = tuple(pair[0] for pair in pairs)
@@ -258,7 +269,7 @@ class GraphBuilder:
             raise Unsupported(
                 _break_kind(error), f"{getattr(target, '__name__', target)}: {error}"
             ) from error
-        self.in_handled_code = self.in_handled_code or evaluator.is_in_handled_code()
+        evaluator.note_handlers()
         self.shapes.note_relations()
         node = self.graph.create_node(
             kind, target, nodes, {name: pair[0] for name, pair in named.items()}

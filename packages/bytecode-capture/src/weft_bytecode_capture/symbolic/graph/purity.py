@@ -21,6 +21,7 @@ _DRAWS = (
 # Of operators that switch a mode, or write to an argument although their name does not say so (batch_norm
 # its running statistics, embedding its renormalised rows).
 _WRITES = re.compile("autocast|batch_norm|embedding|instance_norm|seed|set_")
+_DRAWN = re.compile(f"{_DRAWS}|normal_|uniform_|exponential_|cauchy_|geometric_")
 _EFFECTS = re.compile(f"{_DRAWS}|{_WRITES.pattern}")
 _IN_PLACE_OPERATORS = frozenset(
     "setitem delitem iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub "
@@ -34,13 +35,50 @@ def is_effectful(node: torch.fx.Node) -> bool:
     return node.op in ("placeholder", "output") or _has_effect(node, _EFFECTS)
 
 
-def may_run_again(graph: torch.fx.Graph) -> bool:
-    """Whether nothing shows that a part of the graph ran before, but random numbers that were drawn."""
-    calls = (node for node in graph.nodes if node.op.startswith("call_"))
-    return not any(
-        _has_effect(node, _WRITES) and node.target not in MODE_CALLS and not _is_plain_lookup(node)
-        for node in calls
+def writes(node: torch.fx.Node) -> bool:
+    """Whether a node changes something that outlives it, other than the state of random numbers."""
+    if node.target is getattr and node.args[1] == "data":
+        return True  # what is written to it escapes the version counters
+    return (
+        node.op.startswith("call_")
+        and _has_effect(node, _WRITES)
+        and node.target not in MODE_CALLS
+        and not _is_plain_lookup(node)
     )
+
+
+def draws(node: torch.fx.Node) -> bool:
+    """Whether a node draws random numbers."""
+    name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+    return node.op.startswith("call_") and _DRAWN.search(str(name)) is not None
+
+
+def is_tracked_write(node: torch.fx.Node) -> bool:
+    """Whether all that a node writes to is known: by version counters, or by the table of arguments."""
+    target: Any = node.target
+    if target is getattr:
+        return False
+    if target in _WRITTEN_ARGUMENTS:
+        return all(isinstance(written, torch.fx.Node) for written in written_arguments(node))
+    if isinstance(target, OpOverload):
+        return target.namespace == "aten"
+    if node.op == "call_method":
+        return hasattr(torch.Tensor, str(target)) and _WRITES.search(str(target)) is None
+    return _is_known(target) and _WRITES.search(target.__name__) is None
+
+
+_WRITTEN_ARGUMENTS: dict[Any, tuple[tuple[int, str], ...]] = {
+    torch.nn.functional.batch_norm: ((1, "running_mean"), (2, "running_var")),
+    torch.nn.functional.instance_norm: ((1, "running_mean"), (2, "running_var")),
+}
+"""The arguments, by position and name, that functions write to behind the version counters' back."""
+
+
+def written_arguments(node: torch.fx.Node) -> list[Any]:
+    """The nodes that a function of the table writes to."""
+    rows = _WRITTEN_ARGUMENTS.get(node.target, ())
+    given = [node.args[i] if i < len(node.args) else node.kwargs.get(name) for i, name in rows]
+    return [argument for argument in given if argument is not None]
 
 
 def _has_effect(node: torch.fx.Node, names: re.Pattern[str]) -> bool:

@@ -6,13 +6,15 @@ They are constants, known by identity; ``isinstance`` takes unions apart.
 
 from __future__ import annotations
 
+import collections
+import types
 import typing
 from typing import TYPE_CHECKING, Any
 
 from ..builder import register_constant_types
 from .base import Variable
 from .builtin_descriptors import CLASS_METHOD_CALLS
-from .classes import ClassVariable
+from .classes import CLASS_CALLS, ClassVariable
 from .sequences import TupleVariable
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ _EXAMPLES = (
     typing.ForwardRef("int"),
 )
 
+_COLLECTIONS = (collections.deque, collections.OrderedDict, collections.defaultdict)
+
 register_constant_types(*map(type, _EXAMPLES))
 
 
@@ -51,5 +55,16 @@ def _value_of(evaluator: Evaluator, parameter: Variable) -> Any:
     return parameter.snapshot()
 
 
-for _kind in (list, tuple, dict, set, frozenset, type):
+for _kind in (list, tuple, dict, set, frozenset, type, *_COLLECTIONS):
     CLASS_METHOD_CALLS[_kind, "__class_getitem__"] = _parametrise
+
+
+def _new_alias(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    """``types.GenericAlias(origin, parameters)``: a class of collections.abc subscripted."""
+    values = [_value_of(evaluator, argument) for argument in arguments]
+    return evaluator.wrap_known(evaluator.pure(types.GenericAlias, *values))
+
+
+CLASS_CALLS[types.GenericAlias] = _new_alias

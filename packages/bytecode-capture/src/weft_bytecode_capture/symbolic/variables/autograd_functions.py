@@ -15,11 +15,11 @@ from ..builder import register_object
 from .base import Variable
 from .classes import ClassVariable
 from .constant import ConstantVariable
+from .identified_functions import IdentifiedFunctionVariable
 from .sequences import TupleVariable
 from .tensor import TensorVariable
 
 if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
 _NOTES = (
@@ -79,27 +79,7 @@ class _NoteVariable(Variable):
         return ConstantVariable(None)
 
 
-class _TorchCallable(Variable):
-    """A function of torch known by identity, whose calls are evaluated by a method of its own."""
-
-    def __init__(self, value: Any, source: Source) -> None:
-        self.value = value
-        self.source = source
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_object(self.value)
-
-    def __repr__(self) -> str:
-        return f"TorchFunction({self.value.__name__})"
-
-
-class ApplyVariable(_TorchCallable):
+class ApplyVariable(IdentifiedFunctionVariable):
     """``Function.apply``: the forward, evaluated with its caller while no gradient is wanted."""
 
     def call(
@@ -184,7 +164,7 @@ def _needs_gradient(variable: Variable) -> bool:
     return isinstance(variable, TensorVariable) and variable.fake.requires_grad
 
 
-class CheckpointVariable(_TorchCallable):
+class CheckpointVariable(IdentifiedFunctionVariable):
     """``torch.utils.checkpoint.checkpoint``: a call of the function.
 
     What is kept for the backward pass is for the compiler to decide.

@@ -11,17 +11,15 @@ from weft_guards import IsObject, Source
 from ...unsupported import Unsupported
 from ..builder import register_object
 from .base import Variable
-from .hashing import identity_key
+from .identified_functions import IdentifiedFunctionVariable
 
 if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
-    from .hashing import HashedKey
 
 Implementation = Callable[..., Variable]
 
 
-class BuiltinFunctionVariable(Variable):
+class BuiltinFunctionVariable(IdentifiedFunctionVariable):
     """A function written in C."""
 
     def __init__(
@@ -30,20 +28,8 @@ class BuiltinFunctionVariable(Variable):
         source: Source | None = None,
         implementation: Implementation | None = None,
     ) -> None:
-        self.value = value
-        self.source = source
+        super().__init__(value, source)
         self._implementation = implementation
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
-    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        if name in ("__name__", "__qualname__", "__module__"):
-            return evaluator.wrap_constant(getattr(self.value, name))
-        return super().get_attribute(evaluator, name)
 
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
@@ -56,9 +42,6 @@ class BuiltinFunctionVariable(Variable):
             )
         return self._implementation(evaluator, *arguments, **keywords)
 
-    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
-        return identity_key(evaluator, self, self.value)
-
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
@@ -66,9 +49,6 @@ class BuiltinFunctionVariable(Variable):
         if operator not in ("eq", "ne") or not isinstance(other, BuiltinFunctionVariable):
             return None
         return evaluator.wrap_constant((self.value == other.value) is (operator == "eq"))
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_object(self.value)
 
     def __repr__(self) -> str:
         return f"Builtin({self.value.__name__})"

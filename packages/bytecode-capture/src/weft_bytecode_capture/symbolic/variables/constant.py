@@ -107,7 +107,13 @@ class ConstantVariable(Variable):
 
             method = get_enum_attribute(evaluator, self, "__call__")
             return method.call(evaluator, arguments, keywords)
-        if callable(self.value):  # list[int]()
+        if (
+            type(self.value) is types.GenericAlias
+            and self.value.__origin__.__module__ == "builtins"
+        ):
+            origin = evaluator.wrap_known(self.value.__origin__)  # list[int]()
+            return origin.call(evaluator, arguments, keywords)
+        if callable(self.value):
             raise Unsupported("call", repr(self.value))
         return evaluator.raise_error(
             TypeError, f"{type(self.value).__name__!r} object is not callable"

@@ -18,6 +18,7 @@ from .builtins import builtin
 from .classes import CLASS_CALLS, ClassVariable
 from .constant import ConstantVariable
 from .functions import BoundMethodVariable, FunctionVariable, KnownFunctionVariable
+from .identified_functions import IdentifiedFunctionVariable
 from .mappings import DictVariable, keyword_arguments, new_keyword_dict
 from .sequences import TupleVariable
 
@@ -102,24 +103,14 @@ def _wrap_partial(evaluator: Evaluator, value: functools.partial[Any], source: S
     return variable
 
 
-class CachedFunctionVariable(Variable):
+class CachedFunctionVariable(IdentifiedFunctionVariable):
     """What ``functools.lru_cache`` gives."""
 
-    def __init__(self, value: Any, source: Source) -> None:
-        self.value = value
-        self.source = source
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        assert self.source is not None
-        if name in ("__wrapped__", "__name__", "__qualname__", "__module__", "__doc__"):
+        if name == "__wrapped__":
+            assert self.source is not None
             return evaluator.builder.wrap(
-                getattr(self.value, name), AttributeSource(self.source, name)
+                self.value.__wrapped__, AttributeSource(self.source, name)
             )
         return super().get_attribute(evaluator, name)
 
@@ -139,9 +130,6 @@ class CachedFunctionVariable(Variable):
         if isinstance(result, (type, types.ModuleType, types.FunctionType)):
             return evaluator.wrap_known(result)
         return evaluator.wrap_result(result)
-
-    def __repr__(self) -> str:
-        return f"CachedFunction({self.value.__qualname__})"
 
 
 @register_wrapper(functools._lru_cache_wrapper)

@@ -46,9 +46,7 @@ class ListUpdateVariable(TorchFunctionVariable):
             return super().call(evaluator, arguments, keywords)
         columns = [argument.iterate(evaluator) for argument in arguments]
         for tensor, left, right, value in zip(*columns, strict=True):
-            tensor.call_method(
-                evaluator, LIST_UPDATES[self.function], [left, right], {"value": value}
-            )
+            tensor.call_method(evaluator, LIST_UPDATES[self.value], [left, right], {"value": value})
         return evaluator.wrap_constant(None)
 
 

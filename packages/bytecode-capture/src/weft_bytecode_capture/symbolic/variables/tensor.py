@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator as operator_module
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,15 +18,15 @@ from weft_guards import (
     TypeIs,
 )
 
-from ..._torch import has_unbacked_symbols
+from ..._torch import has_unbacked_symbols, is_dispatching_class
 from ...unsupported import Unsupported
-from ..builder import register_predicate, register_wrapper
+from ..builder import is_scalar, register_wrapper
+from ..overrides import overridden
 from ..regions.subscripts import symbolic_subscript
 from .base import Variable
 from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey, identity_key
 from .methods import BuiltinMethodVariable
-from .opaque import RefusedVariable
 from .sequences import ListVariable, SliceVariable, TupleVariable
 from .symbolic_integer import SymbolicIntegerVariable, has_symbolic_integer
 from .symbolic_number import SymbolicNumberVariable
@@ -61,6 +62,11 @@ _REFUSED = {
     "requires_grad_": "change of requires_grad",
 }
 
+MethodCall = Callable[["TensorVariable", list[Variable], dict[str, Variable]], "Variable | None"]
+
+METHOD_CALLS: dict[str, MethodCall] = {}
+"""What methods give that make other objects of a tensor; None: not for this tensor."""
+
 
 class TensorVariable(Variable):
     """A tensor of the graph; ``fake`` has its metadata, ``node`` is where its value comes from."""
@@ -83,17 +89,27 @@ class TensorVariable(Variable):
         raise Unsupported("branch on a tensor's value", repr(self))
 
     def length(self, evaluator: Evaluator) -> int:
+        if evaluator.state.overrides.modes:
+            found = overridden(evaluator, torch.Tensor.__len__, [self], {})
+            if found is not None:
+                return int(found.as_constant())
         if self.fake.dim() == 0:
             evaluator.raise_error(TypeError, "len() of a 0-d tensor")
         return int(evaluator.graph.shapes.specialise(self.fake.shape[0]))
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        if evaluator.state.overrides.modes:
+            self.call_method(evaluator, "dim", [], {})  # as torch.Tensor.__iter__ does
         if self.fake.dim() == 0:
             evaluator.raise_error(TypeError, "iteration over a 0-d tensor")
-        rows = evaluator.graph.call_method(evaluator, "unbind", self, (), {})
+        rows = self.call_method(evaluator, "unbind", [ConstantVariable(0)], {})
         return rows.iterate(evaluator)
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if evaluator.state.overrides.modes and not callable(getattr(torch.Tensor, name, None)):
+            found = overridden(evaluator, getattr, [self, ConstantVariable(name)], {})
+            if found is not None:
+                return found
         if name == "shape":
             return self._query(evaluator, "size")
         if name == "nbytes":
@@ -193,8 +209,19 @@ class TensorVariable(Variable):
         arguments: list[Variable],
         keywords: dict[str, Variable],
     ) -> Variable:
+        method = getattr(torch.Tensor, name, None)
+        if method is not None:
+            found = overridden(evaluator, method, [self, *arguments], keywords)
+            if found is not None:
+                return found
         if name == "requires_grad_" and self._changes_nothing(arguments, keywords):
             return self
+        if name == "as_subclass" and len(arguments) == 1 and not keywords:
+            return self._as_subclass(evaluator, arguments[0])
+        if name in METHOD_CALLS:
+            found = METHOD_CALLS[name](self, arguments, keywords)
+            if found is not None:
+                return found
         if name in _REFUSED:
             raise Unsupported(_REFUSED[name], f"{self!r}.{name}()")
         if name in _QUERIES:
@@ -220,6 +247,16 @@ class TensorVariable(Variable):
             return self  # an in-place method gives the tensor itself
         return result
 
+    def _as_subclass(self, evaluator: Evaluator, kind: Variable) -> Variable:
+        from .classes import ClassVariable
+        from .subclass_tensors import SubclassTensorVariable
+
+        if not isinstance(kind, ClassVariable) or kind.value is torch.Tensor:
+            raise Unsupported("method of a tensor", f"{self!r}.as_subclass({kind!r})")
+        if is_dispatching_class(kind.value) or not issubclass(kind.value, torch.Tensor):
+            raise Unsupported("tensor of unusual kind", f"{self!r}.as_subclass({kind!r})")
+        return SubclassTensorVariable(kind.value, self, None)
+
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
@@ -227,9 +264,13 @@ class TensorVariable(Variable):
         if function is None:
             function = getattr(operator_module, operator, None)
         numbers = (TensorVariable, SymbolicNumberVariable, SymbolicIntegerVariable)
+        pair = [other, self] if reflected else [self, other]
+        if function is not None:
+            found = overridden(evaluator, function, pair, {})
+            if found is not None:
+                return found
         if function is None or not (isinstance(other, numbers) or other.is_constant()):
             return None
-        pair = [other, self] if reflected else [self, other]
         result = evaluator.graph.call_function(evaluator, function, pair, {})
         if isinstance(result, TensorVariable) and result.fake is self.fake:
             return self
@@ -310,6 +351,8 @@ class StructSequenceVariable(TupleVariable):
 
 def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
     """An argument as a node takes it, and as the fake call takes it."""
+    from .subclass_tensors import without_class
+
     if isinstance(variable, TensorVariable):
         return variable.node, variable.fake
     if isinstance(variable, SymbolicNumberVariable):
@@ -330,7 +373,12 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
         return slice(*(part[0] for part in parts)), slice(*(part[1] for part in parts))
     if variable.is_constant():
         value = variable.as_constant()
+        if is_scalar(value):
+            value = value.item()
         return value, value
+    plain = without_class(evaluator, variable)
+    if plain is not variable:
+        return graph_argument(evaluator, plain)
     raise Unsupported("argument of an operator", repr(variable))
 
 
@@ -370,11 +418,6 @@ def _wrap_number(evaluator: Evaluator, node: torch.fx.Node | None, value: Any) -
     if node is None:
         return ConstantVariable(evaluator.graph.shapes.specialise(value))
     return evaluator.graph.number(value, lambda _: node, None)
-
-
-@register_predicate(lambda value: issubclass(type(value), torch.Tensor), 40)
-def _wrap_subclass(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    return RefusedVariable(value, source, "tensor of unusual kind", type(value).__qualname__)
 
 
 def _is_passed(source: Source) -> bool:

@@ -18,19 +18,18 @@ from ..._torch import (
     is_torch_function_mode_enabled,
     private_backend_name,
     torch_dispatch_modes,
-    torch_function_modes,
 )
 from ...unsupported import Unsupported
 from ..builder import register_object, register_predicate
 from ..regions.rows import join_rows
 from .base import Variable
 from .constant import ConstantVariable
-from .hashing import HashedKey, identity_key
+from .identified_functions import IdentifiedFunctionVariable
 from .sequences import SequenceVariable
+from .subclass_tensors import without_class
 from .tensor import TensorVariable, wrap_graph_result
 
 if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
 _MODULES = (
@@ -59,6 +58,10 @@ _REFUSED: dict[str, str] = {
 }
 
 
+# Written in Python, of a function that the program gives: evaluated with its caller.
+_INLINED = (torch.nn.functional.triplet_margin_with_distance_loss,)
+
+
 def goes_into_graph(value: Any) -> bool:
     """Whether a function is one of torch's operators on tensors."""
     kind = type(value)  # asking the value itself may run its own code
@@ -67,7 +70,7 @@ def goes_into_graph(value: Any) -> bool:
     if kind not in _FUNCTIONS:
         return False
     name = value.__name__
-    if name in _REFUSED:
+    if name in _REFUSED or value in _INLINED:
         return False
     if kind is types.BuiltinFunctionType:
         if value.__self__ is None:
@@ -83,38 +86,27 @@ def goes_into_graph(value: Any) -> bool:
 _FUNCTIONS = (types.BuiltinFunctionType, types.FunctionType, types.MethodDescriptorType)
 
 
-class TorchFunctionVariable(Variable):
+class TorchFunctionVariable(IdentifiedFunctionVariable):
     """A function of torch whose calls are nodes."""
-
-    def __init__(self, function: Any, source: Source | None) -> None:
-        self.function = function
-        self.source = source
-
-    def python_type(self) -> type:
-        return type(self.function)
-
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
-    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
-        return identity_key(evaluator, self, self.function)
 
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
-        if isinstance(self.function, types.MethodDescriptorType) and arguments:
-            name = self.function.__name__
+        if isinstance(self.value, types.MethodDescriptorType) and arguments:
+            name = self.value.__name__
             return arguments[0].call_method(evaluator, name, arguments[1:], keywords)
-        stays_eager = self.function in evaluator.state.options.eager_in_training
+        stays_eager = self.value in evaluator.state.options.eager_in_training
         if stays_eager and torch.is_grad_enabled():
             self._check_needs_no_gradient(evaluator, [*arguments, *keywords.values()])
-        joined = join_rows(evaluator, self.function, arguments, keywords)
+        joined = join_rows(evaluator, self.value, arguments, keywords)
+        joined = join_rows(evaluator, self.value, arguments, keywords)
         if joined is not None:
             return joined
-        result = evaluator.graph.call_function(evaluator, self.function, arguments, keywords)
+        result = evaluator.graph.call_function(evaluator, self.value, arguments, keywords)
         if isinstance(result, TensorVariable):
             for argument in arguments:
-                if isinstance(argument, TensorVariable) and result.fake is argument.fake:
+                plain = without_class(evaluator, argument)
+                if isinstance(plain, TensorVariable) and result.fake is plain.fake:
                     return argument  # in place, or nothing to do: the very tensor
         return result
 
@@ -126,17 +118,12 @@ class TorchFunctionVariable(Variable):
                 raise Unsupported("function that stays eager in training", repr(self))
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        if isinstance(self.function, OpOverloadPacket) and name in self.function.overloads():
-            return TorchFunctionVariable(getattr(self.function, name), None)
-        if name in ("__name__", "__qualname__", "__module__", "__doc__"):
-            return evaluator.wrap_constant(getattr(self.function, name))
+        if isinstance(self.value, OpOverloadPacket) and name in self.value.overloads():
+            return TorchFunctionVariable(getattr(self.value, name), None)
         return super().get_attribute(evaluator, name)
 
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_object(self.function)
-
     def __repr__(self) -> str:
-        return f"TorchFunction({getattr(self.function, '__name__', self.function)})"
+        return f"TorchFunction({getattr(self.value, '__name__', self.value)})"
 
 
 class TorchQueryVariable(TorchFunctionVariable):
@@ -145,10 +132,10 @@ class TorchQueryVariable(TorchFunctionVariable):
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
-        answer = _QUERIES[self.function]
+        answer = _QUERIES[self.value]
         if not callable(answer):
             return ConstantVariable(answer)
-        if self.function is torch.numel and isinstance(arguments[0], TensorVariable):
+        if self.value is torch.numel and isinstance(arguments[0], TensorVariable):
             return arguments[0].call_method(evaluator, "numel", arguments[1:], keywords)
         values = [a.fake if isinstance(a, TensorVariable) else a.snapshot() for a in arguments]
         return wrap_graph_result(evaluator, None, evaluator.pure(answer, *values))
@@ -163,7 +150,6 @@ _QUERIES: dict[Any, Any] = {
     torch.is_autocast_cache_enabled: torch.is_autocast_cache_enabled,
     torch.get_autocast_dtype: torch.get_autocast_dtype,
     torch_dispatch_modes: torch_dispatch_modes,
-    torch_function_modes: torch_function_modes,
     is_torch_function_mode_enabled: is_torch_function_mode_enabled,
     torch.is_floating_point: torch.is_floating_point,
     torch.is_complex: torch.is_complex,
@@ -175,9 +161,6 @@ _QUERIES: dict[Any, Any] = {
     vars(torch.jit)["is_tracing"]: False,
     torch.cuda.is_available: torch.cuda.is_available,
     torch.cuda.device_count: torch.cuda.device_count,
-    torch.overrides.has_torch_function: False,
-    torch.overrides.has_torch_function_unary: False,
-    torch.overrides.has_torch_function_variadic: False,
 }
 
 
@@ -207,7 +190,7 @@ class IsTensorVariable(TorchFunctionVariable):
     ) -> Variable:
         if len(arguments) != 1 or keywords:
             raise Unsupported("call", "torch.is_tensor with other than one argument")
-        return ConstantVariable(isinstance(arguments[0], TensorVariable))
+        return ConstantVariable(issubclass(arguments[0].python_type(), torch.Tensor))
 
 
 class RefusedFunctionVariable(TorchFunctionVariable):

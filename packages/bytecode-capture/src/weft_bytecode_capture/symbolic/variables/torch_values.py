@@ -1,4 +1,4 @@
-"""Values of torch that are neither tensors nor functions: number formats."""
+"""Values of torch that are no tensors: number formats, sizes, tensors grouped by device and type."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..._torch import group_tensors
 from ...unsupported import Unsupported
 from ..builder import register_constant_types
 from .base import Variable
+from .builtins import builtin
 from .classes import CLASS_CALLS
 from .constant import ConstantVariable
-from .tensor import SizeVariable
+from .hashing import HashedKey, hashed_key
+from .mappings import DictVariable
+from .sequences import ListVariable, TupleVariable
+from .tensor import SizeVariable, graph_argument
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -44,3 +49,22 @@ def _new_size(
 
 
 CLASS_CALLS[torch.Size] = _new_size
+
+
+@builtin(group_tensors)
+def _group_tensors(
+    evaluator: Evaluator, lists: Variable, with_indices: Variable | None = None
+) -> Variable:
+    """A dict from (device, dtype) to lists of tensors and their positions, in torch's own order."""
+    rows = [row.iterate(evaluator) for row in lists.iterate(evaluator)]
+    fakes = [[graph_argument(evaluator, item)[1] for item in row] for row in rows]
+    known = {id(fake): item for row, part in zip(rows, fakes, strict=True)
+             for item, fake in zip(row, part, strict=True)}  # fmt: skip
+    wanted = with_indices is not None and with_indices.truth(evaluator)
+    groups = evaluator.pure(group_tensors, fakes, wanted)
+    entries: dict[HashedKey, Variable] = {}
+    for key, (members, positions) in groups.items():
+        parts = [ListVariable([known[id(fake)] for fake in row]) for row in members]
+        value = TupleVariable([ListVariable(parts), evaluator.wrap_result(positions)])
+        entries[hashed_key(evaluator, TupleVariable([*map(ConstantVariable, key)]))] = value
+    return DictVariable(entries)

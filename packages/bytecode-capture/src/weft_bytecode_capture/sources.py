@@ -1,0 +1,48 @@
+"""Sources and predicates of capture's own: what compiled code makes of the program's values on entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from weft_guards import Predicate, Scope, Source
+
+from ._torch import without_overrides
+
+
+def plain_tensor(value: torch.Tensor) -> torch.Tensor:
+    """The tensor without its class: a ``torch.Tensor`` with the same memory and history."""
+    with without_overrides():
+        return value.as_subclass(torch.Tensor)
+
+
+@dataclass(frozen=True)
+class ConvertedSource(Source):
+    """The tensor that ``convert`` makes of the object at ``base``, with the same memory."""
+
+    base: Source
+    convert: Callable[[Any], torch.Tensor]
+
+    def name(self) -> str:
+        return f"{self.convert.__name__}({self.base.name()})"
+
+    def evaluate(self, scope: Scope) -> Any:
+        return self.convert(self.base.evaluate(scope))
+
+
+@dataclass(frozen=True)
+class EqualsScalar(Predicate):
+    """The value is a NumPy scalar of the same type and bits as ``expected``."""
+
+    expected: Any
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        return type(value) is type(self.expected) and value.tobytes() == self.expected.tobytes()
+
+    def expected_text(self) -> str:
+        return repr(self.expected)
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        return repr(value)

@@ -1,0 +1,96 @@
+"""Running a frame again after its graph raised: what the graph wrote and drew is put back before.
+
+A graph that may raise where the program handles exceptions is no use to the handler: it does not know which
+line failed. The frame then runs once more as it was written, from the state that it began with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from .purity import draws, is_tracked_write, writes, written_arguments
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What a graph changes: inputs by position, attributes of its module, torch's random numbers."""
+
+    inputs: tuple[int, ...] = ()
+    attributes: tuple[str, ...] = ()
+    draws: bool = False
+
+    def around(
+        self, module: torch.fx.GraphModule, function: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """``function``, which runs the graph; an exception leaves everything as it was."""
+        if self == Recovery():
+            return function
+        attributes = [getattr(module, name) for name in self.attributes]
+
+        def run(*arguments: Any) -> Any:
+            written = [*(arguments[i] for i in self.inputs), *attributes]
+            with torch.no_grad():
+                copies = [tensor.clone() for tensor in written]
+            numbers = torch.get_rng_state() if self.draws else None
+            try:
+                return function(*arguments)
+            except BaseException:
+                with torch.no_grad():
+                    for tensor, copy in zip(written, copies, strict=True):
+                        tensor.copy_(copy)
+                if numbers is not None:
+                    torch.set_rng_state(numbers)
+                raise
+
+        return run
+
+
+_UNCOUNTED = -1
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """A tensor's version counter, which all its views share; inference tensors have none."""
+    return _UNCOUNTED if tensor.is_inference() else tensor._version
+
+
+def find_recovery(
+    graph: torch.fx.Graph, first_versions: dict[torch.fx.Node, int]
+) -> Recovery | None:
+    """What to put back; None where it is not known, or history of gradients was written.
+
+    ``first_versions`` are the version counters of the fake tensors of inputs and attributes when they
+    came into the graph: whatever writes to one, or to a view of it, moves them.
+    """
+    uncounted = _UNCOUNTED in first_versions.values()
+    for node in graph.nodes:
+        if writes(node) and (uncounted or not is_tracked_write(node)):
+            return None
+    changed = set(_changed(graph, first_versions))
+    values = [node.meta["example_value"] for node in changed]
+    if any(value.requires_grad and not value.is_leaf for value in values):
+        return None
+    if any(value.device.type != "cpu" for value in values):
+        return None
+    placeholders = graph.find_nodes(op="placeholder")
+    return Recovery(
+        tuple(i for i, node in enumerate(placeholders) if node in changed),
+        tuple(str(node.target) for node in changed if node.op == "get_attr"),
+        any(map(draws, graph.nodes)),
+    )
+
+
+def _changed(
+    graph: torch.fx.Graph, first_versions: dict[torch.fx.Node, int]
+) -> Iterator[torch.fx.Node]:
+    for node in graph.nodes:
+        if (
+            node in first_versions
+            and version_of(node.meta["example_value"]) != first_versions[node]
+        ):
+            yield node
+        yield from written_arguments(node)

@@ -1,0 +1,44 @@
+"""Functions known by identity: a call does what the evaluator says, not what their code does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import Source
+
+from .base import Variable
+from .hashing import HashedKey, identity_key
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+_DESCRIPTIONS = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
+
+
+class IdentifiedFunctionVariable(Variable):
+    """A function of a library's; subclasses evaluate its calls."""
+
+    def __init__(self, value: Any, source: Source | None) -> None:
+        self.value = value
+        self.source = source
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        return identity_key(evaluator, self, self.value)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in _DESCRIPTIONS and hasattr(self.value, name):
+            return evaluator.wrap_constant(getattr(self.value, name))
+        return super().get_attribute(evaluator, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_object(self.value)
+
+    def __repr__(self) -> str:
+        return f"Function({getattr(self.value, '__qualname__', self.value)})"

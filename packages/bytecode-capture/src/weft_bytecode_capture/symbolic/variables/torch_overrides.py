@@ -1,0 +1,202 @@
+"""The functions and classes of torch by which programs take part in the ``__torch_function__`` protocol."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import get_default_nowrap_functions
+from weft_guards import IsObject, Source
+
+from ..._torch import (
+    OVERRIDE_QUERIES,
+    WithoutOverrides,
+    pop_torch_function_mode,
+    push_torch_function_mode,
+    torch_function_modes,
+)
+from ...unsupported import Unsupported
+from ..builder import register_object, register_wrapper
+from ..overrides import OVERRIDE, ask
+from .base import Variable
+from .builtins import builtin
+from .classes import CLASS_CALLS, ClassVariable
+from .constant import ConstantVariable
+from .identified_functions import IdentifiedFunctionVariable
+from .mappings import DictVariable, keyword_arguments, new_keyword_dict
+from .sequences import TupleVariable
+from .subclass_tensors import with_class
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+class DefaultOverrideVariable(IdentifiedFunctionVariable):
+    """``torch.Tensor.__torch_function__``: the function on plain tensors, its results of the class."""
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        if keywords or not 3 <= len(arguments) <= 5:
+            raise Unsupported(OVERRIDE, "Tensor.__torch_function__ with keywords")
+        kind, function, classes, *rest = arguments
+        if not isinstance(kind, ClassVariable):
+            raise Unsupported(OVERRIDE, f"Tensor.__torch_function__ of {kind!r}")
+        for other in classes.iterate(evaluator):
+            if not isinstance(other, ClassVariable) or not issubclass(kind.value, other.value):
+                return ConstantVariable(NotImplemented)
+        positional = rest[0].iterate(evaluator) if rest else []
+        with _Disabled(evaluator):
+            named = rest[1] if len(rest) > 1 else None
+            given = keyword_arguments(evaluator, named) if isinstance(named, DictVariable) else {}
+            result = function.call(evaluator, positional, given)
+        if getattr(function, "value", None) in get_default_nowrap_functions():
+            return result
+        return with_class(evaluator, result, kind.value)
+
+
+@register_object(vars(torch.Tensor)["__torch_function__"].__func__)
+def _wrap_default(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    return DefaultOverrideVariable(value, source)
+
+
+class _Disabled:
+    """Operators ask no class of their arguments inside."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._overrides = evaluator.state.overrides
+        self._before = self._overrides.of_arguments
+
+    def __enter__(self) -> None:
+        self._overrides.of_arguments = False
+
+    def __exit__(self, *exception: object) -> None:
+        self._overrides.of_arguments = self._before
+
+
+class DisabledOverridesVariable(Variable):
+    """``torch._C.DisableTorchFunctionSubclass()``, a context manager."""
+
+    def __init__(self) -> None:
+        self._entered: list[_Disabled] = []
+
+    def python_type(self) -> type:
+        kind: type = WithoutOverrides
+        return kind
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in ("__enter__", "__exit__"):
+            return _SwitchVariable(self, name == "__enter__")
+        return super().get_attribute(evaluator, name)
+
+    def switch(self, evaluator: Evaluator, enter: bool) -> None:
+        if enter:
+            self._entered.append(_Disabled(evaluator))
+            self._entered[-1].__enter__()
+        else:
+            self._entered.pop().__exit__()
+
+
+class _SwitchVariable(Variable):
+    def __init__(self, owner: DisabledOverridesVariable, enter: bool) -> None:
+        self._owner = owner
+        self._enter = enter
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        self._owner.switch(evaluator, self._enter)
+        return ConstantVariable(None)
+
+
+def _new_disabled(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    return DisabledOverridesVariable()
+
+
+CLASS_CALLS[WithoutOverrides] = _new_disabled
+
+
+# Modes.
+
+
+@builtin(push_torch_function_mode)
+def _push_mode(evaluator: Evaluator, mode: Variable) -> Variable:
+    evaluator.state.overrides.modes.append(mode)
+    return ConstantVariable(None)
+
+
+@builtin(pop_torch_function_mode)
+def _pop_mode(evaluator: Evaluator) -> Variable:
+    modes = evaluator.state.overrides.modes
+    if not modes:
+        raise Unsupported(OVERRIDE, "a mode from outside the captured function ends")
+    return modes.pop()
+
+
+@builtin(torch_function_modes)
+def _count_modes(evaluator: Evaluator) -> Variable:
+    return ConstantVariable(torch_function_modes() + len(evaluator.state.overrides.modes))
+
+
+# What Python functions of torch, and those that a program makes overridable, ask and call.
+
+
+class OverrideQueryVariable(IdentifiedFunctionVariable):
+    """``torch.overrides.has_torch_function`` and its kin."""
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        overrides = evaluator.state.overrides
+        asked = bool(overrides.receivers(evaluator, arguments)) or bool(overrides.modes)
+        return ConstantVariable(asked)
+
+
+@register_object(*OVERRIDE_QUERIES)
+def _wrap_query(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return OverrideQueryVariable(value, source)
+
+
+@builtin(torch.overrides.handle_torch_function)
+def _handle(
+    evaluator: Evaluator,
+    function: Variable,
+    relevant: Variable,
+    *arguments: Variable,
+    **keywords: Variable,
+) -> Variable:
+    receivers = evaluator.state.overrides.receivers(evaluator, [relevant])
+    packed: list[Variable] = [TupleVariable(list(arguments)), new_keyword_dict(keywords)]
+    return ask(evaluator, function, receivers, packed)
+
+
+class PropertyAccessVariable(IdentifiedFunctionVariable):
+    """``torch.Tensor.shape.__get__``: what an override is given for a property that is read."""
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if operator not in ("eq", "ne") or not isinstance(other, PropertyAccessVariable):
+            return None
+        return ConstantVariable((self.value == other.value) is (operator == "eq"))
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        descriptor = self.value.__self__
+        if self.value.__name__ != "__get__" or keywords or not arguments:
+            raise Unsupported(OVERRIDE, f"{self.value.__name__} of {descriptor.__name__}")
+        return arguments[0].get_attribute(evaluator, descriptor.__name__)
+
+
+@register_wrapper(types.MethodWrapperType)
+def _wrap_method_wrapper(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    if isinstance(value.__self__, types.GetSetDescriptorType):
+        return PropertyAccessVariable(value, source)
+    from .opaque import OpaqueVariable
+
+    return OpaqueVariable(value, source)

@@ -1,0 +1,122 @@
+"""The catalogue of graph breaks: complete, and what users are shown wherever a graph breaks."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import weft_bytecode_capture
+from differential import run_graph
+from weft_bytecode_capture import CaptureOptions, GraphBreakError, capture, compile_frames
+from weft_bytecode_capture.break_kinds import BREAK_KINDS, OPERATOR_REJECTS, page
+
+SOURCES = Path(weft_bytecode_capture.__file__).parent
+
+
+def _syntax_trees():
+    for file in SOURCES.rglob("*.py"):
+        if file.name != "break_kinds.py":
+            yield ast.parse(file.read_text())
+
+
+@pytest.mark.slow  # for it reads every file of the package
+def test_every_kind_raised_is_in_the_catalogue():
+    raised = {
+        call.args[0].value
+        for tree in _syntax_trees()
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "id", None) == "Unsupported"
+        and call.args
+        and isinstance(call.args[0], ast.Constant)
+    }
+    assert len(raised) > 100
+    assert raised <= BREAK_KINDS.keys()
+
+
+@pytest.mark.slow
+def test_every_kind_of_the_catalogue_is_raised():
+    named = {
+        node.value
+        for tree in _syntax_trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    assert BREAK_KINDS.keys() - named <= {
+        OPERATOR_REJECTS,
+        "deletion of an object that may be seen dying",
+    }
+
+
+@pytest.mark.parametrize("kind", BREAK_KINDS)
+def test_every_kind_is_explained(kind):
+    entry = BREAK_KINDS[kind]
+    assert entry.explanation
+    assert "|" not in kind + entry.explanation + "".join(entry.hints)  # a table shows them
+    assert f"| {kind} | {entry.explanation} |" in page()
+
+
+def test_the_page_holds_the_catalogue():
+    file = SOURCES.parents[1] / "BREAKS.md"
+    if not file.exists():
+        pytest.skip("an installed package has no page")
+    rows = [line for line in file.read_text().splitlines() if line.startswith("| ")]
+    written = {row.split(" | ")[0].removeprefix("| ") for row in rows} - {"kind"}
+    assert len(written & BREAK_KINDS.keys()) > 150, "the module break_kinds writes the page"
+
+
+class Wrapping(torch.Tensor):
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+WRAPPING = torch.ones(2).as_subclass(Wrapping)
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+PROGRAMS = {
+    "value of a tensor as a Python object": lambda x: x.sum().item() + 1,
+    "change of requires_grad": lambda x: (x.detach() * 2).requires_grad_(),
+    "backward pass inside the function": lambda x: x.sum().backward(),
+    "hook of a tensor": lambda x: x.register_hook(lambda gradient: gradient),
+    "autograd function that needs gradients": lambda x: Square.apply(x),
+    "tensor of unusual kind": lambda x: WRAPPING.shape,
+    "storage of a tensor": lambda x: x.data_ptr() != 0,
+    "change of torch's defaults": lambda x: torch.set_default_dtype(torch.float32),
+    "state of a random number generator": lambda x: torch.get_rng_state(),
+    "setting that may change": lambda x: torch.get_num_threads(),
+    "context manager of torch": lambda x: torch.inference_mode().__enter__(),
+    "Python function applied to each element": lambda x: x.detach().clone().apply_(abs),
+    "call of a builtin function": lambda x: sys.getsizeof(x),
+    "identity of equal constants": lambda x: (x.dim() + 10**6) is (x.dim() + 10**6),
+}
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_users_are_shown_kind_reason_hints_and_line(kind):
+    function = PROGRAMS[kind]
+    x = torch.ones(3, requires_grad=True)
+    breaks = {found.kind: found for found in capture(function)(x).breaks}
+    found = breaks[kind]
+    assert found.explanation
+    assert Path(found.location.file).exists()
+    assert found.location.line > 0
+    with pytest.raises(GraphBreakError) as raised:
+        compile_frames(function, run_graph, CaptureOptions(fullgraph=True))(x)
+    text = str(raised.value)
+    for part in (kind, found.context, found.explanation, *found.hints):
+        assert part in text
+    assert f'"{__file__}", line {function.__code__.co_firstlineno}' in text

@@ -1,0 +1,182 @@
+"""NumPy in captured code: scalars, arrays from outside and of tensors, arrays of constants."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from differential import run_graph
+from weft_bytecode_capture import CaptureOptions, compile_frames
+
+np = pytest.importorskip("numpy")
+
+ARRAY = np.array([1.0, 2.0, 3.0], dtype=np.float32)
+
+
+def scalars(x, s, n):
+    d = np.sqrt(x.shape[-1])
+    return x * s, s + 1, float(s), x[:n], x.sum(0).repeat(n), n * 2, x / d, d, s.dtype, 2 * s
+
+
+def made_inside(x, s, n):
+    return (
+        x * np.sqrt(2.0),
+        x * np.float32(3),
+        np.pi * x,
+        np.prod([2, 3]),
+        int(np.ceil(x.shape[0] / 2)),
+    )
+
+
+def shapes(x, s, n):
+    return x.reshape(int(np.prod(x.shape))), torch.zeros(n), x.new_ones(n + 1)
+
+
+def arrays_of_constants(x, s, n):
+    a = np.array([1.0, 2.0, 3.0], dtype=np.float32)
+    steps = torch.tensor(np.linspace(0, 1, 3), dtype=torch.float32)
+    return (
+        x * torch.from_numpy(a),
+        x * steps,
+        torch.from_numpy(np.zeros((2, 2), np.float32)),
+        np.arange(4.0),
+    )
+
+
+def array_from_outside(x, s, n):
+    return x * torch.from_numpy(ARRAY), x * torch.as_tensor(ARRAY), torch.tensor(ARRAY), ARRAY.shape
+
+
+def of_a_tensor(x, s, n):
+    a = x.numpy()
+    b = np.sin(a) * 2 + a.mean(axis=0) - 1
+    return (
+        torch.from_numpy(b) + x,
+        b,
+        a,
+        a.sum(),
+        a.max(axis=1),
+        a[0],
+        a[:, 1:],
+        a.T,
+        a.reshape(3, 2),
+    )
+
+
+def of_arrays(x, s, n):
+    return (
+        np.maximum(ARRAY, ARRAY[::1] * 0.5),
+        ARRAY**2,
+        ARRAY > 1.5,
+        ARRAY / 2,
+        1 - ARRAY,
+        np.exp(ARRAY),
+    )
+
+
+def reductions(x, s, n):
+    a = x.numpy()
+    return (
+        np.sum(a),
+        a.mean(),
+        a.prod(axis=1),
+        a.min(axis=(0, 1)),
+        a.sum(axis=1, keepdims=True),
+        a.copy(),
+    )
+
+
+def alike(found, expected):
+    if isinstance(expected, (tuple, list)):
+        return len(found) == len(expected) and all(map(alike, found, expected))
+    if type(found) is not type(expected):
+        return False
+    if isinstance(expected, torch.Tensor):
+        return found.dtype == expected.dtype and torch.allclose(found, expected)
+    if isinstance(expected, (np.ndarray, np.generic)):
+        same_layout = found.dtype == expected.dtype and found.shape == expected.shape
+        return same_layout and np.allclose(found, expected)
+    return found == expected
+
+
+PROGRAMS = [
+    scalars, made_inside, shapes, arrays_of_constants, array_from_outside, of_a_tensor, of_arrays, reductions,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", PROGRAMS)
+def test_one_graph(function):
+    compiled = compile_frames(function, run_graph, CaptureOptions(fullgraph=True))
+    for scalar, count in ((np.float32(2.5), np.int64(2)), (np.float64(0.5), 1), (2.0, np.int32(2))):
+        if function is not scalars or isinstance(scalar, np.generic):
+            x = torch.arange(6.0).reshape(2, 3) + 1
+            assert alike(compiled(x, scalar, count), function(x, scalar, count))
+
+
+def test_arrays_share_memory_with_tensors():
+    def function(x, a):
+        y = torch.from_numpy(a)
+        y.add_(1)
+        return x.numpy(), y
+
+    compiled = compile_frames(function, run_graph, CaptureOptions(fullgraph=True))
+    x, a = torch.ones(2, 3), np.zeros(3, dtype=np.float32)
+    for _ in range(2):
+        array, y = compiled(x, a)
+        array[0, 0] += 1
+        a[1] += 5
+        assert y[1] == a[1]
+    assert a.tolist() == [2.0, 12.0, 2.0]
+    assert x[0, 0] == 3
+
+
+def test_layout_and_scalars_are_guarded():
+    def function(x, a, s):
+        return x + torch.from_numpy(a).sum() * s
+
+    compiled = compile_frames(function, run_graph, CaptureOptions(recompile_limit=32))
+    x = torch.ones(3)
+    for a in (
+        np.ones(3),
+        np.ones(4, dtype=np.float32),
+        np.ones((4, 4))[::2],
+        np.asfortranarray(np.ones((2, 3))),
+    ):
+        for s in (np.float32(2), np.float32(3), np.float64(3), 3.0):
+            assert torch.equal(compiled(x, a, s), function(x, a, s))
+
+
+def read_only(x):
+    a = np.ones(3, dtype=np.float32)
+    a.flags.writeable = False
+    return x + torch.tensor(a)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        read_only,
+        lambda x: (x > 1).numpy().sum(),
+        lambda x: np.sort(x.numpy()),
+        lambda x: x.sum().numpy(),
+        lambda x: torch.tensor(np.float64(2.0)),
+        lambda x: torch.tensor([np.float64(2.0), 1.0]),
+        lambda x: np.add.reduce(x.numpy()),
+        lambda x: x.numpy() + np.float64(1),
+        lambda x: x.numpy().astype(np.float64),
+        lambda x: x.numpy()[[0, 1]],
+        lambda x: (x.numpy() + 1, np.random.seed(0), np.random.rand(2)),
+        lambda x: x.clone().requires_grad_().numpy(),
+    ],
+)
+def test_breaks_behave_as_python(function):
+    compiled = compile_frames(function, run_graph)
+    x = torch.arange(3.0)
+    try:
+        expected = function(x)
+    except RuntimeError as error:
+        with pytest.raises(RuntimeError) as found:
+            compiled(x)
+        assert found.value.args == error.args  # noqa: PT017 - not what is tested
+        return
+    for _ in range(2):
+        assert alike(compiled(x), expected)
