@@ -7,7 +7,7 @@ import itertools
 import pytest
 import sympy
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from weft_guards import (
     ArgumentSource,
@@ -107,6 +107,8 @@ def test_native_relations_agree_with_python(conditions, data):
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(CONDITIONS, max_size=6))
+@example([A < C, A > C, sympy.Eq(C, 2) & sympy.Eq(A, FloorDiv(A, 2))])
+@example([A <= 1, A >= 3, sympy.Eq(A, FloorDiv(A, 2))])
 def test_simplified_relations_say_the_same(conditions):
     simplified = simplify_relations([Relation(c, REASON) for c in conditions])
     before = expression_function(sympy.And(*conditions, evaluate=False), (A, B, C, NUMBER))

@@ -129,7 +129,7 @@ class _Simplification:
         if condition is sympy.true:
             return True
         symbols = condition.free_symbols
-        if not all(symbol.is_integer for symbol in symbols):
+        if not all(symbol.is_integer and self._is_possible(symbol) for symbol in symbols):
             return False
         ranges = {symbol: self._range(symbol) for symbol in symbols}
         try:
@@ -145,6 +145,11 @@ class _Simplification:
         dividend, divisor = expression.args
         known = self._divisors.get(dividend)
         return known is not None and isinstance(divisor, sympy.Integer) and known[0] % divisor == 0
+
+    def _is_possible(self, symbol: sympy.Basic) -> bool:
+        """Whether some number is in the symbol's range: relations may contradict each other."""
+        lower, upper = self._lower.get(symbol), self._upper.get(symbol)
+        return lower is None or upper is None or lower[0] <= upper[0]
 
     def _range(self, symbol: sympy.Symbol) -> ValueRanges[sympy.Expr]:
         lower, upper = self._lower.get(symbol), self._upper.get(symbol)
