@@ -319,3 +319,59 @@ def test_sizes_that_depend_on_data_break_the_graph():
         compiled.check(torch.randn(rows))
     kinds = {r.graph_break.kind for r in compiled.reports if r.graph_break is not None}
     assert kinds == {"result whose size depends on data"}
+
+
+def writes_at(x: torch.Tensor, n: int) -> object:
+    y = x.clone()
+    y[:, n] = 3.0
+    y[-n] = torch.arange(7.0)
+    y[n, None, ..., 1:3] = y[0, 2:4]
+    y[n:] = y[n:] * 2
+    return y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: x[n] + 1,
+        lambda x, n: x[-n] + 1,
+        lambda x, n: x[:, n] + 1,
+        lambda x, n: x[..., -n].sum(),
+        lambda x, n: x[1, n] * x[n, 2],
+        lambda x, n: x[None, n, 1:],
+        lambda x, n: x[n - 1, ..., None] + x[:, :-n].sum(),
+        lambda x, n: (x[n, n], x[: n + 1, -n]),
+        writes_at,
+    ],
+)
+def test_two_graphs_serve_every_position(function: Callable[..., object]) -> None:
+    compiled = Compiled(function)
+    x = torch.arange(42.0).reshape(6, 7)
+    for n in (1, 2, 3, 4):
+        compiled.check(x, n)
+    assert compiled.count == 2
+
+
+def test_a_position_out_of_range_is_eagers_error() -> None:
+    compiled = Compiled(lambda x, n: x[:, n] + 1, fullgraph=False)
+    x = torch.arange(6.0).reshape(2, 3)
+    for n in (0, 1, 2, -1, -3):
+        compiled.check(x, n)
+    for run in (compiled.compiled, compiled.function):
+        with pytest.raises(IndexError, match="index 3 is out of bounds"):
+            run(x, 3)
+
+
+def test_parts_that_are_written_through_share_memory() -> None:
+    def function(x: torch.Tensor, n: int) -> object:
+        x[n].mul_(2)
+        return x[:, n]
+
+    compiled = Compiled(function)
+    for n in (0, 1, 2):
+        x = torch.arange(9.0).reshape(3, 3)
+        y = x.clone()
+        part = compiled.compiled(x, n)
+        assert_same(part, function(y, n))
+        assert_same(x, y)
+        assert part.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()

@@ -30,6 +30,7 @@ from .methods import BuiltinMethodVariable
 from .sequences import ListVariable, SliceVariable, TupleVariable
 from .symbolic_integer import SymbolicIntegerVariable, has_symbolic_integer
 from .symbolic_number import SymbolicNumberVariable
+from .tensor_subscripts import selected_part
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -229,6 +230,13 @@ class TensorVariable(Variable):
             return self._query(evaluator, name, *positional, **named)
         if name in ("__getitem__", "__setitem__") and has_symbolic_integer(arguments[0]):
             return symbolic_subscript(evaluator, self, arguments)
+        if name in ("__getitem__", "__setitem__"):
+            part = selected_part(evaluator, self, arguments[0])
+            if part is not None and name == "__getitem__":
+                return part
+            if part is not None:
+                arguments = [ConstantVariable(Ellipsis), *arguments[1:]]
+                return part.call_method(evaluator, name, arguments, keywords)
         if name == "__getitem__":
             return evaluator.graph.call_function(
                 evaluator, operator_module.getitem, [self, *arguments], keywords
