@@ -358,7 +358,7 @@ def test_a_position_out_of_range_is_eagers_error() -> None:
     for n in (0, 1, 2, -1, -3):
         compiled.check(x, n)
     for run in (compiled.compiled, compiled.function):
-        with pytest.raises(IndexError, match="index 3 is out of bounds"):
+        with pytest.raises(IndexError, match="index 3 "):
             run(x, 3)
 
 

@@ -146,7 +146,8 @@ def test_native_check_agrees_with_the_oracle(data):
         guards = [guard for guard in guards if GuardSet([guard]).evaluate(scope)]
     for relation in data.draw(st.lists(st.sampled_from([SameObject, NotAliased]), max_size=2)):
         first, second = (data.draw(st.sampled_from(sources)) for _ in range(2))
-        guards.append(Guard(first, relation(second), REASON))
+        if first != second:  # read once natively: a tensor's item is another object each time
+            guards.append(Guard(first, relation(second), REASON))
     guard_set = GuardSet(guards)
     check = guard_set.compile(("x", "y"), ())
     answers(guard_set, check, x, y)

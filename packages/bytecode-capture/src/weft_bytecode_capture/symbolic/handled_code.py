@@ -21,8 +21,10 @@ def handler_sees(frame: Evaluator) -> bool:
     while region is not None:
         index = decoded.index_of_offset[region.target]
         first, second = (decoded.instructions[i].name for i in (index, index + 1))
-        leaves_block = first == "PUSH_EXC_INFO" and second == "WITH_EXCEPT_START"
-        if not (first == "COPY" or (leaves_block and _is_torchs(frame.stack[region.depth - 1]))):
+        # Handlers of the program's begin thus; CPython's own tidy up and raise again.
+        is_programs = first == "PUSH_EXC_INFO"
+        leaves_block = is_programs and second == "WITH_EXCEPT_START"
+        if is_programs and not (leaves_block and _is_torchs(frame.stack[region.depth - 1])):
             return True
         region = decoded.region(region.target)
     return False
