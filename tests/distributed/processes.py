@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,8 +22,10 @@ def _work(rank: int, store: str, checks: tuple[Check, ...]) -> None:
         for check in checks:
             torch.manual_seed(0)
             check(rank)
+        dist.barrier()
     finally:
         dist.destroy_process_group()
+    os._exit(0)  # threads that gloo leaves behind may abort the interpreter's own way out
 
 
 def run(folder: Path, *checks: Check) -> None:
