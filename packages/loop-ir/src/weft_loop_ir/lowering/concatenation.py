@@ -21,11 +21,11 @@ from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.lowering.views import (
-    clamp_start,
     insert_dim,
     normalize_dim,
     reshape,
 )
+from weft_loop_ir.lowering.windows import Window, selected, sliced
 from weft_loop_ir.recording import BodyRecorder
 
 aten = torch.ops.aten
@@ -253,34 +253,25 @@ def slice_scatter(
     end: Any = None,
     step: Any = 1,
 ) -> TensorValue:
-    d = normalize_dim(dim, len(tensor.size))
-    first = clamp_start(context, start, tensor.size[d])
-    return _overwritten(context, tensor, source, d, first, sympy.sympify(step), False)
+    return _overwritten(context, tensor, source, sliced(context, tensor, dim, start, end, step))
 
 
 @register_lowering(aten.select_scatter.default)
 def select_scatter(
     context: LoweringContext, tensor: TensorValue, source: TensorValue, dim: int, index: Any
 ) -> TensorValue:
-    d = normalize_dim(dim, len(tensor.size))
-    position = context.from_start(index, tensor.size[d])
-    return _overwritten(context, tensor, source, d, position, sympy.S.One, True)
+    return _overwritten(context, tensor, source, selected(context, tensor, dim, index))
 
 
 def _overwritten(
-    context: LoweringContext,
-    tensor: TensorValue,
-    source: TensorValue,
-    dim: int,
-    start: sympy.Expr,
-    step: sympy.Expr,
-    drops_dim: bool,
+    context: LoweringContext, tensor: TensorValue, source: TensorValue, window: Window
 ) -> TensorValue:
-    """``tensor`` with ``source`` at ``start, start + step, ...`` of ``dim``."""
+    """``tensor`` with ``source`` in ``window``."""
     check_supported(tensor.dtype)
     check_supported(source.dtype)
     dtype, compute = tensor.dtype, compute_dtype(tensor.dtype)
-    extent = sympy.S.One if drops_dim else source.size[dim]
+    dim, start, step = window.dim, window.start, window.step
+    extent = window.extent(source)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         shifted = index[dim] - start
@@ -290,7 +281,7 @@ def _overwritten(
             offset = ops.index_expr(ops.ranges.modulo(shifted, step), torch.int64)
             aligned = ops.eq(offset, scalar(ops, 0, torch.int64))
             mask = aligned if mask is None else ops.logical_and(mask, aligned)
-        middle = () if drops_dim else (position,)
+        middle = () if window.drops_dim else (position,)
         where = index[:dim] + middle + index[dim + 1 :]
 
         def body(nested: Any) -> Value:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from weft_loop_ir.expressions import to_expression
 from weft_loop_ir.loop_graph import LoopNode, reads_only_at_store
 from weft_loop_ir.lowering.context import LoweringContext, storage_stride
 from weft_loop_ir.lowering.tensors import TensorValue
-from weft_loop_ir.lowering.views import clamp_start, normalize_dim, select_index, slice_dim
+from weft_loop_ir.lowering.windows import selected, sliced
 
 if TYPE_CHECKING:
     from weft_loop_ir.lowering.lower import Driver
@@ -101,7 +100,7 @@ def overwrite_in_place(
         base = _own_version(driver, node, base)
     else:
         return None
-    part = window(driver.context, base, source, *arguments[2:])
+    part = window(driver.context, base, *arguments[2:]).view(base, source)
     _store(driver.context, base, source, part.stride, part.offset)
     storage = base.storage
     return driver.context.buffer_tensor(
@@ -148,31 +147,10 @@ def _release_old_version(driver: Driver, node: torch.fx.Node, base: TensorValue)
     return True
 
 
-def _selected(
-    context: LoweringContext, base: TensorValue, source: TensorValue, dim: int, index: Any
-) -> TensorValue:
-    d = normalize_dim(dim, len(base.size))
-    return select_index(base, d, context.from_start(index, base.size[d]))
-
-
-def _sliced(
-    context: LoweringContext,
-    base: TensorValue,
-    source: TensorValue,
-    dim: int = 0,
-    start: Any = None,
-    end: Any = None,
-    step: Any = 1,
-) -> TensorValue:
-    d = normalize_dim(dim, len(base.size))
-    first = clamp_start(context, start, base.size[d])
-    return slice_dim(base, d, first, to_expression(step), source.size[d])
-
-
-# By operator: the part of the base that it replaces.
+# By operator: what finds the part of the base that it replaces.
 _WINDOWS: dict[Any, Any] = {
-    aten.select_scatter.default: _selected,
-    aten.slice_scatter.default: _sliced,
+    aten.select_scatter.default: selected,
+    aten.slice_scatter.default: sliced,
 }
 
 # Operators whose results hold nothing that a program may rely on.
