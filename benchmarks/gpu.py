@@ -43,12 +43,12 @@ def compile_with(compiler: str, model: torch.nn.Module) -> Any:
     return model
 
 
-def median_ms(call: Callable[[], Any]) -> float:
-    """Median milliseconds of a call on the GPU."""
+def call_times(call: Callable[[], Any], calls: int) -> list[float]:
+    """Milliseconds of each of ``calls`` calls on the GPU, launches included, after five that don't count."""
     for _ in range(5):
         call()
     times = []
-    for _ in range(CALLS):
+    for _ in range(calls):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         start.record()
@@ -56,7 +56,12 @@ def median_ms(call: Callable[[], Any]) -> float:
         end.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end))
-    return statistics.median(times)
+    return times
+
+
+def median_ms(call: Callable[[], Any]) -> float:
+    """Median milliseconds of a call on the GPU."""
+    return statistics.median(call_times(call, CALLS))
 
 
 def measure(subject: str, compiler: str, dtype: torch.dtype, train: bool, lock: str) -> None:

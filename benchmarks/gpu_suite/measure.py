@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu import compile_with
+from benchmarks.gpu import call_times, compile_with
 from benchmarks.gpu_suite.models import SUITE
 from benchmarks.models.comparison import relative_error, tensors
 
@@ -44,7 +44,7 @@ def measure(name: str, compiler: str, dtype: torch.dtype, train: bool) -> None:
     sys.stdin.readline()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    times = _times(lambda: run(compiled))
+    times = call_times(lambda: run(compiled), CALLS)
     quartiles = statistics.quantiles(times)
     print(
         json.dumps(
@@ -88,22 +88,6 @@ class _Run:
         loss = torch.stack([t.float().square().mean() for t in results]).sum()
         loss.backward()
         return [loss.detach()]
-
-
-def _times(call: Callable[[], Any]) -> list[float]:
-    """Milliseconds of calls on the GPU, launches included."""
-    for _ in range(5):
-        call()
-    times = []
-    for _ in range(CALLS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        start.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    return times
 
 
 def _kernels(call: Callable[[], Any]) -> int:

@@ -27,7 +27,7 @@ from .hashing import HashedKey, identity_key
 from .methods import BuiltinMethodVariable
 from .opaque import RefusedVariable
 from .sequences import ListVariable, TupleVariable
-from .tensor import TensorVariable
+from .tensor import TensorVariable, emit_attributes
 from .values import resolution_order
 
 if TYPE_CHECKING:
@@ -90,10 +90,7 @@ class SubclassTensorVariable(Variable):
         evaluator.side_effects.mutated(self)
 
     def emit_mutation(self, emitter: Emitter) -> None:
-        for name, value in self.attributes.items():
-            emitter.load_variable(value)
-            emitter.load_variable(self)
-            emitter.store_attribute(name)
+        emit_attributes(emitter, self, self.attributes)
 
     def length(self, evaluator: Evaluator) -> int:
         return int(self.call_method(evaluator, "__len__", [], {}).as_constant())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator as operator_module
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -67,6 +67,14 @@ MethodCall = Callable[["TensorVariable", list[Variable], dict[str, Variable]], "
 
 METHOD_CALLS: dict[str, MethodCall] = {}
 """What methods give that make other objects of a tensor; None: not for this tensor."""
+
+
+def emit_attributes(emitter: Emitter, owner: Variable, attributes: Mapping[str, Variable]) -> None:
+    """Write the attributes that a program gave ``owner``."""
+    for name, value in attributes.items():
+        emitter.load_variable(value)
+        emitter.load_variable(owner)
+        emitter.store_attribute(name)
 
 
 class TensorVariable(Variable):
@@ -191,10 +199,7 @@ class TensorVariable(Variable):
         evaluator.side_effects.mutated(self)
 
     def emit_mutation(self, emitter: Emitter) -> None:
-        for name, value in self.attributes.items():
-            emitter.load_variable(value)
-            emitter.load_variable(self)
-            emitter.store_attribute(name)
+        emit_attributes(emitter, self, self.attributes)
 
     def _changes_nothing(self, arguments: list[Variable], keywords: dict[str, Variable]) -> bool:
         wanted = arguments[0] if arguments else ConstantVariable(True)
