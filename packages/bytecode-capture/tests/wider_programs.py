@@ -128,7 +128,7 @@ class WiderWriter(Writer):
         form = self.one_of(
             "[barrier(v) for v in {l}[:2]]", "sorted({l}[:3], key=barrier)", "[*map(barrier, {l}[:2])]",
             "[v for v in {l}[:3] if barrier(v)]", "[{i}, *[barrier({i})], {j}]", "[barrier({l})[0] + {i}]",
-            "[len(f'{{barrier({i})}}|{{{i}}}')]", "[{i} if barrier({i}) else {j}, {i}]",
+            '[len(f"{{barrier({i})}}|{{{i}}}")]', "[{i} if barrier({i}) else {j}, {i}]",
             "[v + barrier(1) for v in (w for w in {l}[:2])]",
             "list({{k: barrier(v) for k, v in {d}.items()}})[:0]",
             "[barrier(a) + b for a, b in zip({l}[:2], [{i}, {j}])]", "[(lambda v: barrier(v) + 1)({i})]",
