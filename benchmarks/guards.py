@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import builtins
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -18,9 +19,21 @@ from typing import Any
 import torch
 import weft
 from weft_bytecode_capture import CaptureReport, compile_frames
-from weft_guards import GuardSet
+from weft_guards import (
+    ArgumentSource,
+    EqualsConstant,
+    Guard,
+    GuardSet,
+    InstanceDictSource,
+    ItemSource,
+    Reason,
+    Source,
+    select,
+)
 
 LAYERS = 24
+ENTRIES = 8
+ARGUMENTS = ("self", "input")
 
 
 def trivial(x: torch.Tensor) -> torch.Tensor:
@@ -52,7 +65,7 @@ class Block(torch.nn.Module):
         return x + self.dropout(self.narrow(hidden))
 
 
-def transformer() -> torch.nn.Module:
+def transformer() -> torch.nn.Sequential:
     """Layers one after the other, 290 parameters."""
     blocks = [Block(16, 2) for _ in range(LAYERS)]
     return torch.nn.Sequential(*blocks, torch.nn.LayerNorm(16)).eval()
@@ -114,19 +127,30 @@ def measure_trivial(rounds: int) -> list[str]:
     return lines
 
 
+Scope = tuple[tuple[Any, ...], dict[str, Any], dict[str, Any], None]
+
+
+def captured_guards(model: torch.nn.Module, x: torch.Tensor) -> tuple[Guard, ...]:
+    """The guards of the model's frame, which is that of Sequential.forward(self, input)."""
+    reports: list[CaptureReport] = []
+    compile_frames(model.forward, first_outputs, observer=reports.append)(x)
+    (report,) = (r for r in reports if r.graph is not None)
+    return report.guards
+
+
+def scope_of(model: torch.nn.Module, x: torch.Tensor) -> Scope:
+    """What that frame sees on entry."""
+    return (model, x), vars(torch.nn.modules.container), vars(builtins), None
+
+
 def measure_transformer(rounds: int) -> list[str]:
     """The table of the transformer's guards."""
     model, x = transformer(), torch.randn(2, 5, 16)
-    reports: list[CaptureReport] = []
-    captured = compile_frames(model.forward, first_outputs, observer=reports.append)
     ours = weft.compile(model, backend=first_outputs)
     peer = torch.compile(model, backend=first_outputs)
-    captured(x)
-    (report,) = (r for r in reports if r.graph is not None)
-    guards = GuardSet(report.guards)
-    # The frame is that of Sequential.forward(self, input).
-    check = guards.compile(report.code.co_varnames[: report.code.co_argcount], ())
-    scope = (model, x), vars(torch.nn.modules.container), vars(builtins), None
+    guards = GuardSet(captured_guards(model, x))
+    check = guards.compile(ARGUMENTS, ())
+    scope = scope_of(model, x)
     assert check.check(*scope)
     figures = medians(
         {
@@ -144,6 +168,61 @@ def measure_transformer(rounds: int) -> list[str]:
     ]
 
 
+def entries_by_length(model: torch.nn.Sequential) -> tuple[list[GuardSet], Callable[[int], Scope]]:
+    """A guard set for each of several sequence lengths, and calls that each hold for one of them."""
+    inputs = [torch.randn(2, 5 + n, 16) for n in range(ENTRIES)]
+    scopes = [scope_of(model, x) for x in inputs]
+    return [GuardSet(captured_guards(model, x)) for x in inputs], scopes.__getitem__
+
+
+def entries_by_flag(model: torch.nn.Sequential) -> tuple[list[GuardSet], Callable[[int], Scope]]:
+    """Guard sets that differ in an attribute of the last layer only, which is read after the others."""
+    x, reason = torch.randn(2, 5, 16), Reason(__file__, 1, "flag")
+    place: Source = ArgumentSource("self")
+    for name in (str(LAYERS - 1), "narrow"):
+        place = ItemSource(InstanceDictSource(place, "_modules"), name)
+    flag, layer = InstanceDictSource(place, "flag"), model[LAYERS - 1].narrow
+    layer.flag = 0
+    guards, scope = captured_guards(model, x), scope_of(model, x)
+
+    def call(number: int) -> Scope:
+        layer.flag = number
+        return scope
+
+    sets = [GuardSet([*guards, Guard(flag, EqualsConstant(n), reason)]) for n in range(ENTRIES)]
+    return sets, call
+
+
+def measure_entries(rounds: int) -> list[str]:
+    """The table of lookups that all entries but the one tried last refuse: calls go round."""
+    lines = [
+        f"| {ENTRIES} entries of the transformer, {ENTRIES - 1} refuse | one by one, µs | merged, µs |",
+        "|---|---|---|",
+    ]
+    for name, make in (
+        ("by sequence length", entries_by_length),
+        ("by a late flag", entries_by_flag),
+    ):
+        sets, call = make(transformer())
+        checks = [guards.compile(ARGUMENTS, ()) for guards in sets]
+        selection, order = select(checks), list(checks)
+        turn = itertools.cycle(range(ENTRIES))
+
+        def one_by_one(call: Any = call, order: Any = order, turn: Any = turn) -> None:
+            scope = call(next(turn))
+            for position, check in enumerate(order):
+                if check.check(*scope):
+                    order.insert(0, order.pop(position))
+                    break
+
+        def merged(call: Any = call, selection: Any = selection, turn: Any = turn) -> None:
+            selection.find(*call(next(turn)))
+
+        figures = medians({"one by one": one_by_one, "merged": merged}, rounds, 50 * ENTRIES)
+        lines.append(f"| {name} | {figures['one by one']:.1f} | {figures['merged']:.1f} |")
+    return lines
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
@@ -151,7 +230,8 @@ def main() -> None:
     options = parser.parse_args()
     with torch.no_grad():
         print("\n".join(measure_trivial(options.rounds)) + "\n")
-        print("\n".join(measure_transformer(options.rounds)))
+        print("\n".join(measure_transformer(options.rounds)) + "\n")
+        print("\n".join(measure_entries(options.rounds)))
 
 
 if __name__ == "__main__":

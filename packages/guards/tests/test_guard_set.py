@@ -157,7 +157,7 @@ def test_c_interface():
     get_pointer.restype = ctypes.c_void_p
     get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
     api = _API.from_address(get_pointer(_native._C_API, b"weft_guards._native._C_API"))
-    assert api.version == 1
+    assert api.version == 2
     prototype = ctypes.PYFUNCTYPE(
         ctypes.c_int,
         ctypes.py_object,

@@ -8,6 +8,8 @@ that made it necessary).  A :class:`GuardSet` drops duplicates, orders them and
   (:func:`native_available`).  ``arguments`` are the names of the frame's argument slots in their order
   (positional, keyword-only, ``*args``, ``**kwargs``), ``free_variables`` is ``co_freevars``.  Extensions
   call it through the capsule ``weft_guards._native._C_API``, declared in ``csrc/weft_guards_api.h``;
+- ``select(checks)`` merges the checks of several sets of one frame: ``find(...)``, with the arguments of
+  ``check``, gives the number of one that holds, the one found last first;
 - ``guard_set.evaluate(scope)`` decides the same in Python;
 - ``guard_set.explain(scope)`` names the first guard that fails, with what was expected and found.
 
@@ -33,6 +35,7 @@ from .guard import Reason as Reason
 from .guard_set import GuardFailure as GuardFailure
 from .guard_set import GuardSet as GuardSet
 from .native import GuardCheck as GuardCheck
+from .native import GuardSelection as GuardSelection
 from .native import native_available as native_available
 from .native import native_problem as native_problem
 from .overlap import StoragesApart as StoragesApart
@@ -60,6 +63,7 @@ from .relations import Readable as Readable
 from .relations import ShapeRelation as ShapeRelation
 from .relations import expression_function as expression_function
 from .relations import expression_text as expression_text
+from .selection import select as select
 from .simplification import Relation as Relation
 from .simplification import simplify_relations as simplify_relations
 from .sources import ArgumentSource as ArgumentSource

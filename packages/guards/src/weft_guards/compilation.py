@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import CellType
 from typing import Any
 
@@ -12,7 +12,9 @@ import torch
 from . import _torch
 from .computations import IsComputable, IsFinite, NumbersCompare
 from .constants import constants_equal
-from .native import NATIVE, NATIVE_TORCH, GuardCheck
+from .guard import Guard
+from .merged_tree import MergedNode, MergedTree
+from .native import NATIVE, NATIVE_TORCH, GuardCheck, GuardSelection
 from .overlap import StoragesApart
 from .predicates import (
     DictContains,
@@ -35,7 +37,7 @@ from .real_program import real_program
 from .relation_program import Opcode, relation_program
 from .relations import Place, Quantity, ShapeRelation
 from .sources import Scope, Source
-from .tree import Access, Node, Tree
+from .tree import Access, Tree, predicate_key
 
 # (operation, register read or -1, number, object); what number and object mean is in csrc/program.h.
 Step = tuple[int, int, int, Any]
@@ -123,17 +125,17 @@ def _in_python(predicate: Predicate, register: int) -> Step:
     return Operation.CHECK_PYTHON, register, 0, predicate.holds
 
 
-def _identity(predicate: IsObject, register: int) -> list[Step]:
+def _identity(predicate: IsObject, register: int) -> Step:
     if predicate.weak:
-        return [(Operation.CHECK_WEAK, register, 0, predicate.reference)]
-    return [(Operation.CHECK_IDENTITY, register, 0, predicate.expected)]
+        return Operation.CHECK_WEAK, register, 0, predicate.reference
+    return Operation.CHECK_IDENTITY, register, 0, predicate.expected
 
 
 def _extents(extents: tuple[int | None, ...]) -> tuple[int, ...]:
     return tuple(-1 if extent is None else extent for extent in extents)
 
 
-def _tensor(predicate: TensorMatches, register: int) -> list[Step]:
+def _tensor(predicate: TensorMatches, register: int) -> Step:
     """A native step for a plain strided tensor whose dtype and device have known numbers."""
     expected = predicate.expected
     tables = NATIVE_TORCH
@@ -144,7 +146,7 @@ def _tensor(predicate: TensorMatches, register: int) -> list[Step]:
         or expected.dtype not in tables.dtypes
         or expected.device.type not in tables.device_types
     ):
-        return [_in_python(predicate, register)]
+        return _in_python(predicate, register)
     description = (
         expected.python_type,
         tables.dtypes[expected.dtype],
@@ -157,62 +159,85 @@ def _tensor(predicate: TensorMatches, register: int) -> list[Step]:
         _extents(expected.size),
         None if expected.stride is None else _extents(expected.stride),
     )
-    return [(Operation.CHECK_TENSOR, register, 0, description)]
+    return Operation.CHECK_TENSOR, register, 0, description
 
 
-def _global_state(predicate: GlobalStateIs, register: int) -> list[Step]:
+def _global_state(predicate: GlobalStateIs, register: int) -> Step:
     numbers = None
     if NATIVE_TORCH is not None:
         numbers = _torch.global_state_numbers(predicate.expected, NATIVE_TORCH)
     if numbers is None:
-        return [_in_python(predicate, register)]
-    return [(Operation.CHECK_GLOBAL_STATE, register, 0, numbers)]
+        return _in_python(predicate, register)
+    return Operation.CHECK_GLOBAL_STATE, register, 0, numbers
 
 
-_CHECKS: dict[type[Predicate], Callable[[Any, int], list[Step]]] = {
-    TypeIs: lambda p, register: [(Operation.CHECK_TYPE, register, 0, p.expected)],
+_CHECKS: dict[type[Predicate], Callable[[Any, int], Step]] = {
+    TypeIs: lambda p, register: (Operation.CHECK_TYPE, register, 0, p.expected),
     IsObject: _identity,
-    IsNotObject: lambda p, register: [(Operation.CHECK_NOT_IDENTITY, register, 0, p.excluded)],
-    EqualsConstant: lambda p, register: [(Operation.CHECK_CONSTANT, register, 0, p.expected)],
-    LengthIs: lambda p, register: [(Operation.CHECK_LENGTH, register, p.expected, None)],
-    DictKeysAre: lambda p, register: [(Operation.CHECK_KEYS, register, 0, p.expected)],
-    DictContains: lambda p, register: [(Operation.CHECK_CONTAINS, register, int(p.present), p.key)],
-    HasAttribute: lambda p, register: [
-        (Operation.CHECK_ATTRIBUTE, register, int(p.present), p.attribute)
-    ],
+    IsNotObject: lambda p, register: (Operation.CHECK_NOT_IDENTITY, register, 0, p.excluded),
+    EqualsConstant: lambda p, register: (Operation.CHECK_CONSTANT, register, 0, p.expected),
+    LengthIs: lambda p, register: (Operation.CHECK_LENGTH, register, p.expected, None),
+    DictKeysAre: lambda p, register: (Operation.CHECK_KEYS, register, 0, p.expected),
+    DictContains: lambda p, register: (Operation.CHECK_CONTAINS, register, int(p.present), p.key),
+    HasAttribute: lambda p, register: (
+        Operation.CHECK_ATTRIBUTE,
+        register,
+        int(p.present),
+        p.attribute,
+    ),
     TensorMatches: _tensor,
-    IsFinite: lambda p, register: [(Operation.CHECK_FINITE, register, 0, None)],
+    IsFinite: lambda p, register: (Operation.CHECK_FINITE, register, 0, None),
     GlobalStateIs: _global_state,
 }
 
 
 class _Compiler:
-    def __init__(self, tree: Tree, arguments: Sequence[str], free_variables: Sequence[str]) -> None:
-        self.tree = tree
+    """Compiles trees into steps, of which each tree needs some: ``needs``, bits by the steps' numbers."""
+
+    def __init__(
+        self, trees: Sequence[Tree], arguments: Sequence[str], free_variables: Sequence[str]
+    ) -> None:
+        self.trees = trees
+        self.merged = MergedTree(trees)
         self.arguments = arguments
         self.free_variables = free_variables
         self.steps: list[Step] = []
-        self.registers: dict[Node, int] = {}
-        self.plain_tensors: set[Node] = set()  # checked natively before any relation
+        self.needs = [0] * len(trees)
+        self.registers: dict[MergedNode, int] = {}
+        # Places checked natively to hold a plain tensor before any relation, and by which trees.
+        self.plain_tensors: dict[MergedNode, int] = {}
 
-    def compile(self) -> list[Step]:
-        for node in self.tree.nodes():
-            self.steps.append(self._load(node))
-            self.registers[node] = len(self.registers)
-            for guard in node.guards:
-                steps = self._check(guard.predicate, self.registers[node])
-                self.steps.extend(steps)
-                if any(step[0] == Operation.CHECK_TENSOR for step in steps):
-                    self.plain_tensors.add(node)
-        for guard in self.tree.relations:
-            self.steps.extend(self._check(guard.predicate, self._register(guard.source)))
-        return self.steps
+    def compile(self) -> None:
+        for place in self.merged.nodes():
+            self._emit(self._load(place), place.trees)
+            self.registers[place] = len(self.registers)
+            for guard, trees in place.guards:
+                step = self._check(guard.predicate, self.registers[place])
+                self._emit(step, trees)
+                if step[0] == Operation.CHECK_TENSOR:
+                    self.plain_tensors[place] = self.plain_tensors.get(place, 0) | trees
+        self._compile_relations()
 
-    def _register(self, source: Source) -> int:
-        return self.registers[self.tree.node(source)]
+    def _compile_relations(self) -> None:
+        emitted: dict[Hashable, int] = {}
+        for number, tree in enumerate(self.trees):
+            for guard in tree.relations:
+                step = _Relations(self, number, tree).check(guard)
+                key = (guard.source, predicate_key(guard), step[0])
+                if key not in emitted:
+                    emitted[key] = len(self.steps)
+                    self._emit(step, 0)
+                self.needs[number] |= 1 << emitted[key]
 
-    def _load(self, node: Node) -> Step:
-        base = -1 if node.parent is None else self.registers[node.parent]
+    def _emit(self, step: Step, trees: int) -> None:
+        for number in range(len(self.trees)):
+            if trees >> number & 1:
+                self.needs[number] |= 1 << len(self.steps)
+        self.steps.append(step)
+
+    def _load(self, place: MergedNode) -> Step:
+        node = place.node
+        base = -1 if place.parent is None else self.registers[place.parent]
         operand = node.operand
         match node.access:
             case Access.ARGUMENT:
@@ -230,59 +255,120 @@ class _Compiler:
             case _:
                 return _LOADS[node.access], base, 0, operand
 
-    def _check(self, predicate: Predicate, register: int) -> list[Step]:
+    def _check(self, predicate: Predicate, register: int) -> Step:
+        make = _CHECKS.get(type(predicate))
+        return _in_python(predicate, register) if make is None else make(predicate, register)
+
+
+class _Relations:
+    """Steps of one tree's guards on several values."""
+
+    def __init__(self, compiler: _Compiler, number: int, tree: Tree) -> None:
+        self._compiler = compiler
+        self._number = number
+        self._tree = tree
+
+    def check(self, guard: Guard) -> Step:
+        predicate = guard.predicate
+        register = self._register(guard.source)
         if isinstance(predicate, SameObject | NotAliased):
             same = isinstance(predicate, SameObject)
             operation = Operation.CHECK_SAME if same else Operation.CHECK_DISTINCT
-            return [(operation, register, self._register(predicate.other), None)]
+            return operation, register, self._register(predicate.other), None
+        step: Step | None = None
         if isinstance(predicate, ShapeRelation):
-            return [self._relation(predicate, register)]
-        if isinstance(predicate, NumbersCompare | IsComputable):
-            return [self._real(predicate, register)]
-        if isinstance(predicate, StoragesApart):
-            return [self._overlap(predicate, register)]
-        make = _CHECKS.get(type(predicate))
-        return [_in_python(predicate, register)] if make is None else make(predicate, register)
+            step = self._relation(predicate)
+        elif isinstance(predicate, NumbersCompare | IsComputable):
+            step = self._real(predicate)
+        elif isinstance(predicate, StoragesApart):
+            step = self._overlap(predicate)
+        return _in_python(predicate, register) if step is None else step
 
-    def _overlap(self, predicate: StoragesApart, register: int) -> Step:
-        nodes = [self.tree.node(source) for source in (*predicate.written, *predicate.read)]
-        if not self.plain_tensors.issuperset(nodes):
-            return _in_python(predicate, register)
-        registers = tuple(self.registers[node] for node in nodes)
+    def _place(self, source: Source) -> MergedNode:
+        return self._compiler.merged.place(self._tree.node(source))
+
+    def _register(self, source: Source) -> int:
+        return self._compiler.registers[self._place(source)]
+
+    def _is_plain_tensor(self, source: Source) -> bool:
+        trees = self._compiler.plain_tensors.get(self._place(source), 0)
+        return bool(trees >> self._number & 1)
+
+    def _overlap(self, predicate: StoragesApart) -> Step | None:
+        sources = (*predicate.written, *predicate.read)
+        if not all(map(self._is_plain_tensor, sources)):
+            return None
+        registers = tuple(map(self._register, sources))
         return Operation.CHECK_OVERLAP, -1, 0, (len(predicate.written), registers)
 
-    def _real(self, predicate: NumbersCompare | IsComputable, register: int) -> Step:
+    def _real(self, predicate: NumbersCompare | IsComputable) -> Step | None:
         program = real_program(predicate, self._register)
         if program is None:
-            return _in_python(predicate, register)
+            return None
         outcome = int(predicate.outcome) if isinstance(predicate, NumbersCompare) else -1
         return Operation.CHECK_REAL, -1, outcome, tuple(program)
 
-    def _relation(self, predicate: ShapeRelation, register: int) -> Step:
-        """A program where every tensor in it has been found to be a plain one, else Python."""
+    def _relation(self, predicate: ShapeRelation) -> Step | None:
+        """A program where every tensor in it has been found to be a plain one."""
         places = [(s, place) for s, place in predicate.places if isinstance(place, Place)]
-        plain = len(places) == len(predicate.places) and all(
-            place.quantity is Quantity.VALUE or self.tree.node(place.source) in self.plain_tensors
+        if len(places) != len(predicate.places) or not all(
+            place.quantity is Quantity.VALUE or self._is_plain_tensor(place.source)
             for _, place in places
-        )
-        if plain:
-            registers = {s: (place, self._register(place.source)) for s, place in places}
-            program = relation_program(predicate.condition, registers)
-            if program is not None:
-                return Operation.CHECK_RELATION, -1, 0, tuple(program)
-        return _in_python(predicate, register)
+        ):
+            return None
+        registers = {s: (place, self._register(place.source)) for s, place in places}
+        program = relation_program(predicate.condition, registers)
+        return None if program is None else (Operation.CHECK_RELATION, -1, 0, tuple(program))
+
+
+# A native check's tree, and the names of the frame's arguments and free variables: what merging takes.
+Origin = tuple[Tree, tuple[str, ...], tuple[str, ...]]
 
 
 def compile_native(
-    tree: Tree, arguments: Sequence[str], free_variables: Sequence[str]
+    tree: Tree, arguments: tuple[str, ...], free_variables: tuple[str, ...]
 ) -> GuardCheck:
     """The tree as a native check.
 
     :raises ValueError: a source names an argument or free variable that the frame has not.
     """
     assert NATIVE is not None
-    steps = _Compiler(tree, arguments, free_variables).compile()
+    compiler = _Compiler([tree], arguments, free_variables)
+    compiler.compile()
+    origin: Origin = (tree, arguments, free_variables)
     check: GuardCheck = NATIVE.GuardCheck(
-        steps, tuple(arguments), scope_maker(free_variables), constants_equal, keys_equal
+        compiler.steps, arguments, scope_maker(free_variables), constants_equal, keys_equal, origin
     )
     return check
+
+
+def is_native(check: GuardCheck) -> bool:
+    """Whether the check runs in the extension."""
+    return NATIVE is not None and isinstance(check, NATIVE.GuardCheck)
+
+
+def select_native(checks: tuple[Any, ...]) -> GuardSelection:
+    """Native checks of one frame, at least one, as one that says which of them holds.
+
+    :raises ValueError: they were compiled for frames with other arguments or free variables.
+    """
+    assert NATIVE is not None
+    origins: list[Origin] = [check.origin for check in checks]
+    frames = {(arguments, free_variables) for _, arguments, free_variables in origins}
+    if len(frames) != 1:
+        raise ValueError(f"the checks are not of one frame: {sorted(frames)}")
+    arguments, free_variables = frames.pop()
+    trees = [tree for tree, _, _ in origins]
+    compiler = _Compiler(trees, arguments, free_variables)
+    compiler.compile()
+    size = -(-len(compiler.steps) // 64) * 8  # whole words
+    selection: GuardSelection = NATIVE.GuardSelection(
+        compiler.steps,
+        tuple(needed.to_bytes(size, "little") for needed in compiler.needs),
+        arguments,
+        scope_maker(free_variables),
+        constants_equal,
+        keys_equal,
+        trees,
+    )
+    return selection

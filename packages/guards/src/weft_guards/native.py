@@ -32,6 +32,30 @@ class GuardCheck(Protocol):
         ...
 
 
+class GuardSelection(Protocol):
+    """Several compiled guard sets of one frame: which of them holds."""
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The sets' numbers in the order in which they are tried: the one found last first."""
+        ...
+
+    def find(
+        self,
+        arguments: tuple[Any, ...],
+        globals: dict[str, Any],
+        builtins: Mapping[str, Any],
+        closure: tuple[CellType, ...] | None,
+        /,
+    ) -> int | None:
+        """The number of the first set that holds, None when none does.
+
+        What several sets need is read and checked once, unless code of the user's (a property, a predicate
+        in Python) has run in between. Arguments and errors are those of :meth:`GuardCheck.check`.
+        """
+        ...
+
+
 def _import_native() -> ModuleType | None:
     try:
         return importlib.import_module("._native", __package__)

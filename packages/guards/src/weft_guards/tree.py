@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from .computations import IsComputable, IsFinite, NumbersCompare
 from .constants import constant_key, is_constant
@@ -126,6 +126,10 @@ class Node:
     children: dict[Hashable, Node] = field(default_factory=dict)
     cost: int = 0
 
+    def own_cost(self) -> int:
+        """The cost of getting the value, in the unit of ``_COSTS``."""
+        return 1 + (_PYTHON_COST if self.access is Access.PYTHON else 0)
+
 
 def _operand_key(access: Access, operand: Any) -> Hashable:
     if access in (Access.CONSTANT, Access.PYTHON):
@@ -137,7 +141,8 @@ def _operand_key(access: Access, operand: Any) -> Hashable:
     return access, operand
 
 
-def _predicate_key(guard: Guard) -> Hashable:
+def predicate_key(guard: Guard) -> Hashable:
+    """Equal for two guards on one value that say the same, while the objects in both live."""
     return type(guard.predicate), guard.predicate.identity()
 
 
@@ -173,7 +178,7 @@ class Tree:
         seen: set[Hashable] = set()
         for guard in self._given:
             node = self.node(guard.source)
-            key = (id(node), _predicate_key(guard))
+            key = (id(node), predicate_key(guard))
             if key in seen:
                 continue
             seen.add(key)
@@ -208,21 +213,14 @@ class Tree:
     def _arranged(self, nodes: dict[Hashable, Node]) -> dict[Hashable, Node]:
         for node in nodes.values():
             kept = [guard for guard in node.guards if not _implied(guard, node.guards)]
-            node.guards = sorted(kept, key=lambda guard: _cost(guard.predicate))
+            node.guards = sorted(kept, key=lambda guard: cost_of(guard.predicate))
             node.children = self._arranged(node.children)
             node.cost = (
-                1
-                + sum(_cost(guard.predicate) for guard in node.guards)
+                node.own_cost()
+                + sum(cost_of(guard.predicate) for guard in node.guards)
                 + sum(child.cost for child in node.children.values())
             )
-            if node.access is Access.PYTHON:
-                node.cost += _PYTHON_COST
-
-        def rank(entry: tuple[Hashable, Node]) -> tuple[int, int]:
-            # Costs within a factor of two count as equal.
-            return entry[1].cost.bit_length(), entry[1].access.value
-
-        return dict(sorted(nodes.items(), key=rank))
+        return dict(sorted(nodes.items(), key=lambda entry: rank(entry[1])))
 
     def nodes(self) -> Iterator[Node]:
         """All nodes, each after its parent, in the order of checking."""
@@ -239,5 +237,20 @@ class Tree:
         yield from self.relations
 
 
-def _cost(predicate: Predicate) -> int:
+class Ranked(Protocol):
+    """What has a place among its siblings."""
+
+    cost: int
+
+    @property
+    def access(self) -> Access: ...
+
+
+def rank(node: Ranked) -> tuple[int, int]:
+    """The order among siblings: costs within a factor of two count as equal."""
+    return node.cost.bit_length(), node.access.value
+
+
+def cost_of(predicate: Predicate) -> int:
+    """The cost of a check, in the unit of ``_COSTS``."""
     return _COSTS.get(type(predicate), _PYTHON_COST)

@@ -11,6 +11,7 @@ static size_t slot_of(Context *self, PyCodeObject *code) {
 
 static void free_state(CodeState *state) {
     Py_XDECREF(state->entries);
+    Py_XDECREF(state->selection);
     Py_DECREF(state->code);
     PyMem_Free(state);
 }
@@ -105,20 +106,69 @@ CodeState *weft_get_state(Context *self, PyCodeObject *code) {
     return state;
 }
 
-/* The entry comes first, as it was wanted last. */
-int weft_add_entry(CodeState *state, Entry *entry) {
-    Py_ssize_t count = state->entries == NULL ? 0 : PyTuple_GET_SIZE(state->entries);
+PyObject *weft_entries_of(CodeState *state) {
+    PyObject *entries = state->entries;
+    if (entries == NULL || state->selection == NULL) {
+        return entries == NULL ? PyTuple_New(0) : Py_NewRef(entries);
+    }
+    const Py_ssize_t *order = weft_selection_order(state->selection);
+    PyObject *ordered = PyTuple_New(PyTuple_GET_SIZE(entries));
+    for (Py_ssize_t i = 0; ordered != NULL && i < PyTuple_GET_SIZE(entries); i++) {
+        PyTuple_SET_ITEM(ordered, i, Py_NewRef(PyTuple_GET_ITEM(entries, order[i])));
+    }
+    return ordered;
+}
+
+/* The entry before the others, as it was wanted last. */
+static PyObject *with_entry(CodeState *state, Entry *entry) {
+    PyObject *others = weft_entries_of(state);
+    if (others == NULL) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(others);
     PyObject *entries = PyTuple_New(count + 1);
-    if (entries == NULL) {
-        return -1;
+    if (entries != NULL) {
+        PyTuple_SET_ITEM(entries, 0, Py_NewRef(entry));
+        for (Py_ssize_t i = 0; i < count; i++) {
+            PyTuple_SET_ITEM(entries, i + 1, Py_NewRef(PyTuple_GET_ITEM(others, i)));
+        }
     }
-    PyTuple_SET_ITEM(entries, 0, Py_NewRef(entry));
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyTuple_SET_ITEM(entries, i + 1, Py_NewRef(PyTuple_GET_ITEM(state->entries, i)));
+    Py_DECREF(others);
+    return entries;
+}
+
+/* Merging guards runs Python code, so that another thread may change the code's state meanwhile:
+ * then all is done again. */
+int weft_add_entry(Context *self, PyCodeObject *code, Entry *entry) {
+    for (;;) {
+        CodeState *state = weft_get_state(self, code);
+        PyObject *old = state == NULL ? NULL : Py_XNewRef(state->entries);
+        PyObject *entries = state == NULL ? NULL : with_entry(state, entry);
+        PyObject *selection = NULL;
+        if (entries == NULL || weft_select(entries, &selection) < 0) {
+            Py_XDECREF(old);
+            Py_XDECREF(entries);
+            return -1;
+        }
+        state = weft_get_state(self, code);
+        if (state != NULL && state->entries == old) {
+            weft_raise_frame_size(state->code, weft_frame_size(entry->code));
+            PyObject *old_selection = state->selection;
+            state->entries = entries;
+            state->selection = selection;
+            state->status = STATUS_ENTRIES;
+            Py_XDECREF(old); /* the state's */
+            Py_XDECREF(old);
+            Py_XDECREF(old_selection);
+            return 0;
+        }
+        Py_XDECREF(old);
+        Py_DECREF(entries);
+        Py_XDECREF(selection);
+        if (state == NULL) {
+            return -1;
+        }
     }
-    weft_raise_frame_size(state->code, weft_frame_size(entry->code));
-    Py_XSETREF(state->entries, entries);
-    return 0;
 }
 
 void weft_move_to_front(Context *self, PyCodeObject *code, PyObject *entries, Py_ssize_t index) {
@@ -163,6 +213,7 @@ static int context_traverse(Context *self, visitproc visit, void *arg) {
     for (size_t i = 0; self->table != NULL && i <= self->mask; i++) {
         if (self->table[i] != NULL) {
             Py_VISIT(self->table[i]->entries);
+            Py_VISIT(self->table[i]->selection);
             Py_VISIT(self->table[i]->code);
         }
     }
@@ -211,10 +262,7 @@ static PyObject *context_entries(Context *self, PyObject *code) {
         return NULL;
     }
     CodeState *state = weft_find_state(self, (PyCodeObject *)code);
-    if (state == NULL || state->entries == NULL) {
-        return PyTuple_New(0);
-    }
-    return Py_NewRef(state->entries);
+    return state == NULL ? PyTuple_New(0) : weft_entries_of(state);
 }
 
 static PyObject *context_status(Context *self, PyObject *code) {

@@ -101,6 +101,40 @@ int weft_entry_holds(Entry *entry, _PyInterpreterFrame *frame) {
     return holds;
 }
 
+/* Entries whose guards are all checked natively are merged; others are tried one by one. */
+int weft_select(PyObject *entries, PyObject **selection) {
+    Py_ssize_t count = PyTuple_GET_SIZE(entries);
+    *selection = NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!((Entry *)PyTuple_GET_ITEM(entries, i))->native_check) {
+            return 0;
+        }
+    }
+    if (count < 2) {
+        return 0;
+    }
+    PyObject *checks = PyTuple_New(count);
+    if (checks == NULL) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Entry *entry = (Entry *)PyTuple_GET_ITEM(entries, i);
+        PyTuple_SET_ITEM(checks, i, Py_NewRef(entry->guard_check));
+    }
+    *selection = guards_api->select(checks);
+    Py_DECREF(checks);
+    return *selection == NULL ? -1 : 0;
+}
+
+Py_ssize_t weft_find_selected(PyObject *selection, _PyInterpreterFrame *frame) {
+    return guards_api->find(selection, frame->localsplus, frame->f_globals, frame->f_builtins,
+                            weft_frame_function(frame)->func_closure);
+}
+
+const Py_ssize_t *weft_selection_order(PyObject *selection) {
+    return guards_api->order(selection);
+}
+
 static int entry_traverse(Entry *self, visitproc visit, void *arg) {
     Py_VISIT(self->guard_check);
     Py_VISIT(self->code);

@@ -38,6 +38,7 @@ enum status {
 typedef struct {
     PyCodeObject *code; /* owned */
     PyObject *entries;  /* tuple of Entry, replaced rather than changed; NULL for none */
+    PyObject *selection; /* says which of several entries holds; NULL: they are tried in order */
     enum status status;
     unsigned int conversions;
 } CodeState;
@@ -74,11 +75,15 @@ ThreadSlot *weft_thread_slot(void);
 /* context.c */
 CodeState *weft_find_state(Context *context, PyCodeObject *code);
 CodeState *weft_get_state(Context *context, PyCodeObject *code); /* made when missing; NULL: error */
-int weft_add_entry(CodeState *state, Entry *entry);
+PyObject *weft_entries_of(CodeState *state); /* new reference, the one used last first; NULL: error */
+int weft_add_entry(Context *context, PyCodeObject *code, Entry *entry);
 void weft_move_to_front(Context *context, PyCodeObject *code, PyObject *entries, Py_ssize_t index);
 
 /* entry.c */
 int weft_entry_holds(Entry *entry, _PyInterpreterFrame *frame);
+int weft_select(PyObject *entries, PyObject **selection); /* 0; -1 with an exception */
+Py_ssize_t weft_find_selected(PyObject *selection, _PyInterpreterFrame *frame); /* -1: none holds */
+const Py_ssize_t *weft_selection_order(PyObject *selection);
 int weft_argument_slots(PyCodeObject *code);
 
 /* hook.c */

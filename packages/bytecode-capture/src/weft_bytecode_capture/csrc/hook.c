@@ -119,27 +119,35 @@ static PyObject *run_entry(PyThreadState *tstate, _PyInterpreterFrame *frame, En
     return called_by_trampoline ? result : go_on(slot, result);
 }
 
-/* The first entry whose guard holds; a new reference, NULL for none.  Guards may run Python code,
- * which is none of the context's business. */
-static Entry *find_entry(ThreadSlot *slot, PyCodeObject *code, PyObject *entries,
-                         _PyInterpreterFrame *frame) {
-    Context *context = slot->context;
-    Entry *found = NULL;
-    Py_INCREF(entries);
-    slot->context = NULL;
+static Py_ssize_t first_that_holds(Context *context, PyCodeObject *code, PyObject *entries,
+                                   _PyInterpreterFrame *frame) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); i++) {
-        Entry *entry = (Entry *)PyTuple_GET_ITEM(entries, i);
-        if (weft_entry_holds(entry, frame)) {
-            found = (Entry *)Py_NewRef(entry);
+        if (weft_entry_holds((Entry *)PyTuple_GET_ITEM(entries, i), frame)) {
             if (i > 0) {
                 weft_move_to_front(context, code, entries, i);
             }
-            break;
+            return i;
         }
     }
+    return -1;
+}
+
+/* The first entry whose guard holds; a new reference, NULL for none.  Guards may run Python code,
+ * which is none of the context's business, and which may change the state. */
+static Entry *find_entry(ThreadSlot *slot, PyCodeObject *code, CodeState *state,
+                         _PyInterpreterFrame *frame) {
+    Context *context = slot->context;
+    PyObject *entries = Py_NewRef(state->entries);
+    PyObject *selection = Py_XNewRef(state->selection);
+    slot->context = NULL;
+    Py_ssize_t found = selection != NULL ? weft_find_selected(selection, frame)
+                                         : first_that_holds(context, code, entries, frame);
     slot->context = context;
+    Entry *entry =
+        found < 0 ? NULL : (Entry *)Py_NewRef(PyTuple_GET_ITEM(entries, found));
+    Py_XDECREF(selection);
     Py_DECREF(entries);
-    return found;
+    return entry;
 }
 
 /* Conversion. */
@@ -170,6 +178,19 @@ static PyObject *closure_of(_PyInterpreterFrame *frame, PyCodeObject *code) {
     return closure;
 }
 
+/* Python code of the compiler's own runs between these: not hooked, not traced. */
+static int leave_program(PyThreadState *tstate, ThreadSlot *slot) {
+    slot->context = NULL;
+    PyThreadState_EnterTracing(tstate);
+    return weft_suspend();
+}
+
+static void enter_program(PyThreadState *tstate, ThreadSlot *slot, Context *context, int token) {
+    weft_unsuspend(token);
+    PyThreadState_LeaveTracing(tstate);
+    slot->context = context;
+}
+
 static PyObject *call_callback(PyThreadState *tstate, Context *context, PyCodeObject *code,
                                _PyInterpreterFrame *frame, ThreadSlot *slot) {
     PyObject *answer = NULL;
@@ -179,13 +200,9 @@ static PyObject *call_callback(PyThreadState *tstate, Context *context, PyCodeOb
         PyObject *stack[] = {(PyObject *)code, arguments, frame->f_globals, frame->f_builtins,
                              closure};
         context->conversions++;
-        slot->context = NULL;
-        int token = weft_suspend();
-        PyThreadState_EnterTracing(tstate);
+        int token = leave_program(tstate, slot);
         answer = PyObject_Vectorcall(context->callback, stack, 5, NULL);
-        PyThreadState_LeaveTracing(tstate);
-        weft_unsuspend(token);
-        slot->context = context;
+        enter_program(tstate, slot, context, token);
     }
     Py_XDECREF(arguments);
     Py_XDECREF(closure);
@@ -218,9 +235,11 @@ static enum outcome convert(PyThreadState *tstate, Context *context, PyCodeObjec
             Py_DECREF(answer);
             return FAILED;
         }
-        state->status = STATUS_ENTRIES;
         *entry = (Entry *)answer;
-        return weft_add_entry(state, *entry) < 0 ? FAILED : RUN;
+        int token = leave_program(tstate, slot);
+        int added = weft_add_entry(context, code, *entry);
+        enter_program(tstate, slot, context, token);
+        return added < 0 ? FAILED : RUN;
     }
     long status = PyLong_AsLong(answer);
     Py_DECREF(answer);
@@ -277,7 +296,7 @@ static PyObject *evaluate_in_context(PyThreadState *tstate, _PyInterpreterFrame 
             return run_without_context(tstate, frame, slot);
         }
         if (status != STATUS_UNSEEN && state->entries != NULL) {
-            entry = find_entry(slot, code, state->entries, frame);
+            entry = find_entry(slot, code, state, frame);
             if (entry != NULL) {
                 context->hits++;
                 break;

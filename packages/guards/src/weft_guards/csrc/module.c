@@ -1,14 +1,16 @@
-/* weft_guards._native: the type GuardCheck, and the C interface in a capsule. */
+/* weft_guards._native: the types, and the C interface in a capsule. */
 #include <Python.h>
 #include <structmember.h>
 
-#include "program.h"
+#include "run.h"
+#include "selection.h"
 #include "weft_guards_api.h"
 
 typedef struct {
     PyObject_HEAD
     PyObject *weak_references;
     Program program;
+    PyObject *origin; /* what `select` takes to merge this check with others */
 } GuardCheck;
 
 static PyTypeObject GuardCheckType;
@@ -16,11 +18,11 @@ static PyTypeObject GuardCheckType;
 static PyObject *guard_check_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"steps", "arguments", "make_scope", "constants_equal", "keys_equal",
-                            NULL};
-    PyObject *steps, *arguments, *make_scope, *constants_equal, *keys_equal;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OOO:GuardCheck", names, &PyList_Type,
+                            "origin", NULL};
+    PyObject *steps, *arguments, *make_scope, *constants_equal, *keys_equal, *origin;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OOOO:GuardCheck", names, &PyList_Type,
                                      &steps, &PyTuple_Type, &arguments, &make_scope,
-                                     &constants_equal, &keys_equal)) {
+                                     &constants_equal, &keys_equal, &origin)) {
         return NULL;
     }
     GuardCheck *self = (GuardCheck *)type->tp_alloc(type, 0);
@@ -31,6 +33,7 @@ static PyObject *guard_check_new(PyTypeObject *type, PyObject *args, PyObject *k
     self->program.make_scope = Py_NewRef(make_scope);
     self->program.constants_equal = Py_NewRef(constants_equal);
     self->program.keys_equal = Py_NewRef(keys_equal);
+    self->origin = Py_NewRef(origin);
     if (program_parse(&self->program, steps) < 0) {
         Py_DECREF(self);
         return NULL;
@@ -40,12 +43,14 @@ static PyObject *guard_check_new(PyTypeObject *type, PyObject *args, PyObject *k
 
 static int guard_check_traverse(GuardCheck *self, visitproc visit, void *arg)
 {
+    Py_VISIT(self->origin);
     return program_traverse(&self->program, visit, arg);
 }
 
 static int guard_check_clear(GuardCheck *self)
 {
     program_clear(&self->program);
+    Py_CLEAR(self->origin);
     return 0;
 }
 
@@ -55,33 +60,17 @@ static void guard_check_dealloc(GuardCheck *self)
     if (self->weak_references != NULL) {
         PyObject_ClearWeakRefs((PyObject *)self);
     }
-    program_clear(&self->program);
+    guard_check_clear(self);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
 static PyObject *guard_check_check(GuardCheck *self, PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 4) {
-        PyErr_Format(PyExc_TypeError, "check() takes 4 arguments, %zd given", count);
+    Frame frame;
+    if (frame_from_arguments(&self->program, args, count, "check", &frame) < 0) {
         return NULL;
     }
-    if (!PyTuple_Check(args[0]) || !PyDict_Check(args[1])
-        || !(args[3] == Py_None || PyTuple_Check(args[3]))) {
-        PyErr_SetString(PyExc_TypeError,
-                        "check() takes the arguments as a tuple, the globals as a dict, the "
-                        "builtins, and the closure as a tuple or None");
-        return NULL;
-    }
-    Py_ssize_t expected = self->program.argument_names == NULL
-        ? 0
-        : PyTuple_GET_SIZE(self->program.argument_names);
-    if (PyTuple_GET_SIZE(args[0]) != expected) {
-        PyErr_Format(PyExc_ValueError, "check() expects %zd arguments in the tuple, %zd given",
-                     expected, PyTuple_GET_SIZE(args[0]));
-        return NULL;
-    }
-    PyObject *const *items = ((PyTupleObject *)args[0])->ob_item;
-    return PyBool_FromLong(program_run(&self->program, items, args[1], args[2], args[3]));
+    return PyBool_FromLong(program_holds(&self->program, &frame));
 }
 
 static PyMethodDef guard_check_methods[] = {
@@ -89,6 +78,11 @@ static PyMethodDef guard_check_methods[] = {
      "check(arguments, globals, builtins, closure) -> bool\n\n"
      "Whether every guard holds; one that raises does not hold."},
     {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef guard_check_members[] = {
+    {"origin", T_OBJECT_EX, offsetof(GuardCheck, origin), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
 };
 
 static PyTypeObject GuardCheckType = {
@@ -103,6 +97,7 @@ static PyTypeObject GuardCheckType = {
     .tp_dealloc = (destructor)guard_check_dealloc,
     .tp_weaklistoffset = offsetof(GuardCheck, weak_references),
     .tp_methods = guard_check_methods,
+    .tp_members = guard_check_members,
 };
 
 static int api_check(PyObject *guard_check, PyObject *const *localsplus, PyObject *globals,
@@ -113,13 +108,36 @@ static int api_check(PyObject *guard_check, PyObject *const *localsplus, PyObjec
     }
     /* Python code run by a guard may drop the last other reference. */
     Py_INCREF(guard_check);
-    int passed = program_run(&((GuardCheck *)guard_check)->program, localsplus, globals, builtins,
-                             closure);
+    Frame frame = {localsplus, globals, builtins, closure, NULL};
+    int passed = program_holds(&((GuardCheck *)guard_check)->program, &frame);
     Py_DECREF(guard_check);
     return passed;
 }
 
-static WeftGuardsAPI api = {WEFT_GUARDS_API_VERSION, api_check};
+static PyObject *api_select(PyObject *guard_checks)
+{
+    PyObject *module = PyImport_ImportModule("weft_guards.compilation");
+    if (module == NULL) {
+        return NULL;
+    }
+    PyObject *selection = PyObject_CallMethod(module, "select_native", "(O)", guard_checks);
+    Py_DECREF(module);
+    if (selection != NULL && !Py_IS_TYPE(selection, &GuardSelection_Type)) {
+        PyErr_SetString(PyExc_TypeError, "select_native() gave no GuardSelection");
+        Py_CLEAR(selection);
+    }
+    return selection;
+}
+
+static Py_ssize_t api_find(PyObject *selection, PyObject *const *localsplus, PyObject *globals,
+                           PyObject *builtins, PyObject *closure)
+{
+    Frame frame = {localsplus, globals, builtins, closure, NULL};
+    return selection_find(selection, &frame);
+}
+
+static WeftGuardsAPI api = {WEFT_GUARDS_API_VERSION, api_check, api_select, api_find,
+                            selection_order};
 
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
@@ -131,7 +149,7 @@ static struct PyModuleDef module_definition = {
 
 PyMODINIT_FUNC PyInit__native(void)
 {
-    if (program_module_init() < 0) {
+    if (run_module_init() < 0) {
         return NULL;
     }
     PyObject *module = PyModule_Create(&module_definition);
@@ -140,6 +158,7 @@ PyMODINIT_FUNC PyInit__native(void)
     }
     PyObject *capsule = PyCapsule_New(&api, WEFT_GUARDS_API_CAPSULE, NULL);
     if (PyModule_AddType(module, &GuardCheckType) < 0
+        || PyModule_AddType(module, &GuardSelection_Type) < 0
         || PyModule_AddObjectRef(module, "_C_API", capsule) < 0
         || PyModule_AddIntConstant(module, "OPERATION_COUNT", OPERATION_COUNT) < 0
         || PyModule_AddIntConstant(module, "OPCODE_COUNT", OPCODE_COUNT) < 0

@@ -1,8 +1,8 @@
-/* The compiled form of a guard set: a straight line of steps.
+/* The compiled form of a guard set, or of several: a straight line of steps.
  *
  * A step either loads the value of one source into the next free register, from the frame or from
  * an earlier register, or checks one predicate on a register.  Each shared prefix of paths is one
- * load.  The first check that fails ends the run.
+ * load.  run.h runs them.
  */
 #ifndef WEFT_GUARDS_PROGRAM_H
 #define WEFT_GUARDS_PROGRAM_H
@@ -50,20 +50,27 @@ typedef enum {
 
 typedef struct {
     unsigned char operation;
-    int operand;         /* the register read, -1 for none */
-    Py_ssize_t number;   /* see the operation */
-    PyObject *object;    /* owned, may be NULL */
-    Py_ssize_t index;    /* LOAD_ITEM: the key as an index, -1 when it is none */
-    unsigned int type_version;  /* LOAD_INSTANCE_DICT: the type for which `getter` was found */
-    PyGetSetDef *getter;        /* borrowed from that type while its version stands */
-    PyObject *dictionary;       /* LOAD_ITEM: the dict that was read last; only compared */
-    uint64_t dictionary_version; /* of that dict then */
-    PyObject *item;             /* borrowed from that dict while its version stands */
-    TensorExpectation *tensor;  /* owned, CHECK_TENSOR */
-    GlobalStateExpectation *state; /* owned, CHECK_GLOBAL_STATE */
-    Relation *relation;            /* owned, CHECK_RELATION */
-    RealProgram *real;             /* owned, CHECK_REAL */
-    OverlapExpectation *overlap;   /* owned, CHECK_OVERLAP */
+    int operand;       /* the register read, -1 for none */
+    int target;        /* of a load: the register written */
+    Py_ssize_t number; /* see the operation; LOAD_ITEM: the key as an index, -1 when it is none */
+    PyObject *object;  /* owned, may be NULL */
+    union {            /* by the operation; kept small, for a model's steps to stay in the caches */
+        struct { /* LOAD_ITEM: what was found last, `item` borrowed while the version stands */
+            PyObject *dictionary; /* only compared */
+            uint64_t version;
+            PyObject *item;
+        } found;
+        struct { /* LOAD_INSTANCE_DICT: the descriptor, borrowed while the type's version stands */
+            PyGetSetDef *getter;
+            unsigned int type_version;
+        } descriptor;
+        void *parsed; /* owned, one of: */
+        TensorExpectation *tensor;
+        GlobalStateExpectation *state;
+        Relation *relation;
+        RealProgram *real;
+        OverlapExpectation *overlap;
+    };
 } Step;
 
 typedef struct {
@@ -76,22 +83,9 @@ typedef struct {
     PyObject *keys_equal;
 } Program;
 
-typedef struct {
-    PyObject *const *arguments;
-    PyObject *globals;
-    PyObject *builtins;
-    PyObject *closure; /* tuple or NULL */
-    PyObject *scope;   /* owned; made when a step first needs it */
-} Frame;
-
 /* Each 0, or -1 with an exception. */
-int program_module_init(void);
 int program_parse(Program *program, PyObject *steps);
 int program_traverse(Program *program, visitproc visit, void *arg);
 void program_clear(Program *program);
-
-/* 1 when all checks pass, else 0; leaves no exception. */
-int program_run(Program *program, PyObject *const *arguments, PyObject *globals,
-                PyObject *builtins, PyObject *closure);
 
 #endif

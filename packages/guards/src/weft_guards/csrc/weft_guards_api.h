@@ -14,7 +14,7 @@
 
 #include <Python.h>
 
-#define WEFT_GUARDS_API_VERSION 1
+#define WEFT_GUARDS_API_VERSION 2
 #define WEFT_GUARDS_API_CAPSULE "weft_guards._native._C_API"
 
 typedef struct {
@@ -34,6 +34,26 @@ typedef struct {
      */
     int (*check)(PyObject *guard_check, PyObject *const *localsplus, PyObject *globals,
                  PyObject *builtins, PyObject *closure);
+
+    /* Several checks of one code object's frames, merged so that what they share is checked once.
+     *
+     * guard_checks  a tuple of weft_guards._native.GuardCheck, compiled with the same arguments and
+     *               free variables.
+     * A new reference, NULL with an exception.
+     */
+    PyObject *(*select)(PyObject *guard_checks);
+
+    /* The index, in that tuple, of a check that holds, -1 when none does: the one found last is
+     * tried first, then the others in the order in which they were found last.  Otherwise as
+     * `check`.
+     */
+    Py_ssize_t (*find)(PyObject *selection, PyObject *const *localsplus, PyObject *globals,
+                       PyObject *builtins, PyObject *closure);
+
+    /* The indices of all checks in the order in which `find` will try them; the memory is the
+     * selection's own, and stands until `find` is called again.
+     */
+    const Py_ssize_t *(*order)(PyObject *selection);
 } WeftGuardsAPI;
 
 #endif
