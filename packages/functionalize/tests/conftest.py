@@ -9,6 +9,11 @@ import pytest
 import torch
 import torch.fx
 import weft_functionalize
+from weft_functionalize.aten_normalization import normalize
+from weft_functionalize.tensor_ssa.alias_graph import build_alias_graph
+from weft_functionalize.tensor_ssa.interpreter import run_block
+from weft_functionalize.tensor_ssa.region_aliases import SharedValues, check_region_aliases
+from weft_functionalize.tensor_ssa.rewrite_mutation import rewrite_mutation
 
 CheckGraph = Callable[..., weft_functionalize.FunctionalGraph]
 
@@ -63,9 +68,50 @@ def check_graph(
         want = torch.fx.Interpreter(graph_module).run(*expected)
     want = want if isinstance(want, tuple) else (want,)
     assert_same_effects(want, got, expected, actual)
+    check_oracle(functional, inputs)
     for index, tensor in functional.lifted.items():  # eager has written these by now
         torch.testing.assert_close(lifted[index], tensor.detach(), rtol=0, atol=0)
     return functional
+
+
+def check_oracle(functional: weft_functionalize.FunctionalGraph, inputs: Sequence[Any]) -> None:
+    """TensorSSA form run by its definition gives what torch gives for it, bit for bit."""
+
+    def given() -> list[Any]:
+        every = {i: copied(tensor.detach()) for i, tensor in functional.lifted.items()}
+        users = zip(functional.user_input_indices, map(copied, inputs), strict=True)
+        every |= dict(users)
+        torch.manual_seed(1)
+        return [every[i] for i in range(len(functional.inputs))]
+
+    with torch.no_grad():
+        wanted = functional.graph_module(*given())
+        got = weft_functionalize.interpret(functional.graph_module, given())
+    assert_same_bits(got, wanted)
+
+
+def check_updates(program: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+    """The form before renaming, in which Updates name new versions, returns what eager does."""
+    normalized = normalize(program, [copied(value) for value in inputs])
+    recorder, graph = normalized.recorder, normalized.recorder.graph
+    with torch.no_grad(), normalized.fake_mode:
+        kept = tuple(recorder.node_of(value) for value in normalized.outputs)
+        shared = SharedValues(graph, build_alias_graph(graph), recorder.region_aliases)
+        check_region_aliases(graph, shared, kept)
+        graph.output(kept)
+        rewrite_mutation(graph, shared, kept)
+    with torch.no_grad():
+        got = run_block(graph, recorder.regions.__getitem__, [copied(value) for value in inputs])
+        wanted = torch.fx.Interpreter(program).run(*(copied(value) for value in inputs))
+    assert_same_bits(got, wanted)
+
+
+def assert_same_bits(got: Sequence[Any], wanted: Sequence[Any]) -> None:
+    for left, right in zip(got, wanted, strict=True):
+        if isinstance(right, torch.Tensor):
+            torch.testing.assert_close(left, right, rtol=0, atol=0, equal_nan=True)
+        else:
+            assert left == right
 
 
 def _bound(
@@ -90,6 +136,18 @@ def check() -> CheckGraph:
         return check_graph(program, inputs)
 
     return run
+
+
+@pytest.fixture
+def oracle() -> Callable[..., None]:
+    """``oracle(functional, inputs)``: the interpreter of TensorSSA form agrees with torch."""
+    return check_oracle
+
+
+@pytest.fixture
+def updates() -> Callable[..., None]:
+    """``updates(graph_module, inputs)``: the interpreter of the form with Updates agrees with eager."""
+    return check_updates
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import torch.fx
 from weft_functionalize.aten_normalization import normalize
 from weft_functionalize.tensor_ssa.alias_graph import build_alias_graph
 from weft_functionalize.tensor_ssa.dead_code import eliminate_dead_code
+from weft_functionalize.tensor_ssa.region_aliases import SharedValues
 from weft_functionalize.tensor_ssa.renaming import rename
 from weft_functionalize.tensor_ssa.rewrite_mutation import rewrite_mutation
 
@@ -36,7 +37,7 @@ def steps(function: Callable[..., Any], *inputs: torch.Tensor) -> Iterator[list[
     with torch.no_grad(), normalized.fake_mode:
         kept = (recorder.inputs[0].node, *map(recorder.node_of, normalized.outputs))
         output = graph.output(kept)
-        rewrite_mutation(graph, build_alias_graph(graph), kept)
+        rewrite_mutation(graph, SharedValues(graph, build_alias_graph(graph), ()), kept)
         yield text(graph)
         versions = rename(graph)
         output.args = (tuple(versions.get(node, node) for node in kept),)

@@ -168,11 +168,12 @@ _REFUSED = {
 )
 @given(seed=st.integers(0, 2**32 - 1), length=st.integers(1, 14))
 @example(seed=1407, length=5)  # two arguments, the version of one being the other's old version
-def test_random_program(check: Any, seed: int, length: int) -> None:
+def test_random_program(check: Any, updates: Any, seed: int, length: int) -> None:
     torch.manual_seed(seed % 1000)
     builder = ProgramBuilder(random.Random(seed))
     module = builder.build(length)
     try:
         check(module, *builder.inputs)
+        updates(module, builder.inputs)
     except weft_functionalize.Unsupported as refusal:
         assert refusal.kind in _REFUSED  # noqa: PT017 (any other kind is a fault)

@@ -33,6 +33,7 @@ from .symbolic_numbers import (
     with_numbers,
 )
 from .tensor_map import TensorMap
+from .tensor_ssa.interpreter import interpret
 from .tensor_ssa.verifier import VerificationError, verify_functional
 from .unsupported import Unsupported
 
@@ -56,6 +57,7 @@ __all__ = [
     "ViewOfOutput",
     "bind",
     "functionalize",
+    "interpret",
     "is_float_symbol",
     "known_equal",
     "size_hint",

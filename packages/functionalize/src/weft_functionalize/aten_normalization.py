@@ -26,7 +26,7 @@ from ._torch import (
     quiet_meta_failures,
     set_grad_enabled,
 )
-from .aten_recorder import AtenRecorder
+from .aten_recorder import AtenRecorder, RegionEffort
 from .counted_loops import CountedTest
 from .regions import record_region_operator
 from .symbolic_numbers import is_float_symbol
@@ -47,18 +47,21 @@ class NormalizedGraph:
 
 
 def normalize(
-    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], *, peel: bool = False
+    graph_module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    effort: RegionEffort = RegionEffort.LEAST,
 ) -> NormalizedGraph:
     """Record ``graph_module`` on ``example_inputs``, which have gradients as the program's have.
 
-    ``peel``: the first iteration of a loop that writes to what it begins with stands before the loop.
+    ``effort``: what is done for regions whose results may be one with other values.
 
     What torch runs may depend on that, and what it refuses.  Nodes that the program itself runs with
     gradients disabled have ``meta["gradients_disabled"]``.
     """
     fake_mode = _find_fake_mode(graph_module, example_inputs)
     recorder = AtenRecorder(graph_module, fake_mode)
-    recorder.peels_clobbering_loops = peel
+    recorder.effort = effort
     interpreter = _Interpreter(graph_module, recorder)
     with torch.set_grad_enabled(torch.is_grad_enabled()), fake_mode, quiet_meta_failures():
         outputs = interpreter.run(example_inputs)

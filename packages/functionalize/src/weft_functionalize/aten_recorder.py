@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import operator
 import re
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ from .symbolic_numbers import SYMBOLIC_TYPES, NumberNodes, with_numbers
 from .tensor_map import TensorMap
 from .tensor_ssa.alias_graph import aliased_argument
 from .tensor_ssa.functional_counterparts import functional_counterpart, written_arguments
+from .tensor_ssa.region_aliases import RegionAlias
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -75,6 +77,18 @@ class RecordedInput:
     requires_grad: bool
 
 
+class RegionEffort(enum.IntEnum):
+    """What is done for results of regions that may be one with other values; each costs more.
+
+    ``PEEL``: the first iteration of a loop that writes to what it begins with stands before the loop.
+    ``IDENTIFY``: regions also give flags that say which values are one, so that writes reach all of them.
+    """
+
+    LEAST = 0
+    PEEL = 1
+    IDENTIFY = 2
+
+
 class AtenRecorder(TorchDispatchMode):
     """A dispatch mode that sits on top of a fake mode and appends each operator to ``graph``.
 
@@ -91,9 +105,8 @@ class AtenRecorder(TorchDispatchMode):
         self.fake_mode = fake_mode
         self.regions: dict[str, torch.fx.GraphModule] = {}  # by the attribute that names them
         # Results of region operators that may be what operands or other results are.
-        self.region_aliases: list[tuple[torch.fx.Node, torch.fx.Node]] = []
-        # Whether the first iteration stands alone of loops that write to what they begin with.
-        self.peels_clobbering_loops = False
+        self.region_aliases: list[RegionAlias] = []
+        self.effort = RegionEffort.LEAST
         self._module = module
         self._nodes: TensorMap[torch.fx.Node] = TensorMap()
         self._fakes: TensorMap[torch.Tensor] = TensorMap()  # of real tensors

@@ -12,7 +12,7 @@ import torch.fx
 from ._torch import OpOverload, quiet_meta_failures
 from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
 from .aten_normalization import NormalizedGraph, normalize
-from .aten_recorder import AtenRecorder
+from .aten_recorder import AtenRecorder, RegionEffort
 from .functional_graph import FunctionalGraph, InputDescriptor, InputKind
 from .options import FunctionalizeOptions
 from .tensor_ssa.alias_graph import AliasGraph, build_alias_graph
@@ -20,10 +20,11 @@ from .tensor_ssa.dead_code import eliminate_dead_code
 from .tensor_ssa.emitter import Emitter
 from .tensor_ssa.functional_counterparts import written_arguments
 from .tensor_ssa.layout import dense_order, with_layout_of
-from .tensor_ssa.region_aliases import ClobberedOperand, check_region_aliases
+from .tensor_ssa.region_aliases import NeedsMoreEffort, SharedValues, check_region_aliases
 from .tensor_ssa.renaming import rename
-from .tensor_ssa.rewrite_mutation import rewrite_mutation, written_variables
+from .tensor_ssa.rewrite_mutation import rewrite_mutation
 from .tensor_ssa.verifier import verify_functional
+from .tensor_ssa.writes import written_variables
 from .tensor_ssa.written_origins import written_origins
 from .unsupported import Unsupported
 
@@ -47,14 +48,19 @@ def functionalize(
     on bad arguments.  The form is TensorSSA: Ma et al., DAC '24, algorithm 1.
     """
     options = options or FunctionalizeOptions()
-    try:
-        result = _convert(graph_module, normalize(graph_module, example_inputs), options)
-    except ClobberedOperand:
-        normalized = normalize(graph_module, example_inputs, peel=True)
-        result = _convert(graph_module, normalized, options)
-    if options.verify:
-        verify_functional(result.graph_module.graph)
-    return result
+    effort = RegionEffort.LEAST
+    while True:
+        try:
+            normalized = normalize(graph_module, example_inputs, effort=effort)
+            result = _convert(graph_module, normalized, options)
+        except NeedsMoreEffort:
+            if effort is max(RegionEffort):
+                raise
+            effort = RegionEffort(effort + 1)
+        else:
+            if options.verify:
+                verify_functional(result.graph_module.graph)
+            return result
 
 
 def _convert(
@@ -63,15 +69,16 @@ def _convert(
     recorder, graph = normalized.recorder, normalized.recorder.graph
     with torch.no_grad(), normalized.fake_mode, quiet_meta_failures():
         aliases = build_alias_graph(graph)
-        written = written_origins(graph, aliases)
+        shared = SharedValues(graph, aliases, recorder.region_aliases)
+        written = written_origins(graph, shared)
         unrecorded = _unrecorded_origins(graph, aliases)
         mutated = [i for i, recorded in enumerate(recorder.inputs) if recorded.node in written]
         _check_shared_inputs(recorder, mutated, options)
         plan = plan_outputs(normalized.outputs, recorder, aliases, mutated, written)
         kept = tuple(node for node, _ in plan.values)
-        check_region_aliases(graph, aliases, recorder.region_aliases, kept)
+        check_region_aliases(graph, shared, kept)
         graph.output(kept)
-        rewrite_mutation(graph, aliases, kept)
+        rewrite_mutation(graph, shared, kept)
         versions = rename(graph)
         _set_outputs(graph, plan, versions)
         eliminate_dead_code(graph)

@@ -15,7 +15,7 @@ import torch
 import torch.fx
 
 from ._torch import HigherOrderOperator, assume, new_integer
-from .aten_recorder import AtenRecorder
+from .aten_recorder import AtenRecorder, RegionEffort
 from .counted_loops import CountedTest, Counter, find_counter
 from .region_conversion import written_inputs
 from .region_operands import (
@@ -33,13 +33,16 @@ from .region_operands import (
     share_taken,
     touched_operands,
 )
-from .region_sharing import conflicts, reached, shared_results, storage_of
+from .region_recorder import Tie
+from .region_sharing import ONE_OF_SEVERAL, MaybeOne, conflicts, may_be_one, storage_of
+from .region_ties import End, flag_inside, flag_tensor, identity_inside
 from .tensor_ssa.block_propagation import set_region_clobbers, set_region_writes
 from .tensor_ssa.layout import same_layout
+from .tensor_ssa.region_aliases import NeedsMoreEffort
 from .unsupported import Unsupported
 
 
-class _FirstIterationDiffers(Unsupported):
+class _FirstIterationDiffers(NeedsMoreEffort):
     """What the loop begins with is seen by others, what later iterations begin with may not be."""
 
 
@@ -52,14 +55,14 @@ def record_while(
     certain = counter is not None and bool(counter.trips) and not counter.may_end_early
     try:
         loop = _Loop(parent, (condition, body), carried, additional, counter, runner)
-        return loop.record(target, may_clobber=not (certain and parent.peels_clobbering_loops))
+        return loop.record(target, may_peel=certain)
     except _FirstIterationDiffers:
         if not certain or counter is None:
             raise
     following = runner.inline(body, parent, [*carried, *additional])
     counter = replace(counter, start=counter.start + counter.step)
     loop = _Loop(parent, (condition, body), following, additional, counter, runner)
-    return loop.record(target, may_clobber=True)
+    return loop.record(target, may_peel=False)
 
 
 class _Loop:
@@ -79,71 +82,124 @@ class _Loop:
         self.counter = counter
         self.runner = runner
         self.unchanged: set[int] = set()  # carried tensors that the body does not bind anew
+        self.may_peel = False
+        self.identifies = False
 
-    def record(self, target: HigherOrderOperator, *, may_clobber: bool) -> tuple[Any, ...]:
+    def record(self, target: HigherOrderOperator, *, may_peel: bool) -> tuple[Any, ...]:
         """Record the loop and append its node; its results.
 
-        ``may_clobber``: whether it may write to what it begins with, if nobody sees that afterwards.
+        ``may_peel``: whether the loop may be tried again from its second iteration on, where it writes to
+        what it begins with and others see that.
         """
+        self.may_peel = may_peel
+        self.identifies = self.parent.effort >= RegionEffort.IDENTIFY
         self._record_blocks()
         if written_inputs(self.condition.recorder):
             raise Unsupported("write in a loop's condition")
-        self.carried = [k for k in range(self.count) if k not in self.unchanged]
-        names = self.body.names(self.taken)
-        touched = touched_operands(self.body, names)
-        self.clobbered = sorted(touched.intersection(self.carried))
-        if self.clobbered and not may_clobber:
+        clobbered = self._clobbered()
+        if clobbered and may_peel and self.parent.effort >= RegionEffort.PEEL:
             raise _FirstIterationDiffers("write to a carried tensor")
-        return self._emit(target, names)
+        return self._emit(target, [k for k in clobbered if self._start_tie(k) is None])
 
-    def _emit(self, target: HigherOrderOperator, names: dict[int, int]) -> tuple[Any, ...]:
+    @property
+    def carried(self) -> list[int]:
+        """The positions of the values that the body binds anew."""
+        return [k for k in range(self.count) if k not in self.unchanged]
+
+    def _clobbered(self) -> list[int]:
+        """The carried tensors that the body writes."""
+        touched = touched_operands(self.body, self.body.names(self.taken))
+        return sorted(touched.intersection(self.carried))
+
+    def _start_tie(self, position: int) -> Tie | None:
+        """What says in which iterations the carried value at ``position`` is what the loop began with."""
+        return self.operands.find(position, self.operands.values[position])
+
+    def _emit(self, target: HigherOrderOperator, clobbered: Sequence[int]) -> tuple[Any, ...]:
         parent, operands, body = self.parent, self.operands, self.body
         values, passed = [*operands.values, *self.taken], [*operands.passed, *self.taken]
         inputs, tested_inputs = body.order(self.taken), self.condition.order(self.taken)
+        carried, flags = self.carried, [t for t in operands.ties.values() if t.is_carried]
         written = [
-            p
-            for p in sorted(map(inputs.index, written_inputs(body.recorder)))
-            if p not in self.carried
+            p for p in sorted(map(inputs.index, written_inputs(body.recorder))) if p not in carried
         ]
-        split = [*self.carried, *written]
-        order = split + [p for p in range(len(values)) if p not in {*split, *operands.views}]
-        inside = body.inside()
-        may_be = reached(body.outputs, inside.joined, names, self.carried)
-        layouts = {k: body.recorder.inputs[k].value for k in self.carried}
+        fixed = {*carried, *written, *operands.views}
+        rest = [*written, *(p for p in range(len(values)) if p not in fixed)]
+        pairs = self._pairs(body)
+        layouts = {k: body.recorder.inputs[k].value for k in carried}
+        following = [self._following(tie) for tie in flags]
         converted = convert(
             body,
-            [(body.outputs[k], layouts[k]) for k in self.carried],
+            [(body.outputs[k], layouts[k]) for k in carried] + [(f, f) for f in following],
             [inputs[p] for p in written],
-            [inputs[p] for p in order],
-            self.carried,
+            [*carried, *body.recorder.carried_flags, *(inputs[p] for p in rest)],
+            [*carried, *body.recorder.carried_flags],
         )
         predicate = [(_predicate(self.condition), None)]
-        tested_order = [tested_inputs[p] for p in order]
+        tested_order = [*carried, *self.condition.recorder.carried_flags]
+        tested_order += [tested_inputs[p] for p in rest]
         tested = convert(self.condition, predicate, (), tested_order, is_condition=True)
         graphs = [parent.add_region("condition", tested), parent.add_region("body", converted)]
-        nodes = [operand_node(parent, passed[p]) for p in order]
+        starts = [operand_node(parent, passed[k]) for k in carried]
+        starts += [parent.node_of(flag_tensor(tie.flag)) for tie in flags]
+        nodes = [operand_node(parent, passed[p]) for p in rest]
         counts = self.counter if isinstance(self.condition.outputs[0], torch.SymBool) else None
         results = {k: _loop_result(parent, k, v, counts) for k, v in layouts.items()}
+        final = {tie: fresh(parent, f) for tie, f in zip(flags, following, strict=True)}
         versions = [fresh(parent, body.recorder.inputs[inputs[p]].value) for p in written]
-        arguments = (*graphs, tuple(nodes[: len(split)]), tuple(nodes[len(split) :]))
-        node, items = parent.append_region_operator(
-            target, arguments, [*results.values(), *versions]
+        arguments = (
+            *graphs,
+            (*starts, *nodes[: len(written)]),
+            tuple(nodes[len(written) :]),
         )
+        every = [*results.values(), *final.values(), *versions]
+        node, items = parent.append_region_operator(target, arguments, every)
+        first = len(every) - len(versions)
         set_region_writes(
-            node, [(parent.node_of(values[p]), len(results) + k) for k, p in enumerate(written)]
+            node, [(parent.node_of(values[p]), first + k) for k, p in enumerate(written)]
         )
-        set_region_clobbers(node, [parent.node_of(values[k]) for k in self.clobbered])
-        if counts is None or not counts.trips:  # it may run no iteration: results are the operands
-            for k in self.carried:
-                may_be.setdefault(k, set()).add(k)
-        shared = shared_results(body.outputs, inside.joined)
-        by_position = dict(zip(self.carried, items, strict=False))
-        note_aliases(parent, by_position, values, may_be, shared)
+        set_region_clobbers(node, [parent.node_of(values[k]) for k in clobbered])
+        known = {pair: final.get(tie) if tie else None for pair, tie in pairs.items()}
+        note_aliases(parent, dict(zip(carried, items, strict=False)), values, known)
         return tuple(results.get(k, operands.values[k]) for k in range(self.count))
+
+    def _following(self, tie: Tie) -> torch.Tensor:
+        """Whether the two are one in the next iteration."""
+        recorder = self.body.recorder
+        left, right = (
+            self.body.outputs[end]
+            if isinstance(end, int) and end in self.carried
+            else recorder.input_of(end).value
+            for end in (tie.left, tie.right)
+        )
+        flag = identity_inside(recorder, left, right)
+        if flag is None:
+            raise Unsupported(ONE_OF_SEVERAL, "a view that a loop carries")
+        return flag_inside(recorder, flag)
+
+    def _pairs(self, body: Block) -> dict[MaybeOne, Tie | None]:
+        """What the loop's results may be one with, and what says whether they are."""
+        names, carried = body.names(self.taken), self.carried
+        found = may_be_one(body.outputs, body.inside().joined, names, carried)
+        found = [pair for pair in found if pair.result in carried]
+        counts = self.counter if isinstance(self.condition.outputs[0], torch.SymBool) else None
+        if counts is None or not counts.trips:  # it may run no iteration: results are the operands
+            found += [MaybeOne(k, k, True) for k in carried if storage_of(body.outputs[k])]
+        return {
+            pair: self.operands.find(pair.result, self._end(pair)) for pair in dict.fromkeys(found)
+        }
+
+    def _end(self, pair: MaybeOne) -> End:
+        """What a result may be one with, as the end of a tie."""
+        count = len(self.operands.values)
+        if not pair.is_operand or (pair.position < count and pair.position not in self.carried):
+            return pair.position
+        end: torch.Tensor = [*self.operands.values, *self.taken][pair.position]
+        return end
 
     def _record(self, module: torch.fx.GraphModule, extra_steps: int = 0) -> Block:
         values = self._values(extra_steps)
-        return record_block(self.parent, module, values, self.operands.views, self.runner)
+        return record_block(self.parent, module, values, self.operands, self.runner)
 
     def _record_blocks(self) -> None:
         """Record body and condition until carried tensors keep their strides, and writes their storages."""
@@ -157,7 +213,11 @@ class _Loop:
                 continue
             self.condition = self._record(self.condition_module, extra_steps=1)
             self.taken = share_taken([self.body, self.condition])
-            if not self._resolve_conflicts(body) and not self._fit_strides(body):
+            if (
+                not self._resolve_conflicts(body)
+                and not self._tie_results(body)
+                and not self._fit_strides(body)
+            ):
                 return
         raise Unsupported("carried tensor whose strides change with each iteration")
 
@@ -211,7 +271,7 @@ class _Loop:
         return changed
 
     def _resolve_conflicts(self, body: Block) -> bool:
-        """Operands that share storage which is written are made inside; whether that is new of any."""
+        """Let the body know which operands share storage that is written; whether that is new of any."""
         values = [*self.operands.values, *self.taken]
         names = body.names(self.taken)
         touched = touched_operands(body, names)
@@ -221,18 +281,34 @@ class _Loop:
             groups.join(storage, storage_of(values[position]) or storage)
             if position < self.count:  # in later iterations: what the one before has left
                 groups.join(storage, storage_of(body.outputs[position]) or storage)
-        changed = False
-        for found in conflicts(groups, names, touched):
-            fixed = found.isdisjoint(set(range(self.count)) - self.unchanged)
-            if not fixed or len({storage_of(values[p]) for p in found}) > 1:
-                described = ", ".join(self.parent.node_of(values[p]).name for p in sorted(found))
-                raise _FirstIterationDiffers(
-                    "write in a region to one of several tensors", described
-                )
-            if not self.operands.regenerate(self.parent, found):
-                raise Unsupported("write in a region to one of several tensors")
-            changed = True
+        changed = [self._share(found) for found in conflicts(groups, names, touched)]
+        return any(changed)
+
+    def _share(self, positions: set[int]) -> bool:
+        """Make operands inside, or tie them; whether any was not yet."""
+        parent, operands, taken = self.parent, self.operands, self.taken
+        if operands.regenerate_sharing(parent, positions.difference(self.carried), taken):
+            return True
+        values = [*operands.values, *taken]
+        names = ", ".join(parent.node_of(values[p]).name for p in sorted(positions))
+        if self.may_peel or not self.identifies:
+            raise _FirstIterationDiffers(ONE_OF_SEVERAL, names)
+        changed = operands.tie_all(parent, positions, taken, self.carried)
+        if changed is None:
+            raise Unsupported(ONE_OF_SEVERAL, names)
         return changed
+
+    def _tie_results(self, body: Block) -> bool:
+        """Have the loop give flags for what its results may be one with; whether any was not yet."""
+        if not self.identifies:
+            return False
+        parent, operands = self.parent, self.operands
+        changed = [
+            operands.tie(parent, k, operands.values[k], is_carried=True) for k in self._clobbered()
+        ]
+        for pair in self._pairs(body):
+            changed.append(operands.tie(parent, pair.result, self._end(pair), is_carried=True))
+        return any(changed)
 
 
 def _is_input(block: Block, position: int) -> bool:

@@ -16,16 +16,22 @@ from .tensor_ssa.alias_graph import build_alias_graph
 from .tensor_ssa.dead_code import eliminate_dead_code
 from .tensor_ssa.emitter import Emitter
 from .tensor_ssa.layout import with_layout_of
-from .tensor_ssa.region_aliases import check_region_aliases
+from .tensor_ssa.region_aliases import SharedValues, check_region_aliases
 from .tensor_ssa.renaming import rename
 from .tensor_ssa.rewrite_mutation import rewrite_mutation
 from .tensor_ssa.written_origins import written_origins
 from .unsupported import Unsupported
 
 
+def shared_values(recorder: AtenRecorder) -> SharedValues:
+    """What the recorded values may share with one another."""
+    aliases = build_alias_graph(recorder.graph)
+    return SharedValues(recorder.graph, aliases, recorder.region_aliases)
+
+
 def written_inputs(recorder: AtenRecorder) -> frozenset[int]:
     """The positions in ``recorder.inputs`` of tensors that the recorded program writes."""
-    written = written_origins(recorder.graph, build_alias_graph(recorder.graph))
+    written = written_origins(recorder.graph, shared_values(recorder))
     return frozenset(i for i, r in enumerate(recorder.inputs) if r.node in written)
 
 
@@ -45,12 +51,12 @@ def convert_block(
     wanted = [(_result_node(recorder, value), layout) for value, layout in outputs]
     wanted += [(recorder.inputs[i].node, recorder.inputs[i].value) for i in written]
     with torch.no_grad(), recorder.fake_mode, quiet_meta_failures():
-        aliases = build_alias_graph(graph)
+        shared = shared_values(recorder)
         kept = tuple(node for node, _ in wanted if isinstance(node, torch.fx.Node))
         away = [recorder.inputs[i].node for i in given_away]
-        check_region_aliases(graph, aliases, recorder.region_aliases, kept, away)
+        check_region_aliases(graph, shared, kept, away)
         output = graph.output(kept)
-        rewrite_mutation(graph, aliases, kept)
+        rewrite_mutation(graph, shared, kept)
         versions = rename(graph)
         emit = Emitter(graph).before(output)
         results = []

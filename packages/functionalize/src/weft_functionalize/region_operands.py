@@ -11,10 +11,12 @@ import torch.fx
 
 from .aten_recorder import AtenRecorder
 from .region_conversion import convert_block
-from .region_recorder import RegionRecorder, ViewPath, view_path
-from .region_sharing import StorageGroups, storage_of, written_storages
+from .region_recorder import RegionRecorder
+from .region_sharing import MaybeOne, StorageGroups, storage_of, written_storages
+from .region_ties import Sharing
 from .tensor_ssa.block_propagation import order_parameters
 from .tensor_ssa.layout import dense_order
+from .tensor_ssa.region_aliases import RegionAlias
 from .unsupported import Unsupported
 
 MAX_ATTEMPTS = 8  # at recording a region whose operands turn out to have to be passed otherwise
@@ -35,16 +37,13 @@ class RegionRunner(Protocol):
 
 
 @dataclass
-class Operands:
+class Operands(Sharing):
     """What a region operator is given: the program's values, and what is passed for them.
 
-    ``passed`` differs from ``values`` where a copy with other strides is passed.  Operands in ``views`` are
-    not passed, but made inside of the tensor that owns their storage.
+    ``passed`` differs from ``values`` where a copy with other strides is passed.
     """
 
-    values: list[Any]
     passed: list[Any] = field(init=False)
-    views: dict[int, ViewPath] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.passed = list(self.values)
@@ -65,13 +64,6 @@ class Operands:
                 self.give_strides(position, placed(parent, self.passed[position]))
                 changed = True
         return changed
-
-    def regenerate(self, parent: AtenRecorder, positions: Collection[int]) -> bool:
-        """Make these operands, which share storage, inside the region; False if that is done already."""
-        new = [p for p in positions if p < len(self.values) and p not in self.views]
-        for position in new:
-            self.views[position] = view_path(parent, self.values[position])
-        return bool(new)
 
 
 @dataclass
@@ -115,11 +107,11 @@ def record_block(
     parent: AtenRecorder,
     module: torch.fx.GraphModule,
     values: Sequence[Any],
-    views: Mapping[int, ViewPath],
+    sharing: Sharing,
     runner: RegionRunner,
 ) -> Block:
     """Record a region on ``values``, which belong to ``parent``."""
-    recorder = RegionRecorder(module, parent, views)
+    recorder = RegionRecorder(module, parent, sharing.views, list(sharing.ties.values()))
     with parent.paused():
         return Block(recorder, values, runner.record(module, recorder, values))
 
@@ -198,14 +190,17 @@ def note_aliases(
     parent: AtenRecorder,
     items: Mapping[int, torch.fx.Node],
     values: Sequence[Any],
-    with_operands: Mapping[int, Collection[int]],
-    with_results: Iterable[tuple[int, int]],
+    pairs: Mapping[MaybeOne, torch.Tensor | bool | None],
 ) -> None:
-    """Note in the parent what results (by position in the region) may be one with."""
-    for k, positions in with_operands.items():
-        for position in sorted(positions):
-            if k in items and isinstance(values[position], torch.Tensor):
-                parent.region_aliases.append((items[k], parent.node_of(values[position])))
-    for k, other in with_results:
-        if k in items and other in items:
-            parent.region_aliases.append((items[k], items[other]))
+    """Note in the parent what results (by position in the region) may be one with, and the flags for that."""
+    for pair, flag in pairs.items():
+        if pair.result not in items:
+            continue
+        other: Any = None
+        if not pair.is_operand:
+            other = items.get(pair.position)
+        elif isinstance(values[pair.position], torch.Tensor):
+            other = parent.node_of(values[pair.position])
+        if other is not None:
+            node = parent.node_of(flag) if isinstance(flag, torch.Tensor) else flag
+            parent.region_aliases.append(RegionAlias(items[pair.result], other, node))

@@ -14,6 +14,7 @@ from .aten_recorder import AtenRecorder, RecordedInput
 from .functional_graph import InputKind
 from .symbolic_numbers import SYMBOLIC_TYPES, with_numbers
 from .tensor_ssa.alias_graph import ViewEdge, build_alias_graph
+from .tensor_ssa.region_aliases import RegionAlias
 from .unsupported import Unsupported
 
 
@@ -38,11 +39,25 @@ def view_path(parent: AtenRecorder, tensor: torch.Tensor) -> ViewPath:
     return ViewPath(origin, edges)
 
 
+@dataclass(frozen=True, eq=False)
+class Tie:
+    """Two inputs of a region that are one where ``flag``, the parent's, holds.
+
+    An input is a position among the operands, or a tensor of the parent, which is taken.  ``is_carried``: the
+    flag is one of each iteration, the first of which begins with ``flag``.
+    """
+
+    left: int | torch.Tensor
+    right: int | torch.Tensor
+    flag: torch.Tensor | bool
+    is_carried: bool = False
+
+
 class RegionRecorder(AtenRecorder):
     """Records a region; a tensor that it reads besides its operands is taken from the parent.
 
     The operands at the positions in ``views`` are made anew inside as views of what owns their storage, which
-    is taken: so the block's alias graph knows that they share it.
+    is taken: so the block's alias graph knows that they share it.  ``ties`` are inputs that may be one.
     """
 
     def __init__(
@@ -50,18 +65,38 @@ class RegionRecorder(AtenRecorder):
         module: torch.fx.GraphModule,
         parent: AtenRecorder,
         views: Mapping[int, ViewPath],
+        ties: Sequence[Tie] = (),
     ) -> None:
         super().__init__(module, parent.fake_mode)
-        self.peels_clobbering_loops = parent.peels_clobbering_loops
+        self.effort = parent.effort
         self.parent = parent
         self.views = views
+        self.ties = ties
+        self.carried_flags: list[int] = []  # of ties, as positions in ``inputs``
         self.taken: dict[Any, tuple[Any, int]] = {}  # by id; the parent's, and its position
 
     def complete_inputs(self, values: Sequence[Any]) -> list[Any]:
         completed = list(values)
         for position, path in self.views.items():
             completed[position] = self._regenerated(path)
+        for tie in self.ties:
+            left, right = (self.input_of(end).node for end in (tie.left, tie.right))
+            self.region_aliases.append(RegionAlias(left, right, self._flag(tie), is_exact=True))
         return completed
+
+    def input_of(self, end: int | torch.Tensor) -> RecordedInput:
+        """The input at one end of a tie."""
+        return self.inputs[end if isinstance(end, int) else self.take(end)]
+
+    def _flag(self, tie: Tie) -> torch.fx.Node | bool:
+        if tie.is_carried:
+            with self.paused():
+                value = torch.empty((), dtype=torch.bool)
+            self.carried_flags.append(self._add_input("flag", value, requires_grad=False))
+            return self.inputs[-1].node
+        if isinstance(tie.flag, bool):
+            return tie.flag
+        return self.inputs[self.take(tie.flag)].node
 
     def _regenerated(self, path: ViewPath) -> torch.Tensor:
         tensor: torch.Tensor = self.inputs[self.take(path.origin)].value
@@ -93,20 +128,24 @@ class RegionRecorder(AtenRecorder):
         """
         key: Any = expression_of(outer) if isinstance(outer, SYMBOLIC_TYPES) else id(outer)
         if key not in self.taken:
-            placeholders = self.graph.find_nodes(op="placeholder")
             value = outer
             if isinstance(outer, torch.Tensor):
                 with self.parent.paused():
                     value = self._own_fake(outer)
-            with self.graph.inserting_after(placeholders[-1] if placeholders else None):
-                node = self._placeholder("taken", value)
-            self.taken[key] = (outer, len(self.inputs))
             requires_grad = isinstance(outer, torch.Tensor) and outer.requires_grad
-            self.inputs.append(
-                RecordedInput(node, InputKind.CONSTANT, "", None, value, None, requires_grad)
-            )
-            if isinstance(value, torch.Tensor):
-                self._register(value, node)
-            else:
-                self.numbers.add(node)
+            self.taken[key] = (outer, self._add_input("taken", value, requires_grad))
         return self.taken[key][1]
+
+    def _add_input(self, name: str, value: Any, requires_grad: bool) -> int:
+        """Add a placeholder after the others; its position in ``inputs``."""
+        placeholders = self.graph.find_nodes(op="placeholder")
+        with self.graph.inserting_after(placeholders[-1] if placeholders else None):
+            node = self._placeholder(name, value)
+        self.inputs.append(
+            RecordedInput(node, InputKind.CONSTANT, "", None, value, None, requires_grad)
+        )
+        if isinstance(value, torch.Tensor):
+            self._register(value, node)
+        else:
+            self.numbers.add(node)
+        return len(self.inputs) - 1

@@ -2,23 +2,28 @@
 
 A result of a region may be one of its operands, or what an iteration before left.  Such dependencies are
 may-aliases, while TensorSSA handles memory dependencies, which must alias.  Here they are kept by storage:
-sets of storages, any two of which may be one.  Inside a region, an operand has its own storage in the sense
-of fake tensors or that of the block around it, and the two are joined.
+sets of storages, any two of which may be one; and by flags, computed with the program, that say which are.
+Inside a region, an operand has its own storage in the sense of fake tensors or that of the block around it,
+and the two are joined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
-from ._torch import OpOverload, storage_identity
+from ._torch import storage_identity
 from .aten_recorder import AtenRecorder
-from .tensor_ssa.block_propagation import region_clobbers, region_writes
-from .tensor_ssa.functional_counterparts import written_arguments
-from .tensor_ssa.rewrite_mutation import written_variables
+from .tensor_ssa.alias_graph import build_alias_graph
+from .tensor_ssa.block_propagation import region_clobbers
+from .tensor_ssa.region_aliases import SharedValues, any_of, is_whole
+from .tensor_ssa.writes import block_writes
+
+ONE_OF_SEVERAL = "write in a region to one of several tensors"
 
 
 class StorageGroups:
@@ -43,12 +48,37 @@ class StorageGroups:
 
     def join_region_results(self, recorder: AtenRecorder) -> None:
         """Join the results of the regions that ``recorder`` has seen with what each may be."""
-        for result, other in recorder.region_aliases:
-            self.join(_storage(result), _storage(other))
+        for pair in recorder.region_aliases:
+            self.join(_storage(pair.result), _storage(pair.other))
 
 
 def _storage(node: torch.fx.Node) -> int:
     return storage_identity(node.meta["val"])
+
+
+def identity(
+    recorder: AtenRecorder, left: torch.Tensor, right: torch.Tensor
+) -> torch.Tensor | bool | None:
+    """Whether two tensors of an active recorder are one: a flag where data decides that.
+
+    None where it isn't known, or where they share storage without being one tensor.
+    """
+    graph = recorder.graph
+    first, second = recorder.node_of(left), recorder.node_of(right)
+    aliases = build_alias_graph(graph)
+    shared = SharedValues(graph, aliases, recorder.region_aliases)
+    origins = [aliases.origin(node) for node in (first, second)]
+    ways = [[]] if origins[0] is origins[1] else shared.ways(*origins)
+    if not ways:
+        return None if ways is None else False
+    if not is_whole(aliases, first) or not is_whole(aliases, second):
+        return None
+    return any_of(ways, _fake, torch.logical_and, torch.logical_or)
+
+
+def _fake(node: torch.fx.Node) -> torch.Tensor:
+    tensor: torch.Tensor = node.meta["val"]
+    return tensor
 
 
 def storage_of(value: Any) -> int | None:
@@ -60,10 +90,7 @@ def written_storages(recorder: AtenRecorder) -> set[int]:
     """The storages that the recorded program writes, or whose content its regions leave undefined."""
     written: set[int] = set()
     for node in recorder.graph.nodes:
-        if isinstance(node.target, OpOverload):
-            variables = written_variables(node, written_arguments(node.target))
-            written.update(map(_storage, variables))
-        written.update(_storage(variable) for variable, _ in region_writes(node))
+        written.update(map(_storage, block_writes(node)))
         written.update(map(_storage, region_clobbers(node)))
     return written
 
@@ -81,40 +108,55 @@ def conflicts(groups: StorageGroups, names: dict[int, int], touched: set[int]) -
     return [found for group, found in by_group.items() if group in written and len(found) > 1]
 
 
-def reached(
+@dataclass(frozen=True, order=True)
+class MaybeOne:
+    """The result of a region at ``result`` may be the operand at ``position``, or the result there."""
+
+    result: int
+    position: int
+    is_operand: bool
+
+
+def may_be_one(
     results: Sequence[Any],
     inside: Callable[[int, int], bool],
     names: dict[int, int],
     carried: Iterable[int] = (),
-) -> dict[int, set[int]]:
-    """The operands that each tensor among a region's ``results`` may be after it.
+) -> list[MaybeOne]:
+    """What each tensor among a region's ``results`` may be after it.
 
-    ``inside`` tells whether two storages may be one in one run of the region.  An operand in ``carried`` is
-    in later iterations what the result at its position was in the one before.
+    ``inside`` tells whether two storages may be one in one run of the region; ``names`` maps operands'
+    positions to storages.  An operand in ``carried`` is in later iterations what the result at its position
+    was in the one before.
     """
-    found: dict[int, set[int]] = {}
-    carried = frozenset(carried)
-    for k, result in enumerate(results):
-        if isinstance(result, torch.Tensor):
-            pending, seen = [k], {k}
-            found[k] = set()
-            while pending:
-                storage = storage_of(results[pending.pop()])
-                for position, other in names.items():
-                    if storage is not None and inside(storage, other):
-                        found[k].add(position)
-                        if position in carried and position not in seen:
-                            seen.add(position)
-                            pending.append(position)
+    found: list[MaybeOne] = []
+    storages = {
+        k: storage for k, storage in enumerate(map(storage_of, results)) if storage is not None
+    }
+    for k, storage in storages.items():
+        operands = _reached(storages, k, inside, names, frozenset(carried))
+        found += [MaybeOne(k, position, True) for position in sorted(operands)]
+        shared = [other for other in storages if other < k and inside(storage, storages[other])]
+        found += [MaybeOne(k, other, False) for other in shared]
     return found
 
 
-def shared_results(
-    results: Sequence[Any], inside: Callable[[int, int], bool]
-) -> list[tuple[int, int]]:
-    """Pairs of positions of results that may share storage."""
-    storages = {k: storage_of(result) for k, result in enumerate(results)}
-    known = {k: storage for k, storage in storages.items() if storage is not None}
-    return [
-        (k, other) for k in known for other in known if other < k and inside(known[k], known[other])
-    ]
+def _reached(
+    results: dict[int, int],
+    k: int,
+    inside: Callable[[int, int], bool],
+    names: dict[int, int],
+    carried: Set[int],
+) -> set[int]:
+    """The operands that the result ``k`` may be."""
+    found: set[int] = set()
+    pending, seen = [k], {k}
+    while pending:
+        storage = results.get(pending.pop())
+        for position, other in names.items():
+            if storage is not None and inside(storage, other):
+                found.add(position)
+                if position in carried and position not in seen:
+                    seen.add(position)
+                    pending.append(position)
+    return found

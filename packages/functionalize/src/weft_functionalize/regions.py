@@ -15,7 +15,7 @@ import torch
 import torch.fx
 
 from ._torch import HigherOrderOperator
-from .aten_recorder import AtenRecorder
+from .aten_recorder import AtenRecorder, RegionEffort
 from .loop_regions import record_while
 from .region_conversion import written_inputs
 from .region_operands import (
@@ -33,9 +33,13 @@ from .region_operands import (
     share_taken,
     touched_operands,
 )
-from .region_sharing import conflicts, reached, shared_results, storage_of
+from .region_sharing import ONE_OF_SEVERAL, MaybeOne, conflicts, may_be_one, storage_of
+from .region_ties import flag_inside, identity_inside
 from .tensor_ssa.block_propagation import set_region_writes
+from .tensor_ssa.region_aliases import NeedsMoreEffort
 from .unsupported import Unsupported
+
+Flag = torch.Tensor | bool | None
 
 
 def record_region_operator(
@@ -79,7 +83,7 @@ class _Branch:
         parent, operands = self.parent, self.operands
         for _ in range(MAX_ATTEMPTS):
             self.sides = [
-                record_block(parent, m, operands.passed, operands.views, runner) for m in modules
+                record_block(parent, m, operands.passed, operands, runner) for m in modules
             ]
             self.taken = share_taken(self.sides)
             self.orders = [side.order(self.taken) for side in self.sides]
@@ -95,7 +99,7 @@ class _Branch:
         raise Unsupported("operands of a branch that can't be given as it needs them")
 
     def _resolve_conflicts(self) -> bool:
-        """Operands that share storage which is written are made inside; whether that is new of any."""
+        """Let the sides know which operands share storage that is written; whether that is new of any."""
         values = [*self.operands.values, *self.taken]
         changed = False
         for side in self.sides:
@@ -106,36 +110,44 @@ class _Branch:
                 groups.join(storage, storage_of(values[position]) or storage)
             touched = touched_operands(side, names, groups)
             for found in conflicts(groups, names, touched):
-                if len({storage_of(values[p]) for p in found}) > 1 or not (
-                    self.operands.regenerate(self.parent, found)
-                ):
-                    described = ", ".join(
-                        self.parent.node_of(values[p]).name for p in sorted(found)
-                    )
-                    raise Unsupported("write in a region to one of several tensors", described)
-                changed = True
+                changed |= self._share(found)
+        return changed
+
+    def _share(self, positions: set[int]) -> bool:
+        """Make operands inside, or tie them; whether any was not yet."""
+        parent, operands, taken = self.parent, self.operands, self.taken
+        if operands.regenerate_sharing(parent, positions, taken):
+            return True
+        values = [*operands.values, *taken]
+        names = ", ".join(parent.node_of(values[p]).name for p in sorted(positions))
+        if parent.effort < RegionEffort.IDENTIFY:
+            raise NeedsMoreEffort(ONE_OF_SEVERAL, names)
+        changed = operands.tie_all(parent, positions, taken)
+        if changed is None:
+            raise Unsupported(ONE_OF_SEVERAL, names)
         return changed
 
     def emit(self, target: HigherOrderOperator, predicate: torch.Tensor) -> tuple[Any, ...]:
         """Append the operator's node; the branch's results."""
         parent, taken, written = self.parent, self.taken, self.written
         values, passed = [*self.operands.values, *taken], [*self.operands.passed, *taken]
-        first, second = (side.outputs for side in self.sides)
-        layouts = _joined(parent, first, second)
+        layouts = _joined(parent, *(side.outputs for side in self.sides))
         order = [p for p in range(len(values)) if p not in self.operands.views]
-        names = [side.names(taken) for side in self.sides]
-        groups = [side.inside() for side in self.sides]
-        modules = [
-            convert(
-                side,
-                list(zip(side.outputs, layouts, strict=True)),
-                [inputs[p] for p in written],
-                [inputs[p] for p in order],
-            )
-            for side, inputs in zip(self.sides, self.orders, strict=True)
+        pairs = self._pairs()
+        given = [pair for pair, flags in pairs.items() if _needs_result(*flags)]
+        modules = []
+        for k, (side, inputs) in enumerate(zip(self.sides, self.orders, strict=True)):
+            results = list(zip(side.outputs, layouts, strict=True))
+            for pair in given:
+                flag = flag_inside(side.recorder, pairs[pair][k])
+                results.append((flag, flag))
+            written_inside, placeholders = [inputs[p] for p in written], [inputs[p] for p in order]
+            modules.append(convert(side, results, written_inside, placeholders))
+        made = [
+            fresh(parent, layout) if isinstance(layout, torch.Tensor) else value
+            for layout, value in zip(layouts, self.sides[0].outputs, strict=True)
         ]
-        results = [fresh(parent, t) if isinstance(t, torch.Tensor) else t for t in layouts]
-        results = [first[k] if r is None else r for k, r in enumerate(results)]
+        flags = {pair: fresh(parent, predicate) for pair in given}
         versions = [
             fresh(parent, self.sides[0].recorder.inputs[self.orders[0][p]].value) for p in written
         ]
@@ -145,18 +157,56 @@ class _Branch:
         ]
         operands = tuple(operand_node(parent, passed[p]) for p in order)
         arguments = (operand_node(parent, predicate), *graphs, operands)
-        node, items = parent.append_region_operator(target, arguments, [*results, *versions])
-        writes = [(parent.node_of(values[p]), len(results) + k) for k, p in enumerate(written)]
+        every = [*made, *flags.values(), *versions]
+        node, items = parent.append_region_operator(target, arguments, every)
+        first = len(every) - len(versions)
+        writes = [(parent.node_of(values[p]), first + k) for k, p in enumerate(written)]
         set_region_writes(node, writes)
-        for side, inner, names_inside in zip(self.sides, groups, names, strict=True):
-            note_aliases(
-                parent,
-                dict(enumerate(items[: len(results)])),
-                values,
-                reached(side.outputs, inner.joined, names_inside),
-                shared_results(side.outputs, inner.joined),
-            )
-        return tuple(results)
+        known = {
+            pair: flags[pair] if pair in flags else _by_predicate(predicate, *sides)
+            for pair, sides in pairs.items()
+        }
+        note_aliases(parent, dict(enumerate(items[: len(made)])), values, known)
+        return tuple(made)
+
+    def _pairs(self) -> dict[MaybeOne, tuple[Flag, Flag]]:
+        """What results may be one with, and for each side whether they are."""
+        pairs: dict[MaybeOne, None] = {}
+        for side in self.sides:
+            inside, names = side.inside().joined, side.names(self.taken)
+            pairs |= dict.fromkeys(may_be_one(side.outputs, inside, names))
+        if self.parent.effort < RegionEffort.IDENTIFY:
+            return dict.fromkeys(pairs, (None, None))
+        first, second = (
+            [self._are_one(side, order, pair) for pair in pairs]
+            for side, order in zip(self.sides, self.orders, strict=True)
+        )
+        return dict(zip(pairs, zip(first, second, strict=True), strict=True))
+
+    def _are_one(self, side: Block, order: Sequence[int], pair: MaybeOne) -> Flag:
+        inputs = side.recorder.inputs
+        other = (
+            inputs[order[pair.position]].value if pair.is_operand else side.outputs[pair.position]
+        )
+        left = side.outputs[pair.result]
+        if not isinstance(left, torch.Tensor) or not isinstance(other, torch.Tensor):
+            return False
+        return identity_inside(side.recorder, left, other)
+
+
+def _needs_result(first: Flag, second: Flag) -> bool:
+    """Whether a flag on each side is known, and the predicate doesn't tell."""
+    known = first is not None and second is not None
+    return known and not (isinstance(first, bool) and isinstance(second, bool))
+
+
+def _by_predicate(predicate: torch.Tensor, first: Flag, second: Flag) -> Flag:
+    """The constant ``first`` where the predicate holds, ``second`` elsewhere."""
+    if first is None or second is None:
+        return None
+    if first is second:
+        return first
+    return predicate if first else torch.logical_not(predicate)
 
 
 def _joined(parent: AtenRecorder, first: Sequence[Any], second: Sequence[Any]) -> list[Any]:

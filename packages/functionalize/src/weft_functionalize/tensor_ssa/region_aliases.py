@@ -2,71 +2,171 @@
 
 The result of a branch may be the operand that one side returns as it is: such names may alias, while
 TensorSSA handles memory dependencies, which must.  As long as nobody can tell, the result is a value of its
-own; a write that would show through the other name is refused.
+own.  Where a write would show through the other name, whether the two are one is data of the program: a
+flag, which the region gives beside its results.  The write then reaches the other name by ``where``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
+import torch
 import torch.fx
 
-from .._torch import OpOverload
 from ..unsupported import Unsupported
 from .alias_graph import AliasGraph
-from .block_propagation import region_clobbers, region_writes
-from .functional_counterparts import written_arguments
-from .rewrite_mutation import written_variables
+from .block_propagation import region_clobbers
+from .writes import block_writes
 
-Pair = tuple[torch.fx.Node, torch.fx.Node]
+aten = torch.ops.aten
+F = TypeVar("F")
+
+_WHOLE = frozenset({aten.alias.default, aten.detach.default})
+_MAX_WAYS = 32  # by which two values may be one, through other values
 
 
-class ClobberedOperand(Unsupported):
+@dataclass(frozen=True)
+class RegionAlias:
+    """``result`` may be what ``other`` is: where ``flag`` (a bool tensor's node, or a constant) holds.
+
+    ``flag`` is None where it isn't known.  ``is_exact``: there is no other way in which they are one.
+    """
+
+    result: torch.fx.Node
+    other: torch.fx.Node
+    flag: torch.fx.Node | bool | None
+    is_exact: bool = False
+
+
+class NeedsMoreEffort(Unsupported):
+    """What a more costly form of the program's regions would allow."""
+
+
+class ClobberedOperand(NeedsMoreEffort):
     """A loop writes to what it begins with, which is used after it."""
 
     def __init__(self, name: str) -> None:
         super().__init__("write to a carried tensor that is used after the loop", name)
 
 
+def is_whole(aliases: AliasGraph, node: torch.fx.Node) -> bool:
+    """Whether ``node`` has all elements of its origin as these are."""
+    return all(edge.access.target in _WHOLE for edge in aliases.path_to_origin(node))
+
+
+class SharedValues:
+    """The values of a block that may be one: a graph of the origins that pairs join."""
+
+    def __init__(
+        self, graph: torch.fx.Graph, aliases: AliasGraph, pairs: Sequence[RegionAlias]
+    ) -> None:
+        self.aliases = aliases
+        self.position = {node: index for index, node in enumerate(graph.nodes)}
+        self._edges: dict[torch.fx.Node, list[tuple[torch.fx.Node, RegionAlias]]] = {}
+        for pair in pairs:
+            first, second = (aliases.origin(n) for n in (pair.result, pair.other))
+            self._edges.setdefault(first, []).append((second, pair))
+            self._edges.setdefault(second, []).append((first, pair))
+
+    def __bool__(self) -> bool:
+        return bool(self._edges)
+
+    def others(self, origin: torch.fx.Node, before: int) -> list[torch.fx.Node]:
+        """The origins at positions ``before`` that may be one with ``origin``, which is itself one."""
+        found, pending = [origin], [origin]
+        while pending:
+            for other, _ in self._edges.get(pending.pop(), ()):
+                if other not in found and self.position[other] < before:
+                    found.append(other)
+                    pending.append(other)
+        return [other for other in found[1:] if self.ways(origin, other) != []]
+
+    def ways(self, left: torch.fx.Node, right: torch.fx.Node) -> list[list[torch.fx.Node]] | None:
+        """When the origins ``left`` and ``right`` are one: where all flags of one of these lists hold.
+
+        None where that is not known: a region may have taken a view of one of them.
+        """
+        exact = [p for other, p in self._edges.get(left, ()) if other is right and p.is_exact]
+        # What the later of the two is, it is by what there was when it was made.
+        until = max(self.position[left], self.position[right])
+        chains = [[p] for p in exact[:1]] or self._chains(left, right, {left}, until)
+        found: list[list[torch.fx.Node]] = []
+        for chain in chains:
+            flags = [pair.flag for pair in chain]
+            if False in flags:
+                continue
+            whole = all(
+                is_whole(self.aliases, node) for pair in chain for node in (pair.result, pair.other)
+            )
+            if None in flags or not whole or len(found) == _MAX_WAYS:
+                return None
+            found.append([flag for flag in flags if isinstance(flag, torch.fx.Node)])
+        return found
+
+    def _chains(
+        self, left: torch.fx.Node, right: torch.fx.Node, seen: set[torch.fx.Node], until: int
+    ) -> Iterator[list[RegionAlias]]:
+        """The chains of pairs from one origin to the other that pass no origin twice."""
+        for other, pair in self._edges.get(left, ()):
+            if other is right:
+                yield [pair]
+            elif other not in seen and self.position[other] <= until:
+                for rest in self._chains(other, right, seen | {other}, until):
+                    yield [pair, *rest]
+
+
+def any_of(
+    ways: Sequence[Sequence[torch.fx.Node]],
+    value_of: Callable[[torch.fx.Node], F],
+    both: Callable[[F, F], F],
+    either: Callable[[F, F], F],
+) -> F | bool:
+    """Whether all flags of one of the ``ways`` hold: a constant, or a flag that the functions make."""
+    found: F | bool = False
+    for way in ways:
+        if not way:
+            return True
+        flag = value_of(way[0])
+        for node in way[1:]:
+            flag = both(flag, value_of(node))
+        found = flag if isinstance(found, bool) else either(found, flag)
+    return found
+
+
 def check_region_aliases(
     graph: torch.fx.Graph,
-    aliases: AliasGraph,
-    pairs: Sequence[Pair],
+    shared: SharedValues,
     kept: Iterable[torch.fx.Node],
     given_away: Collection[torch.fx.Node] = (),
 ) -> None:
-    """Raise :class:`Unsupported` where a value is written while another that it may be is still used.
+    """Raise :class:`Unsupported` where a write would show through another name in a way that isn't known.
 
-    ``pairs`` are a result and what it may be; ``kept`` the values that are needed after the graph's end.  So
-    are all placeholders but those ``given_away``: what a loop carries is of no use after the iteration.
+    ``kept`` are the values that are needed after the graph's end.  So are all placeholders but those
+    ``given_away``: what a loop carries is of no use after the iteration.
     """
+    aliases, position = shared.aliases, shared.position
     clobbers = [(node, other) for node in graph.nodes for other in region_clobbers(node)]
-    if not pairs and not clobbers:
+    if not shared and not clobbers:
         return
-    position = {node: index for index, node in enumerate(graph.nodes)}
     inputs = [n for n in graph.find_nodes(op="placeholder") if n not in given_away]
     last = _last_uses(aliases, position, [*inputs, *kept])
-    groups = _groups(aliases, pairs)
     for node, index in position.items():
-        for variable in _written(node):
+        for variable in block_writes(node):
             origin = aliases.origin(variable)
-            for other in groups.get(origin, ()):
-                if other is not origin and position[other] < index < last.get(other, -1):
-                    raise Unsupported(
-                        "write to a tensor that a region may return", f"{origin.name}, {other.name}"
+            for other in shared.others(origin, index):
+                if index < last.get(other, -1) and shared.ways(origin, other) is None:
+                    raise NeedsMoreEffort(
+                        "write to a tensor that a region may return",
+                        f"{origin.name}, {other.name}",
+                        "clone() the tensor before writing to it",
                     )
     for node, clobbered in clobbers:
         origin = aliases.origin(clobbered)
-        for other in groups.get(origin, {origin}):
-            if position[other] < position[node] < last.get(other, -1):
+        for other in (origin, *shared.others(origin, position[node])):
+            if position[node] < last.get(other, -1):
                 raise ClobberedOperand(other.name)
-
-
-def _written(node: torch.fx.Node) -> list[torch.fx.Node]:
-    written = [variable for variable, _ in region_writes(node)]
-    if isinstance(node.target, OpOverload):
-        written += written_variables(node, written_arguments(node.target))
-    return written
 
 
 def _last_uses(
@@ -82,15 +182,3 @@ def _last_uses(
     for node in kept:
         last[aliases.origin(node)] = float("inf")
     return last
-
-
-def _groups(aliases: AliasGraph, pairs: Sequence[Pair]) -> dict[torch.fx.Node, set[torch.fx.Node]]:
-    """Each origin's set of origins that may be one with it, through any chain of pairs."""
-    groups: dict[torch.fx.Node, set[torch.fx.Node]] = {}
-    for pair in pairs:
-        joined: set[torch.fx.Node] = set()
-        for node in pair:
-            origin = aliases.origin(node)
-            joined |= groups.get(origin, {origin})
-        groups.update(dict.fromkeys(joined, joined))
-    return groups

@@ -7,9 +7,14 @@ for the steps that follow.
 
 Unlike the paper's, pass-down leaves out views that nothing uses any more: the result after dead code
 elimination is the same, and a chain of n writes through n views takes n steps rather than n squared.
+
+Beyond the paper, a write also reaches values that may be one with the written one: their new version is
+``where(flag, new, old)``, with the flag that says whether they are (:mod:`.region_aliases`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import torch
 import torch.fx
@@ -20,7 +25,9 @@ from .alias_graph import AliasGraph, argument_value
 from .block_propagation import region_writes
 from .emitter import Emitter
 from .functional_counterparts import HIDDEN_WRITES, functional_counterpart, written_arguments
+from .region_aliases import SharedValues, any_of
 from .view_operators import emit_access, emit_assign
+from .writes import written_variables
 
 aten = torch.ops.aten
 
@@ -50,10 +57,10 @@ class _Uses:
 
 
 def rewrite_mutation(
-    graph: torch.fx.Graph, aliases: AliasGraph, kept: tuple[torch.fx.Node, ...]
+    graph: torch.fx.Graph, shared: SharedValues, kept: tuple[torch.fx.Node, ...]
 ) -> None:
     """Replace every write in ``graph``; ``kept`` are values whose last version is needed at the end."""
-    uses = _Uses(graph, aliases)
+    uses = _Uses(graph, shared.aliases)
     for node in kept:
         uses.keep_to_end(node)
     emit = Emitter(graph)
@@ -61,10 +68,10 @@ def rewrite_mutation(
         if node.op == "call_function" and isinstance(node.target, OpOverload):
             written = written_arguments(node.target)
             if written:
-                _Rewrite(emit.before(node), aliases, uses, node, node).run(written)
+                _Rewrite(emit.before(node), shared, uses, node, node).run(written)
         elif region_writes(node):
             after = node.next
-            _Rewrite(emit.before(after), aliases, uses, node, after).take_region_results()
+            _Rewrite(emit.before(after), shared, uses, node, after).take_region_results()
 
 
 class _Rewrite:
@@ -73,21 +80,24 @@ class _Rewrite:
     def __init__(
         self,
         emit: Emitter,
-        aliases: AliasGraph,
+        shared: SharedValues,
         uses: _Uses,
         node: torch.fx.Node,
         anchor: torch.fx.Node,
     ) -> None:
         self._emit = emit
-        self._aliases = aliases
+        self._shared = shared
+        self._aliases = shared.aliases
         self._uses = uses
         self._node = node
         self._anchor = anchor
 
     def take_region_results(self) -> None:
         """A region operator's results are the new versions of the operands that it writes."""
-        for variable, position in region_writes(self._node):
-            self._new_version(variable, self._emit.item(self._node, position))
+        writes = region_writes(self._node)
+        known = {self._aliases.origin(variable) for variable, _ in writes}
+        for variable, position in writes:
+            self._new_version(variable, self._emit.item(self._node, position), known)
 
     def run(self, written: tuple[str, ...]) -> None:
         variables = written_variables(self._node, written)
@@ -137,14 +147,43 @@ class _Rewrite:
             user.replace_input_with(self._node, call)
         return [self._emit.item(call, plain + index) for index in range(count)]
 
-    def _new_version(self, variable: torch.fx.Node, value: torch.fx.Node) -> None:
+    def _new_version(
+        self,
+        variable: torch.fx.Node,
+        value: torch.fx.Node,
+        known: Collection[torch.fx.Node] = (),
+    ) -> None:
+        """``value`` is what ``variable`` now is; the origins ``known`` get their versions otherwise."""
         emit = self._emit
         value = _as_stored(emit, value, variable)
         versions = {variable: value}
         for edge in self._aliases.path_to_origin(variable):  # pass up
             value = emit_assign(emit, edge.base, value, edge)
             versions[edge.base] = value
-        self._pass_down(self._aliases.origin(variable), value, versions)
+        origin = self._aliases.origin(variable)
+        self._pass_down(origin, value, versions)
+        now = self._uses.position[self._node]
+        for other in self._shared.others(origin, now):
+            if other not in known and self._uses.used_after(other, now):
+                self._pass_down(other, self._where_one(origin, other, value), {})
+
+    def _where_one(
+        self, origin: torch.fx.Node, other: torch.fx.Node, value: torch.fx.Node
+    ) -> torch.fx.Node:
+        """What ``other`` is after ``origin``, which may be one with it, became ``value``."""
+        emit = self._emit
+        ways = self._shared.ways(origin, other)
+        assert ways is not None  # or else the write was refused
+        flag = any_of(
+            ways,
+            lambda node: node,
+            lambda a, b: emit.call(aten.logical_and.default, a, b),
+            lambda a, b: emit.call(aten.logical_or.default, a, b),
+        )
+        if isinstance(flag, bool):
+            assert flag
+            return value
+        return emit.call(aten.where.self, flag, value, other)
 
     def _pass_down(
         self,
@@ -179,21 +218,6 @@ def _missing_defaults(node: torch.fx.Node, counterpart: OpOverload) -> dict[str,
         for a in schema_arguments(counterpart)
         if a.name not in given and not a.has_default_value()
     }
-
-
-def written_variables(node: torch.fx.Node, names: tuple[str, ...]) -> list[torch.fx.Node]:
-    if node.target is aten.native_batch_norm.default and not argument_value(node, "training"):
-        return []
-    if node.target is aten.rrelu_with_noise.default and not argument_value(node, "training"):
-        return []
-    variables: list[torch.fx.Node] = []
-    for name in names:
-        value = argument_value(node, name)
-        if isinstance(value, torch.fx.Node):
-            variables.append(value)
-        elif isinstance(value, (list, tuple)):
-            raise Unsupported("write to a list of tensors", str(node.target))
-    return variables
 
 
 def _as_stored(emit: Emitter, value: torch.fx.Node, variable: torch.fx.Node) -> torch.fx.Node:

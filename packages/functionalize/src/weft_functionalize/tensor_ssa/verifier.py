@@ -11,7 +11,7 @@ from .._torch import HigherOrderOperator, OpOverload
 from ..symbolic_numbers import SYMBOLIC_TYPES
 from .block import build_block_tree
 from .functional_counterparts import HIDDEN_WRITES, written_arguments
-from .rewrite_mutation import written_variables
+from .writes import written_variables
 
 # ``and_`` joins the two tests of a loop that a tensor may end early.
 _PYTHON_FUNCTIONS = frozenset({operator.getitem, operator.and_})

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import torch.fx
 
-from .._torch import OpOverload
-from .alias_graph import AliasGraph
-from .block_propagation import region_writes
-from .functional_counterparts import written_arguments
-from .rewrite_mutation import written_variables
+from .region_aliases import SharedValues
+from .writes import block_writes
 
 
-def written_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> set[torch.fx.Node]:
-    """The origins that operators and regions of ``graph`` write to."""
-    written: set[torch.fx.Node] = set()
-    for node in graph.nodes:
-        if isinstance(node.target, OpOverload):
-            variables = written_variables(node, written_arguments(node.target))
-            written.update(aliases.origin(variable) for variable in variables)
-        written.update(aliases.origin(variable) for variable, _ in region_writes(node))
-    return written
+def written_origins(graph: torch.fx.Graph, shared: SharedValues) -> set[torch.fx.Node]:
+    """The origins that operators and regions of ``graph`` write to, and what these may be one with."""
+    return {origin for node in graph.nodes for origin in origins_of_write(node, shared)}
+
+
+def origins_of_write(node: torch.fx.Node, shared: SharedValues) -> set[torch.fx.Node]:
+    """The origins that ``node`` writes to, and what these may be one with."""
+    found: set[torch.fx.Node] = set()
+    for variable in block_writes(node):
+        origin = shared.aliases.origin(variable)
+        found.add(origin)
+        found.update(shared.others(origin, shared.position[node]))
+    return found
