@@ -172,6 +172,14 @@ def native_call(call: ExternCall) -> NativeCall | None:
     return None
 
 
+def writes_into(call: ExternCall) -> bool:
+    """Whether the call writes into memory that it is given."""
+    if call.out_variant is not None and len(call.outputs) == 1 and call.outputs[0] is not None:
+        return True
+    native = native_call(call)
+    return native is not None and native.function.endswith("_out")
+
+
 def _scalar_leaves(call: ExternCall) -> list[Any]:
     return [
         leaf

@@ -1,0 +1,191 @@
+"""Prints extern calls: through torch's C interface where it has the operator, else a Python callback."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sympy
+import torch
+from weft_loop_ir import BufferView, ExternCall
+
+from weft_codegen_cpp import _torch
+from weft_codegen_cpp.host.extern_calls import (
+    NativeCall,
+    make_callback,
+    native_call,
+    symbols_of,
+    views_of,
+    writes_into,
+)
+from weft_codegen_cpp.host.packing import WEIGHT, packed_weight
+from weft_codegen_cpp.host.writer import HostWriter
+from weft_codegen_cpp.kernel.dtypes import literal, memory_type
+
+
+def print_extern(writer: HostWriter, call: ExternCall) -> bool:
+    """Append the statements that run ``call``; gives whether they need Python."""
+    writer.steps.append(f"// {call.name}: {call.operator} ({call.origin})")
+    native = native_call(call)
+    if native is None:
+        _callback(writer, call)
+    elif native.function.endswith("_out"):
+        _native_into_memory(writer, call, native)
+    else:
+        _native(writer, call, native)
+    return native is None
+
+
+def _fail(call: ExternCall) -> str:
+    return f'return c.failed = "{call.operator} ({call.origin})", operator_failed;'
+
+
+# ---- through torch's C interface -------------------------------------------------------------------
+
+
+def _native_into_memory(writer: HostWriter, call: ExternCall, native: NativeCall) -> None:
+    """A function that writes its result into a tensor that it is given."""
+    (name,) = call.outputs
+    if name is None:
+        return
+    views = [writer.whole_view(name), *(t for t in native.tensors if t is not None)]
+    arguments = [writer.handle(view) for view in views]
+    arguments += [_double(s) for s in native.scalars]
+    writer.steps.append(f"if (api.{native.function}({', '.join(arguments)})) {_fail(call)}")
+
+
+def _native(writer: HostWriter, call: ExternCall, native: NativeCall) -> None:
+    """A function that makes its results; the last of its tensors may be missing."""
+    packed = packed_weight(call, native, writer.schedule)
+    handles: list[str] = []
+    for position, tensor in enumerate(native.tensors[:-1]):
+        assert tensor is not None
+        if packed is not None and position == WEIGHT:
+            handles.append(f"handle_of({writer.object(packed)})")
+        else:
+            handles.append(writer.handle(tensor))
+    last = native.tensors[-1]
+    mask = "nullptr" if last is None else writer.handle(last)
+    slots = [writer.own(name or "unused") for name in call.outputs]
+    writer.steps += writer.drops("owned", slots)
+    optional = f"optional{writer.views}_{len(writer.owned)}"
+    writer.steps.append(f"Handle {optional} = {mask};")
+    pointer = f"&{optional}" if last is not None else "nullptr"
+    function = f"api.{native.function}"
+    match native.function:
+        case "convolution":
+            if packed is not None:
+                function = "packed_convolution"
+            arguments = [*handles, pointer, *_convolution(writer, native, packed is not None)]
+        case "linear":
+            function = "linear"
+            arguments = [*handles, pointer]
+        case _:
+            arguments = [*handles, *_attention(writer, native, pointer, optional)]
+    arguments += [f"&c.owned[{slot}]" for slot in slots]
+    writer.steps.append(f"if ({function}({', '.join(arguments)})) {_fail(call)}")
+    for name, slot in zip(call.outputs, slots, strict=True):
+        if name is not None:
+            _settle(writer, call, name, slot)
+
+
+def _double(number: float) -> str:
+    return literal(float(number), torch.float64)
+
+
+def _convolution(writer: HostWriter, native: NativeCall, is_packed: bool) -> list[str]:
+    """The numbers of a convolution in the order of its function."""
+    stride, padding, dilation, transposed, output_padding, groups = native.scalars
+    rank = len(stride)
+    if is_packed:
+        lists = [writer.array(v) for v in (stride, padding, dilation)]
+        return [f"{lists[0]}, {rank}", *lists[1:], str(int(groups))]
+    lists = [f"{writer.array(v)}, {rank}" for v in (stride, padding, dilation)]
+    return [
+        *lists,
+        str(int(transposed)),
+        f"{writer.array(output_padding)}, {rank}",
+        str(int(groups)),
+    ]
+
+
+def _attention(writer: HostWriter, native: NativeCall, mask: str, prefix: str) -> list[str]:
+    """Dropout, causality, mask and scale of an attention; ``prefix`` begins names of its own."""
+    dropout, causal, scale = native.scalars
+    pointer = "nullptr"
+    if scale is not None:
+        pointer = f"&{prefix}_scale"
+        writer.steps.append(f"f64 {prefix}_scale = {_double(scale)};")
+    return [_double(dropout), str(int(causal)), mask, pointer]
+
+
+def _settle(writer: HostWriter, call: ExternCall, name: str, slot: int) -> None:
+    """Give the tensor in ``slot`` the strides that the schedule says, if it has others."""
+    layout = writer.schedule.buffers[name].layout
+    writer.steps.append(
+        f"if (!settle_layout(c.owned[{slot}], {len(layout.size)}, {writer.array(layout.size)}, "
+        f"{writer.array(layout.stride)}, {_torch.dtype_code(layout.dtype)})) {_fail(call)}"
+    )
+    writer.point(name, f"c.owned[{slot}]")
+
+
+# ---- through Python ----------------------------------------------------------------------------------
+
+
+def _callback(writer: HostWriter, call: ExternCall) -> None:
+    """Call a Python function with fresh tensors on the arguments' memory."""
+    buffers = [None if n is None else writer.schedule.buffers[n] for n in call.outputs]
+    into_memory = writes_into(call)
+    views = views_of(call)
+    if into_memory and call.outputs[0] is not None:
+        views = [*views, writer.whole_view(call.outputs[0])]
+    symbols = symbols_of(call, buffers)
+    function = writer.object(make_callback(call, buffers, into_memory))
+    lines = [
+        *_pass_arguments(writer, views, symbols),
+        f"Object result = api.PyObject_CallObject({function}, passed);",
+        "api.Py_DecRef(passed);",
+        "if (!result) return python_error;",
+    ]
+    names = [] if into_memory else [name for name in call.outputs if name is not None]
+    for position, name in enumerate(names):
+        slot = writer.own_object(name)
+        type_name = memory_type(writer.schedule.buffers[name].layout.dtype)
+        lines += [
+            *writer.drops("made", [slot]),
+            f"c.made[{slot}] = api.PyTuple_GetItem(result, {position});",
+            f"api.Py_IncRef(c.made[{slot}]);",
+            f"c.{name} = ({type_name}*)data_of({writer.sources[name]});",
+        ]
+    lines.append("api.Py_DecRef(result);")
+    writer.steps += ["{", *("  " + line for line in lines), "}"]
+
+
+def _pass_arguments(
+    writer: HostWriter, views: Sequence[BufferView], symbols: Sequence[sympy.Symbol]
+) -> list[str]:
+    """Make the tuple ``passed``: tensors on the views, then the symbols' values.
+
+    The very tensor that an operator gave is passed on where the view is all of it: waits know it.
+    """
+    saved, writer.steps = writer.steps, []
+    writer.steps.append(f"Object passed = api.PyTuple_New({len(views) + len(symbols)});")
+    for position, view in enumerate(views):
+        made = writer.object_of(view.buffer) if writer.is_whole(view) else None
+        if made is not None:
+            writer.steps.append(
+                f"api.Py_IncRef({made}); api.PyTuple_SetItem(passed, {position}, {made});"
+            )
+            continue
+        writer.steps.append(f"View view{position} = {{}};")
+        writer.set_view(f"view{position}", view)
+        writer.steps.append(
+            f"api.PyTuple_SetItem(passed, {position}, api.wrap(view{position}.handle)); "
+            f"api.delete_tensor(view{position}.handle);"
+        )
+    for position, symbol in enumerate(symbols, len(views)):
+        make = "PyLong_FromLongLong" if symbol.is_integer else "PyFloat_FromDouble"
+        writer.steps.append(
+            f"api.PyTuple_SetItem(passed, {position}, api.{make}(c.{symbol.name}));"
+        )
+    lines, writer.steps = writer.steps, saved
+    return lines

@@ -1,0 +1,136 @@
+"""What all parts of the host program's printer share: statements, objects, tensors and where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+from weft_loop_ir import BufferView, Schedule
+
+from weft_codegen_cpp import _torch
+from weft_codegen_cpp.errors import CodegenError
+from weft_codegen_cpp.host.regions import counters
+from weft_codegen_cpp.kernel.dtypes import memory_type
+from weft_codegen_cpp.kernel.expressions import print_index
+
+MAX_DIMENSIONS = 8  # as in weft_host.h
+
+_OBJECT_HANDLE = "handle_of("
+
+
+class HostWriter:
+    """The statements of a host program so far, and what they name.
+
+    ``steps`` are the statements.  ``objects`` are what the program refers to by position.  ``sources`` maps a
+    buffer to the C++ expression of its tensor's handle, where it has a tensor.  ``owned`` names the buffers
+    whose tensors the call owns, by slot, ``made_in_regions`` those whose slot may be empty.  ``views`` counts
+    the tensors that the program makes once and points elsewhere at each call.  ``depth`` counts the regions
+    around what is being printed.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.objects: list[Any] = []
+        self.steps: list[str] = []
+        self.sources: dict[str, str] = {}
+        self.owned: list[str] = []
+        self.made_in_regions: set[str] = set()
+        self.views = 0
+        self.depth = 0
+        self.symbols = {s.symbol: s for s in schedule.symbols}
+        self.counters = counters(schedule)
+
+    # -- expressions -------------------------------------------------------------------------------------
+
+    def object(self, value: Any) -> str:
+        """The C++ expression of a Python object that the program keeps."""
+        self.objects.append(value)
+        return f"c.program->objects[{len(self.objects) - 1}]"
+
+    def names(self) -> dict[sympy.Symbol, str]:
+        """Where the call keeps sizes, numbers and counters."""
+        return {s: f"c.{s.name}" for s in (*self.symbols, *self.counters)}
+
+    def index(self, expression: Any) -> str:
+        """An integer expression over sizes and counters in C++."""
+        return print_index(sympy.sympify(expression), self.names())
+
+    def array(self, expressions: Sequence[Any]) -> str:
+        """Integers as a pointer to an array that lives until the end of the statement."""
+        items = ", ".join(f"i64({self.index(e)})" for e in expressions)
+        return f"Extents<{max(len(expressions), 1)}>{{{{{items or '0'}}}}}.values"
+
+    # -- tensors -----------------------------------------------------------------------------------------
+
+    def point(self, name: str, handle: str) -> None:
+        """Let the call's pointer ``name`` be the memory of the tensor ``handle``."""
+        type_name = memory_type(self.schedule.buffers[name].layout.dtype)
+        self.steps.append(f"c.{name} = ({type_name}*)data_of({handle});")
+
+    def own(self, name: str) -> int:
+        """A slot for a tensor that this call owns: the one of the buffer ``name``."""
+        self.owned.append(name)
+        if self.depth:
+            self.made_in_regions.add(name)
+        self.sources[name] = f"c.owned[{len(self.owned) - 1}]"
+        return len(self.owned) - 1
+
+    def own_object(self, name: str) -> int:
+        """A slot for a tensor that comes as a Python object."""
+        slot = self.own(name)
+        self.sources[name] = f"{_OBJECT_HANDLE}c.made[{slot}])"
+        return slot
+
+    def object_of(self, name: str) -> str | None:
+        """The C++ expression of the Python object that is the buffer's tensor, where there is one."""
+        handle = self.sources.get(name, "")
+        return handle[len(_OBJECT_HANDLE) : -1] if handle.startswith(_OBJECT_HANDLE) else None
+
+    def has_memory(self, name: str) -> bool:
+        """Whether the program gives the buffer its memory, before the step that writes it."""
+        return name in self.schedule.memory.offsets or name in self.sources
+
+    def drops(self, what: str, slots: Sequence[int]) -> list[str]:
+        """In a region: free what the last run of this step has left in ``slots``."""
+        if not self.depth:
+            return []
+        return [f"if (c.{what}[{s}]) drop_{what}(c.{what}[{s}]);" for s in slots]
+
+    # -- views -------------------------------------------------------------------------------------------
+
+    def whole_view(self, name: str) -> BufferView:
+        """All of a buffer."""
+        layout = self.schedule.buffers[name].layout
+        return BufferView(name, layout.size, layout.stride, sympy.S.Zero, layout.dtype)
+
+    def is_whole(self, view: BufferView) -> bool:
+        return view == self.whole_view(view.buffer)
+
+    def handle(self, view: BufferView) -> str:
+        """Print what makes a tensor of ``view``; gives the C++ expression of its handle."""
+        if self.is_whole(view) and view.buffer in self.sources:
+            return self.sources[view.buffer]
+        slot = f"c.frame->views[{self.views}]"
+        self.views += 1
+        self.set_view(slot, view)
+        return f"{slot}.handle"
+
+    def set_view(self, slot: str, view: BufferView) -> None:
+        """Print what lets ``slot``, a ``View``, be a tensor of ``view``."""
+        rank = len(view.size)
+        if rank > MAX_DIMENSIONS:
+            raise CodegenError(f"a tensor of {rank} dimensions as an operator's argument")
+        data = f"c.{view.buffer}"
+        if view.offset != 0:
+            data = f"{data} + {self.index(view.offset)} * {self._stride_unit(view)}"
+        self.steps.append(
+            f"if (!set_view({slot}, {data}, {rank}, {self.array(view.size)}, "
+            f"{self.array(view.stride)}, {_torch.dtype_code(view.dtype)})) "
+            f'return c.failed = "a view", operator_failed;'
+        )
+
+    def _stride_unit(self, view: BufferView) -> int:
+        """Elements of the pointer's type in one element of the view (1 but for opaque dtypes)."""
+        pointer = memory_type(self.schedule.buffers[view.buffer].layout.dtype)
+        return view.dtype.itemsize if pointer == "u8" else 1
