@@ -34,7 +34,7 @@ from ..symbolic.frame_result import Break, CaptureOptions, FrameInput, FrameResu
 from ..symbolic.graph.modes import restoring_modes
 from ..symbolic.policy import is_other_compiler
 from ..symbolic.regions.decisions import note_dropped
-from ..symbolic.shapes import ShapeHistory
+from ..symbolic.shapes import ValueHistory
 from ..unsupported import OPERATOR_REJECTS, Unsupported
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
@@ -92,7 +92,7 @@ class FrameConverter:
         self._capture = capture
         self._lock = threading.RLock()
         self._resume_functions = ResumeFunctions()
-        self._histories: dict[int, tuple[types.CodeType, ShapeHistory]] = {}
+        self._histories: dict[int, tuple[types.CodeType, ValueHistory]] = {}
         self._context: weakref.ref[_frame_hook.Context] | None = None
 
     def attach(self, context: _frame_hook.Context) -> None:
@@ -138,9 +138,9 @@ class FrameConverter:
         finally:
             self._lock.release()
 
-    def _history(self, code: types.CodeType) -> ShapeHistory:
+    def _history(self, code: types.CodeType) -> ValueHistory:
         # By identity: equal code of two places sees sizes of its own.
-        return self._histories.setdefault(id(code), (code, ShapeHistory()))[1]
+        return self._histories.setdefault(id(code), (code, ValueHistory()))[1]
 
     def entries(self, code: types.CodeType) -> tuple[_frame_hook.Entry, ...]:
         context = self._context() if self._context is not None else None

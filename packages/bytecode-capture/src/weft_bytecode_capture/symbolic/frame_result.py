@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weft_guards import Guard
 
 from ..captured_graph import CapturedGraph, GraphBreak
-from .shapes import ShapeHistory, ShapeSymbols
+from .shapes import ShapeSymbols, ValueHistory
 
 if TYPE_CHECKING:
     from ..frame.emitter import Emitter
@@ -25,7 +25,7 @@ class FrameInput:
     ``arguments`` maps names of argument slots (positional, keyword-only, ``*args``, ``**kwargs``) to
     values, in slot order.  ``code`` may be a resume function's: its arguments then include the values of
     the interrupted frame's stack and locals, and its first instructions push them and jump.
-    ``history`` is what earlier compilations of ``code`` have seen of sizes.
+    ``history`` is what earlier compilations of ``code`` have seen.
     """
 
     code: types.CodeType
@@ -33,7 +33,7 @@ class FrameInput:
     globals: dict[str, Any]
     builtins: Mapping[str, Any]
     closure: Mapping[str, types.CellType]
-    history: ShapeHistory = field(default_factory=ShapeHistory)
+    history: ValueHistory = field(default_factory=ValueHistory)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from ..._torch import (
 )
 from ...captured_graph import SpecialiseSizes
 from ...marks import DimensionMark, MarkError, TensorMarks, check_size, marks_of
-from .history import ShapeHistory
+from .history import ValueHistory
 
 Number = Any  # int, float, torch.SymInt or torch.SymFloat
 
@@ -67,7 +67,7 @@ class ShapeSymbols:
 
     def __init__(
         self,
-        history: ShapeHistory,
+        history: ValueHistory,
         dynamic: bool | None,
         use_marks: bool,
         reason: Callable[[], Reason],
@@ -117,6 +117,18 @@ class ShapeSymbols:
         )
         with self.rules():
             return _fake_tensor(fake_mode, tensor, size, stride), varying
+
+    def is_replaced(self, tensor: torch.Tensor, source: Source) -> bool:
+        """Whether an earlier compilation found another tensor there; notes this one and its sizes.
+
+        Such a tensor (a cache that grows, a running mean that is assigned anew) is passed to the graph.
+        """
+        if self._history.tensor_changed(source, tensor):
+            return True
+        self._history.changed_extents(source, "size", tensor.shape)
+        if tensor.layout is torch.strided:
+            self._history.changed_extents(source, "stride", tensor.stride())
+        return False
 
     def _dynamic_dimensions(
         self, tensor: torch.Tensor, source: Source

@@ -446,6 +446,6 @@ def _is_passed(source: Source) -> bool:
 
 @register_wrapper(torch.Tensor, torch.nn.Parameter)
 def _wrap_tensor(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    if _is_passed(source):
+    if _is_passed(source) or evaluator.graph.shapes.is_replaced(value, source):
         return evaluator.graph.add_input(evaluator, value, source)
     return evaluator.graph.add_attribute(evaluator, value, source)
