@@ -263,6 +263,13 @@ _CONTROL = {
         ("use a dict, which keeps the order",),
     ),
     "opcode": BreakKind("the evaluator has no handler for the instruction"),
+    "frame object": BreakKind(
+        "it shows the frame that runs, which in captured code is another one"
+    ),
+    "change of the tracer": BreakKind(
+        "a tracer or profiler sees the frames that follow as they are written: they run as plain Python",
+        ("start it outside the compiled function",),
+    ),
     "except*": BreakKind("exception groups are left to CPython"),
     "exception that a caller handles": BreakKind("it is the context of what is raised here"),
     "raise of an unknown object": BreakKind(_OPAQUE),

@@ -325,6 +325,14 @@ static PyObject *evaluate_in_context(PyThreadState *tstate, _PyInterpreterFrame 
     return result;
 }
 
+/* Whether Python code sees the frames of this thread: it wants the calls and lines that are written.
+ * Profilers of C (cProfile, torch's) set an object that cannot be called; they see what runs. */
+static int is_watched(PyThreadState *tstate) {
+    return tstate->c_tracefunc != NULL ||
+           (tstate->c_profilefunc != NULL && tstate->c_profileobj != NULL &&
+            PyCallable_Check(tstate->c_profileobj));
+}
+
 static PyObject *evaluate(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag) {
     ThreadSlot *slot = &thread_slot;
     int called_by_trampoline = 0;
@@ -336,8 +344,7 @@ static PyObject *evaluate(PyThreadState *tstate, _PyInterpreterFrame *frame, int
         Py_DECREF(resumption);
         called_by_trampoline = 1;
     }
-    /* A tracer wants to see the lines of the code as it is written. */
-    if (slot->context == NULL || throwflag || tstate->c_tracefunc != NULL ||
+    if (slot->context == NULL || throwflag || is_watched(tstate) ||
         !eligible(frame, weft_frame_code(frame))) {
         return previous_evaluator(tstate, frame, throwflag);
     }

@@ -11,7 +11,7 @@ _FAMILIES = (
     "builtin_classes", "functools_values", "operator_values", "itertools_values", "deques",
     "copying", "tensor", "subclass_tensors", "torch_overrides", "torch_function", "nn_module",
     "torch_values", "optimizer_functions", "autograd_functions", "context_managers", "opaque",
-    "weak_references", "annotations",
+    "weak_references", "annotations", "tracing",
 )  # fmt: skip
 _OPTIONAL = {"numpy_values": "numpy"}  # with the package that they are about
 

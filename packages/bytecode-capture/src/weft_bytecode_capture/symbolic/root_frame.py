@@ -30,6 +30,7 @@ from .registration import register_all
 from .variables.base import Variable
 from .variables.cells import root_cell
 from .variables.exceptions import ExceptionVariable
+from .variables.tracing import FrameIsSeen
 
 register_all()
 
@@ -66,11 +67,10 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
         capture = _Capture(frame, options, cache, breaks, global_state)
         try:
             return capture.run()
-        except NothingToCapture as error:
-            return Skip(str(error))
-        except _NoRecovery:
-            unsupported = Unsupported("exception handler around writes")
-            return Skip("a graph in it cannot run again", True, capture.graph_break(unsupported))
+        except (NothingToCapture, _NoRecovery, FrameIsSeen) as error:
+            skip = _left_alone(capture, error)
+            capture.state.release()
+            return skip
         except RegionRefused as refusal:
             cache.regions.refuse(refusal)  # each region once: these restarts come to an end
         except Unsupported as error:
@@ -85,6 +85,16 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
             breaks[position] = capture.graph_break(error)
             capture.state.release()
     return Skip("too many graph breaks in one frame")
+
+
+def _left_alone(capture: _Capture, error: Exception) -> Skip:
+    """Why a frame is CPython's as a whole."""
+    if isinstance(error, NothingToCapture):
+        return Skip(str(error))
+    if isinstance(error, FrameIsSeen):
+        return Skip("it shows itself to the program", True, capture.graph_break(error))
+    unsupported = Unsupported("exception handler around writes")
+    return Skip("a graph in it cannot run again", True, capture.graph_break(unsupported))
 
 
 class _RootEvaluator(Evaluator):

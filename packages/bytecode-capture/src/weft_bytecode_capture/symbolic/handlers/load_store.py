@@ -7,8 +7,8 @@ from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
 from ..variables.cells import CellVariable, SavedCellVariable
+from ..variables.dying import may_be_seen_dying
 from ..variables.new_values import wrap_code_constant
-from ..variables.user_objects import may_be_seen_dying
 
 
 @handles("LOAD_CONST")

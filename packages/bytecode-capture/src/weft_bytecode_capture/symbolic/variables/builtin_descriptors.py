@@ -104,6 +104,9 @@ class BuiltinDescriptorVariable(Variable):
             result = implementation(evaluator, receiver, *rest, **keywords)
             return ConstantVariable(None) if result is None else result
         storage = storage_of(receiver)
+        ordered = issubclass(storage.python_type(), collections.OrderedDict)
+        if ordered and self.owner is dict and self.name in _BEHIND_ORDER:
+            raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
         if self.owner is object or not issubclass(storage.python_type(), self.owner):
             raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
         if (self.owner, self.name) in _MAKE_THEIR_KIND and storage is not receiver:
@@ -117,6 +120,11 @@ class BuiltinDescriptorVariable(Variable):
     def __repr__(self) -> str:
         return f"{self.owner.__name__}.{self.name}"
 
+
+# Changes of a dict that an OrderedDict does not learn of: its order still has the key.
+_BEHIND_ORDER = frozenset(
+    ("__delitem__", "__ior__", "__setitem__", "clear", "pop", "popitem", "setdefault", "update")
+)
 
 # Methods that give an instance of the receiver's own class.
 _MAKE_THEIR_KIND = frozenset(

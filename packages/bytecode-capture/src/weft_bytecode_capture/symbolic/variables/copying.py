@@ -14,7 +14,7 @@ from .class_attributes import is_builtin_descriptor
 from .classes import ClassVariable
 from .functions import FunctionVariable
 from .hashing import HashedKey
-from .mappings import DictVariable
+from .mappings import DictVariable, OrderedDictVariable
 from .modules import ModuleVariable
 from .sequences import ListVariable, TupleVariable
 from .symbolic_number import SymbolicNumberVariable
@@ -87,6 +87,8 @@ def _copied(
         made.items(evaluator).extend(part(item) for item in value.items(evaluator))
         return made
     if isinstance(value, DictVariable):
+        if isinstance(value, OrderedDictVariable):
+            value.require_no_attributes(evaluator)
         new = value.new_like({})
         remember(value, new)
         new.entries.update(_copied_entries(evaluator, value, part))

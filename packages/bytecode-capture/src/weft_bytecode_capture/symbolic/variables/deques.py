@@ -46,6 +46,10 @@ class DequeVariable(ListVariable):
         self.changes += 1
         return super().mutate(evaluator)
 
+    def assign(self, evaluator: Evaluator) -> list[Variable]:
+        """The elements, about to be replaced in their places: iterators go on."""
+        return super().mutate(evaluator)
+
     def _drop(self, end: int) -> None:
         """Keep to the greatest length by dropping what is farthest from ``end``, -1 or 0."""
         if self.longest is not None and len(self._items) > self.longest:
@@ -78,7 +82,7 @@ class DequeVariable(ListVariable):
         return DequeIteratorVariable(self)
 
     def emit_mutation(self, emitter: Emitter) -> None:
-        emitter.load_callable(_refill)
+        emitter.load_callable(_refill if self.changes else _replace)
         emitter.load_variable(self)
         ListVariable.reconstruct(self, emitter)
         emitter.call(2)
@@ -110,6 +114,11 @@ class DequeVariable(ListVariable):
 def _refill(target: collections.deque[object], items: list[object]) -> None:
     target.clear()
     target.extend(items)
+
+
+def _replace(target: collections.deque[object], items: list[object]) -> None:
+    for position, item in enumerate(items):
+        target[position] = item
 
 
 @register_wrapper(collections.deque)
@@ -170,7 +179,7 @@ CLASS_CALLS[collections.deque] = _new_deque
 _DEQUE = DequeVariable.methods
 _DEQUE.take(
     ListVariable.methods,
-    "__getitem__", "__iter__", "__len__", "append", "clear", "reverse",
+    "__getitem__", "__iter__", "__len__", "append", "clear",
 )  # fmt: skip
 
 
@@ -245,6 +254,11 @@ def _rotate(evaluator: Evaluator, self: DequeVariable, steps: Variable | None = 
     items[:] = rotated
 
 
+@_DEQUE.method("reverse", 0)
+def _reverse(evaluator: Evaluator, self: DequeVariable) -> None:
+    self.assign(evaluator).reverse()
+
+
 @_DEQUE.method("copy", 0)
 def _copy(evaluator: Evaluator, self: DequeVariable) -> Variable:
     return DequeVariable(self.items(evaluator), self.longest)
@@ -253,9 +267,7 @@ def _copy(evaluator: Evaluator, self: DequeVariable) -> Variable:
 @_DEQUE.method("__setitem__", 2)
 def _set_item(evaluator: Evaluator, self: DequeVariable, key: Variable, value: Variable) -> None:
     self.get_item(evaluator, key)
-    changes = self.changes
-    self.mutate(evaluator)[index_value(evaluator, key)] = value
-    self.changes = changes  # an iterator does not mind
+    self.assign(evaluator)[index_value(evaluator, key)] = value
 
 
 @_DEQUE.method("__delitem__", 1)

@@ -355,7 +355,10 @@ def _pairwise(evaluator: Evaluator, iterable: Variable) -> Variable:
 
     def step(evaluator: Evaluator) -> Variable | None:
         nonlocal previous
-        first = iterator.next_or_none(evaluator) if previous is None else previous
+        if previous is None:
+            previous = iterator.next_or_none(evaluator)
+        first = previous
+        # The iterator may ask for the next pair itself: it finds the first element noted.
         second = None if first is None else iterator.next_or_none(evaluator)
         previous = second
         if first is None or second is None:

@@ -13,6 +13,7 @@ from weft_guards import (
     AttributeSource,
     DictContains,
     DictKeysAre,
+    HasAttribute,
     ItemSource,
     LengthIs,
     Source,
@@ -24,6 +25,7 @@ from ..builder import register_wrapper
 from ..operations import values_equal
 from .base import Variable
 from .constant import ConstantVariable
+from .dying import require_quiet_end
 from .hashing import HashedKey, are_silent, hashed_key
 from .methods import MethodTable, method_of
 from .sequences import TupleVariable, storage_of
@@ -175,6 +177,7 @@ class DictVariable(Variable):
                 evaluator.side_effects.mutated(self)
         else:
             self.mutate(evaluator)
+        self._let_go(hashed)
         self.entries[hashed] = value
         self.written.add(hashed)
 
@@ -183,6 +186,7 @@ class DictVariable(Variable):
         if not self.contains(evaluator, key):
             return None
         hashed = hashed_key(evaluator, key)
+        self._let_go(hashed)
         value = self.mutate(evaluator).pop(hashed)
         self.removals += 1
         self.deleted.add(hashed)
@@ -191,10 +195,17 @@ class DictVariable(Variable):
 
     def clear(self, evaluator: Evaluator) -> None:
         entries = self.mutate(evaluator)
+        for hashed in entries:
+            self._let_go(hashed)
         self.deleted.update(entries)
         self.written.clear()
         self.removals += 1
         entries.clear()
+
+    def _let_go(self, key: HashedKey) -> None:
+        """The dict's own value of a key, if it had one, is about to be replaced or taken out."""
+        if self.original is not None and key.python_key is not None:
+            require_quiet_end(self.original.get(key.python_key[0]), self)
 
     # Python's protocol.
 
@@ -284,6 +295,20 @@ class OrderedDictVariable(DictVariable):
 
     kind = collections.OrderedDict
     methods = MethodTable(collections.OrderedDict, DictVariable.methods)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        outside = self.source if self.owner is None else None
+        if outside is not None and find_raw(self.kind, name) is None:
+            evaluator.guard(outside, HasAttribute(name, False))
+        return super().get_attribute(evaluator, name)
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        raise Unsupported("attribute write", f"{self!r}.{name}")
+
+    def require_no_attributes(self, evaluator: Evaluator) -> None:
+        """Guard that an OrderedDict from outside, which may have attributes of its own, has none."""
+        if self.source is not None and self.owner is None:
+            evaluator.guard(AttributeSource(self.source, "__dict__"), LengthIs(0))
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(self.kind)
@@ -426,6 +451,8 @@ def _wrap_mapping(evaluator: Evaluator, value: Mapping[Any, Any], source: Source
         )
     if not are_silent(dict.keys(value) if isinstance(value, dict) else value.keys()):
         return RefusedVariable(value, source, "key with methods of its own", source.name())
+    if kind is collections.OrderedDict and vars(value):
+        return RefusedVariable(value, source, "attribute of a builtin type", source.name())
     evaluator.guard(source, TypeIs(kind))
     variable = _FAMILIES[kind].from_object(value, source)
     if isinstance(variable, DefaultDictVariable) and isinstance(value, collections.defaultdict):

@@ -15,6 +15,7 @@ from ..builder import register_wrapper
 from ..operations import values_equal
 from .base import Variable
 from .constant import ConstantVariable
+from .dying import has_finalizer
 from .hashing import HashedKey, hashed_key
 from .methods import MethodTable, method_of
 from .values import find_raw
@@ -248,13 +249,21 @@ class ListVariable(SequenceVariable):
     methods = MethodTable(list)
 
     owner: Variable | None = None  # the instance whose storage it is
+    _quiet = False  # whether no element runs code as it dies
 
     def mutate(self, evaluator: Evaluator) -> list[Variable]:
         """The elements, about to be changed."""
-        items = self.items(evaluator)
         if self.source is not None:
+            self._require_quiet_ends()
             evaluator.side_effects.mutated(self)
-        return items
+        return self.items(evaluator)
+
+    def _require_quiet_ends(self) -> None:
+        """The elements of a list from outside may be taken out of it."""
+        if not self._quiet:
+            if any(map(has_finalizer, self.element_types())):
+                raise Unsupported("deletion of an object that may be seen dying", f"of {self!r}")
+            self._quiet = True
 
     def iterator(self, evaluator: Evaluator) -> Variable:
         from .iterators import ListIteratorVariable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import types
-import weakref
 from typing import TYPE_CHECKING, Any
 
 from weft_guards import AttributeSource, ConstantSource, HasAttribute, IsObject, Source, TypeIs
@@ -23,9 +22,9 @@ from .class_attributes import (
     raise_no_attribute,
 )
 from .constant import ConstantVariable
+from .dying import require_quiet_end
 from .instance_dictionary import InstanceDictVariable, read_instance_attribute
 from .rebuilding import indexed_iterator
-from .sequences import SequenceVariable
 from .values import attribute_name, drained, find_raw, needs_result
 
 if TYPE_CHECKING:
@@ -244,6 +243,8 @@ class UserObjectVariable(Variable):
 
     def write_attribute(self, evaluator: Evaluator, name: str, value: Variable | None) -> None:
         """Change the instance dict or a slot; None deletes."""
+        if self.source is not None:
+            require_quiet_end(self.dictionary().get(name), self)
         self.attributes[name] = value
         if self.source is not None:
             evaluator.side_effects.mutated(self)
@@ -496,19 +497,6 @@ class UserObjectVariable(Variable):
 
     def __repr__(self) -> str:
         return f"{self.kind.__qualname__} object"
-
-
-def may_be_seen_dying(evaluator: Evaluator, variable: Variable) -> bool:
-    """Whether an object from outside has a ``__del__`` or weak references, or a list holds such."""
-    if variable.is_constant():
-        return False
-    if isinstance(variable, SequenceVariable):
-        return any(find_raw(kind, "__del__") is not None for kind in variable.element_types())
-    if variable.source is None:
-        return False
-    rows = evaluator.builder.wrapped()
-    value = next((value for value, known, _ in rows if known is variable), None)
-    return find_raw(type(value), "__del__") is not None or weakref.getweakrefcount(value) > 0
 
 
 def instance_hash(evaluator: Evaluator, instance: UserObjectVariable) -> Variable:

@@ -1,0 +1,35 @@
+"""What shows a frame as it is: tracers, profilers, debuggers, and frame objects."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ...unsupported import Unsupported
+from .builtins import builtin
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+    from .base import Variable
+
+
+class FrameIsSeen(Unsupported):
+    """The frame shall be CPython's own: others, its resume functions for one, would be seen beside it."""
+
+
+def _register(function: Any) -> None:
+    @builtin(function)
+    def _call(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+        raise FrameIsSeen("change of the tracer", f"{function.__name__}()")
+
+
+for _function in (sys.settrace, sys.setprofile, breakpoint):
+    _register(_function)
+
+
+@builtin(sys._getframe)
+def _frame(evaluator: Evaluator, depth: Variable | None = None) -> Variable:
+    kind, context = "frame object", f"of {evaluator.code.co_qualname}"
+    if evaluator.parent is None and depth is None:
+        raise FrameIsSeen(kind, context)
+    raise Unsupported(kind, context)
