@@ -58,6 +58,8 @@ LEFT_OUT = {
     "test_lookup_lines": "capture reads lines of source, which fills the cache of lines",
     "test_reference_loop": "a compiled function keeps the classes it knows alive",
     "TestSingleDispatch.test_cache_invalidation": "puts another dict in place of dispatch's weak cache",
+    "ReferencesTestCase.test_classes": "a compiled function keeps the classes that it knows alive",
+    "test_weak_keyed_union_operators": "a compiled function keeps the keys of dicts that it knows alive",
     "test_testcapi_settrace_error": "a function of a test extension sets a tracer behind the back of all",
     "test_no_line_event_after_creating_generator": "a function of a test extension sets a tracer",
     "test_lru_reentrancy_with_len": "takes len away, which the hook itself calls",

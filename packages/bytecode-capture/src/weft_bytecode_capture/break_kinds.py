@@ -270,12 +270,12 @@ _CONTROL = {
         "a tracer or profiler sees the frames that follow as they are written: they run as plain Python",
         ("start it outside the compiled function",),
     ),
-    "except*": BreakKind("exception groups are left to CPython"),
+    "except*": BreakKind("the group's own split() gives something else than two parts"),
     "exception that a caller handles": BreakKind("it is the context of what is raised here"),
     "raise of an unknown object": BreakKind(_OPAQUE),
     "exception of unknown kind": BreakKind(_OPAQUE),
     "exception class with a constructor": BreakKind(
-        "the exception's __init__ is Python code that the evaluator does not run"
+        "its constructor keeps more than the arguments: in C, for OSError and its kin"
     ),
     "exception with unusual arguments": BreakKind(_OPAQUE),
     "text of an exception": BreakKind("the exception writes its own text"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .variables.base import Variable
+    from .variables.exceptions import ExceptionVariable
 
 
 class CapturedException(Exception):
@@ -14,6 +14,6 @@ class CapturedException(Exception):
     Never confused with an exception of the evaluator itself: those are bugs, or ``Unsupported``.
     """
 
-    def __init__(self, exception: Variable) -> None:
+    def __init__(self, exception: ExceptionVariable) -> None:
         super().__init__(repr(exception))
         self.exception = exception

@@ -129,14 +129,15 @@ class Evaluator:
     def note_origin(self, error: CapturedException) -> None:
         """Let an exception know the root frame's instruction that raised it first."""
         exception = error.exception
-        if getattr(exception, "created_at", 0) is None and self.state.root is not None:
-            exception.created_at = self.state.root.index  # type: ignore[attr-defined]
+        if exception.created_at is None and self.state.root is not None:
+            exception.created_at = self.state.root.index
 
     def unwind(self, error: CapturedException, instruction: Instruction) -> None:
         """Go to the handler of an exception raised by ``instruction``, or let it leave the frame."""
         region = self.decoded.region(instruction.offset)
         if region is None:
             self.finished = True
+            error.exception.traceback = object()  # has one entry more in the caller
             raise error
         del self.stack[region.depth :]
         if region.push_offset:
@@ -166,14 +167,12 @@ class Evaluator:
 
     # Exceptions of the captured program.
 
-    def raise_exception(self, exception: Variable) -> NoReturn:
+    def raise_exception(self, exception: ExceptionVariable) -> NoReturn:
         """Raise an exception object in the captured program; sets its ``__context__``."""
-        from .variables.exceptions import ExceptionVariable
-
-        if isinstance(exception, ExceptionVariable):
-            handled = self.handled_exception()
-            if handled is not None and handled is not exception:
-                exception.set_context(self, handled)
+        exception.traceback = object()
+        handled = self.handled_exception()
+        if handled is not None and handled is not exception:
+            exception.set_context(self, handled)
         raise CapturedException(exception)
 
     def raise_error(
@@ -184,7 +183,7 @@ class Evaluator:
 
         exception = ExceptionVariable(kind, [ConstantVariable(value) for value in arguments])
         for name, value in attributes.items():
-            exception.attributes[name] = ConstantVariable(value)
+            exception.fields[name] = ConstantVariable(value)
         self.raise_exception(exception)
 
     def raise_python_error(self, error: BaseException) -> NoReturn:
@@ -197,7 +196,7 @@ class Evaluator:
             raise Unsupported("exception with unusual arguments", repr(error)) from error
         exception = ExceptionVariable(type(error), arguments)
         if isinstance(error, (AttributeError, NameError)):
-            exception.attributes["name"] = ConstantVariable(error.name)
+            exception.fields["name"] = ConstantVariable(error.name)
         self.raise_exception(exception)
 
     def handled_exception(self) -> ExceptionVariable | None:

@@ -12,6 +12,7 @@ _FAMILIES = (
     "copying", "tensor", "subclass_tensors", "torch_overrides", "torch_function", "nn_module",
     "torch_values", "optimizer_functions", "autograd_functions", "context_managers", "opaque",
     "weak_references", "annotations", "tracing",
+    "exception_classes",
 )  # fmt: skip
 _OPTIONAL = {"numpy_values": "numpy"}  # with the package that they are about
 

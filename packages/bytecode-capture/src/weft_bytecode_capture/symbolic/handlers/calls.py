@@ -7,6 +7,7 @@ from ..decode import Instruction, handles
 from ..evaluator import Evaluator
 from ..variables.iterators import note_creation
 from ..variables.mappings import keyword_arguments
+from .exceptions import prepare_reraise
 
 
 @handles("KW_NAMES")
@@ -73,4 +74,9 @@ def _call_intrinsic_1(evaluator: Evaluator, instruction: Instruction) -> None:
 
 @handles("CALL_INTRINSIC_2")
 def _call_intrinsic_2(evaluator: Evaluator, instruction: Instruction) -> None:
-    raise Unsupported("opcode", f"CALL_INTRINSIC_2 {instruction.argument}")
+    if instruction.argument != _PREPARE_RERAISE:
+        raise Unsupported("opcode", f"CALL_INTRINSIC_2 {instruction.argument}")
+    prepare_reraise(evaluator, instruction)
+
+
+_PREPARE_RERAISE = 1  # INTRINSIC_PREP_RERAISE_STAR

@@ -11,6 +11,7 @@ from ..evaluator import Evaluator
 from ..variables.base import Variable
 from ..variables.classes import ClassVariable
 from ..variables.constant import ConstantVariable
+from ..variables.exception_groups import match_clause, raised_after_clauses
 from ..variables.exceptions import ExceptionVariable, instantiate
 from ..variables.sequences import TupleVariable
 from ..variables.values import resolution_order
@@ -61,29 +62,55 @@ def _check_exception_match(evaluator: Evaluator, instruction: Instruction) -> No
     wanted = evaluator.pop()
     raised = evaluator.stack[-1]
     assert raised is not None
-    classes = wanted.iterate(evaluator) if isinstance(wanted, TupleVariable) else [wanted]
-    for kind in classes:
-        if not isinstance(kind, ClassVariable) or not issubclass(kind.value, BaseException):
-            evaluator.raise_error(
-                TypeError, "catching classes that do not inherit from BaseException is not allowed"
-            )
-    matches = any(
-        kind.value in resolution_order(raised.python_type())
-        for kind in classes
-        if isinstance(kind, ClassVariable)
-    )
+    order = resolution_order(raised.python_type())
+    matches = any(kind in order for kind in _caught_classes(evaluator, wanted))
     evaluator.stack.append(ConstantVariable(matches))
+
+
+def _caught_classes(evaluator: Evaluator, wanted: Variable) -> list[type]:
+    """The classes that a clause names; TypeError if they are no exceptions'."""
+    classes = wanted.iterate(evaluator) if isinstance(wanted, TupleVariable) else [wanted]
+    found = [kind.value for kind in classes if isinstance(kind, ClassVariable)]
+    if len(found) < len(classes) or not all(issubclass(kind, BaseException) for kind in found):
+        evaluator.raise_error(
+            TypeError, "catching classes that do not inherit from BaseException is not allowed"
+        )
+    return found
 
 
 @handles("RERAISE")
 def _reraise(evaluator: Evaluator, instruction: Instruction) -> NoReturn:
     exception = evaluator.pop()
+    assert isinstance(exception, ExceptionVariable)
     raise CapturedException(exception)
 
 
-@handles("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
-def _exception_groups(evaluator: Evaluator, instruction: Instruction) -> None:
-    raise Unsupported("except*", instruction.name, "exception groups are left to CPython")
+@handles("CHECK_EG_MATCH")
+def _check_group_match(evaluator: Evaluator, instruction: Instruction) -> None:
+    """Replace the exception by what the clause leaves, and push what it takes; None: nothing."""
+    wanted = evaluator.pop()
+    for kind in _caught_classes(evaluator, wanted):
+        if issubclass(kind, BaseExceptionGroup):
+            message = "catching ExceptionGroup with except* is not allowed. Use except instead."
+            evaluator.raise_error(TypeError, message)
+    exception = evaluator.stack[-1]
+    none = ConstantVariable(None)
+    if not isinstance(exception, ExceptionVariable):
+        evaluator.stack.append(none)  # nothing is left of it
+        return
+    taken, left = match_clause(evaluator, exception, wanted)
+    if isinstance(taken, ExceptionVariable):
+        evaluator.stack[-1] = left
+        evaluator.handled = taken
+    evaluator.stack.append(taken)
+
+
+@handles("PREP_RERAISE_STAR")
+def prepare_reraise(evaluator: Evaluator, instruction: Instruction) -> None:
+    """Behind the clauses; stack: the exception caught, and a list of what they raised and left."""
+    original, left = evaluator.pop_many(2)
+    assert isinstance(original, ExceptionVariable)
+    evaluator.stack.append(raised_after_clauses(evaluator, original, left.iterate(evaluator)))
 
 
 @handles("BEFORE_WITH")

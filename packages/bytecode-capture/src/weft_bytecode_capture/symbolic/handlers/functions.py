@@ -7,6 +7,7 @@ from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
 from ..variables.constant import ConstantVariable
+from ..variables.exceptions import ExceptionVariable
 from ..variables.functions import new_function
 
 
@@ -76,6 +77,7 @@ def _send(evaluator: Evaluator, instruction: Instruction) -> None:
 def _cleanup_throw(evaluator: Evaluator, instruction: Instruction) -> None:
     """An exception thrown into ``yield from``: StopIteration gives its value, others go on."""
     exception = evaluator.pop()
+    assert isinstance(exception, ExceptionVariable)
     if not issubclass(exception.python_type(), StopIteration):
         raise CapturedException(exception)
     del evaluator.stack[-2:]

@@ -7,7 +7,7 @@ from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
 from ..variables.cells import CellVariable, SavedCellVariable
-from ..variables.dying import may_be_seen_dying
+from ..variables.dying import may_be_seen_dying, require_quiet_drop
 from ..variables.new_values import wrap_code_constant
 
 
@@ -39,10 +39,12 @@ def _store_fast(evaluator: Evaluator, instruction: Instruction) -> None:
         return
     # The variable of an inlined comprehension (3.12) gets back what it held before: a cell, or nothing.
     evaluator.cells.pop(name, None)
+    before = evaluator.locals.get(name)
     if value is None:
         evaluator.locals.pop(name, None)
     else:
         evaluator.locals[name] = value
+    require_quiet_drop(evaluator, before)
 
 
 @handles("DELETE_FAST")
@@ -51,8 +53,7 @@ def _delete_fast(evaluator: Evaluator, instruction: Instruction) -> None:
     if variable is None:
         _unbound_local(evaluator, instruction.operand)
         return
-    held = (*evaluator.stack, *evaluator.locals.values())
-    if not any(variable is other for other in held) and may_be_seen_dying(evaluator, variable):
+    if may_be_seen_dying(evaluator, variable):
         raise Unsupported("deletion of an object that may be seen dying", instruction.operand)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
+from ..variables.dying import require_quiet_drop
 
 
 @handles("NOP", "RESUME", "EXTENDED_ARG", "CACHE", "PRECALL")
@@ -13,7 +14,7 @@ def _nothing(evaluator: Evaluator, instruction: Instruction) -> None:
 
 @handles("POP_TOP")
 def _pop_top(evaluator: Evaluator, instruction: Instruction) -> None:
-    evaluator.stack.pop()
+    require_quiet_drop(evaluator, evaluator.stack.pop())
 
 
 @handles("PUSH_NULL")

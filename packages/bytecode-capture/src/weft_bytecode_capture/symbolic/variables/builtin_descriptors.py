@@ -107,7 +107,12 @@ class BuiltinDescriptorVariable(Variable):
         ordered = issubclass(storage.python_type(), collections.OrderedDict)
         if ordered and self.owner is dict and self.name in _BEHIND_ORDER:
             raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
-        if self.owner is object or not issubclass(storage.python_type(), self.owner):
+        without_storage = getattr(receiver, "storage", receiver) is None
+        if (
+            without_storage
+            or self.owner is object
+            or not issubclass(storage.python_type(), self.owner)
+        ):
             raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
         if (self.owner, self.name) in _MAKE_THEIR_KIND and storage is not receiver:
             raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")

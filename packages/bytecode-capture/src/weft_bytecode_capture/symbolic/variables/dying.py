@@ -8,6 +8,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from weft_guards import ArgumentSource
+
 from ...unsupported import Unsupported
 from .values import find_raw
 
@@ -27,11 +29,29 @@ def require_quiet_end(value: Any, owner: Variable) -> None:
         raise Unsupported("deletion of an object that may be seen dying", f"of {owner!r}")
 
 
+def require_quiet_drop(evaluator: Evaluator, variable: Variable | None) -> None:
+    """Unsupported if the frame lets go of an argument that runs code as it dies.
+
+    So does a resume function of a value of the interrupted frame's stack.
+    """
+    if variable is None or not isinstance(variable.source, ArgumentSource):
+        return
+    kind = getattr(variable, "kind", None) or type(getattr(variable, "value", None))
+    if isinstance(kind, type) and has_finalizer(kind) and not _is_held(evaluator, variable):
+        raise Unsupported("deletion of an object that may be seen dying", repr(variable))
+
+
+def _is_held(evaluator: Evaluator, variable: Variable) -> bool:
+    """Whether the frame still has a variable on its stack or in a local."""
+    held = (*evaluator.stack, *evaluator.locals.values())
+    return any(variable is other for other in held)
+
+
 def may_be_seen_dying(evaluator: Evaluator, variable: Variable) -> bool:
-    """Whether an object from outside has a ``__del__`` or weak references, or a list holds such."""
+    """Whether an object that the frame lets go of has a ``__del__`` or weak references, or a list such."""
     from .sequences import SequenceVariable
 
-    if variable.is_constant():
+    if variable.is_constant() or _is_held(evaluator, variable):
         return False
     if isinstance(variable, SequenceVariable):
         return any(map(has_finalizer, variable.element_types()))

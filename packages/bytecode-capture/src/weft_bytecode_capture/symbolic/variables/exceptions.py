@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 import types
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft_guards import Source
 
@@ -13,11 +14,18 @@ from .base import Variable
 from .builtins import builtin
 from .constant import ConstantVariable
 from .sequences import TupleVariable
-from .values import find_raw
+from .user_objects import UserObjectVariable
+from .values import find_raw, is_python_class
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
+
+
+def builtin_exceptions() -> list[type[BaseException]]:
+    """The exception classes of the ``builtins`` module."""
+    found = [kind for kind in vars(builtins).values() if isinstance(kind, type)]
+    return [kind for kind in dict.fromkeys(found) if issubclass(kind, BaseException)]
 
 
 class TracebackVariable(Variable):
@@ -33,28 +41,27 @@ class TracebackVariable(Variable):
         return False if other.is_constant() else None
 
 
-class ExceptionVariable(Variable):
-    """An exception made during evaluation, of a class without an ``__init__`` in Python."""
+class ExceptionVariable(UserObjectVariable):
+    """An exception made during evaluation.
+
+    ``arguments`` is what its ``args`` holds, ``fields`` what classes in C keep beside (``name`` of an
+    AttributeError); other attributes are those of any instance.
+    """
 
     def __init__(
         self, kind: type[BaseException], arguments: list[Variable], source: Source | None = None
     ) -> None:
-        self.kind = kind
+        super().__init__(kind, None, source)
         self.arguments = arguments
-        self.source = source
-        self.attributes: dict[str, Variable] = {}
+        self.fields: dict[str, Variable] = {}
         self.cause: Variable | None = None
         self.has_cause = False
         self.context: Variable | None = None
+        # Changes whenever the traceback does: with every raise, and with every call that is left.
+        self.traceback = object()
         # The root frame's instruction that raised it: what a raised exception knows of its frames is
         # made by CPython, which raises it if it outlives the graph.
         self.created_at: int | None = None
-
-    def python_type(self) -> type:
-        return self.kind
-
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
 
     def rebuild_raised(self) -> None:
         """Let an equal exception do, without its frames, for this one and those it came from."""
@@ -79,10 +86,19 @@ class ExceptionVariable(Variable):
             current = current.context
         self.context = context
 
-    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+    # Attributes.
+
+    def generic_get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        found = evaluator.state.find_in_type(self.kind, name)
+        if found is not None and isinstance(found[1], _C_FIELDS) and not is_python_class(found[0]):
+            return self.field(evaluator, name)
+        return super().generic_get_attribute(evaluator, name)
+
+    def field(self, evaluator: Evaluator, name: str) -> Variable:
+        """What the exception's class keeps in C."""
         none = ConstantVariable(None)
-        if name in self.attributes:
-            return self.attributes[name]
+        if name in self.fields:
+            return self.fields[name]
         if name == "args":
             return TupleVariable(self.arguments)
         if name == "value" and issubclass(self.kind, StopIteration):
@@ -97,62 +113,94 @@ class ExceptionVariable(Variable):
             return TracebackVariable()
         if name == "__suppress_context__":
             return ConstantVariable(self.has_cause)
-        if name == "__class__":
-            return evaluator.wrap_known(self.kind)
-        if find_raw(self.kind, name) is None:
-            evaluator.raise_error(
-                AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}"
-            )
+        if name == "__dict__":
+            return self.instance_dictionary()
         raise Unsupported("attribute of an exception", f"{self.kind.__name__}.{name}")
 
-    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+    def generic_set_attribute(
+        self, evaluator: Evaluator, name: str, value: Variable | None
+    ) -> None:
+        found = evaluator.state.find_in_type(self.kind, name)
+        if found is None or not isinstance(found[1], _C_FIELDS) or is_python_class(found[0]):
+            super().generic_set_attribute(evaluator, name, value)
+            return
+        none = value is not None and value.is_constant() and value.as_constant() is None
         if name == "__traceback__" and isinstance(value, TracebackVariable):
             return  # that of an exception made during evaluation grows as CPython raises it
-        if (
-            self.source is not None
-            or name.startswith("__")
-            or find_raw(self.kind, name) is not None
-        ):
+        if name == "__cause__" and (none or isinstance(value, ExceptionVariable)):
+            self.set_cause(None if none else value)
+        elif name == "__context__" and (none or isinstance(value, ExceptionVariable)):
+            self.context = None if none else value
+        elif name == "args" and value is not None:
+            self.arguments = value.iterate(evaluator)
+        else:
             raise Unsupported("attribute write", f"{self!r}.{name}")
-        self.attributes[name] = value
+
+    # As an object of Python.
 
     def snapshot(self) -> BaseException:
         """An equal exception, for its text."""
-        special = next(base for base in self.kind.__mro__ if "__str__" in base.__dict__)
-        if not isinstance(special.__dict__["__str__"], types.WrapperDescriptorType):
+        if find_raw(self.kind, "__str__") not in _TEXTS:
             raise Unsupported("text of an exception", f"{self.kind.__qualname__}.__str__")
-        return self.kind(*(argument.snapshot() for argument in self.arguments))
+        return bare_exception(self.kind, [argument.snapshot() for argument in self.arguments])
+
+    def builtin_text(self, evaluator: Evaluator, name: str, *arguments: Any) -> str:
+        from .strings import printable
+
+        plain = [printable(evaluator, argument) for argument in self.arguments]
+        exception = bare_exception(self.kind, plain)
+        return str(getattr(builtin_base(self.kind), name)(exception, *arguments))
 
     def reconstruct(self, emitter: Emitter) -> None:
         if self.created_at is not None:
             raise Unsupported("raised exception outlives the graph", repr(self))
-        emitter.load_callable(_new_exception)
-        emitter.load_callable(self.kind)
+        emitter.load_callable(_rebuilt)
+        emitter.load_object(self.kind)
         for argument in self.arguments:
             emitter.load_variable(argument)
-        emitter.call(len(self.arguments))
-        for name, value in self.attributes.items():
+        emitter.build("list", len(self.arguments))
+        attributes = self.fields | {n: v for n, v in self.attributes.items() if v is not None}
+        for name, value in attributes.items():
             emitter.load_constant(name)
             emitter.load_variable(value)
-        emitter.build("map", len(self.attributes))
+        emitter.build("map", len(attributes))
         emitter.load_constant(self.has_cause)
         emitter.load_variable(self.cause or ConstantVariable(None))
         emitter.load_variable(self.context or ConstantVariable(None))
-        emitter.call(5)
+        emitter.call(6)
 
     def __repr__(self) -> str:
         return f"{self.kind.__name__}({', '.join(map(repr, self.arguments))})"
 
 
-def _new_exception(
-    exception: BaseException,
+_C_FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+_TEXTS = [kind.__dict__["__str__"] for kind in builtin_exceptions() if "__str__" in vars(kind)]
+
+
+def builtin_base(kind: type) -> type[BaseException]:
+    """The most derived exception class of CPython's own that a class derives from."""
+    return next(base for base in kind.__mro__ if not is_python_class(base))
+
+
+def bare_exception(kind: type[BaseException], arguments: list[Any]) -> BaseException:
+    """A new exception with ``args``, made without running the class's own code."""
+    base: Any = builtin_base(kind)
+    made: BaseException = base.__new__(kind, *arguments)
+    base.__init__(made, *arguments)
+    return made
+
+
+def _rebuilt(
+    kind: type[BaseException],
+    arguments: list[Any],
     attributes: dict[str, object],
     has_cause: bool,
     cause: BaseException | None,
     context: BaseException | None,
 ) -> BaseException:
+    exception = bare_exception(kind, arguments)
     for name, value in attributes.items():
-        setattr(exception, name, value)
+        object.__setattr__(exception, name, value)
     if has_cause:
         exception.__cause__ = cause
     exception.__context__ = context
@@ -172,11 +220,10 @@ def instantiate(evaluator: Evaluator, value: Variable) -> ExceptionVariable:
     return value
 
 
-def stop_iteration_error(evaluator: Evaluator, raised: Variable) -> Variable:
+def stop_iteration_error(evaluator: Evaluator, raised: Variable) -> ExceptionVariable:
     """What leaves a generator in which StopIteration was raised: a RuntimeError."""
-    if not isinstance(raised, ExceptionVariable) or not issubclass(
-        raised.python_type(), StopIteration
-    ):
+    assert isinstance(raised, ExceptionVariable)
+    if not issubclass(raised.kind, StopIteration):
         return raised
     error = ExceptionVariable(RuntimeError, [ConstantVariable("generator raised StopIteration")])
     error.set_cause(raised)

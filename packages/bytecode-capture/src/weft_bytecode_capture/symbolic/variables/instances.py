@@ -15,12 +15,12 @@ from .builtins import builtin
 from .class_attributes import bind_attribute, bind_to_class, is_builtin_descriptor
 from .classes import CLASS_CALLS, ClassVariable
 from .constant import ConstantVariable
-from .exceptions import ExceptionVariable
+from .exception_classes import require_known_constructor
 from .hashing import are_silent
 from .mappings import DictVariable, OrderedDictVariable
 from .sequences import ListVariable, TupleVariable, storage_of
 from .user_objects import UserObjectVariable
-from .values import find_raw, resolution_order
+from .values import find_raw, is_python_class, resolution_order
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -34,7 +34,6 @@ _PLAIN: tuple[type, ...] = (object, types.SimpleNamespace)
 _STORAGES: tuple[type, ...] = (*_DICTS, list, *_IMMUTABLE, types.SimpleNamespace)
 _READERS = ("__getitem__", "__len__", "__iter__", "__contains__", "keys", "items", "values")
 
-_HEAP_CLASS = 1 << 9
 _ABSTRACT_CLASS = 1 << 20
 
 
@@ -47,19 +46,9 @@ def storage_class(kind: type) -> type | None:
     for base in reversed(resolution_order(kind)):
         if base in _STORAGES:
             found = base
-        elif base is not object and not _is_python_class(base):
+        elif base is not object and not is_python_class(base):
             return None
-    return found if kind in _PLAIN or _is_python_class(kind) else None
-
-
-def _is_python_class(kind: type) -> bool:
-    """Whether a ``class`` statement made it: one made by C has methods of its own in C."""
-    return bool(kind.__flags__ & _HEAP_CLASS) and not any(
-        type(raw) in _C_METHODS and raw.__objclass__ is kind for raw in kind.__dict__.values()
-    )
-
-
-_C_METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
+    return found if kind in _PLAIN or is_python_class(kind) else None
 
 
 def new_instance(
@@ -85,8 +74,8 @@ def instantiate(
     assert make is not None
     assert start is not None
     if issubclass(kind, BaseException):
-        return _new_exception(kind, make[1], start[1], arguments, keywords)
-    if storage_class(kind) is None:
+        require_known_constructor(kind, make[1], start[1], keywords)
+    elif storage_class(kind) is None:
         raise Unsupported("construction of an instance", kind.__qualname__)
     class_variable = evaluator.wrap_known(kind)
     maker = bind_to_class(evaluator, kind, make[0], "__new__", make[1])
@@ -111,20 +100,6 @@ def instantiate(
             f"__init__() should return None, not {result.python_type().__name__!r}",
         )
     return instance
-
-
-def _new_exception(
-    kind: type[BaseException],
-    make: Any,
-    start: Any,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
-) -> Variable:
-    if keywords or not (is_builtin_descriptor(start) and is_builtin_descriptor(make)):
-        raise Unsupported("exception class with a constructor", kind.__qualname__)
-    if issubclass(kind, (OSError, UnicodeError, ImportError, SyntaxError, BaseExceptionGroup)):
-        raise Unsupported("exception class with a constructor", kind.__qualname__)
-    return ExceptionVariable(kind, arguments)
 
 
 def allocate(evaluator: Evaluator, kind: type, content: Variable | None = None) -> Variable:

@@ -71,10 +71,8 @@ class PrintedInstance:
             return None
         owner, raw = found
         if is_builtin_descriptor(raw):
-            if instance.storage is None or not instance.storage.is_constant():
-                raise Unsupported("text of an instance", repr(instance))
             plain = [argument.as_constant() for argument in arguments]
-            return str(getattr(instance.storage.as_constant(), name)(*plain))
+            return instance.builtin_text(self._evaluator, name, *plain)
         method = bind_attribute(self._evaluator, instance.kind, owner, name, raw, instance)
         inner = _without_recursion_check(raw)
         if inner is not None:

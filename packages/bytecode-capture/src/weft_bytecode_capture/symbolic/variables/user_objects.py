@@ -469,6 +469,12 @@ class UserObjectVariable(Variable):
         value = instance_hash(evaluator, self).as_constant()
         return HashedKey(self, None, InstanceKey(evaluator, self, value))
 
+    def builtin_text(self, evaluator: Evaluator, name: str, *arguments: Any) -> str:
+        """What ``__str__``, ``__repr__`` or ``__format__`` of the builtin base gives."""
+        if self.storage is None or not self.storage.is_constant():
+            raise Unsupported("text of an instance", repr(self))
+        return str(getattr(self.storage.as_constant(), name)(*arguments))
+
     # Emission.
 
     def emit_mutation(self, emitter: Emitter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
@@ -25,6 +26,17 @@ def find_raw(kind: type, name: str) -> Any:
         if name in base.__dict__:
             return base.__dict__[name]
     return None
+
+
+def is_python_class(kind: type) -> bool:
+    """Whether a ``class`` statement made it: one made by C has methods of its own in C."""
+    return bool(kind.__flags__ & _HEAP_CLASS) and not any(
+        type(raw) in _C_METHODS and raw.__objclass__ is kind for raw in kind.__dict__.values()
+    )
+
+
+_HEAP_CLASS = 1 << 9
+_C_METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 
 
 def is_callable(value: Variable) -> bool:

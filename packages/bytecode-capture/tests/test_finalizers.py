@@ -1,0 +1,165 @@
+"""Objects with finalizers in containers from outside: they die when the program lets go of them."""
+
+import itertools
+from collections import OrderedDict, deque
+
+import pytest
+import torch
+from differential import check, run_graph
+from weft_bytecode_capture import compile_frames
+
+LOG = []
+
+
+class Noted:
+    def __init__(self, name):
+        self.name = name
+
+    def __del__(self):
+        LOG.append(f"{self.name} died")
+
+
+class Holder:
+    pass
+
+
+def replace_in_dict(x, held):
+    held["a"] = None
+    LOG.append("then")
+    return x + len(LOG)
+
+
+def take_out_of_dict(x, held):
+    del held["a"]
+    LOG.append("then")
+    return x + len(LOG)
+
+
+def clear_dict(x, held):
+    held.clear()
+    LOG.append("then")
+    return x + len(LOG)
+
+
+def pop_of_dict(x, held):
+    held.pop("a")
+    LOG.append("then")
+    return x + len(LOG)
+
+
+@pytest.mark.parametrize("program", [replace_in_dict, take_out_of_dict, clear_dict, pop_of_dict])
+def test_values_of_dicts(program):
+    assert_same(program, lambda: {"a": Noted("a"), "b": 1})
+
+
+def replace_in_list(x, held):
+    held[0] = None
+    LOG.append("then")
+    return x + len(LOG)
+
+
+def delete_from_list(x, held):
+    del held[:]
+    LOG.append("then")
+    return x + len(LOG)
+
+
+@pytest.mark.parametrize("program", [replace_in_list, delete_from_list])
+def test_elements_of_lists(program):
+    assert_same(program, lambda: [Noted("a"), 1])
+
+
+def replace_attribute(x, held):
+    held.value = None
+    LOG.append("then")
+    return x + len(LOG)
+
+
+def delete_attribute(x, held):
+    del held.value
+    LOG.append("then")
+    return x + len(LOG)
+
+
+@pytest.mark.parametrize("program", [replace_attribute, delete_attribute])
+def test_attributes(program):
+    def make():
+        made = Holder()
+        made.value = Noted("a")
+        return made
+
+    assert_same(program, make)
+
+
+def assert_same(program, make):
+    x = torch.ones(2)
+    LOG.clear()
+    expected, log = program(x, make()), list(LOG)
+    compiled = compile_frames(program, run_graph)
+    for _ in range(3):
+        LOG.clear()
+        assert torch.equal(compiled(x, make()), expected)
+        assert log == LOG
+
+
+def test_an_iterator_over_a_deque_whose_elements_are_replaced():
+    def program(x, items):
+        iterator = iter(items)
+        first = next(iterator)
+        print(end="")
+        for position, item in enumerate(items):
+            items[position] = item * 2
+        items.reverse()
+        return x + first, list(iterator)
+
+    check(
+        program,
+        [(torch.ones(2), deque([1, 2, 3])), (torch.ones(2), deque([5, 6]))],
+        fullgraph=False,
+    )
+
+
+def test_an_ordered_dict_with_attributes():
+    def program(x, mapping):
+        name = getattr(mapping, "name", "none")
+        return x + len(mapping), name
+
+    named = OrderedDict(a=1)
+    named.name = "named"
+    x = torch.ones(2)
+    compiled = compile_frames(program, run_graph)
+    for mapping in (OrderedDict(a=1), named, OrderedDict(a=1), named):
+        found, expected = compiled(x, mapping), program(x, mapping)
+        assert torch.equal(found[0], expected[0])
+        assert found[1] == expected[1]
+
+
+def test_an_entry_written_behind_an_ordered_dicts_back():
+    def program(x, mapping):
+        dict.__setitem__(mapping, "new", 1)
+        return x + dict.__len__(mapping), list(mapping)
+
+    check(program, [(torch.ones(2), OrderedDict(a=1, b=2))], fullgraph=False)
+
+
+def test_an_iterator_that_asks_pairwise_for_the_next_pair():
+    class Reentrant:
+        def __init__(self, x):
+            self.count = 0
+            self.x = x
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            self.count += 1
+            if self.count == 2:
+                return next(self.pairs)
+            return self.x + self.count
+
+    def program(x):
+        source = Reentrant(x)
+        source.pairs = itertools.pairwise(source)
+        return [next(source.pairs) for _ in range(3)]
+
+    check(program, [(torch.ones(2),)], fullgraph=False)
