@@ -144,7 +144,7 @@ def test_constants_of_the_graph_are_packed(cache: Path, dtype: torch.dtype) -> N
     frozen = weft_loop_ir.freeze(graph, dict(enumerate(weights, 1)))
     schedule = weft_loop_ir.schedule(weft_loop_ir.lower(frozen))
     program = CppCodegen(replace(ONEDNN, cache_directory=cache)).compile(schedule, {})
-    assert program.source.count("packed_convolution(") == 1
+    assert program.source.count("onednn_convolution(") == 1
     assert program.source.count("linear(handle_of(") + program.source.count("linear(c.") == 1
     (result,) = program(x, *weights)
     exact = torch.relu(F.conv2d(x.double(), weights[0].double(), weights[1].double(), 2, 1, 1, 2))

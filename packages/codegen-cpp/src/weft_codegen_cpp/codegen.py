@@ -32,6 +32,15 @@ from weft_codegen_cpp.program import CppProgram
 from weft_codegen_cpp.toolchain import find_toolchain, idle_processes, lanes
 from weft_codegen_cpp.translation_unit import KernelSource, TranslationUnit
 
+LAID_DTYPES = (torch.float32, torch.bfloat16)
+"""Dtypes of the convolutions that oneDNN runs."""
+
+LARGEST_WEIGHT = 1.0
+"""Elements of a weight for each one of the images, up to which turning it at each call pays.
+
+Measured on one thread: a ResNet-50 takes 48.8 ms with 1, 50.4 with 0 (nothing is turned), 55.3 with 100.
+"""
+
 
 class CppCodegen:
     """Compiles schedules for the CPU; implements :class:`weft_loop_ir.Codegen`.
@@ -47,12 +56,17 @@ class CppCodegen:
     def __init__(self, options: CppOptions | None = None) -> None:
         self.options = options if options is not None else CppOptions()
 
+    def rewrite(self, graph_module: torch.fx.GraphModule) -> None:
+        """Lay convolutions channels-last, in place, where turning their weights at each call pays."""
+        if torch.backends.mkldnn.is_available():
+            convolve_channels_last(
+                graph_module.graph, LAID_DTYPES, least_channels=1, largest_weight=LARGEST_WEIGHT
+            )
+
     def rewrite_frozen(self, graph_module: torch.fx.GraphModule) -> None:
         """Lay convolutions channels-last, in place: their weights are turned once, being constants."""
         if torch.backends.mkldnn.is_available():
-            convolve_channels_last(
-                graph_module.graph, (torch.float32, torch.bfloat16), least_channels=1
-            )
+            convolve_channels_last(graph_module.graph, LAID_DTYPES, least_channels=1)
 
     def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> CppProgram:
         """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""

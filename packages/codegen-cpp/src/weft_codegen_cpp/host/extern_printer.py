@@ -17,6 +17,7 @@ from weft_codegen_cpp.host.extern_calls import (
     views_of,
     writes_into,
 )
+from weft_codegen_cpp.host.linear import convolves_in_onednn
 from weft_codegen_cpp.host.packing import WEIGHT, packed_weight
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import literal, memory_type
@@ -73,9 +74,10 @@ def _native(writer: HostWriter, call: ExternCall, native: NativeCall) -> None:
     function = f"api.{native.function}"
     match native.function:
         case "convolution":
-            if packed is not None:
-                function = "packed_convolution"
-            arguments = [*handles, pointer, *_convolution(writer, native, packed is not None)]
+            in_onednn = packed is not None or _convolves_in_onednn(writer, native)
+            if in_onednn:
+                function = "onednn_convolution"
+            arguments = [*handles, pointer, *_convolution(writer, native, in_onednn)]
         case "linear":
             function = "linear"
             arguments = [*handles, pointer]
@@ -92,11 +94,18 @@ def _double(number: float) -> str:
     return literal(float(number), torch.float64)
 
 
-def _convolution(writer: HostWriter, native: NativeCall, is_packed: bool) -> list[str]:
+def _convolves_in_onednn(writer: HostWriter, native: NativeCall) -> bool:
+    image, weight, _ = native.tensors
+    transposed = native.scalars[3]
+    assert image is not None and weight is not None
+    return not transposed and convolves_in_onednn(image, weight, writer.options)
+
+
+def _convolution(writer: HostWriter, native: NativeCall, in_onednn: bool) -> list[str]:
     """The numbers of a convolution in the order of its function."""
     stride, padding, dilation, transposed, output_padding, groups = native.scalars
     rank = len(stride)
-    if is_packed:
+    if in_onednn:
         lists = [writer.array(v) for v in (stride, padding, dilation)]
         return [f"{lists[0]}, {rank}", *lists[1:], str(int(groups))]
     lists = [f"{writer.array(v)}, {rank}" for v in (stride, padding, dilation)]

@@ -65,9 +65,8 @@ class _HostPrinter(HostWriter):
         constants: Mapping[str, torch.Tensor],
         options: CppOptions,
     ) -> None:
-        super().__init__(schedule)
+        super().__init__(schedule, options)
         self.kernels = kernels
-        self.options = options
         self.uses_python = False
         self.calls_torch = False
         self.last_uses: dict[str, float] = {}

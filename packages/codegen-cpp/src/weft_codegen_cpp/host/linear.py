@@ -1,14 +1,18 @@
-"""Which matrix products go to oneDNN instead of torch's BLAS.
+"""Which matrix products and convolutions go to oneDNN instead of torch's BLAS.
 
 torch multiplies float32 matrices with MKL, which runs its AVX2 code on processors that Intel did not
 make.  oneDNN chooses by instruction set alone: on an AMD processor with AVX-512 it takes half of MKL's time
 (512 x 384 by 384 x 1536 on two threads: 1.3 ms, MKL 2.8 ms), with weights in either order and without packing
 them first.  It allocates its result, and a call costs about 8 µs more, so small products stay where they are.
+
+On one thread torch runs convolutions with 1 x 1 windows as products in MKL; oneDNN takes half of that time
+too (512 channels of 28 x 28 to 128: 0.58 ms, MKL 1.03 ms, channels-last 0.46 ms).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import sympy
@@ -56,8 +60,7 @@ def _is_faster(call: ExternCall) -> bool:
     if linear_arguments(call) is None or call.out_variant is None:
         return False
     x, right = call.arguments[-2:]
-    extents = [int(e) if e.is_Integer else SYMBOLIC_EXTENT for e in (*x.size, right.size[1])]
-    return math.prod(extents) >= ENOUGH_PRODUCTS
+    return _products((*x.size, right.size[1])) >= ENOUGH_PRODUCTS
 
 
 def linear_arguments(call: ExternCall) -> tuple[BufferView, BufferView, BufferView | None] | None:
@@ -76,6 +79,21 @@ def linear_arguments(call: ExternCall) -> tuple[BufferView, BufferView, BufferVi
         return None
     weight = replace(right, size=right.size[::-1], stride=right.stride[::-1])
     return x, weight, bias
+
+
+def convolves_in_onednn(image: BufferView, weight: BufferView, options: CppOptions) -> bool:
+    """Whether a convolution, not transposed, is handed to oneDNN whatever torch would choose."""
+    if not (_torch.has_packed_convolution() and uses_onednn(options)):
+        return False
+    if image.dtype != torch.float32 or len(weight.size) != 4 or 0 in (*image.size, *weight.size):
+        return False
+    extents = [*image.size[:1], *image.size[2:], *weight.size]
+    return _products(extents) >= ENOUGH_PRODUCTS
+
+
+def _products(extents: Sequence[sympy.Expr]) -> int:
+    """The product of ``extents``, in which a symbolic one counts as :data:`SYMBOLIC_EXTENT`."""
+    return math.prod(int(e) if e.is_Integer else SYMBOLIC_EXTENT for e in extents)
 
 
 def _is_matrix(view: BufferView) -> bool:

@@ -13,6 +13,7 @@ from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.regions import counters
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import print_index
+from weft_codegen_cpp.options import CppOptions
 
 MAX_DIMENSIONS = 8  # as in weft_host.h
 
@@ -29,8 +30,9 @@ class HostWriter:
     around what is being printed.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, options: CppOptions) -> None:
         self.schedule = schedule
+        self.options = options
         self.objects: list[Any] = []
         self.steps: list[str] = []
         self.sources: dict[str, str] = {}

@@ -241,8 +241,8 @@ static inline i32 linear(Handle x, Handle weight, Handle* bias, Handle* result) 
   return api.linear_pointwise(x, weight, bias, "none", nullptr, 0, nullptr, result);
 }
 
-// A convolution with a weight that oneDNN has laid out.
-static inline i32 packed_convolution(Handle x, Handle weight, Handle* bias, const i64* stride, i64 rank,
+// A convolution in oneDNN; the weight may be one that it has laid out.
+static inline i32 onednn_convolution(Handle x, Handle weight, Handle* bias, const i64* stride, i64 rank,
                                      const i64* padding, const i64* dilation, i64 groups, Handle* result) {
   return api.convolution_pointwise(x, weight, bias, padding, rank, stride, rank, dilation, rank, groups,
                                    "none", nullptr, 0, nullptr, result);

@@ -7,6 +7,7 @@ what other operators read, or what leaves the graph, is turned back.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Collection
 from typing import Any
@@ -52,21 +53,26 @@ def convolve_channels_last(
     graph: torch.fx.Graph,
     dtypes: Collection[torch.dtype] = HALVES,
     least_channels: int = LEAST_CHANNELS,
+    *,
+    largest_weight: float = math.inf,
 ) -> None:
     """Lay convolutions in ``dtypes``, their operands, and what is computed of them channels-last.
 
     Nothing is done where most convolutions are others, or none has ``least_channels`` input channels.
+    A convolution is left as it is where its weight, which has to be turned at each call, has more than
+    ``largest_weight`` times the elements of its images, read and written.
     """
     found = [
         node
         for target in CONVOLUTIONS
         for node in graph.find_nodes(op="call_function", target=target)
     ]
-    eligible = frozenset(node for node in found if _is_eligible(node, dtypes))
+    eligible = [node for node in found if _is_eligible(node, dtypes)]
     deep = [node for node in eligible if _weight(node).shape[1] >= least_channels]
     closed = any(node.op == "get_attr" for node in graph.nodes)  # bodies of regions
     if 2 * len(eligible) > len(found) and deep and not closed:
-        _Relaying().run(graph, eligible)
+        light = {node for node in eligible if _weight_to_images(node) <= largest_weight}
+        _Relaying().run(graph, light)
 
 
 def _is_eligible(node: torch.fx.Node, dtypes: Collection[torch.dtype]) -> bool:
@@ -81,6 +87,20 @@ def _is_eligible(node: torch.fx.Node, dtypes: Collection[torch.dtype]) -> bool:
     depthwise = bool(groups == weight.shape[0])
     is_image = weight.dim() == 4 and weight.dtype in dtypes
     return is_image and bool(groups == 1 or depthwise)
+
+
+def _weight_to_images(node: torch.fx.Node) -> float:
+    """How many elements the weight has for each one of the images; a weight of 1 x 1 counts a quarter.
+
+    Such a weight lies channels-last already.
+    """
+    weight = _weight(node)
+    images: list[torch.Tensor] = [node.args[0].meta["val"]]  # type: ignore[union-attr]
+    value = node.meta["val"]
+    images.append(value if isinstance(value, torch.Tensor) else images[0])
+    elements = sum(image.numel() for image in images)
+    share = 0.25 if weight.shape[2:].numel() == 1 else 1.0
+    return share * weight.numel() / max(elements, 1)
 
 
 def _weight(node: torch.fx.Node) -> torch.Tensor:
