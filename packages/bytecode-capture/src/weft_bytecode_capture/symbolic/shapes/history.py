@@ -1,6 +1,7 @@
 """What the compilations of one code object have seen.
 
-Sizes and numbers that changed become symbolic; tensors that changed are passed to the graph.
+Sizes and numbers that changed become symbolic; tensors that changed are passed to the graph,
+modules that changed are known by their structure.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from weft_guards import Source
 
 
 class ValueHistory:
-    """Sizes, strides, numbers and tensors by source, over all compilations of one code object.
+    """Sizes, strides, numbers and objects by source, over all compilations of one code object.
 
     What differs from an earlier compilation is *changed* from then on.
     """
@@ -23,7 +23,7 @@ class ValueHistory:
         self._extents: dict[tuple[Source, str], list[int | None]] = {}  # None: changed
         self._numbers: dict[tuple[Source, type], Any] = {}
         self._changed_numbers: set[tuple[Source, type]] = set()
-        self._tensors: dict[Source, weakref.ref[torch.Tensor] | None] = {}  # None: changed
+        self._objects: dict[Source, weakref.ref[Any] | None] = {}  # None: changed
 
     def changed_extents(self, source: Source, what: str, extents: Sequence[int]) -> frozenset[int]:
         """Note a tensor's sizes or strides (``what``); gives the dimensions in which they have changed.
@@ -47,10 +47,10 @@ class ValueHistory:
             self._changed_numbers.add(key)
         return key in self._changed_numbers
 
-    def tensor_changed(self, source: Source, tensor: torch.Tensor) -> bool:
-        """Note which tensor is found at ``source``; whether another one was found there before."""
-        known = self._tensors.setdefault(source, weakref.ref(tensor))
-        if known is None or known() is not tensor:
-            self._tensors[source] = None
+    def object_changed(self, source: Source, value: object) -> bool:
+        """Note which tensor or module is found at ``source``; whether another was found there before."""
+        known = self._objects.setdefault(source, weakref.ref(value))
+        if known is None or known() is not value:
+            self._objects[source] = None
             return True
         return False

@@ -123,7 +123,7 @@ class ShapeSymbols:
 
         Such a tensor (a cache that grows, a running mean that is assigned anew) is passed to the graph.
         """
-        if self._history.tensor_changed(source, tensor):
+        if self._history.object_changed(source, tensor):
             return True
         self._history.changed_extents(source, "size", tensor.shape)
         if tensor.layout is torch.strided:

@@ -1,4 +1,8 @@
-"""Modules: known by identity, their parameters attributes of the graph."""
+"""Modules: known by identity, their parameters attributes of the graph.
+
+Where earlier compilations found another module at the same place (one function called with each layer of a
+model, a method compiled in its class), a module is known by its structure, and parameters are inputs.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,17 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import torch
-from weft_guards import ConstantSource, InstanceDictSource, IsObject, ItemSource, LengthIs, Source
+from weft_guards import (
+    ConstantSource,
+    DictContains,
+    DictKeysAre,
+    InstanceDictSource,
+    IsObject,
+    ItemSource,
+    LengthIs,
+    Source,
+    TypeIs,
+)
 
 from ..._torch import GLOBAL_HOOKS
 from ...unsupported import Unsupported
@@ -41,6 +55,9 @@ class ModuleInstanceVariable(UserObjectVariable):
             for registry in _REGISTRIES:
                 members = self.value.__dict__[registry]
                 if name in members and not self._was_changed(evaluator, registry):
+                    if not evaluator.state.is_identified(self.source):
+                        own = InstanceDictSource(self.source)
+                        evaluator.guard(own, DictContains(name, False))
                     source = ItemSource(InstanceDictSource(self.source, registry), name)
                     return evaluator.builder.wrap(members[name], source)
         return super().get_attribute(evaluator, name)
@@ -112,7 +129,11 @@ class ModuleInstanceVariable(UserObjectVariable):
 
     def _guard_length(self, evaluator: Evaluator) -> None:
         members = self.value._modules
-        evaluator.guard(InstanceDictSource(self.source, "_modules"), LengthIs(len(members)))
+        place = InstanceDictSource(self.source, "_modules")
+        if evaluator.state.is_identified(self.source):
+            evaluator.guard(place, LengthIs(len(members)))
+        else:
+            evaluator.guard(place, DictKeysAre(tuple(members)))
 
     def call_method(
         self,
@@ -213,5 +234,8 @@ def _wrap_module(evaluator: Evaluator, value: Any, source: Source) -> Variable:
         return RefusedVariable(value, source, "module of unusual kind", name)
     if not value.__dict__.keys() >= {"_parameters", "_buffers", "_modules", *GLOBAL_HOOKS}:
         return RefusedVariable(value, source, "module under construction", name)
-    evaluator.guard(source, IsObject(value, weak=True))
+    if evaluator.state.frame.history.object_changed(source, value):
+        evaluator.guard(source, TypeIs(type(value)))
+    else:
+        evaluator.guard(source, IsObject(value, weak=True))
     return ModuleInstanceVariable(type(value), value, source)
