@@ -41,6 +41,7 @@ def binary_operation(
     result = _plain_operation(evaluator, plain, left, right)
     if result is not None:
         return result
+    _require_modelled(operator, plain, left, right)
     if operator == "eq":
         return ConstantVariable(is_same_object(evaluator, left, right))
     if operator == "ne":
@@ -54,6 +55,17 @@ def binary_operation(
             symbol = "**="
         message = f"unsupported operand type(s) for {symbol}: {left_name!r} and {right_name!r}"
     return evaluator.raise_error(TypeError, message)
+
+
+def _require_modelled(operator: str, plain: str, left: Variable, right: Variable) -> None:
+    """Unsupported if an operand's class in C has the operator, and its variable knows none."""
+    reflected = SWAPPED.get(plain, f"r{plain}")
+    for variable, special in ((left, plain), (right, reflected)):
+        if type(variable).binary_operation is not Variable.binary_operation:
+            continue
+        raw = find_raw(variable.python_type(), f"__{special}__")
+        if raw is not None and raw is not object.__dict__.get(f"__{special}__"):
+            raise Unsupported("operator of a builtin type", f"{left!r} {operator} {right!r}")
 
 
 def _plain_operation(

@@ -220,10 +220,11 @@ def _wrap_descriptor(evaluator: Evaluator, value: Any, source: Source) -> Variab
     return BuiltinDescriptorVariable(value, source)
 
 
-def known_descriptor(evaluator: Evaluator, value: Any) -> Variable:
+def known_descriptor(evaluator: Evaluator, value: Any) -> BuiltinDescriptorVariable:
     """The variable of a builtin class's method."""
-    known = evaluator.builder.known(value)
-    if known is not None:
-        return known
-    label = f"{value.__objclass__.__name__}.{value.__name__}"
-    return evaluator.builder.wrap(value, ConstantSource(label, value))
+    found = evaluator.builder.known(value)
+    if found is None:
+        label = f"{value.__objclass__.__name__}.{value.__name__}"
+        found = evaluator.builder.wrap(value, ConstantSource(label, value))
+    assert isinstance(found, BuiltinDescriptorVariable)
+    return found

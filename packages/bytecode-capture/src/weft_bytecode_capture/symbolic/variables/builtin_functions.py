@@ -27,7 +27,7 @@ from .generators import GeneratorVariable
 from .hashing import hashed_key
 from .iterators import LazyIteratorVariable
 from .rebuilding import sentinel_iterator
-from .sequences import ListVariable, index_value, sorted_variables
+from .sequences import ListVariable, index_value, sort_variables
 from .symbolic_float import SymbolicFloatVariable
 from .values import attribute_name, drained, is_callable, resolution_order
 
@@ -47,7 +47,21 @@ _UNION_TYPES = (types.UnionType, type(Union[int, str]))  # noqa: UP007 - the old
 def is_instance(evaluator: Evaluator, value: Variable, kinds: Variable) -> Variable:
     """``isinstance(value, kinds)``."""
     checked = _by_metaclass(evaluator, value, kinds)
-    return checked or ConstantVariable(_is_subclass(evaluator, value.python_type(), kinds))
+    if checked is not None:
+        return checked
+    if _is_subclass(evaluator, value.python_type(), kinds):
+        return ConstantVariable(True)
+    shown = _shown_class(evaluator, value)
+    return ConstantVariable(shown is not None and _is_subclass(evaluator, shown, kinds))
+
+
+def _shown_class(evaluator: Evaluator, value: Variable) -> type | None:
+    """The class that an instance gives as its ``__class__``, if its class defines that."""
+    found = evaluator.state.find_in_type(value.python_type(), "__class__")
+    if found is None or found[0] is object or value.is_constant():
+        return None
+    shown = value.get_attribute(evaluator, "__class__")
+    return shown.value if isinstance(shown, ClassVariable) else None
 
 
 def _by_metaclass(evaluator: Evaluator, value: Variable, kinds: Variable) -> Variable | None:
@@ -205,7 +219,9 @@ def _sorted(
     key: Variable | None = None,
     reverse: Variable | None = None,
 ) -> Variable:
-    return ListVariable(sorted_variables(evaluator, iterable.iterate(evaluator), key, reverse))
+    items = iterable.iterate(evaluator)
+    sort_variables(evaluator, items, key, reverse)
+    return ListVariable(items)
 
 
 @builtin(any)

@@ -13,7 +13,7 @@ from ...unsupported import Unsupported
 from ..policy import is_library_module
 from .base import Variable
 from .constant import ConstantVariable
-from .values import find_raw
+from .values import find_raw, module_of
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -30,7 +30,7 @@ _BUILTIN_DESCRIPTORS = (
 
 def class_attribute_source(kind: type, owner: type, name: str, raw: Any) -> Source:
     """Where a class's attribute is read again; guards on it cover all of the resolution order."""
-    if is_library_module(kind.__module__):
+    if is_library_module(module_of(kind)):
         return ConstantSource(f"{owner.__qualname__}.{name}", raw)
     class_source = ConstantSource(kind.__qualname__, kind)
     if _read_runs_code(raw) or is_data_descriptor(find_raw(type(kind), name)):
@@ -57,14 +57,14 @@ def bind_attribute(
     evaluator: Evaluator, kind: type, owner: type, name: str, raw: Any, receiver: Variable
 ) -> Variable:
     """``type(raw).__get__(raw, receiver, kind)`` for what is found in a class; ``receiver`` an instance."""
-    from .functions import BoundMethodVariable
+    from .functions import BoundDescriptorVariable, BoundMethodVariable
 
     if isinstance(raw, WrittenAttribute):
         return raw.variable
     if is_builtin_method(raw):
         from .builtin_descriptors import known_descriptor
 
-        return BoundMethodVariable(known_descriptor(evaluator, raw), receiver)
+        return BoundDescriptorVariable(known_descriptor(evaluator, raw), receiver)
     source = class_attribute_source(kind, owner, name, raw)
     if isinstance(raw, types.FunctionType):
         return BoundMethodVariable(evaluator.builder.wrap(raw, source), receiver)
@@ -143,7 +143,7 @@ def is_builtin_method(raw: Any) -> bool:
 
 def guard_absent(evaluator: Evaluator, kind: type, name: str) -> None:
     """Guard that a class of the user's own still has no such attribute."""
-    if not is_library_module(kind.__module__) and not hasattr(kind, name):
+    if not is_library_module(module_of(kind)) and not hasattr(kind, name):
         source = ConstantSource(kind.__qualname__, kind)
         evaluator.guard(source, HasAttribute(name, False))
 

@@ -14,7 +14,7 @@ from .class_attributes import is_builtin_descriptor
 from .classes import ClassVariable
 from .functions import FunctionVariable
 from .hashing import HashedKey
-from .mappings import DictVariable, OrderedDictVariable
+from .mappings import DictVariable, MappingProxyVariable, OrderedDictVariable
 from .modules import ModuleVariable
 from .sequences import ListVariable, TupleVariable
 from .symbolic_number import SymbolicNumberVariable
@@ -86,7 +86,7 @@ def _copied(
         remember(value, made)
         made.items(evaluator).extend(part(item) for item in value.items(evaluator))
         return made
-    if isinstance(value, DictVariable):
+    if isinstance(value, DictVariable) and not isinstance(value, MappingProxyVariable):
         if isinstance(value, OrderedDictVariable):
             value.require_no_attributes(evaluator)
         new = value.new_like({})

@@ -18,6 +18,7 @@ from .class_attributes import (
     raise_no_attribute,
 )
 from .constant import ConstantMethodVariable, ConstantVariable
+from .values import module_of
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def guard_members(evaluator: Evaluator, kind: enum.EnumMeta) -> None:
     """Guard that a class has no members more than now: it has while EnumMeta builds it."""
-    if not is_library_module(kind.__module__):
+    if not is_library_module(module_of(kind)):
         source = AttributeSource(ConstantSource(kind.__qualname__, kind), "_member_map_")
         evaluator.guard(source, LengthIs(len(kind._member_map_)))
 

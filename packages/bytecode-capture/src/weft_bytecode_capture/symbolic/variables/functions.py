@@ -18,6 +18,7 @@ from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..policy import is_library_module
 from .base import Variable
+from .builtin_descriptors import BuiltinDescriptorVariable
 from .cells import CellVariable, known_cell
 from .constant import ConstantVariable
 from .hashing import HashedKey, hashed_key, identity_key
@@ -427,6 +428,28 @@ class BoundMethodVariable(Variable):
 
     def __repr__(self) -> str:
         return f"BoundMethod({self.function!r} of {self.receiver!r})"
+
+
+class BoundDescriptorVariable(BoundMethodVariable):
+    """A method in C of an instance, as its class gives it: ``object().__init__``."""
+
+    def __init__(self, function: BuiltinDescriptorVariable, receiver: Variable) -> None:
+        super().__init__(function, receiver)
+        wrapped = type(function.value) is types.WrapperDescriptorType
+        self._kind: type = types.MethodWrapperType if wrapped else types.BuiltinMethodType
+
+    def python_type(self) -> type:
+        return self._kind
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(_bound)
+        emitter.load_variable(self.function)
+        emitter.load_variable(self.receiver)
+        emitter.call(2)
+
+
+def _bound(descriptor: Any, receiver: object) -> object:
+    return descriptor.__get__(receiver)
 
 
 @register_wrapper(types.FunctionType)

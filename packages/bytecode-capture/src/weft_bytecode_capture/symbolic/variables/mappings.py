@@ -354,6 +354,9 @@ class MappingProxyVariable(DictVariable):
     def mutate(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
         evaluator.raise_error(TypeError, "'mappingproxy' object does not support item assignment")
 
+    def new_like(self, entries: dict[HashedKey, Variable]) -> DictVariable:
+        return DictVariable(entries)
+
     def _require_unchanged(self, evaluator: Evaluator) -> None:
         """A proxy shows the dict behind it, which captured code may have changed by another path."""
         behind = gc.get_referents(self.original)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator as operators
 import reprlib
 from collections.abc import Sequence
@@ -249,10 +248,12 @@ class ListVariable(SequenceVariable):
     methods = MethodTable(list)
 
     owner: Variable | None = None  # the instance whose storage it is
+    version = 0  # how often it was changed
     _quiet = False  # whether no element runs code as it dies
 
     def mutate(self, evaluator: Evaluator) -> list[Variable]:
         """The elements, about to be changed."""
+        self.version += 1
         if self.source is not None:
             self._require_quiet_ends()
             evaluator.side_effects.mutated(self)
@@ -546,26 +547,45 @@ def _sort(
     key: Variable | None = None,
     reverse: Variable | None = None,
 ) -> None:
+    """The list is empty meanwhile, and keeps the order at which a comparison raises."""
     items = self.mutate(evaluator)
-    items[:] = sorted_variables(evaluator, items, key, reverse)
+    saved = items[:]
+    items.clear()
+    version = self.version
+    try:
+        sort_variables(evaluator, saved, key, reverse)
+    finally:
+        modified = self.version != version
+        items[:] = saved
+    if modified:
+        evaluator.raise_error(ValueError, "list modified during sort")
 
 
-def sorted_variables(
-    evaluator: Evaluator, items: Sequence[Variable], key: Variable | None, reverse: Variable | None
-) -> list[Variable]:
-    """Stable sort by ``<`` of the program's own objects."""
-    by_key = key is not None and not (key.is_constant() and key.as_constant() is None)
-    keys = (
-        [evaluator.call_function(key, [item]) for item in items] if by_key and key else list(items)
-    )
+class _Ordered:
+    """An element in a sort of CPython's, which asks for ``<`` alone."""
 
-    def compare(left: tuple[Variable, Variable], right: tuple[Variable, Variable]) -> int:
-        if evaluator.binary_operation("lt", left[0], right[0]).truth(evaluator):
-            return -1
-        return 1 if evaluator.binary_operation("lt", right[0], left[0]).truth(evaluator) else 0
+    __slots__ = ("_evaluator", "item", "key")
 
+    def __init__(self, evaluator: Evaluator, key: Variable, item: Variable) -> None:
+        self._evaluator = evaluator
+        self.key = key
+        self.item = item
+
+    def __lt__(self, other: _Ordered) -> bool:
+        evaluator = self._evaluator
+        return evaluator.binary_operation("lt", self.key, other.key).truth(evaluator)
+
+
+def sort_variables(
+    evaluator: Evaluator, items: list[Variable], key: Variable | None, reverse: Variable | None
+) -> None:
+    """Stable sort in place by ``<`` of the program's own objects."""
     descending = reverse is not None and reverse.truth(evaluator)
-    pairs = sorted(
-        zip(keys, items, strict=True), key=functools.cmp_to_key(compare), reverse=descending
-    )
-    return [item for _, item in pairs]
+    keys = items
+    if key is not None and not (key.is_constant() and key.as_constant() is None):
+        keys = [evaluator.call_function(key, [item]) for item in items]
+    ordered = [_Ordered(evaluator, *pair) for pair in zip(keys, items, strict=True)]
+    try:
+        ordered.sort(reverse=descending)
+    finally:
+        items[:] = [element.item for element in ordered]

@@ -28,6 +28,11 @@ def find_raw(kind: type, name: str) -> Any:
     return None
 
 
+def module_of(kind: type) -> Any:
+    """The ``__module__`` of a class, whatever its metaclass makes of it."""
+    return type.__dict__["__module__"].__get__(kind)
+
+
 def is_python_class(kind: type) -> bool:
     """Whether a ``class`` statement made it: one made by C has methods of its own in C."""
     return bool(kind.__flags__ & _HEAP_CLASS) and not any(
