@@ -179,3 +179,16 @@ def test_random_numbers_are_the_programs():
     first, second = compiled(x), compiled(x)
     torch.manual_seed(1)
     torch.testing.assert_close((first, second), (f(x), f(x)), rtol=0, atol=0)
+
+
+def test_code_of_a_backend_is_left_alone(tmp_path):
+    scope = {}
+    file = str(tmp_path / "stage" / "kernels.py")
+    exec(compile("def double(x):\n    return x * 2\n", file, "exec"), scope)
+    reports = []
+    for folders, captured in ((frozenset(), True), (frozenset({str(tmp_path / "stage")}), False)):
+        reports.clear()
+        options = CaptureOptions(backend_folders=folders)
+        compiled = compile_frames(scope["double"], run_graph, options, None, reports.append)
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+        assert any(report.graph is not None for report in reports) is captured

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import weft
-from weft.registry import find_codegen
+from weft.registry import find_codegen, stage_folders
 from weft_codegen_triton import TritonCodegen
 
 
@@ -100,3 +100,9 @@ def test_the_mode_reaches_the_code_generator() -> None:
 def test_the_mode_is_no_option() -> None:
     with pytest.raises(RuntimeError, match="Unexpected optimization option mode"):
         weft.compile(add_one, options={"mode": "max-autotune"})
+
+
+def test_the_folders_that_capture_leaves_alone():
+    names = {folder.rpartition("/")[2] for folder in stage_folders()}
+    assert {"weft_aot_autograd", "weft_functionalize", "weft_loop_ir", "weft_codegen_cpp"} <= names
+    assert "weft_guards" not in names

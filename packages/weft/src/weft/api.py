@@ -15,7 +15,7 @@ from .errors import StageError, WeftWarning
 from .logs import requested_logs, with_logs
 from .options import CompileOptions, resolve_options
 from .pipeline import Pipeline
-from .registry import BackendFunction, find_backend
+from .registry import BackendFunction, find_backend, stage_folders
 from .report import active_graph_observers, notify_conversion
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -125,6 +125,7 @@ def compile(
             recompile_limit=resolved.recompile_limit,
             keep_control_flow=resolved.keep_control_flow,
             eager_in_training=_EAGER_IN_TRAINING,
+            backend_folders=stage_folders(),
         ),
         on_error=functools.partial(_on_error, raise_errors=fullgraph or resolved.strict),
         observer=with_logs(notify_conversion, requested_logs()),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +52,21 @@ def find_backend(name: str) -> BackendFunction:
         function: BackendFunction = entry.load()
         return function
     raise RuntimeError(f"Invalid backend: {name!r}, known backends are {list_backends()}")
+
+
+@functools.cache
+def stage_folders() -> frozenset[str]:
+    """Folders of the packages whose code runs inside compiled calls: stages, code generators, backends."""
+    entries = [
+        *importlib.metadata.entry_points(group=CODEGEN_GROUP),
+        *importlib.metadata.entry_points(group=BACKEND_GROUP),
+    ]
+    packages = {*_STAGES, *(entry.module.partition(".")[0] for entry in entries)}
+    specs = filter(None, map(importlib.util.find_spec, packages))
+    return frozenset(f for spec in specs for f in spec.submodule_search_locations or ())
+
+
+_STAGES = ("weft_aot_autograd", "weft_functionalize", "weft_loop_ir")
 
 
 def find_codegen(device_type: str, mode: str = "default") -> Codegen:

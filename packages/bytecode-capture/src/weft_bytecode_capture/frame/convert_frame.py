@@ -114,7 +114,7 @@ class FrameConverter:
     ) -> _frame_hook.Entry | int:
         if is_other_compiler(globals_dictionary.get("__name__")):
             return _frame_hook.DISABLE
-        if skip_reason(code) is not None:
+        if skip_reason(code, self._options.backend_folders) is not None:
             return _frame_hook.SKIP
         stance = _frame_hook.stance()
         if stance == _frame_hook.STANCE_EAGER_ON_RECOMPILE:

@@ -16,29 +16,19 @@ from pathlib import Path
 _TORCH_CAPTURED = ("nn/modules", "nn/utils", "optim", "distributions")
 # The calling of modules: what it calls, a forward or a hook, is captured on its own.
 _TORCH_PLUMBING = ("nn/modules/module.py",)
-# Packages whose code runs inside compiled calls, a backward pass for one.
-_STAGES = frozenset(
-    (
-        "weft_functionalize",
-        "weft_aot_autograd",
-        "weft_loop_ir",
-        "weft_codegen_cpp",
-        "weft_codegen_triton",
-    )
-)
 
 
-def skip_reason(code: types.CodeType) -> str | None:
+def skip_reason(code: types.CodeType, backend_folders: frozenset[str]) -> str | None:
     """Why a root frame of ``code`` isn't captured; None if it is."""
-    return _reason(code.co_filename)
+    return _reason(code.co_filename, backend_folders)
 
 
 @functools.lru_cache(maxsize=4096)
-def _reason(file: str) -> str | None:
+def _reason(file: str, backend_folders: frozenset[str]) -> str | None:
     if file.startswith("<frozen "):
         return "part of the interpreter"
-    if not _STAGES.isdisjoint(Path(file).parts):
-        return "part of weft"
+    if not backend_folders.isdisjoint(map(str, Path(file).parents)):
+        return "part of the compiler"
     for folder, reason, captured in _folders():
         if file.startswith(folder):
             inner = file[len(folder) :].replace(os.sep, "/")

@@ -49,6 +49,8 @@ class CaptureOptions:
     which a region may take tensors, those whose code generator has loops and branches.
     ``eager_in_training``: functions of torch whose calls that need gradients stay Python's, because the
     stages behind cannot differentiate them.
+    ``backend_folders``: folders of packages whose code runs inside compiled calls, a backward pass for one,
+    and is not captured.
     ``python_limit``: a frame that evaluates so many instructions and meets no tensor is left to CPython.
     """
 
@@ -61,6 +63,7 @@ class CaptureOptions:
     rolled_loop_length: int = 16
     region_devices: frozenset[str] = frozenset({"cpu", "meta"})
     eager_in_training: frozenset[Callable[..., object]] = frozenset()
+    backend_folders: frozenset[str] = frozenset()
     python_limit: int = 50_000
 
 
