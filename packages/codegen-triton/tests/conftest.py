@@ -44,3 +44,10 @@ def codegen(cache: Path) -> TritonCodegen:
 def looping(cache: Path) -> TritonCodegen:
     """Keeps only the shortest rows in registers, so that reductions loop."""
     return TritonCodegen(TritonOptions(cache_directory=cache, persistent_elements=4))
+
+
+@pytest.fixture(scope="session")
+def stepping(cache: Path) -> TritonCodegen:
+    """As ``looping``, in blocks so short that rows have several."""
+    options = TritonOptions(cache_directory=cache, persistent_elements=4, loop_elements=16)
+    return TritonCodegen(options)

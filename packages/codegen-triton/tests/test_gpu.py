@@ -47,6 +47,27 @@ CASES: dict[str, Case] = {
     "columns": (statistics(0), (torch.randn(300, 50),)),
     "long rows": (statistics(1), (torch.randn(4, 30000).double(),)),
     "wide softmax": (lambda x: x.softmax(-1), (torch.randn(200, 20000),)),
+    "softmax of an odd length": (lambda x: x.softmax(-1), (torch.randn(100, 30001).bfloat16(),)),
+    "log softmax of an odd length": (
+        lambda x: x.float().log_softmax(-1).sum(-1),
+        (torch.randn(100, 30001).half(),),
+    ),
+    "positions in an odd length": (
+        lambda x: (x.argmax(-1), x.argmin(-1), x.amax(-1)),
+        (torch.randn(100, 30001).bfloat16(),),
+    ),
+    "group norm of large images": (
+        lambda x, w: F.silu(F.group_norm(x, 4, w)),
+        (torch.randn(2, 32, 56, 56).bfloat16(), torch.randn(32).bfloat16()),
+    ),
+    "functions of halves": (
+        lambda x: (F.gelu(x), F.silu(x), x.sigmoid(), x.exp(), x.erf(), x / x.amax() * 0.3 + x),
+        (torch.linspace(-10, 10, 1000).half(),),
+    ),
+    "functions of bfloat16": (
+        lambda x, y: (F.gelu(x + y), (x * 1.7).sin() * y, F.silu(x)),
+        (torch.linspace(-10, 10, 1000).bfloat16(), torch.randn(1000).bfloat16()),
+    ),
     "large": (lambda x, y: F.gelu(x) + y, (torch.randn(3000, 1000), torch.randn(1000))),
     "large sum": (lambda x: x.sum(), (torch.randn(1 << 22).double(),)),
     "large transpose": (lambda x: x.t().contiguous() * 2, (torch.randn(1000, 3000),)),

@@ -89,3 +89,32 @@ def test_dynamic_sizes_have_one_program(codegen: TritonCodegen) -> None:
     for height, width in ((5, 7), (2, 3), (40, 33)):
         inputs = torch.randn(height, width), torch.randn(width)
         assert_equals_eager(run(*inputs), program, inputs)
+
+
+HALF = {
+    "gelu": F.gelu,
+    "silu": lambda x: F.silu(x),
+    "sigmoid": torch.sigmoid,
+    "exp": torch.exp,
+    "erf": torch.erf,
+    "rounded between": lambda x: ((x * 1.5).sigmoid() + 1).to(x.dtype) * 0.5,
+}
+"""Functions with forms of their own where results have 16 bits."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", HALF)
+def test_functions_of_halves(codegen: TritonCodegen, name: str, dtype: torch.dtype) -> None:
+    small = torch.logspace(-7, 0, 50)
+    special = torch.tensor(
+        [s for s in SPECIAL if not math.isinf(s)]
+    )  # eager gelu(inf) is NaN on CPUs
+    x = torch.cat([torch.linspace(-12, 12, 97), small, -small, special])
+    large = torch.tensor([1e3, -1e3, 6e4, -6e4])
+    check(codegen, HALF[name], torch.cat([x, large]).to(dtype))
+
+
+def test_an_error_function_that_saturates(codegen: TritonCodegen) -> None:
+    x = torch.tensor([6.0, -6.0, 100.0, -100.0, -6e4]).half()
+    (result,) = compiled(codegen, F.gelu, x)(x)
+    assert torch.equal(result, F.gelu(x))  # nothing is left of what erf lacks to -1

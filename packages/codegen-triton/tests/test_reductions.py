@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -16,9 +15,9 @@ F32, F64 = torch.float32, torch.float64
 SHAPES = ((5, 33), (1, 7), (3, 1), (0, 5))
 
 
-@pytest.fixture(params=["registers", "loops"])
-def either(request: pytest.FixtureRequest, codegen: TritonCodegen, looping: Any) -> TritonCodegen:
-    return codegen if request.param == "registers" else looping  # type: ignore[no-any-return]
+@pytest.fixture(params=["codegen", "looping", "stepping"])
+def either(request: pytest.FixtureRequest) -> TritonCodegen:
+    return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("dim", [0, 1])

@@ -17,6 +17,7 @@ from weft_codegen_triton.errors import DeviceUnavailable, Unsupported
 from weft_codegen_triton.host.expressions import bits_of_float
 from weft_codegen_triton.host.extern_calls import settle
 from weft_codegen_triton.host.host_printer import PrintedHost, print_host
+from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import (
     KERNEL_IMPORTS,
     PLACEHOLDER,
@@ -139,7 +140,7 @@ class TritonCodegen:
                 printed = print_kernel(
                     step,
                     schedule.buffers,
-                    self.options.persistent_elements,
+                    RowLimits(self.options.persistent_elements, self.options.loop_elements),
                     _overwritten(step, schedule),
                 )
                 kernels[step.name] = printed

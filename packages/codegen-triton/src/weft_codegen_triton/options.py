@@ -13,6 +13,7 @@ class TritonOptions:
     ``cache_directory``: where sources and compiled kernels are kept; None: ``$WEFT_CACHE_DIR/triton``, else
     ``weft/triton`` in the user's cache directory.
     ``persistent_elements``: the longest row that a reduction holds in registers.
+    ``loop_elements``: how much of a longer row a step of its loop handles, more or less; a power of two.
     ``cuda_graphs``: replay a recorded CUDA graph where that is sound.
     ``autotune``: time several block sizes of each kernel on the device and keep the fastest.
     ``compile_processes``: kernels compiled at once; 0 for one a processor, at most 16.
@@ -22,6 +23,7 @@ class TritonOptions:
 
     cache_directory: Path | None = None
     persistent_elements: int = 8192
+    loop_elements: int = 4096
     cuda_graphs: bool = True
     autotune: bool = False
     compile_processes: int = 0

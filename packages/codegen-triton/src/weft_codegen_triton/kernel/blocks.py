@@ -19,6 +19,12 @@ ENOUGH_PROGRAMS = 256
 """Programs that keep a large GPU busy."""
 MANY_PROGRAMS = 4096
 """Programs of which a large GPU runs many waves."""
+SHORT_ROW = 1024
+"""Elements of a row of which several fit in a few warps: 32 elements a thread then."""
+POSITIONAL = ("argmax", "argmin")
+"""Reductions whose results are positions, which the order of loops defines."""
+TILE = 64
+"""Points along each side of a tile of a transposition."""
 SYMBOLIC_EXTENT = 1 << 20
 """What an extent that varies counts as; as such it is not taken for a grid's second axis."""
 
@@ -28,11 +34,13 @@ class ReductionBlocks:
     """``rows`` at once; ``columns`` is the block along each distinct inner range.
 
     ``persistent``: every range is one block, so that a row is read once and kept in registers.
+    ``loops_over_rows``: a loop reads blocks of rows whose elements lie side by side.
     """
 
     rows: int
     columns: tuple[int, ...]
     persistent: bool
+    loops_over_rows: bool
     warps: int
 
 
@@ -64,10 +72,15 @@ def accesses(body: LoopBody, without: Set[str] = frozenset()) -> Iterator[sympy.
                 yield from accesses(argument, without)
 
 
-def pointwise_block(count: sympy.Expr) -> tuple[int, int]:
-    """Elements and warps of a one-dimensional block."""
+def pointwise_block(count: sympy.Expr, largest_item: int) -> tuple[int, int]:
+    """Elements and warps of a one-dimensional block; ``largest_item``: bytes of the widest element.
+
+    Two loads of 16 bytes a thread from each buffer hide what elements of 16 bits are computed of.
+    """
     elements = static(count)
     block = 1024 if elements >= 1 << 20 else 512 if elements >= 1 << 17 else 256
+    if largest_item <= 2 and elements >= 1 << 22:
+        block = 2048
     return min(block, max(32, power_of_two(elements))), 4 if block >= 512 else 2
 
 
@@ -96,7 +109,8 @@ def reduction_blocks(
     rows = static(extent(kernel.outer))
     extents = [extent(r) for r in ranges]
     longest = max(static(e) for e in extents)
-    if _columns_are_contiguous(kernel):
+    by_columns = _columns_are_contiguous(kernel)
+    if by_columns:
         block_rows = (
             64 if rows >= 64 * ENOUGH_PROGRAMS else 32 if rows >= 32 * ENOUGH_PROGRAMS else 16
         )
@@ -113,8 +127,35 @@ def reduction_blocks(
     elements = block_rows * max(columns)
     fills = persistent and rows // block_rows >= MANY_PROGRAMS
     per_warp = FULL_ELEMENTS_PER_WARP if fills else ELEMENTS_PER_WARP
+    if fills and not by_columns and max(columns) <= SHORT_ROW:
+        per_warp = 2 * FULL_ELEMENTS_PER_WARP
     warps = min(16, max(1, power_of_two(elements // per_warp)))
-    return ReductionBlocks(block_rows, columns, persistent, warps)
+    return ReductionBlocks(block_rows, columns, persistent, not (persistent or by_columns), warps)
+
+
+def vector_blocks(
+    kernel: Kernel, ranges: int, step: int, width: int, is_shifted: bool
+) -> ReductionBlocks:
+    """Blocks for loops that read one row by vectors of ``width`` elements, ``step`` at once.
+
+    Positions take registers for each element, so their blocks are smaller; a row that begins anywhere has
+    blocks at its ends that are dearer, so fewer and larger ones are better.
+    """
+    if any(finds_positions(stage.body) for stage in kernel.stages):
+        step //= 2
+    elif is_shifted:
+        step *= 2
+    step = max(step, 2 * width)
+    return ReductionBlocks(
+        1, (step,) * ranges, False, True, min(32, max(1, step // ELEMENTS_PER_WARP))
+    )
+
+
+def finds_positions(body: LoopBody) -> bool:
+    """Whether a reduction of ``body`` gives a position."""
+    return any(
+        i.operation == "reduction" and i.arguments[0] in POSITIONAL for i in body.instructions
+    )
 
 
 def _columns_are_contiguous(kernel: Kernel) -> bool:

@@ -13,6 +13,7 @@ from weft_loop_ir.ops import BINARY, BINARY_TO_BOOL, STORAGE_ONLY, UNARY, UNARY_
 from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.kernel.dtypes import ATOMIC_ADD, literal, triton_dtype
 from weft_codegen_triton.kernel.expressions import INT32_SAFE, magnitude, print_index
+from weft_codegen_triton.kernel.known_values import KnownValues
 from weft_codegen_triton.kernel.operations import template
 
 Axes = frozenset[str]
@@ -35,13 +36,27 @@ class ReductionResult:
     number: int
 
 
+@dataclass(frozen=True)
+class RowAccess:
+    """An element of a row that is read by vectors, at ``code`` of its buffer.
+
+    ``mask``: where to access it, None as the tile's masks say; ``rest``: where a second store does.
+    """
+
+    code: str
+    axes: Axes
+    mask: str | None
+    rest: str | None
+
+
 @dataclass
 class Tile:
-    """The shape that values have now: axis names in order, and what each symbol is."""
+    """The shape that values have now: axis names in order, their masks, and what each symbol is."""
 
     axes: tuple[str, ...]
     shape: str
     unit: str
+    masks: dict[str, str] = field(default_factory=lambda: {"x": "xmask"})
     names: dict[sympy.Symbol, str] = field(default_factory=dict)
     symbol_axes: dict[sympy.Symbol, Axes] = field(default_factory=dict)
     sizes: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
@@ -75,8 +90,11 @@ class BodyPrinter:
         self.local: dict[tuple[str, str], Text] = {}
         self.recomputed: Mapping[str, LoopBody] = {}  # rows to what computes an element anew
         self.scalars: dict[SizeFloat, str] = {}  # parameters
+        self.facts = KnownValues()
+        self.for_half = False  # all floats that are stored have 16 bits
         self.uses_assert = False
         self.uses_atomics = False
+        self.row_access: Callable[[str, sympy.Expr, bool], RowAccess | None] | None = None
         self.reduce: Callable[[str, torch.dtype, Text], ReductionResult] | None = None
         self.store_result: Callable[[ReductionResult, str, sympy.Expr], None] | None = None
 
@@ -119,7 +137,8 @@ class BodyPrinter:
 
     def access_mask(self, axes: Axes) -> str:
         """The mask of an access that differs along ``axes``."""
-        parts = [f"{a}mask" for a in self.tile.axes if a in axes]
+        masks = self.tile.masks
+        parts = [masks[a] for a in self.tile.axes if a in axes and a in masks]
         if self.mask is not None:
             parts.append(self.mask.code)
         return " & ".join(parts)
@@ -132,8 +151,13 @@ class BodyPrinter:
             return value
         if buffer in self.registers:
             return self.local[buffer, self.index(index)[0]]
-        address, axes = self.address(buffer, index, self.mask is not None)
-        mask = self.access_mask(axes)
+        row = self._row(buffer, index, False)
+        if row is not None:
+            address, axes = f"{self.pointers[buffer]} + {row.code}", row.axes
+            mask = self.access_mask(axes) if row.mask is None else row.mask
+        else:
+            address, axes = self.address(buffer, index, self.mask is not None)
+            mask = self.access_mask(axes)
         key = (buffer, address, mask)
         if key in self.loaded:
             return self.loaded[key]
@@ -162,22 +186,28 @@ class BodyPrinter:
         if buffer in self.registers:
             self.local[buffer, self.index(index)[0]] = value
             return
-        self.write(buffer, index, value, mode, frozenset(self.tile.axes))
+        self.write(buffer, index, value, mode)
 
-    def write(
-        self, buffer: str, index: sympy.Expr, value: Text, mode: str | None, axes: Axes
-    ) -> None:
-        """Store to memory, once for each point of ``axes``."""
-        if axes == frozenset(self.tile.axes):
-            address, axes = self.address(buffer, index, True)
+    def _row(self, buffer: str, index: sympy.Expr, is_store: bool) -> RowAccess | None:
+        if self.row_access is None or self.mask is not None:
+            return None
+        return self.row_access(buffer, index, is_store)
+
+    def write(self, buffer: str, index: sympy.Expr, value: Text, mode: str | None) -> None:
+        """Store to memory, once for each point of the tile."""
+        row = self._row(buffer, index, True) if mode is None else None
+        if row is not None and row.rest is not None:
+            address = f"{self.pointers[buffer]} + {row.code}"
+            for mask in (row.mask, row.rest):
+                self.emit(f"tl.store({address}, {value.code}, {mask})")
+            self._forget(buffer)
+            return
+        if row is not None:
+            address, axes = f"{self.pointers[buffer]} + {row.code}", row.axes
         else:
-            code, found = self.index(index)
-            address = f"{self.pointers[buffer]} + {code}"
-            if not axes <= found:
-                address += " + tl.full([XBLOCK, 1], 0, tl.int32)"
+            address, axes = self.address(buffer, index, True)
         mask = self.access_mask(axes)
-        for key in [k for k in self.loaded if k[0] == buffer]:
-            del self.loaded[key]
+        self._forget(buffer)
         options = f", {mask}" if mask else ""
         if mode is None:
             self.emit(f"tl.store({address}, {value.code}{options})")
@@ -191,6 +221,11 @@ class BodyPrinter:
         spread = f"tl.broadcast_to({value.code}, {self.tile.shape})"
         self.emit(f'tl.atomic_add({address}, {spread}{options}, sem="relaxed")')
 
+    def _forget(self, buffer: str) -> None:
+        """What has been loaded of ``buffer`` is written over."""
+        for key in [k for k in self.loaded if k[0] == buffer]:
+            del self.loaded[key]
+
     # -- values ----------------------------------------------------------------------------------------
 
     def reduction(self, kind: str, dtype: torch.dtype, value: Text) -> ReductionResult:
@@ -203,7 +238,9 @@ class BodyPrinter:
         elif dtype is not torch.bool:
             value = int(value)
         code = f"tl.full({self.tile.unit}, {literal(value)}, {triton_dtype(dtype)})"
-        return self.name(code, dtype, NO_AXES)
+        made = self.name(code, dtype, NO_AXES)
+        self.facts.constants[made.code] = value
+        return made
 
     def scalar(self, number: SizeFloat, dtype: torch.dtype) -> Text:
         """A parameter, handed over as the bits of a double: Triton would round a float argument."""
@@ -226,8 +263,27 @@ class BodyPrinter:
     def to_dtype(self, value: Text, dtype: torch.dtype) -> Text:
         if dtype is torch.bool:
             return self.name(f"({value.code} != 0)", dtype, value.axes)
+        if dtype is torch.float32 and value.dtype in STORAGE_ONLY:
+            code = self.facts.widening(value.code, value.dtype)
+            wide = self.name(code or f"{value.code}.to(tl.float32)", dtype, value.axes)
+            self.facts.widened[wide.code] = value.dtype
+            return wide
         through = "".join(f".to({triton_dtype(d)})" for d in _by_way_of(value.dtype, dtype))
-        return self.name(f"{value.code}{through}.to({triton_dtype(dtype)})", dtype, value.axes)
+        made = self.name(f"{value.code}{through}.to({triton_dtype(dtype)})", dtype, value.axes)
+        if value.dtype is torch.float32:
+            self.facts.note_conversion(value.code, dtype, made.code)
+        return made
+
+    def truediv(self, value: Text, other: Text) -> Text:
+        """A quotient of floats; cheaper where the divisor is the same for a row, or not below 1."""
+        axes = value.axes | other.axes
+        code = f"({value.code} / {other.code})"
+        if value.dtype is torch.float32:
+            if other.code in self.facts.at_least_one:
+                code = f"weft.divide_by_one_or_more({value.code}, {other.code})"
+            elif other.axes < axes:
+                code = f"weft.divide_by_row({value.code}, {other.code})"
+        return self.name(code, value.dtype, axes)
 
     def to_dtype_bitcast(self, value: Text, dtype: torch.dtype) -> Text:
         return self.name(f"{value.code}.to({triton_dtype(dtype)}, bitcast=True)", dtype, value.axes)
@@ -247,7 +303,10 @@ class BodyPrinter:
         if check:
             self.uses_assert = True
             inside = f"({index.code} >= 0) & ({index.code} < {extent})"
-            outside_mask = [f"({a}mask == 0)" for a in self.tile.axes if a in value.axes]
+            masks = self.tile.masks
+            outside_mask = [
+                f"({masks[a]} == 0)" for a in self.tile.axes if a in value.axes and a in masks
+            ]
             if self.mask is not None:
                 outside_mask.append(f"({self.mask.code} == 0)")
             condition = " | ".join([f"({inside})", *outside_mask])
@@ -286,14 +345,17 @@ def _by_way_of(source: torch.dtype, target: torch.dtype) -> tuple[torch.dtype, .
 def _elementwise(operation: str, to_bool: bool) -> Callable[..., Text]:
     def method(self: BodyPrinter, *operands: Text) -> Text:
         dtype = operands[0].dtype
-        code = template(operation, dtype).format(*(o.code for o in operands))
+        code = template(operation, dtype, self.for_half).format(*(o.code for o in operands))
         axes: Axes = frozenset().union(*(o.axes for o in operands))
-        return self.name(f"({code})", torch.bool if to_bool else dtype, axes)
+        made = self.name(f"({code})", torch.bool if to_bool else dtype, axes)
+        self.facts.note_operation(operation, tuple(o.code for o in operands), made.code)
+        return made
 
     return method
 
 
 for _name in UNARY + BINARY:
-    setattr(BodyPrinter, _name, _elementwise(_name, False))
+    if _name not in vars(BodyPrinter):
+        setattr(BodyPrinter, _name, _elementwise(_name, False))
 for _name in UNARY_TO_BOOL + BINARY_TO_BOOL:
     setattr(BodyPrinter, _name, _elementwise(_name, True))

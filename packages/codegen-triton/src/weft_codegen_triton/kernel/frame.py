@@ -11,6 +11,14 @@ from weft_codegen_triton.kernel.body_printer import BodyPrinter
 from weft_codegen_triton.kernel.expressions import print_index
 
 
+@dataclass(frozen=True)
+class RowLimits:
+    """Elements of a row: ``persistent`` at most are held in registers, a loop handles ``step`` at once."""
+
+    persistent: int
+    step: int
+
+
 @dataclass
 class KernelFrame:
     """What the printers of a kernel's parts share."""

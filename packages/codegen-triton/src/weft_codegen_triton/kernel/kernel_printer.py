@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import sympy
 import torch
 from weft_loop_ir import Buffer, Kernel, LoopBody, LoopVariable, SizeFloat
+from weft_loop_ir.ops import STORAGE_ONLY
 
 from weft_codegen_triton.kernel.blocks import (
+    ENOUGH_PROGRAMS,
+    TILE,
     accesses,
     extent,
     pointwise_block,
+    static,
     transposed_loop,
 )
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Tile
 from weft_codegen_triton.kernel.dtypes import pointer_type
 from weft_codegen_triton.kernel.expressions import INT32_SAFE, magnitude
-from weft_codegen_triton.kernel.frame import KernelFrame, print_axis
+from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis
 from weft_codegen_triton.kernel.loop_order import with_contiguous_rows
 from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
 
@@ -86,12 +90,12 @@ class PrintedKernel:
 def print_kernel(
     kernel: Kernel,
     buffers: Mapping[str, Buffer],
-    persistent_elements: int,
+    limits: RowLimits,
     overwritten: frozenset[str] = frozenset(),
 ) -> PrintedKernel:
     """The Triton function of ``kernel``; raises Unsupported where it has none.
 
-    ``persistent_elements`` is the longest row kept in registers; ``overwritten`` names the buffers that the
+    ``limits`` says how rows are read; ``overwritten`` names the buffers that the
     kernel reads and whose memory it writes.
     """
     kernel = with_contiguous_rows(kernel)
@@ -109,9 +113,10 @@ def print_kernel(
     wide = _needs_int64(kernel, sizes)
     tile = Tile(("x",), "[XBLOCK]", "[1]", sizes=sizes)
     printer = BodyPrinter(tile, pointers, dtype_of, frozenset(local), wide)
+    printer.for_half = _stores_half(kernel, dtype_of)
     frame = KernelFrame(kernel, printer)
     if any(stage.inner for stage in kernel.stages) or any(s.is_reduction for s in kernel.stages):
-        reduction = ReductionPrinter(frame, persistent_elements, overwritten)
+        reduction = ReductionPrinter(frame, limits, overwritten)
         counts, blocks, warps = reduction.print()
         scratch = tuple(Scratch(*row) for row in reduction.scratch)
     else:
@@ -139,6 +144,12 @@ def print_kernel(
         not printer.uses_atomics and not overwritten,
     )
     return PrintedKernel(function, names, scratch, symbols, tuple(printer.scalars), counts, blocks)
+
+
+def _stores_half(kernel: Kernel, dtype_of: Callable[[str], torch.dtype]) -> bool:
+    """Whether all floats that the kernel stores have 16 bits."""
+    floats = {dtype_of(n) for n in kernel.writes if dtype_of(n).is_floating_point}
+    return bool(floats) and floats <= set(STORAGE_ONLY)
 
 
 def _needs_int64(kernel: Kernel, sizes: Mapping[sympy.Symbol, sympy.Expr]) -> bool:
@@ -197,7 +208,9 @@ def _print_pointwise(
     kernel, printer = frame.kernel, frame.printer
     turned = transposed_loop(kernel)
     if turned is None:
-        block, warps = pointwise_block(extent(kernel.outer))
+        buffers = dict.fromkeys((*kernel.reads, *kernel.writes))
+        largest = max(printer.dtype_of(name).itemsize for name in buffers)
+        block, warps = pointwise_block(extent(kernel.outer), largest)
         print_axis(frame, "x", 0, kernel.outer, block, "")
         counts: tuple[sympy.Expr, ...] = (extent(kernel.outer),)
         blocks: tuple[int, ...] = (block,)
@@ -208,9 +221,12 @@ def _print_pointwise(
         columns = (*others[:turned], *others[turned + 1 :], others[turned])
         printer.tile.axes, printer.tile.shape = ("y", "x"), "[YBLOCK, XBLOCK]"
         printer.tile.unit = "[1, 1]"
-        print_axis(frame, "y", 0, columns, 32, "[:, None]")
-        print_axis(frame, "x", 1, row, 32, "[None, :]")
-        counts, blocks, warps = (extent(columns), extent(row)), (32, 32), 4
+        side = TILE if static(extent(kernel.outer)) >= ENOUGH_PROGRAMS * TILE * TILE else TILE // 2
+        print_axis(frame, "y", 0, columns, side, "[:, None]")
+        print_axis(frame, "x", 1, row, side, "[None, :]")
+        printer.tile.masks = {"y": "ymask", "x": "xmask"}
+        counts, blocks = (extent(columns), extent(row)), (side, side)
+        warps = 8 if side == TILE else 4
     for stage in kernel.stages:
         stage.body.replay(printer)
     return counts, blocks, warps

@@ -6,13 +6,10 @@ from collections import Counter
 from dataclasses import replace
 
 import sympy
-from weft_loop_ir import Kernel, LoopVariable, Stage
+from weft_loop_ir import Kernel, LoopVariable
 
-from weft_codegen_triton.kernel.blocks import accesses
+from weft_codegen_triton.kernel.blocks import accesses, finds_positions
 from weft_codegen_triton.kernel.expressions import unit_stride
-
-POSITIONAL = ("argmax", "argmin")
-"""Reductions whose results are positions, which the order of loops defines."""
 
 
 def with_contiguous_rows(kernel: Kernel) -> Kernel:
@@ -22,18 +19,12 @@ def with_contiguous_rows(kernel: Kernel) -> Kernel:
     first and channels last, whatever order the operator names them in.
     """
     ranges = dict.fromkeys(s.inner for s in kernel.stages if len(s.inner) > 1)
-    if not ranges or any(_is_positional(s) for s in kernel.stages):
+    if not ranges or any(finds_positions(s.body) for s in kernel.stages):
         return kernel
     local = {b.name for b in kernel.local_buffers}
     orders = {inner: _ordered(inner, kernel, local) for inner in ranges}
     stages = tuple(replace(s, inner=orders.get(s.inner, s.inner)) for s in kernel.stages)
     return replace(kernel, stages=stages)
-
-
-def _is_positional(stage: Stage) -> bool:
-    return any(
-        i.operation == "reduction" and i.arguments[0] in POSITIONAL for i in stage.body.instructions
-    )
 
 
 def _ordered(

@@ -17,7 +17,7 @@ UNARY = {
     "cos": "tl.cos({0})",
     "rsqrt": "tl.rsqrt({0})",
     "erf": "tl.erf({0})",
-    "sigmoid": "1.0 / (1.0 + tl.exp(-{0}))",
+    "sigmoid": "weft.sigmoid({0})",
     "floor": "tl.floor({0})",
     "ceil": "tl.ceil({0})",
     "round": "math.rint({0})",
@@ -35,7 +35,6 @@ BINARY = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
-    "truediv": "{0} / {1}",
     "bitwise_and": "{0} & {1}",
     "bitwise_or": "{0} | {1}",
     "bitwise_xor": "{0} ^ {1}",
@@ -88,6 +87,11 @@ BOOL = {
     "add": "{0} | {1}",
     "mul": "{0} & {1}",
 }
+HALF = {
+    "erf": "weft.erf_for_half({0})",
+    "exp": "weft.exp_for_half({0})",
+}
+"""Forms on float32 where all that is stored has 16 bits: as precise as these show, in fewer instructions."""
 PRECISE = {
     torch.float32: {
         "sqrt": "tl.sqrt_rn({0})",
@@ -100,15 +104,17 @@ PRECISE = {
 }
 
 
-def template(operation: str, dtype: torch.dtype) -> str:
+def template(operation: str, dtype: torch.dtype, for_half: bool = False) -> str:
     """The expression of ``operation`` on operands of ``dtype``, with holes for them.
 
-    Raises :class:`Unsupported` for an operation without one.
+    ``for_half``: results are stored in 16 bits.  Raises :class:`Unsupported` for an operation without one.
     """
     if operation == "logical_not":
         return "{0} == 0"
     if dtype is torch.bool and operation in BOOL:
         return BOOL[operation]
+    if for_half and dtype is torch.float32 and operation in HALF:
+        return HALF[operation]
     special = PRECISE.get(dtype, {})
     if operation in special:
         return special[operation]

@@ -57,7 +57,7 @@ def _producer(name: str, kernel: Kernel) -> LoopBody | None:
     if len(stores) != 1 or len(uses) != 1 or len(stores[0][1].arguments) > 3:
         return None
     stage, store = stores[0]
-    return _slice(stage.body, store.arguments[2])
+    return slice_of(stage.body, store.arguments[2])
 
 
 def _mentions(body: LoopBody, name: str) -> bool:
@@ -68,7 +68,7 @@ def _mentions(body: LoopBody, name: str) -> bool:
     )
 
 
-def _slice(body: LoopBody, result: Value) -> LoopBody | None:
+def slice_of(body: LoopBody, result: Value) -> LoopBody | None:
     """The instructions that ``result`` depends on; None if one is not to be repeated."""
     wanted = {result.index}
     for position in range(result.index, -1, -1):

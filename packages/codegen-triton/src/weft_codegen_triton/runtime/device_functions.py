@@ -116,3 +116,79 @@ def welford_join(mean, m2, weight, other_mean, other_m2, other_weight):
         m2 + other_m2 + delta * delta * weight * share,
         total,
     )
+
+
+@triton.jit
+def relative_exponential(value, largest):
+    """``exp(value - largest)``, where ``largest`` is so far a row's maximum, which may be minus infinity."""
+    base = tl.where(largest == float("-inf"), 0, largest)
+    if value.dtype == tl.float32:
+        return tl.exp2((value - base) * 1.4426950408889634)
+    return tl.exp(value - base)
+
+
+@triton.jit
+def argmax_better(value, best):
+    """Whether ``value`` comes before what was found at an earlier position."""
+    return ((value <= best) == 0) & (best == best)
+
+
+@triton.jit
+def argmin_better(value, best):
+    """Whether ``value`` comes before what was found at an earlier position."""
+    return ((value >= best) == 0) & (best == best)
+
+
+@triton.jit
+def divide_by_row(a, b):
+    """The quotient of float32 by what a row has once: the reciprocal is taken outside of the row's loop.
+
+    Scaled so that a reciprocal is neither too small nor too large for a float32.
+    """
+    size = tl.abs(b)
+    scale = tl.where(size > 2.0**64, 2.0**-64, tl.where(size < 2.0**-64, 2.0**64, 1.0))
+    return (a * scale) * (1.0 / (b * scale))
+
+
+@triton.jit
+def divide_by_one_or_more(a, b):
+    """The quotient of float32 where ``b`` is from 1 to infinity, or NaN."""
+    return a * device_math.reciprocal(b)
+
+
+@triton.jit
+def sigmoid(a):
+    """``1 / (1 + exp(-a))``."""
+    if a.dtype == tl.float32:
+        return device_math.reciprocal(1.0 + tl.exp2(a * -1.4426950408889634))
+    return 1.0 / (1.0 + tl.exp(-a))
+
+
+@triton.jit
+def exp_for_half(a):
+    """The exponential of float32; what is smaller than a normal number is 0."""
+    return tl.exp2(a * 1.4426950408889634)
+
+
+@triton.jit
+def erf_for_half(a):
+    """The error function of float32 within 4e-7, exactly 1 or -1 from 3.92 on.
+
+    ``a`` times a rational function of its square, fitted for the least relative error up to 3.9.
+    """
+    square = tl.minimum(a * a, 15.21, propagate_nan=tl.PropagateNan.ALL)
+    above = 0.00023000479
+    above = above * square + 0.003540266
+    above = above * square + 0.051369596
+    above = above * square + 0.18866153
+    above = above * square + 1.1283791
+    below = -1.1346781e-07
+    below = below * square + 2.3241391e-05
+    below = below * square + 0.0010452204
+    below = below * square + 0.014342336
+    below = below * square + 0.11237275
+    below = below * square + 0.5005294
+    below = below * square + 1.0
+    result = a * above * device_math.reciprocal(below)
+    result = tl.minimum(result, 1.0, propagate_nan=tl.PropagateNan.ALL)
+    return tl.maximum(result, -1.0, propagate_nan=tl.PropagateNan.ALL)

@@ -1,7 +1,8 @@
-"""The device's mathematical functions, by libdevice's names, and ``reduce``.
+"""The device's mathematical functions, by libdevice's names, ``reduce``, and single instructions.
 
-On a GPU they are libdevice's and Triton's; under Triton's interpreter, which has no libdevice and reduces
-element by element in Python, they are torch's functions and a reduction by halves.
+On a GPU they are libdevice's, Triton's, and instructions that Triton's language has no name for; under
+Triton's interpreter, which has neither libdevice nor instructions and reduces element by element in Python,
+they are torch's functions, plain arithmetic and a reduction by halves.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import triton
-import triton.language
+import triton.language as tl
+from triton.language.target_info import cuda_capability_geq
 
 UNARY = (
     "rint trunc expm1 log10 log1p tan asin acos atan sinh cosh tanh asinh acosh atanh erfc erfinv lgamma"
 ).split()
 BINARY = "fmod pow atan2 hypot copysign nextafter".split()
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 RENAMED = {"rint": "round"}
 """Functions that torch has under another name."""
 
@@ -22,7 +25,6 @@ RENAMED = {"rint": "round"}
 def _interpreted(name: str) -> Any:
     """torch's function on the interpreter's values, which hold NumPy arrays."""
     import torch
-    import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 
     function = getattr(torch, RENAMED.get(name, name))
@@ -42,7 +44,6 @@ def _interpreted(name: str) -> Any:
 
 def _reduce_by_halves(operands: Any, axis: int, combine: Any) -> Any:
     """``tl.reduce`` over an extent that is a power of two, with ``combine`` applied to whole halves."""
-    import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 
     several = isinstance(operands, tuple | tl.tuple)
@@ -65,6 +66,24 @@ def _reduce_by_halves(operands: Any, axis: int, combine: Any) -> Any:
     return tuple(results) if several else results[0]
 
 
+def _interpreted_single(block: Any) -> Any:
+    """The only element of ``block``, as a number that bounds a loop: the interpreter's own are arrays."""
+    from triton.runtime.interpreter import TensorHandle
+
+    scalar = block.dtype.scalar
+    return tl.tensor(TensorHandle(block.handle.data.reshape(()), scalar), scalar)
+
+
+@triton.jit
+def _compiled_single(block):  # type: ignore[no-untyped-def]  # Triton reads annotations as its own
+    return tl.max(block)
+
+
+@triton.jit
+def _compiled_bound(number):  # type: ignore[no-untyped-def]
+    return number
+
+
 def _libdevice() -> Any:
     from triton.language.extra.cuda import libdevice
 
@@ -75,4 +94,62 @@ for _name in (*UNARY, *BINARY):
     globals()[_name] = (
         _interpreted(_name) if triton.knobs.runtime.interpret else getattr(_libdevice(), _name)
     )
-reduce: Any = _reduce_by_halves if triton.knobs.runtime.interpret else triton.language.reduce
+single: Any = _interpreted_single if triton.knobs.runtime.interpret else _compiled_single
+bound: Any = _interpreted_single if triton.knobs.runtime.interpret else _compiled_bound
+reduce: Any = _reduce_by_halves if triton.knobs.runtime.interpret else tl.reduce
+
+
+@triton.jit
+def reciprocal(a):  # type: ignore[no-untyped-def]
+    """``1 / a`` in float32 within an ulp, for ``a`` whose reciprocal is neither too large nor too small."""
+    if INTERPRETED:
+        return 1.0 / a
+    return tl.inline_asm_elementwise(
+        "rcp.approx.ftz.f32 $0, $1;", "=r,r", [a], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def round_to_bfloat16(a):  # type: ignore[no-untyped-def]
+    """float32 rounded to bfloat16, in float32 again: two at once, where one at once is slow."""
+    if INTERPRETED or not cuda_capability_geq(8, 0):
+        return a.to(tl.bfloat16).to(tl.float32)
+    return tl.inline_asm_elementwise(
+        """
+        {
+            .reg .b32 pair;
+            cvt.rn.bf16x2.f32 pair, $3, $2;
+            shl.b32 $0, pair, 16;
+            and.b32 $1, pair, 0xffff0000;
+        }
+        """,
+        "=r,=r,r,r",
+        [a],
+        dtype=tl.float32,
+        is_pure=True,
+        pack=2,
+    )
+
+
+@triton.jit
+def round_to_float16(a):  # type: ignore[no-untyped-def]
+    """float32 rounded to float16, in float32 again."""
+    if INTERPRETED or not cuda_capability_geq(8, 0):
+        return a.to(tl.float16).to(tl.float32)
+    return tl.inline_asm_elementwise(
+        """
+        {
+            .reg .b32 pair;
+            .reg .b16 low, high;
+            cvt.rn.f16x2.f32 pair, $3, $2;
+            mov.b32 {low, high}, pair;
+            cvt.f32.f16 $0, low;
+            cvt.f32.f16 $1, high;
+        }
+        """,
+        "=r,=r,r,r",
+        [a],
+        dtype=tl.float32,
+        is_pure=True,
+        pack=2,
+    )

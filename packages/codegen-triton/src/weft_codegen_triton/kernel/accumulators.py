@@ -1,0 +1,300 @@
+"""Prints a stage's reductions: what is accumulated over a row's blocks, and what is left of it at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, Text
+from weft_codegen_triton.kernel.dtypes import highest, lowest, triton_dtype
+from weft_codegen_triton.kernel.row_space import RowSpace, Span
+
+LAST_POSITION = {"tl.int32": 2**31 - 1, "tl.int64": 2**63 - 1}
+COLUMN = frozenset("x")
+
+LOGICAL = {"any": "max", "all": "min", "sum": "max", "prod": "min"}
+"""Reductions of truth values as those of 0 and 1."""
+
+STEPS = {
+    "sum": "{0} + {1}", "prod": "{0} * {1}",
+    "max": "weft.maximum({0}, {1})", "min": "weft.minimum({0}, {1})",
+}  # fmt: skip
+FUNCTIONS = {"prod": "weft.multiply", "max": "weft.maximum", "min": "weft.minimum"}
+"""What joins two partial results of floats."""
+
+
+class Accumulators:
+    """The reductions of one stage, in the order in which its body names them.
+
+    A body may be printed several times, for blocks of different spans: the same reductions then go on.
+    ``before`` are lines for before the loop; ``pending`` gives each reduction's result after it.
+    """
+
+    def __init__(self, printer: BodyPrinter, space: RowSpace, with_exponentials: bool) -> None:
+        self.printer = printer
+        self.space = space
+        self.with_exponentials = with_exponentials
+        self.before: list[str] = []
+        self.pending: list[Callable[[], Text]] = []
+        self._names: list[tuple[str, ...]] = []
+        self._next = 0
+        self._shared: dict[str, tuple[str, ...]] = {}
+        self.exponentials: str | None = None
+
+    def again(self) -> None:
+        """The body is printed from the start, for other blocks."""
+        self._next = 0
+        self._shared = {}
+
+    def reduce(self, kind: str, dtype: torch.dtype, value: Text) -> ReductionResult:
+        """Accumulate ``value``."""
+        number = self._next
+        self._next += 1
+        if kind in ("welford_mean", "welford_m2"):
+            names, finish = self._welford(number, kind, dtype, value)
+        elif kind in ("argmax", "argmin"):
+            names, finish = self._position(number, kind, value)
+        else:
+            names, finish = self._simple(number, kind, dtype, value)
+        if number == len(self.pending):
+            self.pending.append(finish)
+            self._names.append(names)
+        return ReductionResult(number)
+
+    # -- shared ----------------------------------------------------------------------------------------
+
+    def _named(self, number: int, *prefixes: str) -> tuple[tuple[str, ...], bool]:
+        """The variables of a reduction, and whether they are new."""
+        if number < len(self._names):
+            return self._names[number], False
+        return tuple(self._fresh(prefix) for prefix in prefixes), True
+
+    def _fresh(self, prefix: str) -> str:
+        name = f"{prefix}{self.printer.count}"
+        self.printer.count += 1
+        return name
+
+    def _whole(self, code: str) -> str:
+        """``code`` in the tile's shape, which reductions of vectors need."""
+        return f"tl.broadcast_to({code}, {self.space.shape})"
+
+    # -- sums, products, extremes ----------------------------------------------------------------------
+
+    def _simple(
+        self, number: int, kind: str, dtype: torch.dtype, value: Text
+    ) -> tuple[tuple[str, ...], Callable[[], Text]]:
+        printer, space = self.printer, self.space
+        result_dtype = torch.bool if kind in ("any", "all") else dtype
+        logical = result_dtype is torch.bool
+        held = "tl.int32" if logical else triton_dtype(dtype)
+        operand = value.code
+        if logical:
+            operand = f"({operand} != 0).to(tl.int32)"
+            kind = LOGICAL.get(kind, kind)
+        elif value.dtype is not dtype:
+            operand = f"{operand}.to({held})"
+        start = {
+            "sum": "0", "prod": "1",
+            "max": "0" if logical else lowest(dtype), "min": "1" if logical else highest(dtype),
+        }[kind]  # fmt: skip
+        is_float = dtype.is_floating_point and not logical
+        step = STEPS[kind] if is_float else STEPS[kind].replace("weft.", "tl.")
+        names, is_new = self._named(number, f"{kind}_")
+        (total,) = names
+
+        def across(code: str, axis: int, shape: str) -> str:
+            if kind == "sum":
+                return f"tl.sum({code}, {axis}){shape}.to({held})"
+            if is_float or kind == "prod":
+                return f"math.reduce({code}, {axis}, {FUNCTIONS[kind]}){shape}"
+            return f"tl.{kind}({code}, {axis}){shape}"
+
+        identity = space.full(start, held)
+        if space.persistent:
+            printer.emit(f"{total} = {space.where_inside(operand, identity)}")
+        elif space.vectors is None:
+            self.before += [f"{total} = {identity}"] if is_new else []
+            printer.emit(f"{total} = {space.where_inside(step.format(total, operand), total)}")
+        else:
+            self.before += [f"{total} = {space.full(start, held, space.lanes)}"] if is_new else []
+            operand = self._whole(operand)
+            if space.span is Span.ELEMENTS:
+                operand = space.where_inside(operand, identity)
+            if self.with_exponentials:
+                self._online_softmax(total, operand, held, is_new)
+            else:
+                code = step.format(total, across(operand, 2, "[:, :, None]"))
+                if space.span is Span.VECTORS:
+                    code = space.where_inside(code, total)
+                printer.emit(f"{total} = {code}")
+
+        def finish() -> Text:
+            if space.vectors is not None:
+                code = across(total, 1, "[:, :, None]")
+            else:
+                code = across(total, 1, "[:, None]")
+            return printer.name(f"({code} != 0)" if logical else code, result_dtype, COLUMN)
+
+        return names, finish
+
+    def _online_softmax(self, largest: str, operand: str, held: str, is_new: bool) -> None:
+        """The maximum so far in ``largest``, and the sum of exponentials relative to it."""
+        printer, space = self.printer, self.space
+        if is_new:
+            self.exponentials = self._fresh("exponentials_")
+            self.before.append(f"{self.exponentials} = {space.full('0', held, space.lanes)}")
+        if space.span is Span.VECTORS:
+            operand = space.where_inside(operand, space.full('float("-inf")', held))
+        total = self.exponentials
+        element, now = self._fresh("element"), self._fresh("now")
+        printer.emit(f"{element} = {operand}")
+        tile = f"math.reduce({element}, 2, weft.maximum)[:, :, None]"
+        printer.emit(f"{now} = weft.maximum({largest}, {tile})")
+        more = f"tl.sum(weft.relative_exponential({element}, {now}), 2)[:, :, None]"
+        printer.emit(f"{total} = {total} * weft.relative_exponential({largest}, {now}) + {more}")
+        printer.emit(f"{largest} = {now}")
+
+    def sum_of_exponentials(self, lanes: str, largest: Text, dtype: torch.dtype) -> Text:
+        """The sum relative to ``largest``, the row's maximum; ``lanes`` holds each lane's maximum."""
+        code = f"{self.exponentials} * weft.relative_exponential({lanes}, {largest.code})"
+        return self.printer.name(f"tl.sum({code}, 1)[:, :, None]", dtype, COLUMN)
+
+    def lanes_of(self, number: int) -> str:
+        """The variable in which reduction ``number`` has each lane's result."""
+        return self._names[number][0]
+
+    # -- positions -------------------------------------------------------------------------------------
+
+    def _position(
+        self, number: int, kind: str, value: Text
+    ) -> tuple[tuple[str, ...], Callable[[], Text]]:
+        printer, space = self.printer, self.space
+        operand, held = value.code, triton_dtype(value.dtype)
+        edge = lowest(value.dtype) if kind == "argmax" else highest(value.dtype)
+        if value.dtype is torch.bool:
+            operand, held = f"{operand}.to(tl.int32)", "tl.int32"
+        index_dtype = "tl.int64" if printer.wide else "tl.int32"
+        last_value = LAST_POSITION[index_dtype]
+        names, is_new = self._named(number, "best", "where")
+        best, where = names
+        last, identity = space.full(str(last_value), index_dtype), space.full(edge, held)
+        step = f"weft.{kind}_step"
+        place = f"{space.axis}index" if space.vectors is None else f"{space.axis}offset"
+        if space.persistent:
+            printer.emit(f"{best} = {space.where_inside(operand, identity)}")
+            printer.emit(f"{where} = {space.where_inside(place, last)}")
+        else:
+            self.before += [f"{best} = {identity}", f"{where} = {last}"] if is_new else []
+            if space.vectors is None or space.span is Span.ELEMENTS:
+                padded = space.where_inside(operand, identity)
+                position = space.where_inside(f"({place})", last)
+                printer.emit(f"{best}, {where} = {step}({best}, {where}, {padded}, {position})")
+            else:  # positions grow from block to block: an equal element is not the first
+                take = self._fresh("take")
+                better = f"weft.{kind}_better({self._whole(operand)}, {best})"
+                mask = "" if space.mask is None else f" & {space.mask}"
+                printer.emit(f"{take} = {better}{mask}")
+                printer.emit(f"{best} = tl.where({take}, {operand}, {best})")
+                printer.emit(f"{where} = tl.where({take}, {place}, {where})")
+
+        def finish() -> Text:
+            pair = self._fresh("pair")
+            found = where
+            axes = [1]
+            if space.vectors is not None:
+                shift = "" if space.vectors.start is None else f" - {space.axis}shift"
+                inside = f"{where} + {space.axis}base + lane{shift}"
+                found = f"tl.where({where} == {last_value}, {where}, {inside})"
+                axes = [2, 1]
+            printer.emit(f"{pair}_best, {pair} = {best}, {found}")
+            for axis in axes:
+                joined = f"math.reduce(({pair}_best, {pair}), {axis}, {step})"
+                printer.emit(f"{pair}_best, {pair} = {joined}")
+            if space.vectors is not None:  # nothing is better than the edge: all elements are equal
+                printer.emit(f"{pair} = tl.where({pair} == {last_value}, 0, {pair})")
+            return printer.name(f"{pair}{space.column}.to(tl.int64)", torch.int64, COLUMN)
+
+        return names, finish
+
+    # -- moments ---------------------------------------------------------------------------------------
+
+    def _welford(
+        self, number: int, kind: str, dtype: torch.dtype, value: Text
+    ) -> tuple[tuple[str, ...], Callable[[], Text]]:
+        printer, space = self.printer, self.space
+        operand, held = value.code, triton_dtype(dtype)
+        names = self._shared.get(operand)
+        if names is None:
+            names, _ = self._named(number, "mean", "m2_", "weight")
+            self._shared[operand] = names
+            if space.persistent:
+                self._moments(names, operand, held)
+            elif space.vectors is None:
+                self._welford_step(names, operand, held)
+            else:
+                self._welford_vectors(names, operand, held)
+        mean, m2, weight = names
+
+        def finish() -> Text:
+            chosen = mean if kind == "welford_mean" else m2
+            if space.persistent:
+                return Text(chosen, dtype, COLUMN)
+            joined = f"{mean}_all"
+            if joined not in printer.known:
+                printer.emit(
+                    f"{mean}_all, {m2}_all, {weight}_all = "
+                    f"math.reduce(({mean}, {m2}, {weight}), 1, weft.welford_join)"
+                )
+                printer.known[joined] = Text(joined, dtype, COLUMN)
+            shape = "[:, None]" if space.vectors is None else "[:, :, None]"
+            return printer.name(f"{chosen}_all{shape}", dtype, COLUMN)
+
+        return names, finish
+
+    def _moments(self, names: tuple[str, ...], operand: str, held: str) -> None:
+        """Mean and squared deviations of a row that is there as a whole, in two passes."""
+        printer, space = self.printer, self.space
+        mean, m2, _ = names
+        zero, tile = space.full("0", held), self._fresh("row")
+        printer.emit(f"{tile} = {space.where_inside(operand, zero)}")
+        printer.emit(f"{mean} = tl.sum({tile}, 1)[:, None] / ({space.elements})")
+        printer.emit(f"{tile} = {space.where_inside(f'{operand} - {mean}', zero)}")
+        printer.emit(f"{m2} = tl.sum({tile} * {tile}, 1)[:, None]")
+
+    def _welford_step(self, names: tuple[str, ...], operand: str, held: str) -> None:
+        """One element more for each lane; how many a lane has seen is known without counting."""
+        printer, space = self.printer, self.space
+        mean, m2, weight = names
+        axis, block = space.axis, space.block
+        seen = f"({space.elements} - {axis}base + {block} - 1) // {block}"
+        self.before += [f"{name} = {space.full('0', held)}" for name in (mean, m2)]
+        self.before.append(f"{weight} = ({seen} + {space.full('0', 'tl.int32')}).to({held})")
+        delta = self._fresh("delta")
+        printer.emit(f"{delta} = {operand} - {mean}")
+        share = f"1.0 / (tl.full([1, 1], 1, {held}) + {axis}offset // {block})"
+        printer.emit(f"{mean} = {space.where_inside(f'{mean} + {delta} * ({share})', mean)}")
+        more = f"{m2} + {delta} * ({operand} - {mean})"
+        printer.emit(f"{m2} = {space.where_inside(more, m2)}")
+
+    def _welford_vectors(self, names: tuple[str, ...], operand: str, held: str) -> None:
+        """One vector more for each lane: its own moments, joined by Chan's rule."""
+        printer, space = self.printer, self.space
+        assert space.vectors is not None
+        mean, m2, weight = names
+        axis, block = space.axis, space.block
+        seen = f"({space.elements} - {axis}base + {block} - 1) // {block} * VECTOR"
+        zeros = space.full("0", held, space.lanes)
+        self.before += [f"{mean} = {zeros}", f"{m2} = {zeros}"]
+        self.before.append(f"{weight} = ({seen}).to({held}) + {zeros}")
+        tile, own, delta = (self._fresh(p) for p in ("row", "own", "delta"))
+        printer.emit(f"{tile} = {self._whole(operand)}")
+        printer.emit(f"{own} = tl.sum({tile}, 2)[:, :, None] * {1 / space.vectors.width}")
+        printer.emit(f"{delta} = {own} - {mean}")
+        printer.emit(f"{tile} = {tile} - {own}")
+        steps = f"({axis}offset // {block})"
+        share = f"(1.0 / (tl.full([1, 1, 1], 1, {held}) + {steps}))"
+        between = f"{delta} * {delta} * ({share} * ({steps} * VECTOR))"
+        more = f"{m2} + tl.sum({tile} * {tile}, 2)[:, :, None] + {between}"
+        printer.emit(f"{m2} = {space.where_inside(more, m2)}")
+        printer.emit(f"{mean} = {space.where_inside(f'{mean} + {delta} * {share}', mean)}")

@@ -1,0 +1,58 @@
+"""What a printer knows of values beside their dtypes, so that cheaper forms of an operation will do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+ROUND = {torch.bfloat16: "math.round_to_bfloat16", torch.float16: "math.round_to_float16"}
+"""Functions that round float32 as a conversion to 16 bits and back does."""
+
+PACKED = ("add", "sub", "mul")
+"""Operations that the hardware has on pairs of 16 bits, rounding included."""
+
+
+@dataclass
+class KnownValues:
+    """Facts about the values of a kernel, by the names that hold them.
+
+    ``constants``: numbers.  ``exponentials``: results of ``exp``.  ``at_least_one``: no less than 1, or NaN.
+    ``sources``: what values in 16 bits were rounded from.  ``widened``: float32 values, and the 16-bit dtype
+    that holds them exactly.  ``packed``: those that one operation makes of two such of one dtype.
+    """
+
+    constants: dict[str, float] = field(default_factory=dict)
+    exponentials: set[str] = field(default_factory=set)
+    at_least_one: set[str] = field(default_factory=set)
+    sources: dict[str, str] = field(default_factory=dict)
+    widened: dict[str, torch.dtype] = field(default_factory=dict)
+    packed: set[str] = field(default_factory=set)
+
+    def note_operation(self, operation: str, operands: tuple[str, ...], result: str) -> None:
+        """``result`` is ``operation`` of ``operands``."""
+        if operation == "exp":
+            self.exponentials.add(result)
+        elif operation == "add" and self._is_one_and_exponential(*operands):
+            self.at_least_one.add(result)
+        if operation in PACKED:
+            dtypes = {self.widened.get(operand) for operand in operands}
+            if len(dtypes) == 1 and None not in dtypes:
+                self.packed.add(result)
+
+    def _is_one_and_exponential(self, left: str, right: str) -> bool:
+        if left in self.exponentials:
+            left, right = right, left
+        return right in self.exponentials and self.constants.get(left, 0.0) >= 1.0
+
+    def note_conversion(self, source: str, target: torch.dtype, result: str) -> None:
+        """``result`` is the float32 value ``source`` in ``target``."""
+        if target in ROUND:
+            self.sources[result] = source
+
+    def widening(self, value: str, dtype: torch.dtype) -> str | None:
+        """float32 of a 16-bit ``value``: by a function that rounds what it was made of, None for no such."""
+        source = self.sources.get(value)
+        if source is None or source in self.packed or dtype not in ROUND:
+            return None
+        return f"{ROUND[dtype]}({source})"

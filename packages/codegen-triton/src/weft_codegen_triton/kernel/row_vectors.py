@@ -1,0 +1,98 @@
+"""How a loop over a long row reads it: several elements at a time, wherever in memory the row begins.
+
+A thread reads 16 bytes at once where an address is known to be a multiple of 16.  Where rows have an odd
+length only some begin at one: such a row is read from the multiple before its first element on, and what does
+not belong to it is masked in its first and last block.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
+
+import sympy
+import torch
+from weft_loop_ir import Kernel, LoopBody, LoopVariable
+
+from weft_codegen_triton.kernel.blocks import extent
+
+VECTOR_BYTES = 16
+"""What a thread reads at once, at most; kernels' buffers begin at a multiple of it."""
+
+BY_LANES = ("welford_mean", "welford_m2")
+"""Reductions that count what each lane has seen, which must be the same for all elements of a vector."""
+
+
+@dataclass(frozen=True)
+class RowVectors:
+    """``width`` elements are read at once.
+
+    ``start`` is None where every row begins at a multiple of ``width`` elements and has a multiple of
+    them; else the index, over outer loops, of a row's first element in most buffers.
+    """
+
+    width: int
+    start: sympy.Expr | None
+
+    def follows(self, rest: sympy.Expr) -> bool:
+        """Whether a row whose first element is at ``rest`` is aligned as most are."""
+        return _is_multiple(rest if self.start is None else rest - self.start, self.width)
+
+
+def row_start(expression: sympy.Expr, inner: Sequence[LoopVariable]) -> sympy.Expr | None:
+    """Where a row begins that is read side by side at ``expression``; None for another access."""
+    flat: sympy.Expr = sympy.S.Zero
+    for loop in inner:
+        flat = flat * loop.size + loop.symbol
+    rest = sympy.expand(expression - flat)
+    return rest if rest.free_symbols.isdisjoint(loop.symbol for loop in inner) else None
+
+
+def row_vectors(
+    kernel: Kernel,
+    ranges: Sequence[tuple[LoopVariable, ...]],
+    dtype_of: Callable[[str], torch.dtype],
+) -> RowVectors | None:
+    """The vectors for loops over ``ranges``; None where elements are better read one by one."""
+    extents = {extent(inner) for inner in ranges}
+    if len(extents) != 1 or not (elements := extents.pop()).is_Integer:
+        return None
+    local = {buffer.name for buffer in kernel.local_buffers}
+    starts: Counter[sympy.Expr] = Counter()
+    smallest = VECTOR_BYTES
+    for stage in kernel.stages:
+        for name, index in _accesses(stage.body, local) if stage.inner else ():
+            start = row_start(index, stage.inner)
+            if start is not None:
+                starts[start] += 1
+                smallest = min(smallest, dtype_of(name).itemsize)
+    width = VECTOR_BYTES // smallest
+    if not starts or width == 1:
+        return None
+    if int(elements) % width == 0 and all(_is_multiple(start, width) for start in starts):
+        return RowVectors(width, None)
+    if any(_reduces_by_lanes(stage.body) for stage in kernel.stages):
+        return None
+    return RowVectors(width, starts.most_common(1)[0][0])
+
+
+def _is_multiple(expression: sympy.Expr, width: int) -> bool:
+    """Whether ``expression`` is a multiple of ``width`` whatever its symbols are."""
+    return all(
+        term.as_coeff_Mul()[0] % width == 0
+        for term in sympy.Add.make_args(sympy.expand(expression))
+    )
+
+
+def _reduces_by_lanes(body: LoopBody) -> bool:
+    return any(i.operation == "reduction" and i.arguments[0] in BY_LANES for i in body.instructions)
+
+
+def _accesses(body: LoopBody, without: Set[str]) -> Iterator[tuple[str, sympy.Expr]]:
+    for instruction in body.instructions:
+        if instruction.operation in ("load", "store") and instruction.arguments[0] not in without:
+            yield instruction.arguments[0], instruction.arguments[1]
+        for argument in instruction.arguments:
+            if isinstance(argument, LoopBody):
+                yield from _accesses(argument, without)
