@@ -17,7 +17,7 @@ from weft_codegen_triton.compilation.client import compile_server
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.options import TritonOptions
 from weft_codegen_triton.runtime.autotuning import TunedKernel, variants
-from weft_codegen_triton.runtime.cuda_driver import LoadedKernel
+from weft_codegen_triton.runtime.cuda_driver import load_kernel
 
 ENTRY = "kernel"
 """What every function is called in its module, so that kernels that are alike have one binary."""
@@ -66,8 +66,7 @@ class CudaDevice:
         self, functions: Sequence[Function], binaries: Sequence[KernelBinary]
     ) -> Callable[..., None]:
         """What launches the only one of ``functions``, or the fastest."""
-        kinds = [kind for _, kind in functions[0].parameters]
-        kernels = [LoadedKernel(binary, kinds) for binary in binaries]
+        kernels = [load_kernel(binary, len(functions[0].parameters)) for binary in binaries]
         if len(kernels) == 1:
             return kernels[0]
         text = "".join(hashlib.sha256(binary.cubin).hexdigest() for binary in binaries)

@@ -1,42 +1,25 @@
 """Loads compiled kernels and launches them, through the CUDA driver's own interface.
 
 Triton's launcher compiles a C file for each signature and looks its kernel up by its arguments at each
-call.  A program here knows its kernels and their arguments' types, so a launch is one call of the driver.
+call.  A program here knows its kernels and their arguments' types, so a launch is one call of a function in C
+that has everything prepared, and by it one of the driver.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import struct
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from weft_codegen_triton.compilation.binary import KernelBinary
 from weft_codegen_triton.errors import DeviceUnavailable, LaunchError
 
+if TYPE_CHECKING:
+    from weft_codegen_triton._launcher import Launcher
+
 MAX_DYNAMIC_SHARED_MEMORY = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 DEFAULT_SHARED_MEMORY = 48 * 1024
 """Bytes that a block may have without asking."""
-
-SLOT = 8
-"""Bytes of a parameter's place; the driver reads the first 4 of a 32-bit one, which are the low ones."""
-
-
-class LaunchConfiguration(ctypes.Structure):
-    """The driver's ``CUlaunchConfig``."""
-
-    _fields_ = (
-        ("columns", ctypes.c_uint),
-        ("rows", ctypes.c_uint),
-        ("layers", ctypes.c_uint),
-        ("threads_x", ctypes.c_uint),
-        ("threads_y", ctypes.c_uint),
-        ("threads_z", ctypes.c_uint),
-        ("shared_bytes", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("attribute_count", ctypes.c_uint),
-    )
 
 
 @functools.cache
@@ -50,60 +33,53 @@ def _library() -> ctypes.PyDLL:
     library.cuModuleLoadData.argtypes = [ctypes.POINTER(pointer), ctypes.c_char_p]
     library.cuModuleGetFunction.argtypes = [ctypes.POINTER(pointer), pointer, ctypes.c_char_p]
     library.cuFuncSetAttribute.argtypes = [pointer, integer, integer]
-    library.cuLaunchKernelEx.argtypes = [pointer, pointer, pointer, pointer]
     library.cuGetErrorString.argtypes = [integer, ctypes.POINTER(ctypes.c_char_p)]
     return library
 
 
-def _check(status: int, what: str) -> None:
+def _check(what: str, status: int) -> None:
+    """Raise :class:`LaunchError` unless ``status`` is that of success."""
     if status:
         text = ctypes.c_char_p()
         _library().cuGetErrorString(status, ctypes.byref(text))
         raise LaunchError(f"{what}: {(text.value or b'unknown error').decode()}")
 
 
-class LoadedKernel:
-    """A kernel in the current CUDA context, to be called with a stream, the grid and its arguments.
+def load_kernel(binary: KernelBinary, parameters: int) -> Launcher:
+    """A kernel in the current CUDA context, to be called with a stream, the grid's extents and its arguments.
 
-    ``parameters`` are the types of the arguments by Triton's names (``*fp32``, ``i32``).  Not safe to call
-    from several threads at once: a program holds a lock.
+    It has ``parameters`` arguments, integers all: addresses, sizes, bits of doubles.  Launching raises
+    :class:`LaunchError`.  Not safe to call from several threads at once: a program holds a lock.
     """
+    launcher = _launcher_type()
+    library = _library()
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    check = functools.partial(_check, binary.name)
+    check(library.cuModuleLoadData(ctypes.byref(module), binary.cubin))
+    check(library.cuModuleGetFunction(ctypes.byref(function), module, binary.name.encode()))
+    if binary.shared_bytes > DEFAULT_SHARED_MEMORY:
+        check(library.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_MEMORY, binary.shared_bytes))
+    return launcher(
+        launch=_address(library.cuLaunchKernelEx),
+        kernel=function.value or 0,
+        threads=binary.warps * 32,
+        shared_bytes=binary.shared_bytes,
+        count=parameters,
+        nulls=binary.scratch_parameters,  # memory that Triton may ask for and does not need
+        failed=check,
+    )
 
-    def __init__(self, binary: KernelBinary, parameters: Sequence[str]) -> None:
-        library = _library()
-        self._binary = binary.cubin  # the driver may read it later
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        _check(library.cuModuleLoadData(ctypes.byref(module), binary.cubin), binary.name)
-        name = binary.name.encode()
-        _check(library.cuModuleGetFunction(ctypes.byref(function), module, name), binary.name)
-        if binary.shared_bytes > DEFAULT_SHARED_MEMORY:
-            _check(
-                library.cuFuncSetAttribute(
-                    function, MAX_DYNAMIC_SHARED_MEMORY, binary.shared_bytes
-                ),
-                binary.name,
-            )
-        slots = len(parameters) + binary.scratch_parameters  # scratch pointers are null
-        self._values = ctypes.create_string_buffer(SLOT * slots)
-        start = ctypes.addressof(self._values)
-        addresses = [start + SLOT * k for k in range(slots)]
-        self._addresses = (ctypes.c_void_p * slots)(*addresses)
-        self._pack = struct.Struct(f"<{len(parameters)}q").pack_into
-        self._function = function
-        self._configuration = LaunchConfiguration(
-            1, 1, 1, binary.warps * 32, 1, 1, binary.shared_bytes, None, None, 0
-        )
-        self._place = ctypes.byref(self._configuration)
-        self._launch = library.cuLaunchKernelEx
-        self._name = binary.name
 
-    def __call__(self, stream: int, columns: int, rows: int, *arguments: int) -> None:
-        """Enqueue the kernel over ``columns`` x ``rows`` blocks; raises :class:`LaunchError`."""
-        self._pack(self._values, 0, *arguments)
-        configuration = self._configuration
-        configuration.columns = columns
-        configuration.rows = rows
-        configuration.stream = stream
-        status = self._launch(self._place, self._function, self._addresses, None)
-        if status:
-            _check(status, self._name)
+def _launcher_type() -> type[Launcher]:
+    try:
+        from weft_codegen_triton._launcher import Launcher
+    except ImportError as error:
+        raise DeviceUnavailable(
+            "the extension that launches kernels isn't built: run `python hatch_build.py` in its package"
+        ) from error
+    return Launcher
+
+
+def _address(function: object) -> int:
+    """Where a function of a library is."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]

@@ -76,7 +76,7 @@ class InterpretedDevice:
 
 
 class InterpretedKernel:
-    """Launches a kernel as :class:`~weft_codegen_triton.runtime.cuda_driver.LoadedKernel` does."""
+    """Launches a kernel as what :func:`~weft_codegen_triton.runtime.cuda_driver.load_kernel` gives does."""
 
     def __init__(self, function: Function, kernel: Any) -> None:
         self._kernel = kernel

@@ -1,0 +1,16 @@
+from collections.abc import Callable
+from typing import final
+
+@final
+class Launcher:
+    def __init__(
+        self,
+        launch: int,
+        kernel: int,
+        threads: int,
+        shared_bytes: int,
+        count: int,
+        nulls: int,
+        failed: Callable[[int], None],
+    ) -> None: ...
+    def __call__(self, stream: int, columns: int, rows: int, *arguments: int) -> None: ...
