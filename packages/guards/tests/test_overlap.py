@@ -13,6 +13,7 @@ from weft_guards import (
     Reason,
     Scope,
     StoragesApart,
+    StorageShared,
     TensorMatches,
     TensorMetadata,
     native_available,
@@ -24,7 +25,7 @@ SOURCES = tuple(map(ArgumentSource, NAMES))
 
 
 def checked(predicate, tensors, native=True):
-    guards = [Guard(predicate.written[0], predicate, REASON)]
+    guards = [Guard(predicate.sources()[0], predicate, REASON)]
     if native:  # without metadata found to be a plain tensor's, Python decides
         guards += [
             Guard(source, TensorMatches(TensorMetadata.of(tensor)), REASON)
@@ -110,3 +111,36 @@ def test_many_written_tensors(count):
     tensors[count] = tensors[count // 2].detach()
     matches = tensors[count].shape == torch.Size([count % 3 + 1])
     assert not check.check(tuple(tensors), {}, {}, None) or not matches
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(VIEWS, min_size=5, max_size=5), st.data())
+def test_tensors_at_their_places_in_one_storage(tensors, data):
+    """Of some of the tensors, with the places that they have, or one of them another place."""
+    chosen = data.draw(st.lists(st.integers(0, 4), min_size=1, unique=True))
+    offsets = [tensors[i].storage_offset() for i in chosen]
+    offsets[0] += data.draw(st.sampled_from([0, 0, 0, 1]))
+    predicate = StorageShared(tuple(SOURCES[i] for i in chosen), tuple(offsets))
+    holds, failure = checked(predicate, tensors, data.draw(st.booleans()))
+    storages = {
+        tensors[i].untyped_storage().data_ptr() if tensors[i].numel() else 0 for i in chosen
+    }
+    at_place = offsets[0] == tensors[chosen[0]].storage_offset()
+    assert holds is (len(storages) == 1 and 0 not in storages and at_place)
+    if not holds:
+        assert "in another place" in failure.found
+
+
+def test_shared_storage_is_said_plainly():
+    memory = torch.zeros(9)
+    predicate = StorageShared(SOURCES[:2], (1, 0))
+    tensors = [memory[1:], memory[:-1], *(torch.zeros(1) for _ in range(3))]
+    assert checked(predicate, tensors) == (True, None)
+    tensors[1] = memory.clone()[:-1]
+    holds, failure = checked(predicate, tensors)
+    assert not holds
+    assert failure.expected == (
+        "L['t0'] at 1, L['t1'] at 0 in one storage, of which one is written to"
+    )
+    assert failure.found == "L['t1'] in another place"
+    assert "copies" in failure.hint

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ._torch import OpOverload
+from .strided_windows import as_strided, as_strided_scatter
 
 aten = torch.ops.aten
 
@@ -32,6 +33,8 @@ def _masked_assignment(
 # By operator: a function of its arguments that gives its result, or NotImplemented where it is fit itself.
 DIFFERENTIABLE_FORMS: dict[OpOverload, Callable[..., Any]] = {
     aten.index_put.default: _masked_assignment,
+    aten.as_strided.default: as_strided,
+    aten.as_strided_scatter.default: as_strided_scatter,
 }
 
 

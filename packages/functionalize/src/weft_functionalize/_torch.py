@@ -57,6 +57,7 @@ __all__ = [
     "set_grad_enabled",
     "size_hint",
     "storage_identity",
+    "view_base",
 ]
 
 # What FakeTensorMode raises where a result's value or shape depends on the data.
@@ -82,6 +83,12 @@ def quiet_meta_failures() -> Iterator[None]:
         yield
     finally:
         logger.disabled = was_disabled
+
+
+def view_base(tensor: torch.Tensor) -> torch.Tensor:
+    """What autograd takes ``tensor`` as a view of: itself, if of nothing else."""
+    base: torch.Tensor | None = tensor._base
+    return tensor if base is None else base
 
 
 def storage_identity(tensor: torch.Tensor) -> int:

@@ -16,6 +16,7 @@ from .functional_graph import (
     Number,
     OutputDescriptor,
     OutputKind,
+    SameAsArgument,
     SameAsInput,
     SameAsOutput,
     ViewOfInput,
@@ -85,6 +86,7 @@ class _UserOutputs:
         self._outputs = outputs
         self._written = written
         self._input_of = {recorded.node: i for i, recorded in enumerate(recorder.inputs)}
+        self._argument_of = recorder.shared_views
         self._origins: dict[int, torch.fx.Node] = {}
         self._groups: dict[torch.fx.Node, dict[int, torch.Tensor]] = {}
         for value in outputs:
@@ -125,6 +127,8 @@ class _UserOutputs:
         node, origin = self._recorder.node_of(value), self._origins[id(value)]
         if node in self._input_of:
             return replace(described, alias=SameAsInput(self._input_of[node]))
+        if node in self._argument_of:
+            return replace(described, alias=SameAsArgument(self._argument_of[node]))
         if first.setdefault(id(value), position) != position:
             return replace(described, alias=SameAsOutput(first[id(value)]))
         if origin in self._input_of:

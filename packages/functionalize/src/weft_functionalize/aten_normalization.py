@@ -29,6 +29,7 @@ from ._torch import (
 from .aten_recorder import AtenRecorder, RegionEffort
 from .counted_loops import CountedTest
 from .regions import record_region_operator
+from .shared_inputs import flat_example
 from .symbolic_numbers import is_float_symbol
 from .tensor_scalars import call_with_tensor_scalar
 from .unsupported import Unsupported
@@ -51,10 +52,12 @@ def normalize(
     example_inputs: Sequence[Any],
     *,
     effort: RegionEffort = RegionEffort.LEAST,
+    shared: Sequence[tuple[int, ...]] = (),
 ) -> NormalizedGraph:
     """Record ``graph_module`` on ``example_inputs``, which have gradients as the program's have.
 
     ``effort``: what is done for regions whose results may be one with other values.
+    ``shared``: groups of positions of inputs that are views of one input each.
 
     What torch runs may depend on that, and what it refuses.  Nodes that the program itself runs with
     gradients disabled have ``meta["gradients_disabled"]``.
@@ -64,7 +67,7 @@ def normalize(
     recorder.effort = effort
     interpreter = _Interpreter(graph_module, recorder)
     with torch.set_grad_enabled(torch.is_grad_enabled()), fake_mode, quiet_meta_failures():
-        outputs = interpreter.run(example_inputs)
+        outputs = interpreter.run(example_inputs, shared)
     return NormalizedGraph(recorder, fake_mode, outputs)
 
 
@@ -93,16 +96,23 @@ class _Interpreter:
         self._environment: dict[torch.fx.Node, Any] = {}
         self._autocasts: list[Any] = []
 
-    def run(self, example_inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def run(
+        self, example_inputs: Sequence[Any], shared: Sequence[tuple[int, ...]] = ()
+    ) -> tuple[Any, ...]:
         placeholders = self._module.graph.find_nodes(op="placeholder")
         if len(placeholders) != len(example_inputs):
             raise ValueError(
                 f"the graph has {len(placeholders)} inputs, {len(example_inputs)} examples were given"
             )
-        values = [
-            self._recorder.add_user_input(position, node, value)
-            for position, (node, value) in enumerate(zip(placeholders, example_inputs, strict=True))
-        ]
+        groups = {group[0]: group for group in shared}
+        values: list[Any] = [None] * len(example_inputs)
+        for position, (node, value) in enumerate(zip(placeholders, example_inputs, strict=True)):
+            if position in groups:
+                flat = flat_example(groups[position], example_inputs)
+                self._recorder.add_shared_input(position, f"shared_{node.target}", flat)
+            elif not any(position in group for group in shared):
+                values[position] = self._recorder.add_user_input(position, node, value)
+        self._recorder.view_shared_inputs(values)
         with self._recorder:
             return self.run_on(self._recorder.complete_inputs(values))
 

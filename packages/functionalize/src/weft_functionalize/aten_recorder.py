@@ -24,7 +24,8 @@ from ._torch import (
     schema_arguments,
     storage_identity,
 )
-from .functional_graph import InputKind
+from .functional_graph import InputKind, SharedMember
+from .shared_inputs import FlatExample, flat_view, member_view
 from .symbolic_numbers import SYMBOLIC_TYPES, NumberNodes, with_numbers
 from .tensor_map import TensorMap
 from .tensor_ssa.alias_graph import aliased_argument
@@ -103,6 +104,8 @@ class AtenRecorder(TorchDispatchMode):
         self.inputs: list[RecordedInput] = []
         self.source_node: torch.fx.Node | None = None
         self.fake_mode = fake_mode
+        self.shared: dict[torch.fx.Node, tuple[SharedMember, ...]] = {}  # by the flat input
+        self.shared_views: dict[torch.fx.Node, int] = {}  # positions of the inputs that they are
         self.regions: dict[str, torch.fx.GraphModule] = {}  # by the attribute that names them
         # Results of region operators that may be what operands or other results are.
         self.region_aliases: list[RegionAlias] = []
@@ -133,6 +136,33 @@ class AtenRecorder(TorchDispatchMode):
         if isinstance(fake, torch.Tensor):
             self._register(fake, node)
         return fake
+
+    def add_shared_input(self, position: int, hint: str, example: FlatExample) -> torch.fx.Node:
+        """Add the placeholder of the flat tensor that stands for several user inputs."""
+        with self.paused():
+            first = self._fake_without_gradients(example.first)
+            fake = flat_view(first, example.members).detach()
+            if example.requires_grad and self._with_gradients:
+                _give_gradients(fake, is_leaf=False)
+        node = self._placeholder(hint, fake)
+        self.inputs.append(
+            RecordedInput(
+                node, InputKind.USER_INPUT, "", position, fake, None, example.requires_grad
+            )
+        )
+        self._register(fake, node)
+        self.shared[node] = example.members
+        return node
+
+    def view_shared_inputs(self, values: list[Any]) -> None:
+        """Put the views that the flat tensors stand for in their places among ``values``."""
+        for node, members in self.shared.items():
+            flat = node.meta["val"]
+            for member in members:
+                with self:
+                    view = member_view(flat, flat.storage_offset(), member)
+                values[member.position] = view
+                self.shared_views[self.node_of(view)] = member.position
 
     def complete_inputs(self, values: Sequence[Any]) -> list[Any]:
         """What stands for the captured graph's placeholders, of which ``values`` were added as inputs."""
@@ -192,13 +222,16 @@ class AtenRecorder(TorchDispatchMode):
         if tensor.layout is not torch.strided:
             raise Unsupported("tensor layout", str(tensor.layout))
         with self.paused():
-            fake = tensor
-            if not isinstance(tensor, FakeTensor):
-                fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
-            own = fake.detach()
+            own = self._fake_without_gradients(tensor)
             if tensor.requires_grad and self._with_gradients:
                 _give_gradients(own, tensor.is_leaf)
             return own
+
+    def _fake_without_gradients(self, tensor: torch.Tensor) -> torch.Tensor:
+        fake = tensor
+        if not isinstance(tensor, FakeTensor):
+            fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
+        return fake.detach()
 
     # Recording
 

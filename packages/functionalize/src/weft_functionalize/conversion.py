@@ -13,8 +13,9 @@ from ._torch import OpOverload, quiet_meta_failures
 from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
 from .aten_normalization import NormalizedGraph, normalize
 from .aten_recorder import AtenRecorder, RegionEffort
-from .functional_graph import FunctionalGraph, InputDescriptor, InputKind
+from .functional_graph import FunctionalGraph, InputDescriptor, InputKind, SharedBase
 from .options import FunctionalizeOptions
+from .shared_inputs import SharedInputs
 from .tensor_ssa.alias_graph import AliasGraph, build_alias_graph
 from .tensor_ssa.dead_code import eliminate_dead_code
 from .tensor_ssa.emitter import Emitter
@@ -49,10 +50,13 @@ def functionalize(
     """
     options = options or FunctionalizeOptions()
     effort = RegionEffort.LEAST
+    shared: tuple[tuple[int, ...], ...] = ()
     while True:
         try:
-            normalized = normalize(graph_module, example_inputs, effort=effort)
+            normalized = normalize(graph_module, example_inputs, effort=effort, shared=shared)
             result = _convert(graph_module, normalized, options)
+        except SharedInputs as found:
+            shared = found.groups
         except NeedsMoreEffort:
             if effort is max(RegionEffort):
                 raise
@@ -61,6 +65,21 @@ def functionalize(
             if options.verify:
                 verify_functional(result.graph_module.graph)
             return result
+
+
+def _with_loops(
+    graph_module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: FunctionalizeOptions,
+    shared: tuple[tuple[int, ...], ...],
+) -> FunctionalGraph:
+    """Convert, with a loop's first iteration before it where the loop writes to what it begins with."""
+    try:
+        normalized = normalize(graph_module, example_inputs, shared=shared)
+        return _convert(graph_module, normalized, options)
+    except ClobberedOperand:
+        normalized = normalize(graph_module, example_inputs, peel=True, shared=shared)
+        return _convert(graph_module, normalized, options)
 
 
 def _convert(
@@ -101,13 +120,21 @@ def _unrecorded_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> frozenset
 def _check_shared_inputs(
     recorder: AtenRecorder, mutated: Sequence[int], options: FunctionalizeOptions
 ) -> None:
+    """Refuse writes to one of several inputs in one storage; :class:`SharedInputs` where it can be had."""
     groups = shared_storage([recorded.value for recorded in recorder.inputs])
-    for positions in options.aliased_inputs:
-        groups.append({i for i, r in enumerate(recorder.inputs) if r.position in positions})
-    for group in groups:
-        if len(group) > 1 and group & set(mutated):
-            names = ", ".join(recorder.inputs[i].node.name for i in sorted(group))
-            raise Unsupported("write to an input that shares storage with another", names)
+    unknown = [
+        {i for i, r in enumerate(recorder.inputs) if r.position in positions}
+        for positions in options.aliased_inputs
+    ]
+    found = [g for g in (*groups, *unknown) if len(g) > 1 and g & set(mutated)]
+    if not found:
+        return
+    names = ", ".join(recorder.inputs[i].node.name for group in found for i in sorted(group))
+    positions = [[recorder.inputs[i].position for i in sorted(group)] for group in found]
+    users = tuple(tuple(p for p in group if p is not None) for group in positions)
+    if recorder.shared or found[-1] in unknown or list(map(len, users)) != list(map(len, found)):
+        raise Unsupported("write to an input that shares storage with another", names)
+    raise SharedInputs(users, names)
 
 
 def _set_outputs(
@@ -177,7 +204,8 @@ def _result(
     module = torch.fx.GraphModule(dict(recorder.regions), recorder.graph, "FunctionalGraph")
     module.graph.lint()
     described = tuple(descriptor for descriptor in inputs if descriptor is not None)
-    return FunctionalGraph(module, described, outputs, lifted, source, unrecorded)
+    shared = tuple(SharedBase(order[node], members) for node, members in recorder.shared.items())
+    return FunctionalGraph(module, described, outputs, lifted, source, unrecorded, shared)
 
 
 def _renumbered(descriptor: Any, new_index: Sequence[int]) -> Any:

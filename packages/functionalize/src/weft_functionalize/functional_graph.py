@@ -68,6 +68,13 @@ class SameAsInput:
 
 
 @dataclass(frozen=True)
+class SameAsArgument:
+    """The very object that the caller passes at ``position``, which is a member of a shared base."""
+
+    position: int
+
+
+@dataclass(frozen=True)
 class ViewOfOutput:
     """A view of output ``output_index`` of the graph; ``offset`` is relative to that output's own."""
 
@@ -98,7 +105,7 @@ class Number:
     value: object
 
 
-Alias = ViewOfInput | SameAsInput | ViewOfOutput | SameAsOutput | Constant | Number
+Alias = ViewOfInput | SameAsInput | SameAsArgument | ViewOfOutput | SameAsOutput | Constant | Number
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,27 @@ class OutputDescriptor:
 
 
 @dataclass(frozen=True)
+class SharedMember:
+    """A tensor that the caller passes at ``position``, and its place, in elements of the storage."""
+
+    position: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class SharedBase:
+    """The functional graph's input ``input_index``: one flat tensor for several that the caller passes.
+
+    They lie in one storage and the graph writes to some; the flat tensor begins where the first of them does.
+    """
+
+    input_index: int
+    members: tuple[SharedMember, ...]
+
+
+@dataclass(frozen=True)
 class FunctionalGraph:
     """A graph in which no operator writes.
 
@@ -127,7 +155,8 @@ class FunctionalGraph:
     outputs, a flat tuple of tensors, are the new values of mutated inputs, then the
     user outputs that are computed, then hidden bases that returned views share.  ``outputs`` describes these
     and the user outputs that are regenerated.  ``lifted`` holds the tensors of the inputs that are no user
-    inputs, by input index.  ``source`` is the captured module.
+    inputs, by input index.  ``source`` is the captured module.  A user input may stand for several that the
+    caller passes in one storage (``shared_bases``), in the place of the first of them.
 
     Nodes that the program itself runs with gradients disabled have ``meta["gradients_disabled"]``.
     ``unrecorded_writes`` are the nodes that own memory which the program wrote to behind autograd's back:
@@ -140,6 +169,7 @@ class FunctionalGraph:
     lifted: Mapping[int, torch.Tensor] = field(repr=False)
     source: torch.fx.GraphModule = field(repr=False)
     unrecorded_writes: frozenset[torch.fx.Node] = field(default=frozenset(), repr=False)
+    shared_bases: tuple[SharedBase, ...] = ()
 
     @property
     def user_input_indices(self) -> tuple[int, ...]:
@@ -161,6 +191,7 @@ class FunctionalGraph:
     def print_readable(self) -> str:
         """The graph as runnable Python, with what each input and output stands for as comments."""
         lines = [f"# input {index}: {d}" for index, d in enumerate(self.inputs)]
+        lines += [f"# {base}" for base in self.shared_bases]
         lines += [f"# output {index}: {d}" for index, d in enumerate(self.outputs)]
         body = self.graph_module.print_readable(print_output=False, include_stride=True)
         return "\n".join([*lines, body])

@@ -16,11 +16,13 @@ from .functional_graph import (
     Number,
     OutputDescriptor,
     OutputKind,
+    SameAsArgument,
     SameAsInput,
     SameAsOutput,
     ViewOfInput,
     ViewOfOutput,
 )
+from .shared_inputs import SharedArguments
 from .symbolic_numbers import number_reader
 
 Compiled = Callable[..., Sequence[Any]]
@@ -38,7 +40,8 @@ def wrap(
     lifted tensors by input index, ``functional.lifted`` if None: those that the graph mutates are written
     to.  Where nothing is to be done, ``compiled`` itself is returned.
 
-    A call in which a mutated input overlaps another input runs the captured graph instead.  Raises
+    A call in which a mutated input overlaps another input otherwise than the examples did runs the captured
+    graph instead.  Raises
     ValueError if a number is not the one that the graph was traced with.
     """
     if _is_trivial(functional):
@@ -93,10 +96,10 @@ class _Runtime:
             for output, index in functional.mutated_inputs.items()
         )
         self._mutated = frozenset(index for _, index, _ in self._write_back)
+        self._shared = SharedArguments(functional) if functional.shared_bases else None
         users = [d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT]
-        graph = functional.graph_module.graph
         self._outputs = tuple(
-            _output_maker(d, graph) for d in sorted(users, key=lambda d: d.position or 0)
+            _output_maker(d, functional) for d in sorted(users, key=lambda d: d.position or 0)
         )
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -105,13 +108,16 @@ class _Runtime:
                 raise ValueError(
                     f"input {position} is {inputs[position]}, the graph holds for {expected} only"
                 )
-        every = self._all_inputs(inputs)
+        taken = self._shared.taken_inputs(inputs) if self._shared is not None else inputs
+        if taken is None:
+            return tuple(self._source(*inputs))
+        every = self._all_inputs(taken)
         if self._mutated and _overlaps(every, self._mutated):
             return tuple(self._source(*inputs))
-        computed = self._compiled(*inputs)
+        computed = self._compiled(*taken)
         if self._write_back:
             self._write(every, computed)
-        return self._user_outputs(every, computed)
+        return self._user_outputs([*every, *inputs] if self._shared else every, computed)
 
     def _write(self, every: Sequence[Any], computed: Sequence[Any]) -> None:
         """Give the mutated inputs their new values, and tell autograd of those that have them already."""
@@ -125,7 +131,7 @@ class _Runtime:
                 tensor.copy_(computed[output_index])
         torch.autograd.graph.increment_version(written)
 
-    def _all_inputs(self, inputs: tuple[Any, ...]) -> list[Any]:
+    def _all_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         every: list[Any] = [None] * self._size
         for index, tensor in self._constants:
             every[index] = tensor
@@ -140,12 +146,14 @@ class _Runtime:
         return tuple(results)
 
 
-# Gives a user output: from all inputs, what the graph computed, and the user outputs before it.
+# Gives a user output: from all inputs of the graph (behind them, where inputs are shared, all that the
+# caller passed), what the graph computed, and the user outputs before it.
 _Maker = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]
 
 
-def _output_maker(descriptor: OutputDescriptor, graph: torch.fx.Graph) -> _Maker:
+def _output_maker(descriptor: OutputDescriptor, functional: FunctionalGraph) -> _Maker:
     detached = not descriptor.requires_grad
+    graph = functional.graph_module.graph
     match descriptor.alias:
         case None:
             position = descriptor.graph_index or 0
@@ -156,6 +164,9 @@ def _output_maker(descriptor: OutputDescriptor, graph: torch.fx.Graph) -> _Maker
             read = number_reader(graph, value)
             return lambda inputs, computed, results: read(inputs)
         case SameAsInput(index):
+            return lambda inputs, computed, results: inputs[index]
+        case SameAsArgument(position):
+            index = len(functional.inputs) + position
             return lambda inputs, computed, results: inputs[index]
         case SameAsOutput(index):
             return lambda inputs, computed, results: results[index]

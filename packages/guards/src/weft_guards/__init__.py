@@ -39,7 +39,8 @@ from .native import GuardSelection as GuardSelection
 from .native import native_available as native_available
 from .native import native_problem as native_problem
 from .overlap import StoragesApart as StoragesApart
-from .overlap import storages_are_apart as storages_are_apart
+from .overlap import StorageShared as StorageShared
+from .overlap import storage_address as storage_address
 from .predicates import DictContains as DictContains
 from .predicates import DictKeysAre as DictKeysAre
 from .predicates import EqualsConstant as EqualsConstant

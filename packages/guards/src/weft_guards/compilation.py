@@ -15,7 +15,7 @@ from .constants import constants_equal
 from .guard import Guard
 from .merged_tree import MergedNode, MergedTree
 from .native import NATIVE, NATIVE_TORCH, GuardCheck, GuardSelection
-from .overlap import StoragesApart
+from .overlap import StoragesApart, StorageShared
 from .predicates import (
     DictContains,
     DictKeysAre,
@@ -74,6 +74,7 @@ class Operation(enum.IntEnum):
     CHECK_REAL = enum.auto()
     CHECK_FINITE = enum.auto()
     CHECK_OVERLAP = enum.auto()
+    CHECK_SHARED = enum.auto()
     CHECK_PYTHON = enum.auto()
 
 
@@ -282,6 +283,8 @@ class _Relations:
             step = self._real(predicate)
         elif isinstance(predicate, StoragesApart):
             step = self._overlap(predicate)
+        elif isinstance(predicate, StorageShared):
+            step = self._shared(predicate)
         return _in_python(predicate, register) if step is None else step
 
     def _place(self, source: Source) -> MergedNode:
@@ -300,6 +303,12 @@ class _Relations:
             return None
         registers = tuple(map(self._register, sources))
         return Operation.CHECK_OVERLAP, -1, 0, (len(predicate.written), registers)
+
+    def _shared(self, predicate: StorageShared) -> Step | None:
+        if not all(map(self._is_plain_tensor, predicate.tensors)):
+            return None
+        registers = tuple(map(self._register, predicate.tensors))
+        return Operation.CHECK_SHARED, -1, 0, (registers, predicate.offsets)
 
     def _real(self, predicate: NumbersCompare | IsComputable) -> Step | None:
         program = real_program(predicate, self._register)

@@ -9,7 +9,7 @@ import torch
 
 from .computations import IsComputable, IsFinite, NumbersCompare
 from .guard import Guard
-from .overlap import StoragesApart
+from .overlap import StoragesApart, StorageShared
 from .predicates import (
     DictContains,
     DictKeysAre,
@@ -94,6 +94,9 @@ _HINTS: dict[type[Predicate], Callable[[Guard, Any], str | None]] = {
     IsFinite: lambda guard, value: "pass a finite float; each other one is compiled for itself",
     StoragesApart: lambda guard, value: (
         "pass copies where an input that is written to shares memory with another one"
+    ),
+    StorageShared: lambda guard, value: (
+        "pass parts of one tensor that lie alike in every call, or copies where one of them is written to"
     ),
     NotAliased: lambda guard, value: "pass two objects, as in the first call",
 }

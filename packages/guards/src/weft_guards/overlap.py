@@ -58,6 +58,48 @@ class StoragesApart(Predicate):
         return None
 
 
+@dataclass(frozen=True)
+class StorageShared(Predicate):
+    """The tensors at ``sources`` lie in one storage, each at its place in ``offsets``.
+
+    Offsets are in elements of the tensor from the storage's start.  The guard's own value is not looked at.
+    """
+
+    tensors: tuple[Source, ...]
+    offsets: tuple[int, ...]
+
+    def sources(self) -> tuple[Source, ...]:
+        """The tensors' sources."""
+        return self.tensors
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        return self._strayed(scope) is None
+
+    def identity(self) -> Hashable:
+        return self.tensors, self.offsets
+
+    def expected_text(self) -> str:
+        places = zip(self.tensors, self.offsets, strict=True)
+        names = ", ".join(f"{source.name()} at {offset}" for source, offset in places)
+        return f"{names} in one storage, of which one is written to"
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        source = self._strayed(scope)
+        assert source is not None
+        return f"{source.name()} in another place"
+
+    def _strayed(self, scope: Scope) -> Source | None:
+        """A tensor that is not at its place."""
+        storage = storage_address(self.tensors[0].evaluate(scope))
+        for source, offset in zip(self.tensors, self.offsets, strict=True):
+            tensor = source.evaluate(scope)
+            address = storage_address(tensor)
+            with _torch.without_torch_function():
+                if not address or address != storage or int(tensor.storage_offset()) != offset:
+                    return source
+        return None
+
+
 def storage_address(tensor: Any) -> int:
     """Where the storage of a tensor that has elements begins; 0 for another tensor.
 
@@ -68,10 +110,3 @@ def storage_address(tensor: Any) -> int:
     with _torch.without_torch_function():
         first = tensor.data_ptr()
         return first - int(tensor.storage_offset()) * tensor.element_size() if first else 0
-
-
-def storages_are_apart(written: list[torch.Tensor], read: list[torch.Tensor]) -> bool:
-    """What :class:`StoragesApart` says, of tensors at hand."""
-    addresses = [address for tensor in written if (address := storage_address(tensor))]
-    own = set(addresses)
-    return len(own) == len(addresses) and own.isdisjoint(map(storage_address, read))

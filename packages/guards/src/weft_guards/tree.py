@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from .computations import IsComputable, IsFinite, NumbersCompare
 from .constants import constant_key, is_constant
 from .guard import Guard
-from .overlap import StoragesApart
+from .overlap import StoragesApart, StorageShared
 from .predicates import (
     DictContains,
     DictKeysAre,
@@ -89,7 +89,7 @@ _STEPS: dict[type[Source], Callable[[Any], tuple[Step, ...]]] = {
 }
 
 # Predicates that read several sources.
-_ON_SEVERAL = (ShapeRelation, NumbersCompare, IsComputable, StoragesApart)
+_ON_SEVERAL = (ShapeRelation, NumbersCompare, IsComputable, StoragesApart, StorageShared)
 
 # The cost of a check, about in units of 5 ns; a predicate that is not here is checked in Python.
 _COSTS: dict[type[Predicate], int] = {
@@ -110,6 +110,7 @@ _COSTS: dict[type[Predicate], int] = {
     NumbersCompare: 4,
     IsComputable: 4,
     StoragesApart: 8,
+    StorageShared: 8,
 }
 _PYTHON_COST = 60
 

@@ -95,3 +95,56 @@ int storages_are_apart(const OverlapExpectation *expected, PyObject *const *regi
     }
     return apart;
 }
+
+SharedExpectation *shared_parse(PyObject *description, Py_ssize_t registers)
+{
+    PyObject *sources, *offsets;
+    if (!PyArg_ParseTuple(description, "O!O!:shared storage", &PyTuple_Type, &sources,
+                          &PyTuple_Type, &offsets)) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(sources);
+    if (count != PyTuple_GET_SIZE(offsets) || count == 0) {
+        PyErr_SetString(PyExc_ValueError, "each tensor in a shared storage has one offset");
+        return NULL;
+    }
+    SharedExpectation *expected =
+        PyMem_Malloc(sizeof(SharedExpectation) + count * sizeof(expected->tensors[0]));
+    if (expected == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    expected->count = count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_ssize_t source = PyLong_AsSsize_t(PyTuple_GET_ITEM(sources, i));
+        expected->tensors[i].source = source;
+        expected->tensors[i].offset = PyLong_AsLongLong(PyTuple_GET_ITEM(offsets, i));
+        if (PyErr_Occurred() || source < 0 || source >= registers) {
+            if (!PyErr_Occurred()) {
+                PyErr_SetString(PyExc_ValueError, "no such register holds a tensor");
+            }
+            PyMem_Free(expected);
+            return NULL;
+        }
+    }
+    return expected;
+}
+
+int storage_is_shared(const SharedExpectation *expected, PyObject *const *registers)
+{
+    uintptr_t storage = 0;
+    for (Py_ssize_t i = 0; i < expected->count; i++) {
+        PyObject *tensor = registers[expected->tensors[i].source];
+        uintptr_t address;
+        int64_t offset;
+        if (!tensor_storage_address(tensor, &address) || address == 0
+            || !tensor_storage_offset(tensor, &offset)) {
+            return 0;
+        }
+        storage = i == 0 ? address : storage;
+        if (address != storage || offset != expected->tensors[i].offset) {
+            return 0;
+        }
+    }
+    return 1;
+}

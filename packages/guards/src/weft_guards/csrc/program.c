@@ -23,6 +23,9 @@ static int parse_expectation(const Program *program, Step *step, PyObject *objec
     case CHECK_OVERLAP:
         step->overlap = overlap_parse(object, program->registers);
         break;
+    case CHECK_SHARED:
+        step->shared = shared_parse(object, program->registers);
+        break;
     default:
         return 0;
     }
@@ -46,14 +49,28 @@ static int parse_step(const Program *program, Step *step, PyObject *description)
     return parse_expectation(program, step, object);
 }
 
+/* Whether the step's object is one of the descriptions that are parsed. */
+static int has_expectation(const Step *step)
+{
+    switch (step->operation) {
+    case CHECK_TENSOR:
+    case CHECK_GLOBAL_STATE:
+    case CHECK_RELATION:
+    case CHECK_REAL:
+    case CHECK_OVERLAP:
+    case CHECK_SHARED:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
 /* Every register that a step reads was loaded before it, and every slot exists. */
 static int validate_step(const Program *program, const Step *step)
 {
     Py_ssize_t loaded = program->registers;
     int frame_load = step->operation <= LOAD_CONSTANT || step->operation == LOAD_PYTHON
-                     || step->operation == CHECK_GLOBAL_STATE
-                     || step->operation == CHECK_RELATION || step->operation == CHECK_REAL
-                     || step->operation == CHECK_OVERLAP;
+                     || (has_expectation(step) && step->operation != CHECK_TENSOR);
     int valid = frame_load || (step->operand >= 0 && step->operand < loaded);
     if (step->operation == CHECK_SAME || step->operation == CHECK_DISTINCT) {
         valid = valid && step->number >= 0 && step->number < loaded;
@@ -75,13 +92,6 @@ static int validate_step(const Program *program, const Step *step)
         return -1;
     }
     return 0;
-}
-
-static int has_expectation(const Step *step)
-{
-    return step->operation == CHECK_TENSOR || step->operation == CHECK_GLOBAL_STATE
-        || step->operation == CHECK_RELATION || step->operation == CHECK_REAL
-        || step->operation == CHECK_OVERLAP;
 }
 
 int program_parse(Program *program, PyObject *steps)

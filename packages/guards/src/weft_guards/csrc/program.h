@@ -44,6 +44,7 @@ typedef enum {
     CHECK_REAL,         /* number: the comparison's outcome, -1 for any; object: see real.h */
     CHECK_FINITE,       /* operand */
     CHECK_OVERLAP,      /* object: see overlap.h */
+    CHECK_SHARED,       /* object: see overlap.h */
     CHECK_PYTHON,       /* operand, object: called with the value and the scope */
     OPERATION_COUNT,
 } Operation;
@@ -70,6 +71,7 @@ typedef struct {
         Relation *relation;
         RealProgram *real;
         OverlapExpectation *overlap;
+        SharedExpectation *shared;
     };
 } Step;
 

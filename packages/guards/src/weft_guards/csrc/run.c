@@ -368,6 +368,8 @@ static int check(Run *run, const Step *step)
         return check_real(step, registers);
     case CHECK_OVERLAP:
         return storages_are_apart(step->overlap, registers);
+    case CHECK_SHARED:
+        return storage_is_shared(step->shared, registers);
     case CHECK_FINITE:
         return PyFloat_CheckExact(value) && isfinite(PyFloat_AS_DOUBLE(value));
     default: { /* CHECK_PYTHON */

@@ -253,6 +253,11 @@ int tensor_storage_address(PyObject *tensor, uintptr_t *address)
     return 1;
 }
 
+int tensor_storage_offset(PyObject *tensor, int64_t *offset)
+{
+    return torch.storage_offset(tensor_handle(tensor), offset) == 0;
+}
+
 static void read_fields(int64_t *fields)
 {
     fields[0] = torch.grad_enabled();

@@ -49,6 +49,9 @@ int tensor_extent(PyObject *tensor, int is_stride, int64_t dimension, int64_t *e
  * does not say.  Call it only for an object that `tensor_matches` has accepted. */
 int tensor_storage_address(PyObject *tensor, uintptr_t *address);
 
+/* Where it begins in its storage, in elements; otherwise as above. */
+int tensor_storage_offset(PyObject *tensor, int64_t *offset);
+
 extern PyMethodDef torch_access_methods[];
 
 #endif

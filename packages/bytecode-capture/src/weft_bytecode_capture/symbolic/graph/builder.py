@@ -13,10 +13,8 @@ import torch.fx
 from weft_guards import (
     IsObject,
     Source,
-    StoragesApart,
     TensorMatches,
     TensorMetadata,
-    storages_are_apart,
 )
 
 from ..._torch import (
@@ -34,6 +32,7 @@ from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..shapes import ShapeSymbols
 from ..variables.base import Variable
 from .modes import ModeSwitches
+from .overlap import guard_overlap
 from .purity import is_effectful
 from .recovery import version_of
 
@@ -185,16 +184,14 @@ class GraphBuilder:
         return CapturedGraph(module, examples, tuple(itertools.compress(self._sources, used)), ())
 
     def guard_overlap(self, evaluator: Evaluator) -> None:
-        """Guard that inputs that the graph writes to lie in storages of their own, if they do now."""
-        written: list[_Input] = []
-        read: list[_Input] = []
-        for given in self._inputs:
-            (read if _version(given.fake) == given.version else written).append(given)
-        if not written or len(self._inputs) < 2:
-            return
-        if storages_are_apart([i.tensor for i in written], [i.tensor for i in read]):
-            sources = [tuple(given.source for given in inputs) for inputs in (written, read)]
-            evaluator.guard(sources[0][0], StoragesApart(*sources))
+        """Guard which inputs share storage with one that the graph writes to."""
+        guard_overlap(
+            evaluator,
+            [
+                (given.source, given.tensor, _version(given.fake) != given.version)
+                for given in self._inputs
+            ],
+        )
 
     def _remove_dead_nodes(self) -> None:
         for node in reversed(self.graph.nodes):

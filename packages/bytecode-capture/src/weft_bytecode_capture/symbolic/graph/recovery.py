@@ -72,7 +72,7 @@ def find_recovery(
             return None
     changed = set(_changed(graph, first_versions))
     values = [node.meta["example_value"] for node in changed]
-    if any(value.requires_grad and not value.is_leaf for value in values):
+    if any(map(_has_history, values)):
         return None
     if any(value.device.type != "cpu" for value in values):
         return None
@@ -82,6 +82,14 @@ def find_recovery(
         tuple(str(node.target) for node in changed if node.op == "get_attr"),
         any(map(draws, graph.nodes)),
     )
+
+
+def _has_history(tensor: torch.Tensor) -> bool:
+    """Whether autograd records what the tensor was made from, or refuses to say."""
+    try:
+        return tensor.requires_grad and not tensor.is_leaf
+    except RuntimeError:  # a view that was made without gradients, of what was written to since
+        return True
 
 
 def _changed(
