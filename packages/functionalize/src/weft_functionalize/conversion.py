@@ -67,21 +67,6 @@ def functionalize(
             return result
 
 
-def _with_loops(
-    graph_module: torch.fx.GraphModule,
-    example_inputs: Sequence[Any],
-    options: FunctionalizeOptions,
-    shared: tuple[tuple[int, ...], ...],
-) -> FunctionalGraph:
-    """Convert, with a loop's first iteration before it where the loop writes to what it begins with."""
-    try:
-        normalized = normalize(graph_module, example_inputs, shared=shared)
-        return _convert(graph_module, normalized, options)
-    except ClobberedOperand:
-        normalized = normalize(graph_module, example_inputs, peel=True, shared=shared)
-        return _convert(graph_module, normalized, options)
-
-
 def _convert(
     graph_module: torch.fx.GraphModule, normalized: NormalizedGraph, options: FunctionalizeOptions
 ) -> FunctionalGraph:
