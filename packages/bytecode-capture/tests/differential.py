@@ -29,6 +29,7 @@ def same(left: Any, right: Any) -> bool:
             left.dtype == right.dtype
             and left.requires_grad == right.requires_grad
             and left.shape == right.shape
+            and left.is_inference() == right.is_inference()
             and left.stride() == right.stride()
             and bool(((left == right) | (left.isnan() & right.isnan())).all())
         )

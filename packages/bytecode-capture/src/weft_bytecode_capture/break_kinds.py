@@ -124,6 +124,10 @@ _TENSORS = {
         "the mode that it switches cannot be switched inside a graph",
         ("switch it around the call of the compiled function",),
     ),
+    "inference mode switched between operators": BreakKind(
+        "a graph makes all of its tensors inside torch.inference_mode, or all of them outside",
+        ("put the whole function inside the mode",),
+    ),
     "call inside torch.jit.trace": BreakKind(
         "torch's own tracer is running", ("trace the plain function",)
     ),

@@ -32,3 +32,14 @@ class Unsupported(Exception):
             lines.append(f"  explanation: {self.explanation}")
         lines.extend(f"  hint: {hint}" for hint in self.hints)
         return "\n".join(lines)
+
+
+class BreakEarlier(Unsupported):
+    """The graph must end before the place that could not be captured: at the instruction ``position``.
+
+    For one, where an object was made that CPython alone can keep.
+    """
+
+    def __init__(self, position: int, error: Unsupported) -> None:
+        super().__init__(error.kind, error.context, error.explanation, error.hints)
+        self.position = position

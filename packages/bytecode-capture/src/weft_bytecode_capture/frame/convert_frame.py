@@ -31,7 +31,7 @@ from ..captured_graph import (
 from ..marks import MarkError
 from ..stance import RecompileError
 from ..symbolic.frame_result import Break, CaptureOptions, FrameInput, FrameResult, Skip
-from ..symbolic.graph.modes import restoring_modes
+from ..symbolic.graph.modes import in_inference_mode, restoring_modes
 from ..symbolic.policy import is_other_compiler
 from ..symbolic.regions.decisions import note_dropped
 from ..symbolic.shapes import ValueHistory
@@ -248,10 +248,12 @@ class _Conversion:
         graph = result.graph
         compiled: Callable[..., Any] | None = None
         if graph is not None:
-            function = self._converter._backend(graph.graph_module, list(graph.example_inputs))
+            backend = in_inference_mode(graph.inference_mode, self._converter._backend)
+            function = backend(graph.graph_module, list(graph.example_inputs))
             if result.recovery is not None:
                 function = result.recovery.around(graph.graph_module, function)
-            compiled = _frame_hook.disabled(restoring_modes(graph.graph_module, function))
+            function = restoring_modes(graph.graph_module, function)
+            compiled = _frame_hook.disabled(in_inference_mode(graph.inference_mode, function))
         try:
             return transform(self._frame.code, result, compiled, self._converter._resume_functions)
         except Unsupported as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft_guards import Source
 
-from ..unsupported import Unsupported
+from ..unsupported import BreakEarlier, Unsupported
 from .variables.base import Variable
 
 
@@ -32,14 +32,6 @@ def is_lasting(variable: Variable, stack: Sequence[Variable | None]) -> bool:
     if variable.source is not None:
         return True
     return any(variable is item for item in stack) and variable.python_type().__weakrefoffset__ != 0
-
-
-class BreakEarlier(Unsupported):
-    """The graph must end where an object was made that CPython alone can keep: at ``position``."""
-
-    def __init__(self, position: int, error: Unsupported) -> None:
-        super().__init__(error.kind, error.context, error.explanation, error.hints)
-        self.position = position
 
 
 class OutputCollector:

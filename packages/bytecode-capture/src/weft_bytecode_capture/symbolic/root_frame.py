@@ -10,7 +10,7 @@ from typing import Any, cast
 from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateSource, Guard, Reason
 
 from ..captured_graph import GraphBreak, UserLocation
-from ..unsupported import Unsupported
+from ..unsupported import BreakEarlier, Unsupported
 from . import handlers as handlers
 from .aliasing import guard_mutated_objects
 from .capture_state import CaptureState, DecodeCache, NothingToCapture, location
@@ -21,7 +21,7 @@ from .generator_exit import exit_runs_code
 from .graph import GraphBuilder
 from .graph.modes import emit_modes
 from .graph.recovery import Recovery, find_recovery
-from .liveness import BreakEarlier, OutputCollector, is_kept
+from .liveness import OutputCollector, is_kept
 from .overrides import emit_mode
 from .regions.choices import refused_alias, with_choices
 from .regions.decisions import RegionRefused

@@ -181,7 +181,8 @@ class GraphBuilder:
         module = torch.fx.GraphModule(self.root, self.graph, "CapturedGraph")
         forget_source_with(module)
         examples = tuple(itertools.compress(self._examples, used))
-        return CapturedGraph(module, examples, tuple(itertools.compress(self._sources, used)), ())
+        sources = tuple(itertools.compress(self._sources, used))
+        return CapturedGraph(module, examples, sources, (), self.modes.graph_inference())
 
     def guard_overlap(self, evaluator: Evaluator) -> None:
         """Guard which inputs share storage with one that the graph writes to."""
@@ -221,7 +222,8 @@ class GraphBuilder:
         except TypeError as error:
             raise Unsupported("tensor of unusual kind", source.name(), str(error)) from error
         evaluator.guard(source, TensorMatches(metadata))
-        fake: torch.Tensor = self.fake_mode.from_tensor(tensor, static_shapes=True)
+        with torch.inference_mode(tensor.is_inference()):
+            fake: torch.Tensor = self.fake_mode.from_tensor(tensor, static_shapes=True)
         return fake
 
     def _variable(
@@ -253,6 +255,7 @@ class GraphBuilder:
         nodes = tuple(pair[0] for pair in pairs)
         fakes = tuple(pair[1] for pair in pairs)
         fake_keywords = {name: pair[1] for name, pair in named.items()}
+        self.modes.before_operator()
         try:
             with self.fake_mode, self.shapes.rules(), errors_unlogged():
                 if kind == "call_method":

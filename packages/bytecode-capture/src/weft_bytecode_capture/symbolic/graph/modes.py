@@ -1,21 +1,27 @@
-"""The modes of torch that a captured program switches: gradients and autocast.
+"""The modes of torch that a captured program switches: gradients, autocast, inference.
 
 A switch is made at once, so that what follows is evaluated in the new mode, and recorded as a call in the
 graph.  A graph ends in the modes that it began with; the frame's own code sets those that it leaves changed.
+
+Inference mode decides of what kind all tensors are that are made in it.  A graph is therefore inside it, or
+outside, as a whole: an operator on the other side ends the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
-from ..._torch import set_grad_enabled
+from ..._torch import InferenceMode, set_grad_enabled
+from ...unsupported import BreakEarlier, Unsupported
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
+    from ..variables.base import Variable
 
 Getter = Callable[..., Any]
 _DEVICES = ("cpu", "cuda")
@@ -32,6 +38,9 @@ MODES: dict[Any, tuple[Getter, tuple[tuple[str, ...], ...]]] = {
 Key = tuple[Any, tuple[str, ...]]  # a setter and its arguments before the value
 
 
+_SWITCHED = "inference mode switched between operators"
+
+
 def _current() -> dict[Key, Any]:
     return {
         (setter, place): getter(*place)
@@ -40,19 +49,53 @@ def _current() -> dict[Key, Any]:
     }
 
 
+def _calls_between(
+    before: Mapping[Key, Any], after: Mapping[Key, Any]
+) -> list[tuple[Any, tuple[Any, ...]]]:
+    """The calls that bring some modes to others."""
+    return [
+        (setter, (*place, value))
+        for (setter, place), value in after.items()
+        if value != before[setter, place]
+    ]
+
+
+@dataclass(frozen=True)
+class _Entered:
+    """A context of inference mode that the program is in: the object, and the modes around and inside."""
+
+    variable: Variable
+    guard: Any
+    before: Mapping[Key, Any]
+    inside: Mapping[Key, Any]
+
+
 class ModeSwitches:
-    """The switches of one evaluation, recorded in ``graph``."""
+    """The switches of one evaluation, recorded in ``graph``.
+
+    ``inference`` says whether the graph's operators are in inference mode; None before the first.
+    """
 
     def __init__(self, graph: torch.fx.Graph) -> None:
         self._graph = graph
         self._entry = _current()
         self._nesting = 0  # of autocast, above that of the frame's entry
+        self._contexts: list[_Entered] = []
+        self._outside = torch.is_inference_mode_enabled()
+        self._left_at: int | None = None  # the root frame's instruction that left a context last
+        self._gradients: bool | None = None  # as the graph has set them last
+        self.inference: bool | None = None
 
     def switch(self, setter: Any, place: tuple[str, ...], value: Any) -> None:
         """Call ``setter(*place, value)`` now and in the graph, if that changes anything."""
         if MODES[setter][0](*place) != value:
-            self._graph.call_function(setter, (*place, value))
+            self._record(setter, (*place, value))
             setter(*place, value)
+
+    def _record(self, setter: Any, arguments: tuple[Any, ...]) -> None:
+        self._graph.call_function(setter, arguments)
+        if setter is set_grad_enabled:
+            self._gradients = arguments[0]
 
     def nest(self, step: int) -> int:
         """Enter (1) or leave (-1) a nesting level of autocast; gives the level."""
@@ -62,13 +105,59 @@ class ModeSwitches:
         level: int = change()
         return level
 
+    def enter_inference(self, context: Variable, wanted: bool) -> None:
+        """Go into inference mode, or out of it, until :meth:`leave_inference`.
+
+        :raises Unsupported: the graph has operators that are on the other side.
+        """
+        if self.inference not in (None, wanted):
+            raise Unsupported(_SWITCHED)
+        before, guard = _current(), InferenceMode(wanted)
+        guard.__enter__()
+        self._contexts.append(_Entered(context, guard, before, _current()))
+
+    def leave_inference(self, context: Variable, position: int | None = None) -> None:
+        """Leave what was entered last, at the root frame's instruction ``position``.
+
+        :raises Unsupported: another context was entered last.
+        """
+        if not self._contexts or self._contexts[-1].variable is not context:
+            raise Unsupported("context manager of torch", "inference mode left out of order")
+        self._contexts.pop().guard.__exit__(None, None, None)
+        self._left_at = position
+
+    def before_operator(self) -> None:
+        """Called before a node that computes: it must run in the modes that it is evaluated in.
+
+        :raises Unsupported: it is not on the same side of inference mode as the nodes before it.
+        """
+        now = torch.is_inference_mode_enabled()
+        if self.inference is None:
+            self.inference = now
+        elif self.inference != now and self._left_at is not None:
+            raise BreakEarlier(self._left_at, Unsupported(_SWITCHED))
+        elif self.inference != now:
+            raise Unsupported(_SWITCHED)
+        if torch.is_grad_enabled() != self._graph_gradients():
+            self._record(set_grad_enabled, (torch.is_grad_enabled(),))
+
+    def _graph_gradients(self) -> bool:
+        """Whether gradients are enabled where the graph stands: entering inference mode sets them too."""
+        if self._gradients is not None:
+            return self._gradients
+        if self.inference not in (None, self._outside):
+            return not self.inference
+        return bool(self._entry[set_grad_enabled, ()])
+
     def changed(self) -> list[tuple[Any, tuple[Any, ...]]]:
         """The calls that bring the modes of the frame's entry to the present ones."""
-        calls: list[tuple[Any, tuple[Any, ...]]] = [
-            (setter, (*place, value))
-            for (setter, place), value in _current().items()
-            if value != self._entry[setter, place]
-        ]
+        calls: list[tuple[Any, tuple[Any, ...]]] = []
+        state: Mapping[Key, Any] = self._entry
+        for context in self._contexts:
+            calls += _calls_between(state, context.before)
+            calls.append((_enter, (context.variable,)))
+            state = context.inside
+        calls += _calls_between(state, _current())
         change = (
             torch.autocast_increment_nesting
             if self._nesting > 0
@@ -78,10 +167,22 @@ class ModeSwitches:
 
     def restore(self) -> None:
         """End with the modes of the frame's entry."""
+        while self._contexts:
+            self.leave_inference(self._contexts[-1].variable)
         for (setter, place), value in self._entry.items():
             self.switch(setter, place, value)
+        if self._gradients not in (None, torch.is_grad_enabled()):
+            self._record(set_grad_enabled, (torch.is_grad_enabled(),))
         while self._nesting:
             self.nest(-1 if self._nesting > 0 else 1)
+
+    def graph_inference(self) -> bool | None:
+        """The inference mode to run the graph in; None for that of its caller."""
+        return None if self.inference == self._outside else self.inference
+
+
+def _enter(context: Any) -> None:
+    context.__enter__()
 
 
 MODE_CALLS = frozenset(
@@ -93,6 +194,18 @@ MODE_CALLS = frozenset(
     }
 )
 """All functions by whose calls a graph switches modes."""
+
+
+def in_inference_mode(wanted: bool | None, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, run in inference mode, or outside of it; None leaves it to the caller."""
+    if wanted is None:
+        return function
+
+    def run(*arguments: Any) -> Any:
+        with InferenceMode(wanted):
+            return function(*arguments)
+
+    return run
 
 
 def restoring_modes(
@@ -122,12 +235,16 @@ def restoring_modes(
 
 def emit_modes(calls: list[tuple[Any, tuple[Any, ...]]]) -> Callable[[Emitter], None]:
     """The effect of a frame that is left, or broken, in other modes than it began with."""
+    from ..variables.base import Variable
 
     def emit(emitter: Emitter) -> None:
         for function, arguments in calls:
             emitter.load_callable(function)
             for argument in arguments:
-                emitter.load_object(argument)
+                if isinstance(argument, Variable):
+                    emitter.load_variable(argument)
+                else:
+                    emitter.load_object(argument)
             emitter.call(len(arguments))
             emitter.pop()
 

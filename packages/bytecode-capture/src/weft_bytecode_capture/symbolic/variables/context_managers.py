@@ -1,6 +1,6 @@
 """The modes of torch that context managers switch.
 
-``torch.no_grad``, ``torch.enable_grad``, ``torch.set_grad_enabled`` and ``torch.autocast`` are Python
+``torch.no_grad``, ``torch.enable_grad``, ``torch.inference_mode`` and ``torch.autocast`` are Python
 classes, evaluated like any other: what they come down to is calls that switch a mode.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from weft_guards import IsObject, Source
+from weft_guards import Source
 
 from ..._torch import InferenceMode, log_api_usage_once
 from ...unsupported import Unsupported
-from ..builder import register_object
+from ..builder import register_wrapper
 from ..graph.modes import MODES
 from .base import Variable
 from .builtins import builtin
@@ -22,6 +22,7 @@ from .constant import ConstantVariable
 from .opaque import RefusedVariable
 
 if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
 
@@ -93,7 +94,59 @@ def _new_record_function(
 CLASS_CALLS[torch.profiler.record_function] = _new_record_function
 
 
-@register_object(InferenceMode)
+class InferenceModeVariable(Variable):
+    """What ``torch.inference_mode`` enters: one context, unentered once it is rebuilt."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted = wanted
+
+    def python_type(self) -> type:
+        kind: type = InferenceMode
+        return kind
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in ("__enter__", "__exit__"):
+            return _InferenceModeMethod(self, name)
+        return super().get_attribute(evaluator, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(InferenceMode)
+        emitter.load_constant(self.wanted)
+        emitter.call(1)
+
+
+class _InferenceModeMethod(Variable):
+    def __init__(self, owner: InferenceModeVariable, name: str) -> None:
+        self._owner = owner
+        self._name = name
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        modes = evaluator.graph.modes
+        if self._name == "__enter__":
+            modes.enter_inference(self._owner, self._owner.wanted)
+        else:
+            root = evaluator.state.root
+            modes.leave_inference(self._owner, root.index if root is not None else None)
+        return ConstantVariable(None)
+
+
+def _new_inference_mode(
+    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    if keywords or len(arguments) > 1:
+        raise Unsupported("arguments of a builtin class", "_InferenceMode")
+    wanted = arguments[0].as_constant() if arguments else True
+    if not isinstance(wanted, bool):
+        raise Unsupported("context manager of torch", f"inference_mode({wanted!r})")
+    return InferenceModeVariable(wanted)
+
+
+CLASS_CALLS[InferenceMode] = _new_inference_mode
+
+
+@register_wrapper(InferenceMode)
 def _wrap_inference_mode(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
+    """One that was entered before the frame began: only CPython knows what leaving it restores."""
     return RefusedVariable(value, source, "context manager of torch", "torch.inference_mode")

@@ -45,7 +45,7 @@ _TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 # Methods that give numbers and need no node, as metadata is fixed by guards.
 _QUERIES = frozenset(
     "size dim numel nelement stride is_contiguous element_size is_floating_point is_complex ndimension "
-    "is_signed get_device storage_offset __len__".split()
+    "is_signed get_device storage_offset is_inference __len__".split()
 )
 _VALUE = "value of a tensor as a Python object"
 _STORAGE = "storage of a tensor"

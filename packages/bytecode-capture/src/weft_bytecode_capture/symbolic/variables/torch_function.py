@@ -99,7 +99,6 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
         if stays_eager and torch.is_grad_enabled():
             self._check_needs_no_gradient(evaluator, [*arguments, *keywords.values()])
         joined = join_rows(evaluator, self.value, arguments, keywords)
-        joined = join_rows(evaluator, self.value, arguments, keywords)
         if joined is not None:
             return joined
         result = evaluator.graph.call_function(evaluator, self.value, arguments, keywords)
