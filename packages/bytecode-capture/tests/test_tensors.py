@@ -278,12 +278,6 @@ def own_generator(x):
     return torch.rand(2, generator=GENERATOR) + x.sum()
 
 
-def inference(x):
-    with torch.inference_mode():
-        y = x * 2
-    return y.is_inference(), x + 1
-
-
 def new_data(x):
     x.data = x.data * 2
     return x + 1
@@ -315,7 +309,6 @@ BREAKS = {
     "forked generator": (forked, None),
     "state of the generator": (state_of_random_numbers, "state of a random number generator"),
     "generator": (own_generator, None),
-    "inference mode": (inference, "context manager of torch"),
     "from_numpy": (lambda x: torch.from_numpy(x.sum().numpy()) + 1, VALUE),
     "threads": (lambda x: (torch.get_num_threads(), x + 1), "setting that may change"),
     "data": (new_data, "attribute write"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import SYMBOLIC_TYPES, FunctionalGraph, OutputKind
+from weft_functionalize import SYMBOLIC_TYPES, FunctionalGraph, OutputKind, is_gradient_rule
 
 from ._torch import (
     DATA_DEPENDENT_ERRORS,
@@ -133,6 +133,9 @@ class _Trace:
         kwargs: Any = torch.fx.map_arg(node.kwargs, self._values.__getitem__)
         if node.target is operator.getitem:
             return args[0][args[1]]
+        if is_gradient_rule(node.target):
+            assert callable(node.target)
+            return node.target(*args)
         if not isinstance(node.target, OpOverload):
             raise Unsupported("gradient of an operator", str(node.target))
         with torch.set_grad_enabled(GRADIENTS_DISABLED not in node.meta):

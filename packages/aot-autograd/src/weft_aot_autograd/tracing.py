@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.fx
-from weft_functionalize import FunctionalGraph
+from weft_functionalize import FunctionalGraph, drop_gradient_rules
 
 from ._torch import FakeTensor, FakeTensorMode, OpOverload
 from .decomposition_table import DecompositionTable, default_decompositions
@@ -30,6 +30,7 @@ def trace_inference(
     table = default_decompositions() if decompositions is None else decompositions
     table = keep_partial_writes(table)
     graph = _copy(functional.graph_module.graph)
+    drop_gradient_rules(graph)
     simplify(graph, table)
     overlap_collectives(graph)
     module = torch.fx.GraphModule(functional.graph_module, graph, "ForwardGraph")

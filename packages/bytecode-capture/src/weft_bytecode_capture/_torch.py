@@ -29,6 +29,7 @@ from torch._C import _push_on_torch_function_stack as push_torch_function_mode
 from torch._C import _set_grad_enabled as set_grad_enabled
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 from torch._guards import Source as TorchSource
+from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
 from torch._subclasses.fake_tensor import (
@@ -268,6 +269,7 @@ __all__ = [
     "FakeTensorMode",
     "FloorDiv",
     "GuardOnDataDependentSymNode",
+    "HigherOrderOperator",
     "InferenceMode",
     "OpOverload",
     "OpOverloadPacket",

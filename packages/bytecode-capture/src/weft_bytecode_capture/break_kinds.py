@@ -91,7 +91,8 @@ _TENSORS = {
         ("set it before the call of the compiled function",),
     ),
     "autograd function that needs gradients": BreakKind(
-        "its backward is Python code that runs in the backward pass; autograd calls it",
+        "a graph holds a backward that computes with tensors alone, from what the forward saved: without "
+        "effects on Python objects, random numbers, marked changes in place, or views that are written to",
         ("give the formula with torch.library.custom_op and register_autograd",),
     ),
     "checkpoint without gradients": BreakKind(

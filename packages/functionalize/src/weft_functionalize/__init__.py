@@ -22,6 +22,7 @@ from .functional_graph import (
     ViewOfInput,
     ViewOfOutput,
 )
+from .gradient_rules import drop_gradient_rules, is_gradient_rule
 from .options import FunctionalizeOptions
 from .runtime import bind, wrap
 from .symbolic_numbers import (
@@ -56,9 +57,11 @@ __all__ = [
     "ViewOfInput",
     "ViewOfOutput",
     "bind",
+    "drop_gradient_rules",
     "functionalize",
     "interpret",
     "is_float_symbol",
+    "is_gradient_rule",
     "known_equal",
     "size_hint",
     "symbols_given_by",

@@ -28,6 +28,7 @@ from ._torch import (
 )
 from .aten_recorder import AtenRecorder, RegionEffort
 from .counted_loops import CountedTest
+from .gradient_rules import is_gradient_rule
 from .regions import record_region_operator
 from .shared_inputs import flat_example
 from .symbolic_numbers import is_float_symbol
@@ -180,6 +181,8 @@ class _Interpreter:
             return None
         if target is operator.and_ and isinstance(args[0], torch.SymBool):
             return CountedTest(*args)
+        if is_gradient_rule(target):
+            return self._recorder.record_gradient_rule(target, args)
         number = node.meta.get("example_value")
         if is_float_symbol(number):
             return self._recorder.numbers.define(number, target, args)

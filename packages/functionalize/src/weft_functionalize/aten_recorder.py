@@ -6,7 +6,7 @@ import contextlib
 import enum
 import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -317,6 +317,19 @@ class AtenRecorder(TorchDispatchMode):
                 self._register(item, value)
             items.append(value)
         return node, items
+
+    def record_gradient_rule(
+        self, rule: Callable[..., tuple[torch.Tensor, ...]], args: tuple[Any, ...]
+    ) -> tuple[torch.Tensor, ...]:
+        """Append a gradient rule's node: from now on its items stand for the results that it was given."""
+        args = _map_tensors(args, self.fake_of)
+        nodes = self._as_nodes(args)
+        with self.paused():
+            results = rule(*args)
+        node = self._append(rule, nodes, {}, results)
+        for index, result in enumerate(results):
+            self._register(result, self._append(operator.getitem, (node, index), {}, result))
+        return results
 
     def add_region(self, name: str, region: torch.fx.GraphModule) -> torch.fx.Node:
         """Name a region's module, the graph's attribute ``name``; a ``get_attr`` node of it."""

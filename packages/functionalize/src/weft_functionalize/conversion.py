@@ -14,6 +14,7 @@ from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
 from .aten_normalization import NormalizedGraph, normalize
 from .aten_recorder import AtenRecorder, RegionEffort
 from .functional_graph import FunctionalGraph, InputDescriptor, InputKind, SharedBase
+from .gradient_rules import convert_gradient_rules
 from .options import FunctionalizeOptions
 from .shared_inputs import SharedInputs
 from .tensor_ssa.alias_graph import AliasGraph, build_alias_graph
@@ -71,6 +72,11 @@ def _convert(
     graph_module: torch.fx.GraphModule, normalized: NormalizedGraph, options: FunctionalizeOptions
 ) -> FunctionalGraph:
     recorder, graph = normalized.recorder, normalized.recorder.graph
+    with torch.no_grad():
+        alone = replace(options, aliased_inputs=())
+        convert_gradient_rules(
+            recorder, lambda module, inputs: functionalize(module, inputs, options=alone)
+        )
     with torch.no_grad(), normalized.fake_mode, quiet_meta_failures():
         aliases = build_alias_graph(graph)
         shared = SharedValues(graph, aliases, recorder.region_aliases)

@@ -90,6 +90,11 @@ def is_constant_value(value: Any) -> bool:
     return any(predicate(value) for predicate in _CONSTANT_PREDICATES)
 
 
+def is_registered(value: Any) -> bool:
+    """Whether this very object has a wrapper of its own."""
+    return id(value) in _BY_IDENTITY
+
+
 def registered_wrapper(value: Any) -> Wrapper | None:
     """The registered wrapper of an object that is not a constant."""
     row = _BY_IDENTITY.get(id(value))

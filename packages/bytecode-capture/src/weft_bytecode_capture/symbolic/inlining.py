@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..unsupported import Unsupported
 from .binding import bind_arguments
+from .builder import is_registered
 from .evaluator import Evaluator
 from .policy import is_other_compiler
 from .variables.base import Variable
@@ -37,6 +38,9 @@ def inline_call(
     if known is not None:
         return known[1](caller, function, arguments, keywords)
     if is_other_compiler(function.globals_dictionary(caller).get("__name__")):
+        original = getattr(getattr(function, "value", None), "__wrapped__", None)
+        if is_registered(original):  # torch's compiler puts wrappers around functions of torch
+            return caller.wrap_known(original).call(caller, arguments, keywords)
         raise Unsupported("call of a disabled function", function.qualified_name())
     caller.state.note_repetition()
     if caller.depth >= caller.state.options.inline_depth:

@@ -226,6 +226,7 @@ class _Capture:
         if place is not None:
             line = state.cache.decode(place[0]).line(place[1])
             raise RegionRefused(place, line, "a result that may be an operand itself is returned")
+        state.graph.rules.check(outputs)
         # Every variable of a graph's value is one of the torch families.
         graph = state.graph.finish(cast("Any", outputs))
         state.graph.guard_overlap(self.evaluator)

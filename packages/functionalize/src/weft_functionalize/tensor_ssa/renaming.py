@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from .._torch import HigherOrderOperator, OpOverload, known_equal
+from ..gradient_rules import is_gradient_rule
 from .alias_graph import aliased_argument
 from .emitter import Emitter, fake_value
 from .layout import same_layout, with_placement_of
@@ -63,7 +64,7 @@ class _Renaming:
         return self.version.get(variable, variable)
 
     def _recompute(self, node: torch.fx.Node) -> None:
-        if isinstance(node.target, HigherOrderOperator):
+        if isinstance(node.target, HigherOrderOperator) or is_gradient_rule(node.target):
             self._restore_argument_layouts(node)  # its blocks are converted for those
             return
         traced = self._traced[node] = node.meta["val"]

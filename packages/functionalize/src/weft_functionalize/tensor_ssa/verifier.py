@@ -8,6 +8,7 @@ import torch
 import torch.fx
 
 from .._torch import HigherOrderOperator, OpOverload
+from ..gradient_rules import is_gradient_rule
 from ..symbolic_numbers import SYMBOLIC_TYPES
 from .block import build_block_tree
 from .functional_counterparts import HIDDEN_WRITES, written_arguments
@@ -25,7 +26,7 @@ def verify_functional(graph: torch.fx.Graph) -> None:
     """Raise :class:`VerificationError` unless every node of ``graph`` is pure.
 
     Pure are placeholders, operators none of whose arguments is written, ``getitem``, arithmetic of
-    numbers, and control-flow operators whose regions are pure.
+    numbers, gradient rules, and control-flow operators whose regions are pure.
     """
     for block in build_block_tree(graph).blocks:
         for node in block.graph.nodes:
@@ -46,6 +47,8 @@ def _fault(node: torch.fx.Node) -> str | None:
             return f"{node.target} writes to {', '.join(names)}"
         return None
     if isinstance(node.target, HigherOrderOperator) or node.target in _PYTHON_FUNCTIONS:
+        return None
+    if is_gradient_rule(node.target):
         return None
     if isinstance(node.meta.get("val"), (int, float, *SYMBOLIC_TYPES)):
         return None  # arithmetic of numbers

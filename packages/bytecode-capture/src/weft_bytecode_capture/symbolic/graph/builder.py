@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from ...captured_graph import CapturedGraph, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..shapes import ShapeSymbols
 from ..variables.base import Variable
+from .gradient_rules import GradientRules
 from .modes import ModeSwitches
 from .overlap import guard_overlap
 from .purity import is_effectful
@@ -74,6 +76,7 @@ class GraphBuilder:
         self._last_placeholder: torch.fx.Node | None = None
         self._last_attribute: torch.fx.Node | None = None
         self.modes = ModeSwitches(self.graph)
+        self.rules = GradientRules(self)
         self.first_versions: dict[
             torch.fx.Node, int
         ] = {}  # of inputs' and attributes' fake tensors
@@ -271,14 +274,48 @@ class GraphBuilder:
             ) from error
         evaluator.note_handlers()
         self.shapes.note_relations()
-        node = self.graph.create_node(
-            kind, target, nodes, {name: pair[0] for name, pair in named.items()}
+        node = self.node(
+            evaluator, kind, target, nodes, {name: pair[0] for name, pair in named.items()}
         )
+        return wrap_graph_result(evaluator, node, value)
+
+    def add_call(
+        self, evaluator: Evaluator, target: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> torch.fx.Node:
+        """A node that calls ``target`` on nodes whose values are known, and its own value."""
+        self.modes.before_operator()
+        fakes: Any = torch.fx.map_arg(arguments, lambda node: node.meta["example_value"])
+        with self.fake_mode, self.shapes.rules():
+            value = target(*fakes)
+        node = self.node(evaluator, "call_function", target, arguments, {})
+        node.meta["example_value"] = value
+        return node
+
+    def items(self, node: torch.fx.Node) -> list[torch.fx.Node]:
+        """A node for each of the values that a node gives."""
+        items = []
+        for index, value in enumerate(node.meta["example_value"]):
+            item = node.graph.call_function(operator.getitem, (node, index))
+            item.meta.update(node.meta)
+            item.meta["example_value"] = value
+            items.append(item)
+        return items
+
+    def node(
+        self,
+        evaluator: Evaluator,
+        kind: str,
+        target: Any,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> torch.fx.Node:
+        """A node where the graph stands, with the line that it comes from."""
+        node = self.graph.create_node(kind, target, arguments, keywords)
         reason = evaluator.current_reason()
         node.meta["stack_trace"] = (
             f'  File "{reason.file}", line {reason.line}, in captured code\n    {reason.text}'
         )
-        return wrap_graph_result(evaluator, node, value)
+        return node
 
 
 _PASSIVE = ("placeholder", "get_attr", "output")

@@ -11,6 +11,7 @@ import torch
 import torch.fx
 
 from ..._torch import NATIVE_FUNCTIONS, OpOverload, TensorBase
+from ...gradient_rule import GradientRule
 from .modes import MODE_CALLS
 
 # Parts of the names of operators that draw random numbers.
@@ -83,7 +84,7 @@ def written_arguments(node: torch.fx.Node) -> list[Any]:
 
 def _has_effect(node: torch.fx.Node, names: re.Pattern[str]) -> bool:
     """Whether a node does more than to give its result; ``names`` matches the names of operators that do."""
-    if node.op == "get_attr":
+    if node.op == "get_attr" or isinstance(node.target, GradientRule):
         return False
     if node.op == "call_method":
         name = str(node.target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -117,20 +116,10 @@ def call_region(
     evaluator: Evaluator, target: Any, arguments: tuple[Any, ...], values: Sequence[Any]
 ) -> list[torch.fx.Node]:
     """Append a region operator's node; a node for each of its results, which are like ``values``."""
-    graph = evaluator.graph.graph
-    node = graph.call_function(target, arguments)
-    reason = evaluator.current_reason()
-    node.meta["stack_trace"] = (
-        f'  File "{reason.file}", line {reason.line}, in captured code\n    {reason.text}'
-    )
+    graph = evaluator.graph
+    node = graph.node(evaluator, "call_function", target, arguments, {})
     node.meta["example_value"] = tuple(values)
-    items = []
-    for index, value in enumerate(values):
-        item = graph.call_function(operator.getitem, (node, index))
-        item.meta.update(node.meta)
-        item.meta["example_value"] = value
-        items.append(item)
-    return items
+    return graph.items(node)
 
 
 def fresh_like(evaluator: Evaluator, fake: torch.Tensor) -> torch.Tensor:

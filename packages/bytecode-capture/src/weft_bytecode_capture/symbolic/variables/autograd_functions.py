@@ -1,4 +1,4 @@
-"""``torch.autograd.Function`` and ``torch.utils.checkpoint``: captured where no gradient is at stake."""
+"""``torch.autograd.Function.apply``: the forward, evaluated with its caller."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.utils.checkpoint
 from weft_guards import IsObject, Source
 
 from ..._torch import APPLY_TAKES_KEYWORDS, set_grad_enabled
 from ...unsupported import Unsupported
 from ..builder import register_object
+from .autograd_contexts import AutogradContextVariable, needs_gradient
+from .autograd_gradients import GradientCapture
 from .base import Variable
 from .classes import ClassVariable
-from .constant import ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .sequences import TupleVariable
 from .tensor import TensorVariable
@@ -22,65 +22,9 @@ from .tensor import TensorVariable
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
-_NOTES = (
-    "save_for_backward", "save_for_forward", "mark_dirty", "mark_non_differentiable",
-    "set_materialize_grads",
-)  # fmt: skip
-
-
-class AutogradContextVariable(Variable):
-    """The ``ctx`` of a forward that nothing is differentiated through: attributes, and notes for nobody."""
-
-    def __init__(self, kind: type, inputs: list[Variable]) -> None:
-        self._kind = kind
-        self._inputs = inputs
-        self._attributes: dict[str, Variable] = {}
-        self.dirty: list[Variable] = []
-
-    def python_type(self) -> type:
-        return self._kind
-
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
-    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        if name in self._attributes:
-            return self._attributes[name]
-        if name == "needs_input_grad":
-            return TupleVariable([ConstantVariable(_needs_gradient(v)) for v in self._inputs])
-        if name in _NOTES:
-            return _NoteVariable(self, name)
-        if not hasattr(self._kind, name):
-            evaluator.raise_error(
-                AttributeError,
-                f"{self._kind.__name__!r} object has no attribute {name!r}",
-                name=name,
-            )
-        return super().get_attribute(evaluator, name)
-
-    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        if hasattr(self._kind, name):
-            super().set_attribute(evaluator, name, value)
-        self._attributes[name] = value
-
-
-class _NoteVariable(Variable):
-    """A method of the context by which a forward tells autograd something."""
-
-    def __init__(self, context: AutogradContextVariable, name: str) -> None:
-        self._context = context
-        self._name = name
-
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
-        if self._name == "mark_dirty":
-            self._context.dirty.extend(arguments)
-        return ConstantVariable(None)
-
 
 class ApplyVariable(IdentifiedFunctionVariable):
-    """``Function.apply``: the forward, evaluated with its caller while no gradient is wanted."""
+    """``Function.apply``: the forward, and where gradients are wanted the backward as its rule."""
 
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
@@ -89,14 +33,15 @@ class ApplyVariable(IdentifiedFunctionVariable):
         if not isinstance(owner, ClassVariable):
             raise Unsupported("call", f"{self!r} of {owner!r}")
         kind: Any = owner.value
-        if torch.is_grad_enabled() and any(map(_needs_gradient, inputs)):
-            raise Unsupported("autograd function that needs gradients", kind.__qualname__)
         separate = kind.setup_context is not torch.autograd.Function.setup_context
         if keywords and not (separate and APPLY_TAKES_KEYWORDS):
             raise Unsupported("call", f"{kind.__qualname__}.apply with keywords")
         if separate:
             inputs = _with_defaults(evaluator, kind, inputs, keywords)
         context = AutogradContextVariable(kind._backward_cls, inputs)
+        gradients = None
+        if torch.is_grad_enabled() and any(map(needs_gradient, inputs)):
+            gradients = GradientCapture(evaluator, owner, context, inputs)
         forward = owner.get_attribute(evaluator, "forward")
         with _WithoutGradients(evaluator):
             if separate:
@@ -105,7 +50,12 @@ class ApplyVariable(IdentifiedFunctionVariable):
                 setup.call(evaluator, [context, TupleVariable(inputs), result], {})
             else:
                 result = forward.call(evaluator, [context, *inputs], {})
-            return _outputs(evaluator, context, inputs, result)
+            result = _outputs(evaluator, context, inputs, result)
+            if gradients is not None:
+                gradients.differentiate(result)
+        if gradients is not None:
+            gradients.attach()
+        return result
 
 
 def _outputs(
@@ -160,41 +110,7 @@ class _WithoutGradients:
         self._modes.switch(set_grad_enabled, (), self._before)
 
 
-def _needs_gradient(variable: Variable) -> bool:
-    return isinstance(variable, TensorVariable) and variable.fake.requires_grad
-
-
-class CheckpointVariable(IdentifiedFunctionVariable):
-    """``torch.utils.checkpoint.checkpoint``: a call of the function.
-
-    What is kept for the backward pass is for the compiler to decide.
-    """
-
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
-        function, *inputs = arguments
-        rest = dict(keywords)
-        reentrant = rest.pop("use_reentrant", ConstantVariable(None))
-        for name in ("preserve_rng_state", "determinism_check", "debug", "early_stop"):
-            rest.pop(name, None)
-        if "context_fn" in rest or not reentrant.is_constant() or reentrant.as_constant() is None:
-            raise Unsupported("call", f"{self!r} with context_fn or without use_reentrant")
-        if reentrant.as_constant():
-            if rest:
-                raise Unsupported("call", f"{self!r} with keywords and use_reentrant=True")
-            if not any(map(_needs_gradient, inputs)):
-                raise Unsupported("checkpoint without gradients", repr(function))
-        return function.call(evaluator, inputs, rest)
-
-
 @register_object(vars(torch.autograd.Function)["apply"].__func__)
 def _wrap_apply(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     evaluator.guard(source, IsObject(value))
     return ApplyVariable(value, source)
-
-
-@register_object(torch.utils.checkpoint.checkpoint)
-def _wrap_checkpoint(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return CheckpointVariable(value, source)

@@ -1,0 +1,75 @@
+"""The operator by which a captured graph holds the backward pass of a ``torch.autograd.Function``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+Backward = Callable[..., tuple[Any, ...]]  # a torch.fx.GraphModule as captured
+
+
+class GradientRule:
+    """The target of a node that gives some results of a graph the gradients that the program wrote.
+
+    The node is called with ``(results, inputs, saved, kept)`` where gradients are enabled.  ``results``,
+    tensors without a history, come back as a tuple, computed from the tensors ``inputs`` as far as autograd
+    is concerned.  ``backward`` takes the gradients of the results, then ``saved``, then ``kept`` (``saved``
+    are tensors whose later changes are an error, ``kept`` are other tensors and numbers), and gives a tuple:
+    for each input its gradient, or None.  ``once``: the gradients have no gradients themselves.
+    """
+
+    is_gradient_rule = True
+
+    def __init__(self, name: str, backward: Backward, *, once: bool) -> None:
+        self.__name__ = self.__qualname__ = name
+        self.backward = backward
+        self._once = once
+        base = _OnceDifferentiable if once else _Differentiable
+        self._function: Any = type(name, (base,), {})
+
+    def __call__(
+        self,
+        results: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        saved: Sequence[torch.Tensor],
+        kept: Sequence[Any],
+    ) -> tuple[torch.Tensor, ...]:
+        given: tuple[torch.Tensor, ...] = self._function.apply(
+            self.backward, tuple(results), tuple(saved), tuple(kept), *inputs
+        )
+        return given
+
+    def with_backward(self, backward: Backward) -> GradientRule:
+        """The same rule by another form of its backward."""
+        return GradientRule(self.__name__, backward, once=self._once)
+
+    def __repr__(self) -> str:
+        return f"GradientRule({self.__name__})"
+
+
+class _Differentiable(torch.autograd.Function):
+    """Results that are there already, and their gradients by a graph."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        backward: Backward,
+        results: tuple[torch.Tensor, ...],
+        saved: tuple[torch.Tensor, ...],
+        kept: tuple[Any, ...],
+        *inputs: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.run, ctx.kept = backward, kept
+        ctx.save_for_backward(*saved)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        return (None, None, None, None, *ctx.run(*gradients, *ctx.saved_tensors, *ctx.kept))
+
+
+class _OnceDifferentiable(_Differentiable):
+    backward = staticmethod(once_differentiable(_Differentiable.backward))  # type: ignore[assignment]

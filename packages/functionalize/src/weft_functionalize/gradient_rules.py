@@ -1,0 +1,87 @@
+"""Operators by which a program gives results the gradients that it wrote for them.
+
+A captured graph's target that has ``is_gradient_rule`` set is called with ``(results, inputs, saved, kept)``:
+a tuple of tensors that have no history comes back as it is, computed from ``inputs`` as far as autograd is
+concerned.  Its ``backward``, a torch-level graph module, takes the gradients of the results, then ``saved``,
+then ``kept``, and gives those of the inputs.  A functional graph holds the same operator with a functional
+``backward``: for values alone it is the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from .aten_recorder import AtenRecorder
+from .functional_graph import FunctionalGraph, OutputKind
+from .unsupported import Unsupported
+
+Functionalize = Callable[[torch.fx.GraphModule, Sequence[Any]], FunctionalGraph]
+
+
+def is_gradient_rule(target: Any) -> bool:
+    """Whether a node's target is such an operator."""
+    return getattr(target, "is_gradient_rule", False) is True
+
+
+def convert_gradient_rules(recorder: AtenRecorder, functionalize: Functionalize) -> None:
+    """Give each rule of the recorded graph a functional backward; literals in it become inputs."""
+    for node in list(recorder.graph.nodes):
+        if node.op != "call_function" or not is_gradient_rule(node.target):
+            continue
+        rule: Any = node.target
+        graph: torch.fx.Graph = rule.backward.graph
+        examples = [n.meta["example_value"] for n in graph.find_nodes(op="placeholder")]
+        module = torch.fx.GraphModule(rule.backward, _with_own_results(graph), "Backward")
+        functional = functionalize(module, examples)
+        if functional.mutated_inputs or functional.shared_bases:
+            raise Unsupported("backward that writes to what it is given", str(rule))
+        results, inputs, saved, kept = node.args
+        literals = tuple(recorder.node_of(tensor) for tensor in functional.lifted.values())
+        node.target = rule.with_backward(_Backward(functional))
+        node.args = (results, inputs, saved, (*kept, *literals))
+
+
+def _with_own_results(graph: torch.fx.Graph) -> torch.fx.Graph:
+    """A copy of the graph whose results share no memory with anything."""
+    copy = torch.fx.Graph()
+    returned: Any = copy.graph_copy(graph, {})
+    own = [
+        copy.call_method("clone", (node,)) if isinstance(node, torch.fx.Node) else node
+        for node in returned
+    ]
+    copy.output(tuple(own))
+    return copy
+
+
+class _Backward:
+    """A functional backward as a function: its arguments, then its literals."""
+
+    def __init__(self, functional: FunctionalGraph) -> None:
+        self._module = functional.graph_module
+        users = functional.user_input_indices
+        places = {index: k for k, index in enumerate((*users, *functional.lifted))}
+        self._order = [places[index] for index in range(len(places))]
+        self._indices = [
+            descriptor.graph_index
+            for descriptor in functional.outputs
+            if descriptor.kind is OutputKind.USER_OUTPUT
+        ]
+
+    def __call__(self, *values: Any) -> tuple[Any, ...]:
+        results = torch.fx.Interpreter(self._module).run(*(values[k] for k in self._order))
+        return tuple(None if index is None else results[index] for index in self._indices)
+
+
+def drop_gradient_rules(graph: torch.fx.Graph) -> None:
+    """Let what uses the results use the values that they were made of, where gradients do not matter."""
+    for node in list(graph.nodes):
+        if node.op == "call_function" and is_gradient_rule(node.target):
+            results: Any = node.args[0]
+            for item in list(node.users):
+                item.replace_all_uses_with(results[item.args[1]])
+                graph.erase_node(item)
+            graph.erase_node(node)
