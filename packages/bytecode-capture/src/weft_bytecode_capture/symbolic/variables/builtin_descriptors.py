@@ -220,11 +220,10 @@ def _wrap_descriptor(evaluator: Evaluator, value: Any, source: Source) -> Variab
     return BuiltinDescriptorVariable(value, source)
 
 
-def known_descriptor(evaluator: Evaluator, value: Any) -> BuiltinDescriptorVariable:
-    """The variable of a builtin class's method."""
+def known_descriptor(evaluator: Evaluator, value: Any) -> Variable:
+    """The variable of a builtin class's method; of a tensor's, that of a function of torch."""
     found = evaluator.builder.known(value)
     if found is None:
         label = f"{value.__objclass__.__name__}.{value.__name__}"
         found = evaluator.builder.wrap(value, ConstantSource(label, value))
-    assert isinstance(found, BuiltinDescriptorVariable)
     return found
