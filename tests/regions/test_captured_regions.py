@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import weft
+from torch._higher_order_ops import while_loop
 
 
 def check(function: Callable[..., Any], *arguments: torch.Tensor) -> None:
@@ -87,8 +88,46 @@ def sampler(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return trajectory
 
 
+def found(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros(4)
+    for row in x:
+        total = total + (row @ w).relu()
+        if total.sum() > 5:
+            return total * 2
+    return total - 1
+
+
+def state_in_a_dict(x: torch.Tensor, w: torch.Tensor) -> Any:
+    state = {"h": torch.zeros(4), "seen": [x[0]]}
+    for row in x:
+        state["h"] = torch.tanh(row @ w + state["h"])
+        if state["h"].sum() > 0:
+            state["seen"][0] = state["h"]
+        state["h"].add_(0.1)
+    return state
+
+
+def either_is_written(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y, z = x[0] * 1, x[1] * 1
+    for row in x:
+        if row.sum() > 2:
+            y, z = z, row * 2
+        y[1:].mul_(0.9)
+        z.add_(y)
+    return y + 0, z + 0
+
+
+def own_operators(x: torch.Tensor, w: torch.Tensor) -> Any:
+    x = torch.cond(x.sum() > 0, lambda a: (a @ w).sin(), lambda a: a.cos(), (x,))
+    return while_loop(lambda i, a: i < 10, lambda i, a: (i + 1, a * 1.1), (torch.tensor(0), x))
+
+
 @pytest.mark.parametrize(
-    "function", [sequence, table, sinkhorn, decode, converging, early, sampler]
+    "function",
+    [
+        *(sequence, table, sinkhorn, decode, converging, early, sampler),
+        *(found, state_in_a_dict, either_is_written, own_operators),
+    ],
 )
 @pytest.mark.parametrize("scale", [1.0, -1.0])
 def test_programs(function: Callable[..., Any], scale: float) -> None:

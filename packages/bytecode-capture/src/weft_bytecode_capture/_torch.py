@@ -29,6 +29,7 @@ from torch._C import _push_on_torch_function_stack as push_torch_function_mode
 from torch._C import _set_grad_enabled as set_grad_enabled
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 from torch._guards import Source as TorchSource
+from torch._higher_order_ops.while_loop import while_loop as while_loop
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket

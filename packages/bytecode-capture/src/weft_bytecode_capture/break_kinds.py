@@ -364,6 +364,14 @@ _REGIONS = {
         ("gradient through a region", "region on this device", "symbolic number in a region"),
         BreakKind("regions of graphs do not have this yet", (_UNROLL,)),
     ),
+    "identity of a tensor that a region gives": BreakKind(
+        "which object it is depends on the way that the program takes", (_UNROLL,)
+    ),
+    **dict.fromkeys(
+        ("control-flow operator", "loop that carries what is no tensor", "carried tensor that changes",
+         "loop whose condition is no tensor", "loop whose body leaves another number of values"),
+        BreakKind("the functions given to torch.cond or while_loop cannot be kept as regions"),
+    ),
     "truth value of a tensor with several elements": BreakKind("CPython raises its own error"),
 }  # fmt: skip
 

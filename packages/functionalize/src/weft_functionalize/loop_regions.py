@@ -127,7 +127,7 @@ class _Loop:
         rest = [*written, *(p for p in range(len(values)) if p not in fixed)]
         pairs = self._pairs(body)
         layouts = {k: body.recorder.inputs[k].value for k in carried}
-        following = [self._following(tie) for tie in flags]
+        following = [flag_inside(body.recorder, self._following(tie)) for tie in flags]
         converted = convert(
             body,
             [(body.outputs[k], layouts[k]) for k in carried] + [(f, f) for f in following],
@@ -163,7 +163,19 @@ class _Loop:
         note_aliases(parent, dict(zip(carried, items, strict=False)), values, known)
         return tuple(results.get(k, operands.values[k]) for k in range(self.count))
 
-    def _following(self, tie: Tie) -> torch.Tensor:
+    def _drop_ties(self) -> bool:
+        """Know pairs that are one in no iteration, or of which that isn't known; whether any is new."""
+        fixed: dict[tuple[int, int], Tie] = {}
+        for key, tie in self.operands.ties.items():
+            following = self._following(tie) if tie.is_carried else tie.flag
+            if tie.is_carried and following is None:
+                fixed[key] = replace(tie, flag=None, is_carried=False)
+            elif tie.is_carried and tie.flag is False and following is False:
+                fixed[key] = replace(tie, is_carried=False)
+        self.operands.ties.update(fixed)
+        return bool(fixed)
+
+    def _following(self, tie: Tie) -> torch.Tensor | bool | None:
         """Whether the two are one in the next iteration."""
         recorder = self.body.recorder
         left, right = (
@@ -172,10 +184,7 @@ class _Loop:
             else recorder.input_of(end).value
             for end in (tie.left, tie.right)
         )
-        flag = identity_inside(recorder, left, right)
-        if flag is None:
-            raise Unsupported(ONE_OF_SEVERAL, "a view that a loop carries")
-        return flag_inside(recorder, flag)
+        return identity_inside(recorder, left, right)
 
     def _pairs(self, body: Block) -> dict[MaybeOne, Tie | None]:
         """What the loop's results may be one with, and what says whether they are."""
@@ -216,6 +225,7 @@ class _Loop:
             if (
                 not self._resolve_conflicts(body)
                 and not self._tie_results(body)
+                and not self._drop_ties()
                 and not self._fit_strides(body)
             ):
                 return
@@ -293,10 +303,7 @@ class _Loop:
         names = ", ".join(parent.node_of(values[p]).name for p in sorted(positions))
         if self.may_peel or not self.identifies:
             raise _FirstIterationDiffers(ONE_OF_SEVERAL, names)
-        changed = operands.tie_all(parent, positions, taken, self.carried)
-        if changed is None:
-            raise Unsupported(ONE_OF_SEVERAL, names)
-        return changed
+        return operands.tie_all(parent, positions, taken, self.carried)
 
     def _tie_results(self, body: Block) -> bool:
         """Have the loop give flags for what its results may be one with; whether any was not yet."""

@@ -41,7 +41,7 @@ def view_path(parent: AtenRecorder, tensor: torch.Tensor) -> ViewPath:
 
 @dataclass(frozen=True, eq=False)
 class Tie:
-    """Two inputs of a region that are one where ``flag``, the parent's, holds.
+    """Two inputs of a region that are one where ``flag``, the parent's, holds; None: it isn't known where.
 
     An input is a position among the operands, or a tensor of the parent, which is taken.  ``is_carried``: the
     flag is one of each iteration, the first of which begins with ``flag``.
@@ -49,7 +49,7 @@ class Tie:
 
     left: int | torch.Tensor
     right: int | torch.Tensor
-    flag: torch.Tensor | bool
+    flag: torch.Tensor | bool | None
     is_carried: bool = False
 
 
@@ -88,15 +88,15 @@ class RegionRecorder(AtenRecorder):
         """The input at one end of a tie."""
         return self.inputs[end if isinstance(end, int) else self.take(end)]
 
-    def _flag(self, tie: Tie) -> torch.fx.Node | bool:
+    def _flag(self, tie: Tie) -> torch.fx.Node | bool | None:
         if tie.is_carried:
             with self.paused():
                 value = torch.empty((), dtype=torch.bool)
             self.carried_flags.append(self._add_input("flag", value, requires_grad=False))
             return self.inputs[-1].node
-        if isinstance(tie.flag, bool):
-            return tie.flag
-        return self.inputs[self.take(tie.flag)].node
+        if isinstance(tie.flag, torch.Tensor):
+            return self.inputs[self.take(tie.flag)].node
+        return tie.flag
 
     def _regenerated(self, path: ViewPath) -> torch.Tensor:
         tensor: torch.Tensor = self.inputs[self.take(path.origin)].value

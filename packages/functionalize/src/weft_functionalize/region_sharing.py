@@ -49,6 +49,8 @@ class StorageGroups:
     def join_region_results(self, recorder: AtenRecorder) -> None:
         """Join the results of the regions that ``recorder`` has seen with what each may be."""
         for pair in recorder.region_aliases:
+            if pair.flag is False:
+                continue
             self.join(_storage(pair.result), _storage(pair.other))
 
 

@@ -48,18 +48,16 @@ class Sharing:
         changed = [self.regenerate(parent, group) for group in groups if len(group) > 1]
         return any(changed)
 
-    def tie(self, parent: AtenRecorder, left: End, right: End, is_carried: bool) -> bool | None:
-        """Note that two operands may be one, if they may; whether that is new, None if it isn't known."""
+    def tie(self, parent: AtenRecorder, left: End, right: End, is_carried: bool) -> bool:
+        """Note that two operands may be one, if they may; whether that is new."""
         key = _key(left), _key(right)
         if key in self.ties or key[::-1] in self.ties or key[0] == key[1]:
             return False
         first, second = (self.values[e] if isinstance(e, int) else e for e in (left, right))
         flag = identity(parent, first, second)
-        if flag is None:
-            return None
         if flag is False and not is_carried:
             return False
-        self.ties[key] = Tie(left, right, flag, is_carried)
+        self.ties[key] = Tie(left, right, flag, is_carried and flag is not None)
         return True
 
     def tie_all(
@@ -68,14 +66,14 @@ class Sharing:
         positions: Iterable[int],
         taken: Sequence[Any],
         carried: Collection[int] = (),
-    ) -> bool | None:
+    ) -> bool:
         """As :meth:`tie`, for each pair of the positions among operands and ``taken``."""
         count = len(self.values)
         found = []
         for pair in itertools.combinations(sorted(positions), 2):
             left, right = (p if p < count else taken[p - count] for p in pair)
             found.append(self.tie(parent, left, right, not set(pair).isdisjoint(carried)))
-        return None if None in found else any(found)
+        return any(found)
 
     def find(self, left: End, right: End) -> Tie | None:
         key = _key(left), _key(right)

@@ -122,10 +122,7 @@ class _Branch:
         names = ", ".join(parent.node_of(values[p]).name for p in sorted(positions))
         if parent.effort < RegionEffort.IDENTIFY:
             raise NeedsMoreEffort(ONE_OF_SEVERAL, names)
-        changed = operands.tie_all(parent, positions, taken)
-        if changed is None:
-            raise Unsupported(ONE_OF_SEVERAL, names)
-        return changed
+        return operands.tie_all(parent, positions, taken)
 
     def emit(self, target: HigherOrderOperator, predicate: torch.Tensor) -> tuple[Any, ...]:
         """Append the operator's node; the branch's results."""

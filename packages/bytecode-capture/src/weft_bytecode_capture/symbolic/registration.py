@@ -10,8 +10,9 @@ _FAMILIES = (
     "modules", "builtin_descriptors", "user_objects", "instances", "builtin_functions",
     "builtin_classes", "functools_values", "operator_values", "itertools_values", "deques",
     "copying", "tensor", "subclass_tensors", "torch_overrides", "torch_function", "nn_module",
-    "torch_values", "optimizer_functions", "autograd_functions", "checkpoints", "context_managers",
-    "opaque", "weak_references", "annotations", "tracing", "exception_classes",
+    "torch_values", "control_flow_operators", "optimizer_functions", "autograd_functions",
+    "checkpoints", "context_managers", "opaque", "weak_references", "annotations", "tracing",
+    "exception_classes",
 )  # fmt: skip
 _OPTIONAL = {"numpy_values": "numpy"}  # with the package that they are about
 

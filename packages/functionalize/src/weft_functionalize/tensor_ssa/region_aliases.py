@@ -88,12 +88,10 @@ class SharedValues:
 
         None where that is not known: a region may have taken a view of one of them.
         """
-        exact = [p for other, p in self._edges.get(left, ()) if other is right and p.is_exact]
         # What the later of the two is, it is by what there was when it was made.
         until = max(self.position[left], self.position[right])
-        chains = [[p] for p in exact[:1]] or self._chains(left, right, {left}, until)
         found: list[list[torch.fx.Node]] = []
-        for chain in chains:
+        for chain in self._chains(left, right, {left}, until):
             flags = [pair.flag for pair in chain]
             if False in flags:
                 continue
@@ -109,7 +107,12 @@ class SharedValues:
         self, left: torch.fx.Node, right: torch.fx.Node, seen: set[torch.fx.Node], until: int
     ) -> Iterator[list[RegionAlias]]:
         """The chains of pairs from one origin to the other that pass no origin twice."""
-        for other, pair in self._edges.get(left, ()):
+        edges = self._edges.get(left, ())
+        exact = next((p for other, p in edges if other is right and p.is_exact), None)
+        if exact is not None:
+            yield [exact]
+            return
+        for other, pair in edges:
             if other is right:
                 yield [pair]
             elif other not in seen and self.position[other] <= until:

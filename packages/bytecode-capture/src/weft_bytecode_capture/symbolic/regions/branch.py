@@ -7,8 +7,8 @@ branch that leaves or repeats a loop is the loop's condition: :mod:`.while_loop`
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -20,7 +20,7 @@ from ..variables.base import Variable
 from ..variables.tensor import TensorVariable
 from .choices import Choice, note_choice
 from .decisions import Place
-from .early_exit import RolledLoop, left_loop, set_done
+from .early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_result, note_end
 from .evaluation import (
     as_predicate,
     check_gradients,
@@ -29,7 +29,8 @@ from .evaluation import (
     refuse,
     run_until,
 )
-from .join_points import EXIT, join_point, leaves_loop
+from .join_points import EXIT, join_point, leaves_loop, loops
+from .slots import Slot, tensor_slots
 from .state import (
     ObjectStates,
     difference,
@@ -39,7 +40,7 @@ from .state import (
     same_constant,
     same_structure,
 )
-from .subgraph import Subgraph, add_region, call_region, fresh_like, note_aliases
+from .subgraph import Subgraph, add_region, call_region, fresh_like, note_aliases, regional
 from .while_loop import find_while, keep_while
 
 if TYPE_CHECKING:
@@ -77,13 +78,17 @@ def keep_branch(
 
 
 @dataclass
-class _Side:
-    """The state in which one side ends; ``result`` if the frame has returned."""
+class Side:
+    """The state in which one side ends; ``result`` if the frame has returned.
+
+    ``elements`` are the tensors in lists and dicts that were there before.
+    """
 
     subgraph: Subgraph
     stack: list[Variable | None]
     locals: dict[str, Variable]
     result: Variable | None
+    elements: dict[Slot, Variable | None] = field(default_factory=dict)
 
 
 class _Branch:
@@ -115,20 +120,24 @@ class _Branch:
         evaluator = self.evaluator
         stack, local_variables = list(evaluator.stack), dict(evaluator.locals)
         states = ObjectStates(evaluator)
+        slots = {slot: slot.get() for slot in tensor_slots(evaluator)}
         sides = []
         for start in (self.true_start, self.false_start):
             evaluator.stack, evaluator.locals = list(stack), dict(local_variables)
             sides.append(self._evaluate(start))
+            for slot, before in slots.items():
+                sides[-1].elements[slot] = slot.get()
+                slot.set(_required(before))
             check_unchanged(states)
         self._join(*sides)
 
-    def _evaluate(self, start: int) -> _Side:
+    def _evaluate(self, start: int) -> Side:
         evaluator = self.evaluator
         subgraph = Subgraph(evaluator)
         evaluator.next_index = start
         with subgraph.active():
             self.evaluate_side(start)
-        side = _Side(subgraph, evaluator.stack, evaluator.locals, evaluator.result)
+        side = Side(subgraph, evaluator.stack, evaluator.locals, evaluator.result)
         if evaluator.finished:
             evaluator.finished, evaluator.result = False, None
             if self.meeting != EXIT:
@@ -139,9 +148,9 @@ class _Branch:
         """Evaluate one side up to where it meets the other."""
         run_until(self.evaluator, {self.meeting}, range(len(self.evaluator.decoded.instructions)))
 
-    def _join(self, true: _Side, false: _Side) -> None:
+    def _join(self, true: Side, false: Side) -> None:
         evaluator = self.evaluator
-        joined = _Joined()
+        joined = Joined()
         if self.meeting == EXIT:
             assert true.result is not None and false.result is not None
             result = joined.add(true.result, false.result, "the result")
@@ -165,10 +174,16 @@ class _Branch:
             only = (true.locals.keys() ^ false.locals.keys()) & self.live
             if only:
                 raise Unsupported("local that one side of a branch binds", ", ".join(sorted(only)))
-        nodes = self._emit(true, false, joined)
+        elements = {
+            slot: joined.add_optional(value, false.elements[slot], "an element")
+            for slot, value in true.elements.items()
+        }
+        nodes = emit_branch(evaluator, self.place, self.predicate, true, false, joined)
         values = iter(nodes)
         if result is not None:
             evaluator.result = joined.resolve(result, values)
+        for slot, value in elements.items():
+            slot.set(_required(joined.resolve(value, values)))
         evaluator.stack = [joined.resolve(v, values) for v in stack]
         evaluator.locals = {
             name: _required(joined.resolve(v, values)) for name, v in local_variables.items()
@@ -185,44 +200,45 @@ class _Branch:
             place = (self.evaluator.code, loop.head)
             raise refuse(self.evaluator, place, f"{name} is {left!r} or {right!r}", counted=name)
 
-    def _emit(self, true: _Side, false: _Side, joined: _Joined) -> list[TensorVariable]:
-        evaluator = self.evaluator
-        graph = evaluator.graph.graph
-        results = [[pair[k].node for pair in joined.pairs] for k in (0, 1)]
-        taken = dict.fromkeys(true.subgraph.taken() + false.subgraph.taken())
-        for side, nodes in zip((true, false), results, strict=True):
-            taken.update(dict.fromkeys(n for n in nodes if n.graph is not side.subgraph.graph))
-        modules = [
-            side.subgraph.close((), list(taken), tuple(nodes))
-            for side, nodes in zip((true, false), results, strict=True)
-        ]
-        effects = any(n.op not in ("placeholder", "output") for m in modules for n in m.graph.nodes)
-        if not joined.pairs and not effects:
-            return []
-        regions = [
-            add_region(evaluator, name, m)
-            for name, m in zip(("true_graph", "false_graph"), modules, strict=True)
-        ]
-        fakes = [fresh_like(evaluator, pair[0].fake) for pair in joined.pairs]
-        operands = tuple(taken)
-        if not joined.pairs:
-            graph.call_function(
-                torch.ops.higher_order.cond, (self.predicate.node, *regions, operands)
-            )
-            return []
-        items = call_region(
-            evaluator,
-            torch.ops.higher_order.cond,
-            (self.predicate.node, *regions, operands),
-            fakes,
-        )
-        made = [TensorVariable(n, f, None) for n, f in zip(items, fakes, strict=True)]
-        for k in (0, 1):
-            sides = [pair[k] for pair in joined.pairs]
-            note_aliases(evaluator, self.place, made, sides, list(taken))
-            for result, operand in zip(made, sides, strict=True):
-                note_choice(evaluator, Choice(result, self.predicate, k == 1, operand))
-        return made
+
+def emit_branch(
+    evaluator: Evaluator,
+    place: Place,
+    predicate: TensorVariable,
+    true: Side,
+    false: Side,
+    joined: Joined,
+) -> list[TensorVariable]:
+    """Append the ``cond`` of two sides that have been joined; the tensors in which they differ."""
+    graph = evaluator.graph.graph
+    results = [[pair[k].node for pair in joined.pairs] for k in (0, 1)]
+    taken = dict.fromkeys(true.subgraph.taken() + false.subgraph.taken())
+    for side, nodes in zip((true, false), results, strict=True):
+        taken.update(dict.fromkeys(n for n in nodes if n.graph is not side.subgraph.graph))
+    modules = [
+        side.subgraph.close((), list(taken), tuple(nodes))
+        for side, nodes in zip((true, false), results, strict=True)
+    ]
+    effects = any(n.op not in ("placeholder", "output") for m in modules for n in m.graph.nodes)
+    if not joined.pairs and not effects:
+        return []
+    regions = [
+        add_region(evaluator, name, m)
+        for name, m in zip(("true_graph", "false_graph"), modules, strict=True)
+    ]
+    arguments: tuple[Any, ...] = (predicate.node, *regions, tuple(taken))
+    if not joined.pairs:
+        graph.call_function(torch.ops.higher_order.cond, arguments)
+        return []
+    fakes = [fresh_like(evaluator, pair[0].fake) for pair in joined.pairs]
+    items = call_region(evaluator, torch.ops.higher_order.cond, arguments, fakes)
+    made = [regional(n, f) for n, f in zip(items, fakes, strict=True)]
+    for k in (0, 1):
+        sides = [pair[k] for pair in joined.pairs]
+        note_aliases(evaluator, place, made, sides, list(taken))
+        for result, operand in zip(made, sides, strict=True):
+            note_choice(evaluator, Choice(result, predicate, k == 1, operand))
+    return made
 
 
 class _Break(_Branch):
@@ -248,14 +264,56 @@ class _Break(_Branch):
         leaves = start not in self.loop.inside
         stops = self.loop.breaks if leaves else {self.loop.head}
         run_until(self.evaluator, stops, range(len(self.evaluator.decoded.instructions)))
-        set_done(self.evaluator, leaves)
+        note_end(self.evaluator, self.loop, leaves)
+
+    def _join(self, true: Side, false: Side) -> None:
+        for one, other in ((true, false), (false, true)):
+            if RETURNED in one.locals and RETURNED not in other.locals:
+                with other.subgraph.active():
+                    other.locals[RETURNED] = flag(self.evaluator, False)
+                    other.locals[RESULT] = like_result(self.evaluator, one.locals[RESULT])
+        super()._join(true, false)
+
+
+class ReturnFromLoop(_Branch):
+    """After a loop that may have returned: the frame's result is the loop's, or what follows gives."""
+
+    _RETURNED, _FOLLOWS = 0, 1
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        head: Instruction,
+        predicate: TensorVariable,
+        result: Variable,
+        following: int,
+    ) -> None:
+        self.result = result
+        self.following = following
+        super().__init__(evaluator, head, predicate, True, (evaluator.code, head.index))
+        self.true_start, self.false_start = self._RETURNED, self._FOLLOWS
+
+    def find_meeting(self) -> None:
+        evaluator, head = self.evaluator, self.instruction.index
+        around = [loop for loop in loops(evaluator.decoded) if head in loop.body]
+        if len(around) > 1:
+            raise Unsupported("return inside a loop", "which is inside another loop")
+        self.meeting, self.live = EXIT, frozenset()
+
+    def evaluate_side(self, start: int) -> None:
+        evaluator = self.evaluator
+        if start == self._RETURNED:
+            evaluator.finished, evaluator.result = True, self.result
+        else:
+            evaluator.next_index = self.following
+            super().evaluate_side(start)
 
 
 class _Marker(Variable):
     """A tensor that the sides of a branch give, before the branch's node exists."""
 
 
-class _Joined:
+class Joined:
     """The tensors in which two states differ, in the order in which they were met."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from ..variables.tensor_integer import TensorIntegerVariable
 from .decisions import Place
 from .evaluation import check_gradients, refuse
 from .state import difference, is_integer, leaves, rebuilt, same_constant, same_structure
-from .subgraph import fresh_like, parameter
+from .subgraph import fresh_like, parameter, regional
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -94,7 +94,7 @@ class CarriedLocals:
     def add(self, name: str, start: TensorVariable, result: TensorVariable | None) -> Carried:
         """Carry a tensor."""
         fake = fresh_like(self.evaluator, start.fake)
-        taken = TensorVariable(parameter(self.graph, name, fake), fake, None)
+        taken = regional(parameter(self.graph, name, fake), fake)
         self.tensors.append(Carried(start, taken, result))
         return self.tensors[-1]
 

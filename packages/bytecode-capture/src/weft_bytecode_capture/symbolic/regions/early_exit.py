@@ -1,6 +1,7 @@
-"""``break`` on a tensor's value in a rolled loop: the rest of the iteration becomes one side of a branch.
+"""``break`` and ``return`` on a tensor's value in a rolled loop: the rest of the iteration is one side.
 
-The other side only notes that the loop has ended; the loop's condition looks at that note.
+The other side only notes that the loop has ended, and what the frame returns; the loop's condition looks at
+that note, and a branch after the loop at the other.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ...unsupported import Unsupported
 from ..decode import DecodedCode, Instruction, after_loop
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.tensor import TensorVariable
 from .join_points import resolved
+from .state import leaves, rebuilt
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -23,11 +26,27 @@ if TYPE_CHECKING:
 DONE = ".done"
 """The local, of a name that no program has, that says whether an iteration has ended its loop."""
 
+RETURNED = ".returned"
+"""The local that says whether it has done so by returning from the frame."""
+
+RESULT = ".result"
+"""The local that has what the frame then returns, and anything like it elsewhere."""
+
 
 class RolledLoop:
-    """The loop whose body a frame evaluates: its head, its instructions, and where ``break`` leaves it."""
+    """The loop whose body a frame evaluates: its head, its instructions, and where ``break`` leaves it.
 
-    def __init__(self, decoded: DecodedCode, head: Instruction, inside: frozenset[int]) -> None:
+    ``stack`` is the frame's at the head.
+    """
+
+    def __init__(
+        self,
+        decoded: DecodedCode,
+        head: Instruction,
+        inside: frozenset[int],
+        stack: list[Variable | None],
+    ) -> None:
+        self.stack = stack
         self.head = head.index
         self.inside = inside
         self.exit = after_loop(head)
@@ -42,7 +61,8 @@ class RolledLoop:
     def live(self, evaluator: Evaluator) -> frozenset[str]:
         """The locals that matter after an iteration, whether it is the last or not."""
         decoded = evaluator.decoded
-        return decoded.live_at(self.head) | decoded.live_at(self.exit) | {DONE}
+        notes = {DONE, RETURNED, RESULT}
+        return decoded.live_at(self.head) | decoded.live_at(self.exit) | notes
 
 
 def _is_same_code(decoded: DecodedCode, left: int, right: int) -> bool:
@@ -65,7 +85,8 @@ def _is_same_code(decoded: DecodedCode, left: int, right: int) -> bool:
 def rolling(evaluator: Evaluator, head: Instruction, inside: frozenset[int]) -> Iterator[None]:
     """The frame evaluates the body of this loop meanwhile."""
     before = evaluator.rolled_loop
-    evaluator.rolled_loop = RolledLoop(evaluator.decoded, head, inside)
+    stack = list(evaluator.stack)
+    evaluator.rolled_loop = RolledLoop(evaluator.decoded, head, inside, stack)
     try:
         yield
     finally:
@@ -81,12 +102,43 @@ def left_loop(evaluator: Evaluator, instruction: Instruction) -> RolledLoop | No
     return loop if sides.count(True) == 1 else None
 
 
-def set_done(evaluator: Evaluator, has_left: bool) -> None:
+def note_end(evaluator: Evaluator, loop: RolledLoop, has_left: bool) -> None:
     """Note at the end of a side whether it leaves the loop, unless something inside it has noted that."""
-    if isinstance(evaluator.locals.get(DONE), TensorVariable) and not has_left:
-        return
-    shape, value = evaluator.wrap_result(()), ConstantVariable(has_left)
+    if has_left or not isinstance(evaluator.locals.get(DONE), TensorVariable):
+        evaluator.locals[DONE] = flag(evaluator, has_left)
+    if evaluator.finished:
+        assert evaluator.result is not None
+        evaluator.locals[RETURNED], evaluator.locals[RESULT] = (
+            flag(evaluator, True),
+            evaluator.result,
+        )
+        evaluator.finished, evaluator.result = False, None
+        evaluator.stack = list(loop.stack)
+
+
+def flag(evaluator: Evaluator, value: bool) -> Variable:
+    """A constant as a tensor of the graph at hand."""
+    arguments = [evaluator.wrap_result(()), ConstantVariable(value)]
     dtype: dict[str, Variable] = {"dtype": ConstantVariable(torch.bool)}
-    evaluator.locals[DONE] = evaluator.graph.call_function(
-        evaluator, torch.full, [shape, value], dtype
-    )
+    return evaluator.graph.call_function(evaluator, torch.full, arguments, dtype)
+
+
+def like_result(evaluator: Evaluator, result: Variable) -> Variable:
+    """What a side that does not return has in the place of ``result``: nothing looks at it."""
+    items = leaves(result)
+    if items is None:
+        raise Unsupported("return inside a loop", repr(result))
+    made = [
+        _zeros(evaluator, item.fake) if isinstance(item, TensorVariable) else item for item in items
+    ]
+    return rebuilt(result, iter(made))
+
+
+def _zeros(evaluator: Evaluator, like: torch.Tensor) -> Variable:
+    """A tensor of the graph at hand: ``like`` may be of another."""
+    options: dict[str, Variable] = {
+        "dtype": ConstantVariable(like.dtype),
+        "device": ConstantVariable(like.device),
+    }
+    shape = evaluator.wrap_result(list(like.shape))
+    return evaluator.graph.call_function(evaluator, torch.zeros, [shape], options)

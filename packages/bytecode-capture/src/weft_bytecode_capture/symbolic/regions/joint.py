@@ -38,14 +38,21 @@ class JointElements:
         return TupleVariable(elements)
 
     def exhaust(self) -> None:
-        """Nothing else sees the iterators: they were made for this one."""
+        """Nothing else sees the parts, which were made for this one: all of them may end."""
+        for part, _ in self._parts:
+            part.exhaust()
 
 
-def joint_span(parts: Sequence[Span]) -> Span | None:
-    """The counter of iterators that go on together; None where it isn't known which ends first."""
+def joint_span(parts: Sequence[Span], is_strict: bool) -> Span | None:
+    """The counter of iterators that go on together; None where it isn't known which ends first.
+
+    ``is_strict``: also None where one ends before the others, which is an error.
+    """
     if all(part.values is not None for part in parts):
-        count = min(len(part.values) for part in parts if part.values is not None)
-        return Span(0, count, 1, range(count))
+        counts = {len(part.values) for part in parts if part.values is not None}
+        if is_strict and len(counts) > 1:
+            return None
+        return Span(0, min(counts), 1, range(min(counts)))
     first = parts[0]
     stops = {(part.stop_node, part.start, part.step) for part in parts}
     if len(stops) == 1 and first.step == 1 and first.start == 0:

@@ -33,13 +33,15 @@ from ..variables.symbolic_range import (
     row_iterator,
 )
 from ..variables.tensor import TensorVariable
+from .branch import ReturnFromLoop
 from .carried import CarriedLocals
 from .decisions import Place
-from .early_exit import DONE, rolling
+from .early_exit import DONE, RESULT, RETURNED, rolling
 from .evaluation import check_gradients, check_unchanged, may_attempt, refuse, run_until
 from .join_points import loops, resolved
 from .joint import JointElements, joint_span
 from .rows import AppendedLists, RowVariable
+from .slots import CarriedSlots
 from .span import CountedIterator, Span
 from .state import ObjectStates
 from .subgraph import Subgraph, add_region, call_region, note_aliases, parameter
@@ -69,7 +71,9 @@ def _counted(evaluator: Evaluator, iterator: Variable) -> tuple[CountedIterator,
     if isinstance(iterator, JointIteratorVariable) and iterator.iterators is not None:
         parts = [_counted(evaluator, part) for part in iterator.iterators]
         known = [part for part in parts if part is not None]
-        whole = joint_span([span for _, span in known]) if len(known) == len(parts) else None
+        if len(known) < len(parts):
+            return None
+        whole = joint_span([span for _, span in known], iterator.is_strict)
         return None if whole is None else (JointElements(iterator, known), whole)
     if isinstance(iterator, SymbolicRangeIteratorVariable):
         first, stop = iterator.first(evaluator), iterator.stop
@@ -150,6 +154,7 @@ class _ForLoop:
         evaluator = self.evaluator
         index = self._counter()
         self.carried.begin()
+        slots = CarriedSlots(evaluator, self.carried)
         states = ObjectStates(evaluator)
         lists = AppendedLists(evaluator)
         try:
@@ -158,12 +163,14 @@ class _ForLoop:
                 element = self.iterator.element(evaluator, index)
                 evaluator.stack.append(element)
                 run_until(evaluator, {self.head.index}, self.inside)
-            if evaluator.finished or len(evaluator.stack) != depth:
+            if evaluator.finished or len(evaluator.stack) != depth:  # in every iteration
                 raise Unsupported("return inside a loop")
         finally:
             appended = lists.release()
+        slots.settle()
         check_unchanged(states)
         self._end_early(evaluator.locals.pop(DONE, None), appended)
+        returned = self._returned()
         with self.subgraph.active(may_add_outside=True):
             buffers = self._fill_buffers(index, appended)
         results = {name: self._result(name, element) for name in self.live}
@@ -171,6 +178,7 @@ class _ForLoop:
         for name in self.dead:
             evaluator.locals.pop(name, None)
         evaluator.locals.update(results)
+        slots.finish()
         for target, count, rows in buffers:
             target._items += [
                 RowVariable(evaluator, rows[k], position, loop)
@@ -180,6 +188,22 @@ class _ForLoop:
         evaluator.stack.pop()
         self.iterator.exhaust()
         evaluator.next_index = after_loop(self.head)
+        if returned is not None:
+            ReturnFromLoop(evaluator, self.head, *returned, evaluator.next_index).run()
+
+    def _returned(self) -> tuple[TensorVariable, Variable] | None:
+        """Whether an iteration has returned from the frame, and what, in terms of the loop's results."""
+        returned = self.evaluator.locals.pop(RETURNED, None)
+        if returned is None:
+            return None
+        assert isinstance(returned, TensorVariable)
+        result = self.carried.result(RESULT, lambda like: self._buffer(None, like))
+        del self.evaluator.locals[RESULT]
+        return self.carried.add("returned", self._outside_flag(), returned).parameter, result
+
+    def _outside_flag(self) -> TensorVariable:
+        dtype: dict[str, Variable] = {"dtype": ConstantVariable(torch.bool)}
+        return self._outside(torch.zeros, [self.evaluator.wrap_result(())], dtype)
 
     def _result(self, name: str, element: Variable) -> Variable:
         """What a local is after the loop."""
@@ -196,10 +220,7 @@ class _ForLoop:
         assert isinstance(done, TensorVariable)
         if appended:
             raise Unsupported("list of a length that depends on data")
-        start = self._outside(
-            torch.zeros, [self.evaluator.wrap_result(())], {"dtype": ConstantVariable(torch.bool)}
-        )
-        self.done = self.carried.add("done", start, done).parameter.node
+        self.done = self.carried.add("done", self._outside_flag(), done).parameter.node
 
     def _differs(self, reason: str) -> NoReturn:
         """The first iteration may differ from the others only: it is tried without that one."""

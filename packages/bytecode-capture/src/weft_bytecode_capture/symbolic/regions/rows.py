@@ -79,6 +79,8 @@ class AppendedLists:
 class RowVariable(TensorVariable):
     """A row of a buffer that a rolled loop has filled: a view, made when something uses it."""
 
+    is_regional = True
+
     def __init__(
         self, evaluator: Evaluator, buffer: TensorVariable, position: int, loop: torch.fx.Node
     ) -> None:

@@ -102,6 +102,15 @@ def parameter(graph: torch.fx.Graph, name: str, value: Any) -> torch.fx.Node:
     return node
 
 
+def regional(node: torch.fx.Node, fake: torch.Tensor) -> TensorVariable:
+    """A tensor that a region is given or gives: it may be another one, depending on data."""
+    from ..variables.tensor import TensorVariable
+
+    made = TensorVariable(node, fake, None)
+    made.is_regional = True
+    return made
+
+
 def add_region(evaluator: Evaluator, name: str, module: torch.fx.GraphModule) -> torch.fx.Node:
     """Name a region's module in the outermost module; a node that gives it where the graph stands."""
     builder = evaluator.graph

@@ -10,18 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-import torch
-
 from ...unsupported import Unsupported
 from ..decode import Instruction
 from ..variables.tensor import TensorVariable
 from .carried import CarriedLocals
 from .choices import Choice, note_choice
 from .decisions import Place
+from .emission import emit_while
 from .evaluation import as_predicate, check_unchanged, refuse, run_until
 from .join_points import loops, resolved
+from .slots import CarriedSlots
 from .state import ObjectStates
-from .subgraph import Subgraph, add_region, call_region, note_aliases, parameter
+from .subgraph import Subgraph, note_aliases
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -100,6 +100,7 @@ class _WhileLoop:
     def run(self, predicate: TensorVariable) -> None:
         evaluator, loop = self.evaluator, self.loop
         self.carried.begin()
+        slots = CarriedSlots(evaluator, self.carried)
         states = ObjectStates(evaluator)
         depth = len(evaluator.stack)
         evaluator.next_index = loop.stay
@@ -112,6 +113,7 @@ class _WhileLoop:
             if not isinstance(test, TensorVariable):
                 raise Unsupported("loop whose test is no tensor in later iterations", repr(test))
             following = self._outcome(as_predicate(evaluator, test), evaluator.next_index)
+        slots.settle()
         check_unchanged(states)
         first = self._outcome(predicate, loop.place[1])
         results = {name: self.carried.result(name, self._unbound) for name in self.live}
@@ -119,6 +121,7 @@ class _WhileLoop:
         for name in self.dead:
             evaluator.locals.pop(name, None)
         evaluator.locals.update(results)
+        slots.finish()
         evaluator.next_index = loop.leave
 
     def _outcome(self, predicate: TensorVariable, test: int) -> TensorVariable:
@@ -136,37 +139,13 @@ class _WhileLoop:
         raise refuse(self.evaluator, self.loop.place, reason)
 
     def _emit(self, first: TensorVariable, following: TensorVariable) -> None:
-        evaluator, graph = self.evaluator, self.subgraph.graph
+        evaluator, place = self.evaluator, self.loop.place
         kept = self.carried.finish()
-        test_parameter = parameter(graph, "goes_on", first.fake)
-        inner = [following, *(c.result for c in kept if c.result is not None)]
-        nodes = tuple(variable.node for variable in inner)
-        parameters = [test_parameter, *(c.parameter.node for c in kept)]
-        taken = self.subgraph.taken()
-        taken += dict.fromkeys(n for n in nodes if n.graph is not graph and n not in taken)
-        body = self.subgraph.close(parameters, taken, nodes)
-        condition = Subgraph(self.evaluator)
-        copies = [parameter(condition.graph, n.name, n.meta["example_value"]) for n in parameters]
-        tested = condition.close(copies, taken, copies[0])
-        arguments = (
-            add_region(evaluator, "condition", tested),
-            add_region(evaluator, "body", body),
-            (first.node, *(c.start.node for c in kept)),
-            tuple(taken),
-        )
-        fakes = [first.fake, *(c.parameter.fake for c in kept)]
-        items = call_region(evaluator, torch.ops.higher_order.while_loop, arguments, fakes)
-        outside = [*parameters, *taken]
-        note_aliases(evaluator, self.loop.place, [c.parameter for c in kept], inner[1:], outside)
-        for carried, node in zip(kept, items[1:], strict=True):
-            carried.parameter.node = node
+        inner = [c.result for c in kept if c.result is not None]
+        outside = emit_while(evaluator, self.subgraph, first, following, kept)
+        note_aliases(evaluator, place, [c.parameter for c in kept], inner, outside)
+        for carried in kept:
             # After no iteration the result is what the loop began with.
-            note_aliases(
-                evaluator,
-                self.loop.place,
-                [carried.parameter],
-                [carried.start],
-                [carried.start.node],
-            )
-            choice = Choice(carried.parameter, first, True, carried.start)
-            note_choice(evaluator, choice)
+            start = [carried.start.node]
+            note_aliases(evaluator, place, [carried.parameter], [carried.start], start)
+            note_choice(evaluator, Choice(carried.parameter, first, True, carried.start))

@@ -14,6 +14,7 @@ from .constant import ConstantVariable
 from .functions import BoundMethodVariable
 from .iterators import (
     LazyIteratorVariable,
+    RangeIteratorVariable,
     SequenceIteratorVariable,
     enumerate_iterator,
     map_iterator,
@@ -305,6 +306,8 @@ def _reversed(
         if found is None:
             return _reversed_by_index(evaluator, iterable)
         return iterable.call_method(evaluator, "__reversed__", [], {})
+    if iterable.is_constant() and isinstance(iterable.as_constant(), range):
+        return RangeIteratorVariable(iterable.as_constant()[::-1])
     return SequenceIteratorVariable(iterable, iterable.iterate(evaluator)[::-1])
 
 

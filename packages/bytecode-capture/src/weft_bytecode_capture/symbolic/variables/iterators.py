@@ -262,17 +262,18 @@ class LazyIteratorVariable(IteratorVariable):
 class JointIteratorVariable(LazyIteratorVariable):
     """``enumerate`` or ``zip``: ``iterators`` where nothing else can advance these, None elsewhere.
 
-    ``count`` is the next number of ``enumerate``.
+    ``count`` is the next number of ``enumerate``; ``is_strict``: all have to end together.
     """
 
     iterators: list[Variable] | None = None
     count: int | None = None
+    is_strict = False
 
 
 def _iterators(
     evaluator: Evaluator, iterables: Sequence[Variable]
 ) -> tuple[list[Variable], list[Variable] | None]:
-    """Iterators over the iterables; again if they are all new."""
+    """Iterators over the iterables; again if all are new, or zip and enumerate of such."""
     from .symbolic_range import SymbolicRangeIteratorVariable, SymbolicRangeVariable, row_iterator
 
     made: list[Variable] = []
@@ -281,8 +282,12 @@ def _iterators(
             made.append(SymbolicRangeIteratorVariable(iterable))
         else:
             made.append(row_iterator(evaluator, iterable) or iterable.iterator(evaluator))
-    new = not any(iterator is iterable for iterator, iterable in zip(made, iterables, strict=True))
-    return made, made if new else None
+    known = all(
+        iterator is not iterable
+        or (isinstance(iterator, JointIteratorVariable) and iterator.iterators is not None)
+        for iterator, iterable in zip(made, iterables, strict=True)
+    )
+    return made, made if known else None
 
 
 def enumerate_iterator(evaluator: Evaluator, iterable: Variable, start: int) -> Variable:
@@ -319,7 +324,7 @@ def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bo
         return TupleVariable(elements) if elements else None
 
     made = JointIteratorVariable(zip, step, lambda: iterators, strict_zip if strict else None)
-    made.iterators = None if strict else joint
+    made.iterators, made.is_strict = joint, strict
     return made
 
 

@@ -70,6 +70,10 @@ class SymbolicIntegerVariable(Variable):
         arguments: list[Variable],
         keywords: dict[str, Variable],
     ) -> Variable:
+        if name == "__neg__":
+            return integer_result(evaluator, operator_module.neg, (self.node,), -self.value)
+        if name == "__pos__":
+            return self
         raise Unsupported("use of a loop's counter as a number", f"{self!r}.{name}")
 
     def __repr__(self) -> str:
@@ -85,7 +89,7 @@ def _operand(variable: Variable) -> tuple[Any, Any] | None:
 
 
 def integer_result(
-    evaluator: Evaluator, function: Any, operands: tuple[Any, Any], value: Any
+    evaluator: Evaluator, function: Any, operands: tuple[Any, ...], value: Any
 ) -> Variable:
     """The variable of ``function(*operands)``, a node of the graph unless it is a number."""
     if isinstance(value, int):

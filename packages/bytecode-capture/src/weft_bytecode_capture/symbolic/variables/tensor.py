@@ -81,6 +81,7 @@ class TensorVariable(Variable):
     """A tensor of the graph; ``fake`` has its metadata, ``node`` is where its value comes from."""
 
     node: torch.fx.Node
+    is_regional = False  # what a region is given or gives: which object it is may depend on data
 
     def __init__(self, node: torch.fx.Node, fake: torch.Tensor, source: Source | None) -> None:
         self.node = node
@@ -93,6 +94,13 @@ class TensorVariable(Variable):
 
     def as_constant(self) -> Any:
         raise Unsupported(_VALUE, repr(self))
+
+    def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        if not isinstance(other, TensorVariable) or not (self.is_regional or other.is_regional):
+            return None
+        if self.fake.dtype != other.fake.dtype or self.fake.dim() != other.fake.dim():
+            return False
+        raise Unsupported("identity of a tensor that a region gives", f"{self!r} is {other!r}")
 
     def truth(self, evaluator: Evaluator) -> bool:
         raise Unsupported("branch on a tensor's value", repr(self))
