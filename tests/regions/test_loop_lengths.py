@@ -135,6 +135,42 @@ def test_enumerate_and_zip_of_one_length(function: Callable[..., Any]) -> None:
     check(function, [(torch.rand(20, 4), torch.rand(4, 4)) for _ in range(2)], graphs=1)
 
 
+def stacked(x: torch.Tensor, w: torch.Tensor) -> Any:
+    h, outs, others = torch.zeros(4), [], []
+    for i, row in enumerate(x):
+        h = torch.tanh(row @ w + h)
+        outs.append(h)
+        others.append(h[None] * i)
+    return torch.stack(outs), torch.stack(outs, 1), torch.cat(others), h
+
+
+def stacked_by_number(x: torch.Tensor, n: int) -> Any:
+    outs = []
+    for i in range(2, n):
+        outs.append(x * i)
+    return torch.stack(outs)
+
+
+def test_rows_of_lists_that_grow_with_the_loop() -> None:
+    check(stacked, [(torch.rand(n, 4), torch.rand(4, 4)) for n in LENGTHS])
+    check(stacked_by_number, [(torch.rand(5), n + 30) for n in LENGTHS])
+
+
+def test_elements_of_a_list_that_grows_with_the_loop() -> None:
+    def function(x: torch.Tensor, n: int) -> Any:
+        outs = []
+        for i in range(n):
+            outs.append(x * i)
+        outs.append(x)
+        return outs, outs[3] + outs[-2], len(outs), outs[-2] is outs[-1]
+
+    compiled = capture(function, backend=Counting())
+    for n in (20, 30, 20, 25):
+        x = torch.rand(3)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x, n).result, function(x, n))
+
+
 def test_a_break_between_rows() -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
         total, seen = torch.zeros(4), []

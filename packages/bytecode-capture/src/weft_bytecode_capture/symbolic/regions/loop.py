@@ -40,12 +40,11 @@ from .early_exit import DONE, RESULT, RETURNED, rolling
 from .evaluation import check_gradients, check_unchanged, may_attempt, refuse, run_until
 from .join_points import loops, resolved
 from .joint import JointElements, joint_span
-from .rows import AppendedLists, RowVariable
+from .rows import AppendedLists, RowVariable, become_rows
 from .slots import CarriedSlots
 from .span import CountedIterator, Span
 from .state import ObjectStates
 from .subgraph import Subgraph, add_region, call_region, note_aliases, parameter
-from .subscripts import symbolic_subscript
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -79,7 +78,7 @@ def _counted(evaluator: Evaluator, iterator: Variable) -> tuple[CountedIterator,
         first, stop = iterator.first(evaluator), iterator.stop
         if first is None:
             return None
-        span = Span(first, stop.value, iterator.iterated.step, None, stop.number_node)
+        span = Span(first, stop.value, iterator.iterated.step, None, stop)
         return iterator, span
     if not isinstance(iterator, (RangeIteratorVariable, TensorRowsVariable)):
         return None
@@ -148,6 +147,7 @@ class _ForLoop:
         self.carried = CarriedLocals(
             evaluator, self.subgraph.graph, self.live, place, self._differs
         )
+        self._count: Variable = ConstantVariable(None)  # of iterations, where a list needs it
         self.done: torch.fx.Node | None = None  # the parameter that says that the loop has ended
 
     def run(self) -> None:
@@ -180,11 +180,14 @@ class _ForLoop:
         evaluator.locals.update(results)
         slots.finish()
         for target, count, rows in buffers:
-            target._items += [
-                RowVariable(evaluator, rows[k], position, loop)
-                for position in range(len(self._values()))
-                for k in range(count)
-            ]
+            if self.span.values is None:
+                become_rows(target, evaluator, rows[0], self._count, loop)
+            else:
+                target._items += [
+                    RowVariable(evaluator, rows[k], position, loop)
+                    for position in range(len(self._values()))
+                    for k in range(count)
+                ]
         evaluator.stack.pop()
         self.iterator.exhaust()
         evaluator.next_index = after_loop(self.head)
@@ -259,15 +262,29 @@ class _ForLoop:
         for target, added, looked_at in appended:
             if looked_at:
                 raise Unsupported("list that a loop appends to and looks at")
+            count = self._row_count(target, added)
             rows = []
             for item in added:
                 if not isinstance(item, TensorVariable):
                     raise Unsupported("append of something that is no tensor", repr(item))
-                rows.append(self._buffer(len(self._values()), item))
-                position = self._position(index)
-                symbolic_subscript(self.evaluator, rows[-1], [position, item])
+                rows.append(self._buffer(count, item))
+                where = [rows[-1], ConstantVariable(0), self._position(index)]
+                row = self.builder.call_function(self.evaluator, torch.select, where, {})
+                self.builder.call_method(self.evaluator, "copy_", row, (item,), {})
             found.append((target, len(added), rows))
         return found
+
+    def _row_count(self, target: ListVariable, added: Sequence[Variable]) -> Variable:
+        """How many rows a buffer has: symbolic for a list that the loop alone fills, row by row."""
+        each = target._items or len(added) != 1 or abs(self.span.step) != 1
+        if self.span.values is None and each:
+            self._values()
+        inner, self.builder.graph = self.builder.graph, self.outer
+        try:
+            self._count = self.span.count(self.evaluator)
+        finally:
+            self.builder.graph = inner
+        return self._count
 
     def _position(self, index: SymbolicIntegerVariable) -> Variable:
         """The number of the iteration."""
@@ -282,16 +299,17 @@ class _ForLoop:
                 node, value = made.node, made.value
         return SymbolicIntegerVariable(node, value)
 
-    def _buffer(self, count: int | None, like: TensorVariable) -> TensorVariable:
+    def _buffer(self, count: Variable | None, like: TensorVariable) -> TensorVariable:
         """An uninitialised tensor in the graph around the loop: ``count`` rows like ``like``, or one."""
         fake = like.fake
         check_gradients(fake)
-        shape = list(fake.shape) if count is None else [count, *fake.shape]
+        row = self.evaluator.wrap_result(list(fake.shape))
+        shape = row if count is None else ListVariable([count, *row.iterate(self.evaluator)])
         options: dict[str, Variable] = {
             "dtype": ConstantVariable(fake.dtype),
             "device": ConstantVariable(fake.device),
         }
-        return self._outside(torch.empty, [self.evaluator.wrap_result(shape)], options)
+        return self._outside(torch.empty, [shape], options)
 
     def _outside(
         self, function: Any, arguments: list[Variable], keywords: dict[str, Variable]

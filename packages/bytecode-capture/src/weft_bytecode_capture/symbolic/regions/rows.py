@@ -115,6 +115,48 @@ class RowVariable(TensorVariable):
         return self._made
 
 
+class RowsVariable(ListVariable):
+    """A list of all rows of a buffer, of which there is another number in each call.
+
+    What needs its elements gets those of this number alone.
+    """
+
+    buffer: TensorVariable
+    make: Callable[[], list[Variable]]
+
+    @property
+    def _items(self) -> list[Variable]:
+        made = self.make()
+        plain: Any = self
+        plain.__class__ = ListVariable
+        del plain.buffer, plain.make
+        plain._items = made
+        return made
+
+    @_items.setter
+    def _items(self, items: list[Variable]) -> None:
+        raise AssertionError("the list has no elements of its own")
+
+
+def become_rows(
+    target: ListVariable,
+    evaluator: Evaluator,
+    buffer: TensorVariable,
+    count: Variable,
+    loop: torch.fx.Node,
+) -> None:
+    """Make an empty list the list of the ``count`` rows that ``loop`` has written to ``buffer``."""
+
+    def make() -> list[Variable]:
+        number: int = count.as_constant()
+        return [RowVariable(evaluator, buffer, position, loop) for position in range(number)]
+
+    del target._items
+    changed: Any = target
+    changed.__class__ = RowsVariable
+    changed.buffer, changed.make = buffer, make
+
+
 def join_rows(
     evaluator: Evaluator,
     function: Callable[..., Any],
@@ -126,10 +168,9 @@ def join_rows(
         return None
     named = {**keywords, **dict(zip(("dim",), arguments[1:], strict=False))}
     dimension = named.pop("dim", ConstantVariable(0))
-    rows = getattr(arguments[0], "_items", None)
-    if named or not rows or not dimension.is_constant() or not _are_all_rows(rows):
+    buffer = _joined_buffer(arguments[0])
+    if named or buffer is None or not dimension.is_constant():
         return None
-    buffer = rows[0].buffer
     if function is torch.cat:
         if dimension.as_constant() != 0 or buffer.fake.dim() < 2:
             return None
@@ -141,6 +182,17 @@ def join_rows(
     )
     layout: dict[str, Variable] = {"memory_format": ConstantVariable(torch.contiguous_format)}
     return evaluator.graph.call_method(evaluator, "clone", moved, (), layout)
+
+
+def _joined_buffer(sequence: Variable) -> TensorVariable | None:
+    """The buffer of which a sequence has all rows in order."""
+    if isinstance(sequence, RowsVariable):
+        return sequence.buffer
+    rows = getattr(sequence, "_items", None)
+    if not rows or not _are_all_rows(rows):
+        return None
+    found: TensorVariable = rows[0].buffer
+    return found
 
 
 def _are_all_rows(rows: Sequence[Variable]) -> bool:

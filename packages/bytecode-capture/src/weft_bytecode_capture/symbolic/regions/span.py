@@ -9,6 +9,8 @@ import torch
 import torch.fx
 
 from ..variables.base import Variable
+from ..variables.constant import ConstantVariable
+from ..variables.symbolic_number import SymbolicNumberVariable
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -18,14 +20,29 @@ if TYPE_CHECKING:
 class Span:
     """The numbers that a loop's counter has: ``start``, and ``step`` more each time, before ``stop``.
 
-    ``values`` are these, None where ``stop`` is symbolic; ``stop_node`` is its node then.
+    ``values`` are these, None where ``stop`` is symbolic; ``stop_variable`` is it then.
     """
 
     start: int
     stop: int | torch.SymInt
     step: int
     values: range | None
-    stop_node: torch.fx.Node | None = None
+    stop_variable: SymbolicNumberVariable | None = None
+
+    @property
+    def stop_node(self) -> torch.fx.Node | None:
+        """The node of a symbolic ``stop``."""
+        return None if self.stop_variable is None else self.stop_variable.number_node
+
+    def count(self, evaluator: Evaluator) -> Variable:
+        """How many numbers there are; symbolic where ``stop`` is, and steps are 1 or -1 then."""
+        if self.values is not None:
+            return ConstantVariable(len(self.values))
+        assert self.stop_variable is not None
+        difference = evaluator.binary_operation(
+            "sub", self.stop_variable, ConstantVariable(self.start)
+        )
+        return evaluator.binary_operation("mul", difference, ConstantVariable(self.step))
 
 
 class CountedIterator(Protocol):
