@@ -28,7 +28,7 @@ HOST_SECONDS_PER_STEP = 5e-6
 
 
 def pays_off(buffers: Sequence[torch.Tensor], steps: int) -> bool:
-    """Whether replaying ``steps`` saves at least twice the time that copying ``buffers`` out costs."""
+    """Whether replaying ``steps`` saves at least twice the time that copying ``buffers`` in or out costs."""
     copied = sum(b.numel() * b.itemsize for b in buffers)
     return 2 * copied / COPIED_BYTES_PER_SECOND < steps * HOST_SECONDS_PER_STEP
 

@@ -47,8 +47,9 @@ class Replays:
                 self._give_up(str(error))
         buffers = self._compute(inputs, constants, stream)
         if self.refusal is None and len(self._known) < MOST_SIZES:
-            if pays_off(buffers[: self._returned_count], self._steps):
-                self._known[key] = _Replay(inputs, self._returned_count)
+            returned = buffers[: self._returned_count]
+            if pays_off(returned, self._steps):
+                self._known[key] = _Replay(inputs, returned, self._steps)
             elif not self._is_dynamic:
                 self._give_up("results are too large to copy out of a recording")
         return buffers
@@ -63,10 +64,15 @@ class RecordingFailed(RuntimeError):
 
 
 class _Replay:
-    """The recording for one size and stream, made at its first run and again when something has moved."""
+    """The recording for one size and stream, made at its first run and again when something has moved.
 
-    def __init__(self, inputs: Sequence[Any], returned_count: int) -> None:
-        self._returned_count = returned_count
+    ``returned`` are the results of a call, all like those that a replay of ``steps`` copies.
+    """
+
+    def __init__(self, inputs: Sequence[Any], returned: Sequence[torch.Tensor], steps: int) -> None:
+        self._returned_count = len(returned)
+        self._like_returned = [t.to("meta") for t in returned]
+        self._steps = steps
         self._addresses = _addresses(inputs)
         self._moving: set[int] = set()
         self._recording: GraphRecording | None = None
@@ -89,6 +95,7 @@ class _Replay:
         recording = None  # its memory may serve the new one
         try:
             fixed = self._fixed(inputs)
+            self._check_that_it_pays(inputs, fixed)
             recording = GraphRecording(
                 compute, inputs, constants, stream, fixed, self._returned_count
             )
@@ -96,6 +103,12 @@ class _Replay:
             raise RecordingFailed(str(error)) from error
         self._recording = recording
         return recording.replay(inputs)
+
+    def _check_that_it_pays(self, inputs: Sequence[Any], fixed: frozenset[int]) -> None:
+        """Raise where what is saved for backward, say, would be held twice and copied at each call."""
+        copied = [t for k, t in enumerate(inputs) if isinstance(t, torch.Tensor) and k not in fixed]
+        if not pays_off([*copied, *self._like_returned], self._steps):
+            raise RecordingFailed("inputs that move are too large to copy into a recording")
 
     def _fixed(self, inputs: Sequence[Any]) -> frozenset[int]:
         """Inputs that seem to stay where they are: parameters, and what has not moved so far."""

@@ -34,6 +34,7 @@ from weft_loop_ir.lowering.context import LoweringContext, LoweringOptions, stor
 from weft_loop_ir.lowering.in_place import overwrite_in_place
 from weft_loop_ir.lowering.regions import lower_region
 from weft_loop_ir.lowering.registry import RULES, TAKES_FLOATS, NoLowering
+from weft_loop_ir.lowering.sharing import realize_if_shared
 from weft_loop_ir.lowering.tensors import Cost, Storage, TensorValue, whole
 from weft_loop_ir.lowering.views import strided_window
 from weft_loop_ir.size_float import GRAPH_FUNCTIONS, SizeFloat, as_size_float, size_float
@@ -324,20 +325,8 @@ class Driver:
                 result = whole(storage)
         elif not result.dtype.is_complex and not _same_layout(result, fake):
             result = self.context.copy_of(result, storage_stride(fake))
-        self._realize_if_shared(node, result)
+        realize_if_shared(self.context, self.values, node, result)
         return result
-
-    def _realize_if_shared(self, node: torch.fx.Node, result: TensorValue) -> None:
-        options = self.context.options
-        cost = result.cost
-        if result.storage.is_realized or len(node.users) < 2:
-            return
-        if (
-            cost.heavy
-            or cost.instructions > options.shared_instructions
-            or len(cost.reads) > options.shared_reads
-        ):
-            self.context.realize(result)
 
     # -- outputs ---------------------------------------------------------------------------------------
 

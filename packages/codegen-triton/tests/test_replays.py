@@ -1,0 +1,90 @@
+"""When a program is recorded, with a recording that only notes what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from weft_codegen_triton.runtime import replays
+from weft_codegen_triton.runtime.replays import Replays
+
+MILLION = 1 << 20
+
+
+class Recording:
+    """Stands for a CUDA graph: runs the program anew."""
+
+    made: list[frozenset[int]]
+
+    def __init__(
+        self,
+        compute: Any,
+        inputs: Sequence[Any],
+        constants: Sequence[torch.Tensor],
+        stream: int,
+        fixed: frozenset[int],
+        returned_count: int,
+    ) -> None:
+        Recording.made.append(fixed)
+        self._compute = compute
+        self._addresses = {k: inputs[k].data_ptr() for k in fixed}
+
+    def holds_for(self, constants: Sequence[torch.Tensor]) -> bool:
+        return True
+
+    def moved(self, inputs: Sequence[Any]) -> list[int]:
+        return [k for k, address in self._addresses.items() if inputs[k].data_ptr() != address]
+
+    def replay(self, inputs: Sequence[Any]) -> Any:
+        return self._compute(inputs, (), 0)
+
+
+@pytest.fixture(autouse=True)
+def recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    Recording.made = []
+    monkeypatch.setattr(replays, "GraphRecording", Recording)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+
+
+def total(inputs: Sequence[Any], constants: Sequence[torch.Tensor], stream: int) -> Any:
+    return (sum(x.sum() for x in inputs),)
+
+
+def test_inputs_that_stay_are_read_where_they_are() -> None:
+    x = torch.ones(64 * MILLION // 4)
+    program = Replays(total, steps=10, returned_count=1, is_dynamic=False)
+    for _ in range(4):
+        assert program.run((x,), (), 0)[0] == x.numel()
+    assert Recording.made == [frozenset((0,))]
+    assert program.refusal is None
+
+
+def test_small_inputs_that_move_are_copied() -> None:
+    held = [torch.full((8,), float(k)) for k in range(6)]
+    program = Replays(total, steps=10, returned_count=1, is_dynamic=False)
+    for x in held:
+        assert program.run((x,), (), 0)[0] == x.sum()
+    assert Recording.made == [frozenset()]
+
+
+def test_large_inputs_that_move_are_not_recorded() -> None:
+    held = [torch.full((16 * MILLION,), float(k)) for k in range(3)]
+    program = Replays(total, steps=10, returned_count=1, is_dynamic=False)
+    for x in held:
+        assert program.run((x,), (), 0)[0] == x.sum()
+    assert Recording.made == []
+    assert program.refusal is not None and "too large" in program.refusal
+
+
+def test_large_results_are_not_recorded() -> None:
+    def doubled(inputs: Sequence[Any], constants: Sequence[torch.Tensor], stream: int) -> Any:
+        return (inputs[0] * 2,)
+
+    x = torch.ones(16 * MILLION)
+    program = Replays(doubled, steps=10, returned_count=1, is_dynamic=False)
+    for _ in range(3):
+        program.run((x,), (), 0)
+    assert Recording.made == []
+    assert program.refusal is not None and "results" in program.refusal

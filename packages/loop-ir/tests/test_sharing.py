@@ -1,0 +1,54 @@
+"""What is materialised of values that several operators use."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from scheduling import scheduled
+from weft_loop_ir import BufferKind, Schedule
+
+BF16 = torch.bfloat16
+
+
+def large_intermediates(schedule: Schedule, elements: int) -> list[torch.dtype]:
+    """The dtypes of what is kept of tensors of so many elements."""
+    return [
+        b.layout.dtype
+        for b in schedule.buffers.values()
+        if b.kind is BufferKind.INTERMEDIATE
+        and math.prod(int(n) for n in b.layout.size) == elements
+    ]
+
+
+def deviations(x: torch.Tensor, mean: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The backward pass of a normalisation by columns reads ``x - mean`` twice."""
+    deviation = x.float() - mean
+    share = (g.float() * deviation).sum(0, keepdim=True)
+    return share, (g.float() - deviation * share).to(x.dtype)
+
+
+def test_a_broadcast_operand_is_read_again() -> None:
+    x, g = (torch.randn(64, 24).to(BF16) for _ in range(2))
+    schedule = scheduled(deviations, (x, torch.randn(1, 24), g))
+    assert large_intermediates(schedule, 64 * 24) == []
+
+
+def test_an_operand_as_large_as_the_result_is_not() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        difference = x - y
+        return difference.sum(0), difference.t() @ x
+
+    schedule = scheduled(function, (torch.randn(64, 24), torch.randn(64, 24)))
+    assert large_intermediates(schedule, 64 * 24) == [torch.float32]
+
+
+def test_widened_values_are_kept_in_16_bits() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        wide = torch.where(x > 0, x * y, 0).float()
+        first = wide.sum(0, keepdim=True)
+        return first, (wide - first).sum(1), (wide * w).sum(0)
+
+    x, y = (torch.randn(64, 24).to(BF16) for _ in range(2))
+    schedule = scheduled(function, (x, y, torch.randn(64, 24)))
+    assert set(large_intermediates(schedule, 64 * 24)) <= {BF16}
