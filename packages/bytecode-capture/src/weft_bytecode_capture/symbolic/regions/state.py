@@ -14,7 +14,7 @@ from ..variables.tensor_integer import TensorIntegerVariable
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
-_CONTAINERS = (list, tuple, dict, set)
+_NOTES = frozenset({"version", "_quiet"})  # that lists keep on changes: what they hold is compared
 
 
 class ObjectStates:
@@ -75,6 +75,7 @@ def _state(variable: Variable) -> dict[str, Any]:
         if isinstance(value, (list, set))
         else value
         for name, value in vars(variable).items()
+        if name not in _NOTES
     }
     if isinstance(variable, GeneratorVariable):
         state["resumes at"] = (variable.frame.next_index, variable.frame.finished)
