@@ -271,6 +271,7 @@ _CONTROL = {
     "frame object": BreakKind(
         "it shows the frame that runs, which in captured code is another one"
     ),
+    "container of an unknown kind": BreakKind(_OPAQUE),
     "operator of a builtin type": BreakKind(_NOT_MODELLED),
     "change of the tracer": BreakKind(
         "a tracer or profiler sees the frames that follow as they are written: they run as plain Python",

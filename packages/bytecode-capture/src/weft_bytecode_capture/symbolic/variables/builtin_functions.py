@@ -19,6 +19,7 @@ from ..captured_exception import CapturedException
 from ..operations import unary_operation, values_equal
 from ..policy import is_library_module
 from .base import Variable
+from .builtin_descriptors import descriptor_call
 from .builtins import BuiltinFunctionVariable, builtin
 from .class_attributes import bind_attribute
 from .classes import PLAIN_METACLASSES, ClassVariable
@@ -27,7 +28,8 @@ from .generators import GeneratorVariable
 from .hashing import hashed_key
 from .iterators import LazyIteratorVariable
 from .rebuilding import sentinel_iterator
-from .sequences import ListVariable, index_value, sort_variables
+from .sequences import ListVariable, index_value, sort_variables, storage_of
+from .sets import SetVariable
 from .symbolic_float import SymbolicFloatVariable
 from .values import attribute_name, drained, is_callable, resolution_order
 
@@ -76,6 +78,24 @@ def _by_metaclass(evaluator: Evaluator, value: Variable, kinds: Variable) -> Var
         return None
     method = bind_attribute(evaluator, metaclass, found[0], "__instancecheck__", found[1], kinds)
     return ConstantVariable(method.call(evaluator, [value], {}).truth(evaluator))
+
+
+def _plain_check(name: str) -> None:
+    """``type.__instancecheck__`` and ``type.__subclasscheck__``, which a metaclass's own may call."""
+
+    @descriptor_call(type, name)
+    def _check(evaluator: Evaluator, receiver: Variable, value: Variable) -> Variable:
+        assert isinstance(receiver, ClassVariable)
+        if not isinstance(value, ClassVariable) and name == "__subclasscheck__":
+            raise Unsupported("issubclass() of an unknown class", repr(value))
+        kind = value.python_type()
+        if name == "__subclasscheck__" and isinstance(value, ClassVariable):
+            kind = value.value
+        return ConstantVariable(receiver.value in resolution_order(kind))
+
+
+for _name in ("__instancecheck__", "__subclasscheck__"):
+    _plain_check(_name)
 
 
 @builtin(issubclass)
@@ -219,7 +239,11 @@ def _sorted(
     key: Variable | None = None,
     reverse: Variable | None = None,
 ) -> Variable:
-    items = iterable.iterate(evaluator)
+    storage = storage_of(iterable)
+    if isinstance(storage, SetVariable) and key is None and storage.is_ordered(evaluator):
+        items = storage.elements(evaluator)  # comes out the same from any order
+    else:
+        items = iterable.iterate(evaluator)
     sort_variables(evaluator, items, key, reverse)
     return ListVariable(items)
 
@@ -330,7 +354,7 @@ def _tracing_state(evaluator: Evaluator) -> Variable:
 
 _PURE: tuple[Any, ...] = (
     builtins.round, builtins.divmod, builtins.pow, builtins.ord, builtins.chr, builtins.bin,
-    builtins.hex, builtins.oct, builtins.ascii,
+    builtins.hex, builtins.oct, builtins.ascii, str.maketrans, bytes.maketrans,
     *(
         value
         for name, value in vars(math).items()

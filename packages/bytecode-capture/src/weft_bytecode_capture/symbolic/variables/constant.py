@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator as operator_module
+import re
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -132,6 +133,10 @@ class ConstantVariable(Variable):
             custom = arguments[0].binary_operation(evaluator, "getitem", self, True)
             if custom is not None:
                 return custom
+        if isinstance(self.value, re.Pattern) and name in ("sub", "finditer"):
+            from .regular_expressions import pattern_method
+
+            return pattern_method(evaluator, self.value, name, arguments, keywords)
         if name == "format" and isinstance(self.value, str):
             return self._format(evaluator, arguments, keywords)
         if name == "join" and len(arguments) == 1 and not arguments[0].is_constant():

@@ -21,6 +21,7 @@ from .base import Variable
 from .builtin_descriptors import BuiltinDescriptorVariable
 from .cells import CellVariable, known_cell
 from .constant import ConstantVariable
+from .dying import require_quiet_end
 from .hashing import HashedKey, hashed_key, identity_key
 from .mappings import DictVariable, keyword_arguments
 from .methods import BuiltinMethodVariable
@@ -93,6 +94,7 @@ class KnownFunctionVariable(FunctionVariable):
     def __init__(self, value: types.FunctionType, source: Source) -> None:
         self.value = value
         self.source = source
+        self.written: dict[str, Variable] = {}  # attributes
         self._trusted = isinstance(source, ConstantSource) and is_library_module(value.__module__)
 
     def _own(self, name: str) -> Source:
@@ -145,8 +147,26 @@ class KnownFunctionVariable(FunctionVariable):
             cells.append(known_cell(evaluator, cell, source, CellContentsSource(source)))
         return cells
 
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        own = evaluator.builder.known(self.value.__dict__)
+        if own is not None or find_raw(types.FunctionType, name) is not None:
+            raise Unsupported("attribute write", f"{self!r}.{name}")
+        require_quiet_end(self.value.__dict__.get(name), self)
+        self.written[name] = value
+        evaluator.side_effects.mutated(self)
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        for name, value in self.written.items():
+            emitter.load_variable(value)
+            emitter.load_variable(self)
+            emitter.store_attribute(name)
+
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         value = self.value
+        if name in self.written:
+            return self.written[name]
+        if name == "__dict__" and self.written:
+            raise Unsupported("attribute of a function", f"{self!r}.{name}, which changed")
         if name == "__class__":
             return evaluator.wrap_known(types.FunctionType)
         if name not in value.__dict__ and find_raw(types.FunctionType, name) is None:

@@ -125,11 +125,18 @@ class CachedFunctionVariable(IdentifiedFunctionVariable):
                 "whether it runs or answers from its cache is decided at run time",
                 ("call the function without functools.lru_cache in compiled code",),
             )
-        positional, named = evaluator.snapshots(arguments, keywords, self.value.__qualname__)
+        plain = [_class_or_constant(argument) for argument in arguments]
+        positional, named = evaluator.snapshots(plain, keywords, self.value.__qualname__)
         result = evaluator.pure(self.value, *positional, **named)
-        if isinstance(result, (type, types.ModuleType, types.FunctionType)):
+        known = (type, types.ModuleType, types.FunctionType)
+        if isinstance(result, known) or type(result).__module__ == "typing":
             return evaluator.wrap_known(result)
         return evaluator.wrap_result(result)
+
+
+def _class_or_constant(argument: Variable) -> Variable:
+    """A class stands for itself: ``typing`` caches what subscripts with classes give."""
+    return ConstantVariable(argument.value) if isinstance(argument, ClassVariable) else argument
 
 
 @register_wrapper(functools._lru_cache_wrapper)

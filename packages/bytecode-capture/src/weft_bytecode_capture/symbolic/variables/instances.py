@@ -19,6 +19,7 @@ from .exception_classes import require_known_constructor
 from .hashing import are_silent
 from .mappings import DictVariable, OrderedDictVariable
 from .sequences import ListVariable, TupleVariable, storage_of
+from .sets import SetVariable
 from .user_objects import UserObjectVariable
 from .values import find_raw, is_python_class, resolution_order
 
@@ -31,7 +32,7 @@ _DICTS: tuple[type, ...] = (collections.OrderedDict, dict)
 # Classes of C whose instances have nothing but their dict.
 _PLAIN: tuple[type, ...] = (object, types.SimpleNamespace)
 # The most derived first.
-_STORAGES: tuple[type, ...] = (*_DICTS, list, *_IMMUTABLE, types.SimpleNamespace)
+_STORAGES: tuple[type, ...] = (*_DICTS, list, set, *_IMMUTABLE, types.SimpleNamespace)
 _READERS = ("__getitem__", "__len__", "__iter__", "__contains__", "keys", "items", "values")
 
 _ABSTRACT_CLASS = 1 << 20
@@ -140,6 +141,8 @@ def wrap_storage(evaluator: Evaluator, value: Any, source: Source) -> Variable |
             raise Unsupported("key with methods of its own", source.name())
         family = OrderedDictVariable if base is collections.OrderedDict else DictVariable
         return family.from_object(value, source)
+    if base is set:
+        raise Unsupported("container of an unknown kind", f"{kind.__qualname__} at {source.name()}")
     raise Unsupported(
         "instance of a subclass of a scalar", f"{kind.__qualname__} at {source.name()}"
     )
@@ -169,8 +172,8 @@ def _rebuild(kind: Any, base: Any, content: Any, attributes: dict[str, Any]) -> 
         instance = base.__new__(kind, content)
     else:
         instance = base.__new__(kind)
-    if base is list:
-        list.extend(instance, content)
+    if base in (list, set):
+        base.__init__(instance, content)
     elif base in _DICTS:
         for key, value in content.items():
             base.__setitem__(instance, key, value)
@@ -234,7 +237,7 @@ def _register_container_new(base: Any) -> None:
         return allocate(evaluator, wanted, storage_of(content))
 
 
-for _base in (dict, list, *_IMMUTABLE, types.SimpleNamespace):
+for _base in (dict, list, set, *_IMMUTABLE, types.SimpleNamespace):
     _register_container_new(_base)
 
 
@@ -256,18 +259,22 @@ def _namespace_eq(evaluator: Evaluator, receiver: Variable, other: Variable) -> 
 def _container_init(
     evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
 ) -> None:
-    """``list.__init__`` and ``dict.__init__``."""
+    """``list.__init__``, ``set.__init__`` and ``dict.__init__``."""
     storage = storage_of(receiver)
+    if isinstance(storage, (ListVariable, SetVariable)) and keywords:
+        kind = storage.python_type().__name__
+        evaluator.raise_error(TypeError, f"{kind}() takes no keyword arguments")
     if isinstance(storage, ListVariable):
-        if keywords:
-            evaluator.raise_error(TypeError, "list() takes no keyword arguments")
         added = arguments[0].iterate(evaluator) if arguments else []
         storage.mutate(evaluator)[:] = added
+    elif isinstance(storage, SetVariable):
+        storage.call_method(evaluator, "clear", [], {})
+        storage.call_method(evaluator, "update", list(arguments), {})
     else:
         storage.call_method(evaluator, "update", list(arguments), keywords)
 
 
-for _base in (dict, collections.OrderedDict, list):
+for _base in (dict, collections.OrderedDict, list, set):
     DESCRIPTOR_CALLS[_base, "__init__"] = _container_init
 
 

@@ -94,6 +94,12 @@ class SetVariable(Variable):
         """The elements in no order that means anything."""
         return [member.variable for member in self.members(evaluator)]
 
+    def is_ordered(self, evaluator: Evaluator) -> bool:
+        """Whether ``<`` puts the elements of an exact set in one order: numbers, or strings."""
+        elements = self.elements(evaluator)
+        kinds = {variable.python_type() for variable in elements if variable.is_constant()}
+        return len(kinds) == 1 and kinds <= {int, str} and len(elements) == self.length(evaluator)
+
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         members = self.members(evaluator)
         if self.source is not None and not self._journal and len(members) > 1:
