@@ -131,6 +131,9 @@ class ModuleGlobals:
                 emitter.store_subscript()
 
 
+_INSTRUCTIONS_OF_AN_ELEMENT = 10
+
+
 class NothingToCapture(Exception):
     """A frame computes for long without meeting a tensor: CPython does that faster."""
 
@@ -176,6 +179,7 @@ class CaptureState:
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.identified: set[Source] = set()  # sources with an identity guard
         self.instruction_count = 0
+        self.element_count = 0
         self.generators: list[GeneratorVariable] = []
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}
@@ -251,10 +255,16 @@ class CaptureState:
     def note_repetition(self) -> None:
         """Called once in every turn of a loop, and in every call: ends an evaluation that leads nowhere."""
         limit = self.options.python_limit
-        if self.instruction_count <= limit or self.options.fullgraph:
+        work = self.instruction_count + _INSTRUCTIONS_OF_AN_ELEMENT * self.element_count
+        if work <= limit or self.options.fullgraph:
             return
         if not self.graph.has_tensors():
             raise NothingToCapture(f"{limit} instructions without a tensor")
+
+    def note_elements(self, count: int) -> None:
+        """Called where elements of a sequence are read or compared, each at the cost of a guard."""
+        self.element_count += count
+        self.note_repetition()
 
     def is_identified(self, source: Source) -> bool:
         """Whether the guards fix which object is found at a source."""

@@ -51,7 +51,8 @@ class CaptureOptions:
     stages behind cannot differentiate them.
     ``backend_folders``: folders of packages whose code runs inside compiled calls, a backward pass for one,
     and is not captured.
-    ``python_limit``: a frame that evaluates so many instructions and meets no tensor is left to CPython.
+    ``python_limit``: a frame that evaluates so many instructions and meets no tensor is left to CPython; an
+    element of a sequence from outside counts as ten.
     """
 
     fullgraph: bool = False

@@ -12,9 +12,11 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from ..builder import register_constant_types
+from ..captured_exception import CapturedException
 from .base import Variable
 from .builtin_descriptors import CLASS_METHOD_CALLS
 from .classes import CLASS_CALLS, ClassVariable
+from .constant import ConstantVariable
 from .sequences import TupleVariable
 
 if TYPE_CHECKING:
@@ -45,6 +47,23 @@ register_constant_types(*map(type, _EXAMPLES))
 def _parametrise(evaluator: Evaluator, kind: Any, parameters: Variable) -> Variable:
     """``list[Tensor]``: classes within it are known to the guard set."""
     return evaluator.wrap_known(kind[_value_of(evaluator, parameters)])
+
+
+def call_alias(
+    evaluator: Evaluator,
+    alias: ConstantVariable,
+    arguments: list[Variable],
+    keywords: dict[str, Variable],
+) -> Variable:
+    """``Stack[int]()``: an instance of the class, which remembers the alias if it can."""
+    origin = evaluator.wrap_known(alias.value.__origin__)
+    made = origin.call(evaluator, arguments, keywords)
+    try:
+        made.set_attribute(evaluator, "__orig_class__", alias)
+    except CapturedException as error:
+        if not issubclass(error.exception.python_type(), AttributeError):
+            raise
+    return made
 
 
 def _value_of(evaluator: Evaluator, parameter: Variable) -> Any:

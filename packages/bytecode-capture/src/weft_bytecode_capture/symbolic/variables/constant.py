@@ -114,6 +114,10 @@ class ConstantVariable(Variable):
         ):
             origin = evaluator.wrap_known(self.value.__origin__)  # list[int]()
             return origin.call(evaluator, arguments, keywords)
+        if getattr(self.value, "_inst", False) and isinstance(self.value.__origin__, type):
+            from .annotations import call_alias
+
+            return call_alias(evaluator, self, arguments, keywords)
         if callable(self.value):
             raise Unsupported("call", repr(self.value))
         return evaluator.raise_error(

@@ -61,6 +61,7 @@ class SequenceVariable(Variable):
             ]
             self._items.extend(self._appended)
             self._appended = []
+            evaluator.state.note_elements(len(values))
         return self._items
 
     def element_types(self) -> set[type]:
@@ -154,8 +155,7 @@ def compare_sequences(
     place = 0
     while place < min(len(left), len(right)):
         first, second = left[place], right[place]
-        evaluator.state.instruction_count += _INSTRUCTIONS_OF_A_COMPARISON
-        evaluator.state.note_repetition()
+        evaluator.state.note_elements(1)
         if not values_equal(evaluator, first, second):
             if place >= min(len(left), len(right)):
                 break
@@ -165,9 +165,6 @@ def compare_sequences(
         place += 1
     lengths = ConstantVariable(len(left)), ConstantVariable(len(right))
     return evaluator.binary_operation(operator, *lengths)
-
-
-_INSTRUCTIONS_OF_A_COMPARISON = 10  # what it takes, with the guards on both elements
 
 
 def storage_of(variable: Variable) -> Variable:

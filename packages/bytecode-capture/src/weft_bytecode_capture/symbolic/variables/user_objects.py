@@ -341,7 +341,11 @@ class UserObjectVariable(Variable):
             if reader is not None:
                 return self._iterate_by_index(reader)
             evaluator.raise_error(TypeError, f"{self.kind.__name__!r} object is not iterable")
+        from .iterators import IteratorVariable
+
         iterator = method.call(evaluator, [], {})
+        if isinstance(iterator, IteratorVariable):
+            return iterator
         if find_raw(iterator.python_type(), "__next__") is None:
             kind = iterator.python_type().__name__
             evaluator.raise_error(TypeError, f"iter() returned non-iterator of type {kind!r}")
