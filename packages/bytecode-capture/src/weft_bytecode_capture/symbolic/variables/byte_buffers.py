@@ -99,7 +99,7 @@ class ByteBufferVariable(Variable):
 
     def _wrapped(self, evaluator: Evaluator, result: Any) -> Variable:
         if isinstance(result, memoryview):
-            raise Unsupported("part of a memoryview", repr(self))
+            raise Unsupported("method of a builtin type", f"part of {self!r}")
         if isinstance(result, bytearray):
             return self if result is self.buffer else ByteBufferVariable(result)
         return evaluator.wrap_result(result)
