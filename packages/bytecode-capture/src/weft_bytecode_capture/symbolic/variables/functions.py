@@ -18,7 +18,6 @@ from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..policy import is_library_module
 from .base import Variable
-from .builtin_descriptors import BuiltinDescriptorVariable
 from .cells import CellVariable, known_cell
 from .constant import ConstantVariable
 from .dying import require_quiet_end
@@ -453,9 +452,9 @@ class BoundMethodVariable(Variable):
 class BoundDescriptorVariable(BoundMethodVariable):
     """A method in C of an instance, as its class gives it: ``object().__init__``."""
 
-    def __init__(self, function: BuiltinDescriptorVariable, receiver: Variable) -> None:
+    def __init__(self, function: Variable, raw: Any, receiver: Variable) -> None:
         super().__init__(function, receiver)
-        wrapped = type(function.value) is types.WrapperDescriptorType
+        wrapped = type(raw) is types.WrapperDescriptorType
         self._kind: type = types.MethodWrapperType if wrapped else types.BuiltinMethodType
 
     def python_type(self) -> type:
