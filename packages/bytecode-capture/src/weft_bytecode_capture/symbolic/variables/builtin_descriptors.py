@@ -221,11 +221,7 @@ def _wrap_descriptor(evaluator: Evaluator, value: Any, source: Source) -> Variab
 
 
 def known_descriptor(evaluator: Evaluator, value: Any) -> Variable:
-<<<<<<< HEAD
     """The variable of a builtin class's method; of a tensor's, that of a function of torch."""
-=======
-    """The variable of a builtin class's method; torch has its own of tensors' methods."""
->>>>>>> d83e1e7 (Bind methods of tensors as torch's)
     found = evaluator.builder.known(value)
     if found is None:
         label = f"{value.__objclass__.__name__}.{value.__name__}"

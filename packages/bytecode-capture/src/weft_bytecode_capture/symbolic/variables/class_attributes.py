@@ -62,16 +62,9 @@ def bind_attribute(
     if isinstance(raw, WrittenAttribute):
         return raw.variable
     if is_builtin_method(raw):
-        from .builtin_descriptors import BuiltinDescriptorVariable, known_descriptor
+        from .builtin_descriptors import known_descriptor
 
-<<<<<<< HEAD
-        descriptor = known_descriptor(evaluator, raw)
-        if not isinstance(descriptor, BuiltinDescriptorVariable):
-            raise Unsupported("attribute read", f"{receiver!r}.{name}")
-        return BoundDescriptorVariable(descriptor, receiver)
-=======
         return BoundDescriptorVariable(known_descriptor(evaluator, raw), raw, receiver)
->>>>>>> d83e1e7 (Bind methods of tensors as torch's)
     source = class_attribute_source(kind, owner, name, raw)
     if isinstance(raw, types.FunctionType):
         return BoundMethodVariable(evaluator.builder.wrap(raw, source), receiver)
