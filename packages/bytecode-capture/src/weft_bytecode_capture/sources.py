@@ -33,6 +33,23 @@ class ConvertedSource(Source):
 
 
 @dataclass(frozen=True)
+class SubclassIs(Predicate):
+    """``issubclass(value, wanted) is outcome``, of a class whose metaclass lets others be registered."""
+
+    wanted: type
+    outcome: bool
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        return issubclass(value, self.wanted) is self.outcome
+
+    def expected_text(self) -> str:
+        return f"{'a' if self.outcome else 'no'} subclass of {self.wanted.__qualname__}"
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        return f"{'no' if self.outcome else 'a'} subclass"
+
+
+@dataclass(frozen=True)
 class EqualsScalar(Predicate):
     """The value is a NumPy scalar of the same type and bits as ``expected``."""
 

@@ -94,6 +94,8 @@ class ModuleGlobals:
         if name in self.builtins:
             if not self.trusted and name not in self.written:
                 evaluator.guard(self._dictionary_source, DictContains(name, False))
+                builtins = ConstantSource("builtins.__dict__", self.builtins)
+                evaluator.guard(ItemSource(builtins, name), IsObject(self.builtins[name]))
             variable = evaluator.wrap_known(self.builtins[name], f"builtins.{name}")
             if name not in self.written:
                 self._cached[name] = variable

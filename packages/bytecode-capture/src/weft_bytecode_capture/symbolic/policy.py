@@ -1,9 +1,9 @@
 """Which modules count as libraries.
 
-Functions, classes, modules and other objects that are not plain constants, found as globals or class
-attributes of *library* modules, are taken as they are found, without a guard: replacing (monkey-patching)
-a library's function or class attribute after a capture is not noticed.  Constants read there are guarded.
-Everything found in other modules, the user's own, is guarded.
+Functions, classes, modules and other objects that are not plain constants, which *library* code finds as
+globals or class attributes of library modules, are taken as they are found, without a guard: replacing
+(monkey-patching) what a library's function calls after a capture is not noticed.  Constants read there are
+guarded.  Everything that the user's own code names is guarded, functions of libraries and builtins included.
 """
 
 from __future__ import annotations

@@ -48,3 +48,11 @@ int attribute_is_python_free(PyObject *value, PyObject *name)
     }
     return type->tp_getattro == PyObject_GenericGetAttr;
 }
+
+int class_lacks(PyObject *value, PyObject *name)
+{
+    PyTypeObject *metaclass = Py_TYPE(value);
+    return PyType_Check(value) && metaclass->tp_getattro == PyType_Type.tp_getattro
+        && _PyType_Lookup(metaclass, name) == NULL
+        && _PyType_Lookup((PyTypeObject *)value, name) == NULL;
+}

@@ -310,6 +310,9 @@ static int check_contains(Run *run, PyObject *container, PyObject *key, int pres
 
 static int check_attribute(Run *run, PyObject *value, PyObject *name, int present)
 {
+    if (class_lacks(value, name)) {
+        return !present;
+    }
     note_attribute(run, value, name);
     PyObject *attribute = PyObject_GetAttr(value, name);
     if (attribute != NULL) {

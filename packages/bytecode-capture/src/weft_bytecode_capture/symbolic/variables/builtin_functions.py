@@ -10,9 +10,10 @@ import operator as operators
 import types
 from typing import TYPE_CHECKING, Any, Union
 
-from weft_guards import IsObject, Source
+from weft_guards import ConstantSource, IsObject, Source
 
 from ..._torch import get_tracing_state
+from ...sources import SubclassIs
 from ...unsupported import Unsupported
 from ..builder import register_predicate
 from ..captured_exception import CapturedException
@@ -31,7 +32,7 @@ from .rebuilding import sentinel_iterator
 from .sequences import ListVariable, index_value, sort_variables, storage_of
 from .sets import SetVariable
 from .symbolic_float import SymbolicFloatVariable
-from .values import attribute_name, drained, is_callable, resolution_order
+from .values import attribute_name, drained, is_callable, module_of, resolution_order
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -112,7 +113,11 @@ def _is_subclass(evaluator: Evaluator, kind: type, kinds: Variable) -> bool:
             return True
         if not (_plain_checks(type(wanted)) or _tensor_metaclass(wanted)):
             raise Unsupported("isinstance() by a metaclass", wanted.__qualname__)
-        return issubclass(kind, wanted)
+        outcome = issubclass(kind, wanted)
+        if isinstance(wanted, abc.ABCMeta) and not is_library_module(module_of(wanted)):
+            source = ConstantSource(kind.__qualname__, kind)
+            evaluator.guard(source, SubclassIs(wanted, outcome))
+        return outcome
     if kinds.is_constant() and kinds.as_constant() is None:
         return kind is type(None)
     if kinds.python_type() is tuple:

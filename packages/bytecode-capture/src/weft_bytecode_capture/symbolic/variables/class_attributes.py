@@ -7,7 +7,7 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from weft_guards import AttributeSource, ConstantSource, HasAttribute, ItemSource, Source
+from weft_guards import AttributeSource, ConstantSource, HasAttribute, IsObject, ItemSource, Source
 
 from ...unsupported import Unsupported
 from ..policy import is_library_module
@@ -98,9 +98,7 @@ def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw:
     if isinstance(raw, WrittenAttribute):
         return raw.variable
     if is_builtin_method(raw):
-        from .builtin_descriptors import known_descriptor
-
-        return known_descriptor(evaluator, raw)
+        return evaluator.wrap_known(raw, f"{raw.__objclass__.__name__}.{raw.__name__}")
     if type(raw) is types.ClassMethodDescriptorType:
         from .builtin_descriptors import BuiltinClassMethodVariable
 
@@ -146,6 +144,17 @@ def guard_absent(evaluator: Evaluator, kind: type, name: str) -> None:
     if not is_library_module(module_of(kind)) and not hasattr(kind, name):
         source = ConstantSource(kind.__qualname__, kind)
         evaluator.guard(source, HasAttribute(name, False))
+
+
+def guard_default(
+    evaluator: Evaluator, kind: type, name: str, found: tuple[type, Any] | None
+) -> None:
+    """Guard that a class of the user's own still has no special method but a builtin base's, ``found``."""
+    if found is None:
+        guard_absent(evaluator, kind, name)
+    elif is_builtin_method(found[1]) and not is_library_module(module_of(kind)):
+        source = AttributeSource(ConstantSource(kind.__qualname__, kind), name)
+        evaluator.guard(source, IsObject(found[1]))
 
 
 def raise_no_attribute(evaluator: Evaluator, kind: type, name: str) -> NoReturn:

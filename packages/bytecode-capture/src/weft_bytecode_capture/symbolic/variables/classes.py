@@ -7,11 +7,12 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from weft_guards import IsObject, Source
+from weft_guards import AttributeSource, ConstantSource, DictContains, IsObject, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_predicate, register_wrapper
 from ..operations import SWAPPED
+from ..policy import is_library_module
 from .base import Variable
 from .class_attributes import (
     WrittenAttribute,
@@ -23,7 +24,7 @@ from .class_attributes import (
 from .constant import ConstantVariable
 from .enumerations import find_member, guard_members
 from .sequences import TupleVariable
-from .values import find_raw, resolution_order
+from .values import find_raw, module_of, resolution_order
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -126,6 +127,7 @@ class ClassVariable(Variable):
         if found is not None and is_builtin_descriptor(found[1]):
             raise Unsupported("attribute of a class", f"{self.value.__qualname__}.{name}")
         if found is not None:
+            self._guard_own_absent(evaluator, name)
             return bind_attribute(evaluator, metaclass, found[0], name, found[1], self)
         fallback = evaluator.state.find_in_type(metaclass, "__getattr__")
         if fallback is not None:
@@ -139,6 +141,13 @@ class ClassVariable(Variable):
             f"type object {self.value.__name__!r} has no attribute {name!r}",
             name=name,
         )
+
+    def _guard_own_absent(self, evaluator: Evaluator, name: str) -> None:
+        """Guard that neither the class nor its bases, as far as they are the user's, define the name."""
+        for base in resolution_order(self.value):
+            if not is_library_module(module_of(base)):
+                source = AttributeSource(ConstantSource(base.__qualname__, base), "__dict__")
+                evaluator.guard(source, DictContains(name, False))
 
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]

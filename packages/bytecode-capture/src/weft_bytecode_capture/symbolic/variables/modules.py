@@ -49,6 +49,9 @@ class ModuleVariable(Variable):
                 AttributeError, f"module {module.__name__!r} has no attribute {name!r}", name=name
             )
         if scope.trusted and not is_constant_value(value):
+            if not (evaluator.globals.trusted or isinstance(value, types.ModuleType)):
+                named = AttributeSource(ConstantSource(module.__name__, module), name)
+                evaluator.guard(named, IsObject(value))
             return evaluator.builder.wrap(value, ConstantSource(f"{module.__name__}.{name}", value))
         return evaluator.builder.wrap(
             value, AttributeSource(ConstantSource(module.__name__, module), name)

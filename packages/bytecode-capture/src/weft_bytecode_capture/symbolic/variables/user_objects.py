@@ -17,6 +17,7 @@ from .class_attributes import (
     bind_attribute,
     bind_to_class,
     class_attribute_source,
+    guard_default,
     is_builtin_descriptor,
     is_data_descriptor,
     raise_no_attribute,
@@ -74,6 +75,7 @@ class UserObjectVariable(Variable):
         fallback = state.find_in_type(self.kind, "__getattr__")
         try:
             if hook is None or _is_default_hook(hook[1]):
+                guard_default(evaluator, self.kind, "__getattribute__", hook)
                 return self.generic_get_attribute(evaluator, name)
             method = bind_attribute(
                 evaluator, self.kind, hook[0], "__getattribute__", hook[1], self
@@ -182,6 +184,7 @@ class UserObjectVariable(Variable):
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         hook = evaluator.state.find_in_type(self.kind, "__setattr__")
         if hook is None or _is_default_hook(hook[1]):
+            guard_default(evaluator, self.kind, "__setattr__", hook)
             self.generic_set_attribute(evaluator, name, value)
             return
         method = bind_attribute(evaluator, self.kind, hook[0], "__setattr__", hook[1], self)
@@ -190,6 +193,7 @@ class UserObjectVariable(Variable):
     def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
         hook = evaluator.state.find_in_type(self.kind, "__delattr__")
         if hook is None or _is_default_hook(hook[1]):
+            guard_default(evaluator, self.kind, "__delattr__", hook)
             self.generic_set_attribute(evaluator, name, None)
             return
         method = bind_attribute(evaluator, self.kind, hook[0], "__delattr__", hook[1], self)
@@ -258,6 +262,7 @@ class UserObjectVariable(Variable):
         """
         found = evaluator.state.find_in_type(self.kind, name)
         if found is None or found[0] is object:
+            guard_default(evaluator, self.kind, name, found)
             return None
         if found[1] is None:
             raise Unsupported("special method that is None", f"{self!r}.{name}")
