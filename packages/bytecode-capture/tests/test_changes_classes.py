@@ -1,0 +1,562 @@
+"""What changes in classes between two calls: attributes, descriptors, special methods, bases."""
+
+import abc
+
+import pytest
+from changes import check, collected
+
+case, CASES = collected()
+
+
+@case
+def class_attr():
+    class C:
+        k = 2.0
+
+    o = C()
+
+    def f(x):
+        return x * o.k
+
+    return f, lambda: setattr(C, "k", 5.0)
+
+
+@case
+def class_attr_shadow():
+    class C:
+        k = 2.0
+
+    o = C()
+
+    def f(x):
+        return x * o.k
+
+    return f, lambda: setattr(o, "k", 5.0)
+
+
+@case
+def base_class_attr():
+    class B:
+        k = 2.0
+
+    class C(B):
+        pass
+
+    o = C()
+
+    def f(x):
+        return x * o.k
+
+    return f, lambda: setattr(B, "k", 5.0)
+
+
+@case
+def base_class_shadow():
+    class B:
+        k = 2.0
+
+    class C(B):
+        pass
+
+    o = C()
+
+    def f(x):
+        return x * o.k
+
+    return f, lambda: setattr(C, "k", 5.0)
+
+
+@case
+def method_patch():
+    class C:
+        def m(self, x):
+            return x * 2
+
+    o = C()
+
+    def f(x):
+        return o.m(x)
+
+    def change():
+        C.m = lambda self, x: x * 3
+
+    return f, change
+
+
+@case
+def method_patch_instance():
+    class C:
+        def m(self, x):
+            return x * 2
+
+    o = C()
+
+    def f(x):
+        return o.m(x)
+
+    def change():
+        o.m = lambda x: x * 3
+
+    return f, change
+
+
+@case
+def method_patch_base_override():
+    class B:
+        def m(self, x):
+            return x * 2
+
+    class C(B):
+        pass
+
+    o = C()
+
+    def f(x):
+        return o.m(x)
+
+    def change():
+        C.m = lambda self, x: x * 3
+
+    return f, change
+
+
+@case
+def super_patch():
+    class B:
+        def m(self, x):
+            return x * 2
+
+    class C(B):
+        def m(self, x):
+            return super().m(x) + 1
+
+    o = C()
+
+    def f(x):
+        return o.m(x)
+
+    def change():
+        B.m = lambda self, x: x * 3
+
+    return f, change
+
+
+@case
+def property_reads():
+    class C:
+        def __init__(self):
+            self._k = 2.0
+
+        @property
+        def k(self):
+            return self._k
+
+    o = C()
+
+    def f(x):
+        return x * o.k
+
+    return f, lambda: setattr(o, "_k", 5.0)
+
+
+@case
+def prop_replaced():
+    class C:
+        @property
+        def k(self):
+            return 2.0
+
+    o = C()
+
+    def f(x):
+        return x * o.k
+
+    return f, lambda: setattr(C, "k", property(lambda s: 3.0))
+
+
+@case
+def descriptor():
+    class D:
+        def __init__(self):
+            self.v = 2.0
+
+        def __get__(self, o, t):
+            return self.v
+
+    d = D()
+
+    class C:
+        k = d
+
+    o = C()
+
+    def f(x):
+        return x * o.k
+
+    return f, lambda: setattr(d, "v", 5.0)
+
+
+@case
+def class_of_an_object():
+    class A:
+        def m(self, x):
+            return x + 1
+
+    class B:
+        def m(self, x):
+            return x + 2
+
+    o = A()
+
+    def f(x):
+        return o.m(x)
+
+    return f, lambda: setattr(o, "__class__", B)
+
+
+@case
+def getattr_hook_added():
+    class A:
+        def __getattr__(self, n):
+            return 2.0
+
+    o = A()
+
+    def f(x):
+        return x * o.zz
+
+    def change():
+        A.__getattr__ = lambda s, n: 3.0
+
+    return f, change
+
+
+@case
+def getattr_then_set():
+    class A:
+        def __getattr__(self, n):
+            return 2.0
+
+    o = A()
+
+    def f(x):
+        return x * o.zz
+
+    return f, lambda: setattr(o, "zz", 4.0)
+
+
+@case
+def hasattr_later():
+    class A:
+        pass
+
+    o = A()
+
+    def f(x):
+        return x * o.zz if hasattr(o, "zz") else x
+
+    return f, lambda: setattr(o, "zz", 4.0)
+
+
+@case
+def getattr_default():
+    class A:
+        pass
+
+    o = A()
+
+    def f(x):
+        return x * getattr(o, "zz", 2.0)
+
+    return f, lambda: setattr(o, "zz", 4.0)
+
+
+@case
+def static_method():
+    class C:
+        @staticmethod
+        def m(x):
+            return x * 2
+
+    def f(x):
+        return C.m(x)
+
+    def change():
+        C.m = staticmethod(lambda x: x * 3)
+
+    return f, change
+
+
+@case
+def class_method():
+    class C:
+        k = 2.0
+
+        @classmethod
+        def m(cls, x):
+            return x * cls.k
+
+    def f(x):
+        return C.m(x)
+
+    def change():
+        C.k = 7.0
+
+    return f, change
+
+
+@case
+def callable_obj():
+    class C:
+        def __call__(self, x):
+            return x * 2
+
+    c = C()
+
+    def f(x):
+        return c(x)
+
+    def change():
+        C.__call__ = lambda s, x: x * 3
+
+    return f, change
+
+
+@case
+def dunder_len():
+    class C:
+        def __init__(self):
+            self.n = 2
+
+        def __len__(self):
+            return self.n
+
+    c = C()
+
+    def f(x):
+        return x * len(c)
+
+    return f, lambda: setattr(c, "n", 5)
+
+
+@case
+def dunder_bool():
+    class C:
+        def __init__(self):
+            self.n = False
+
+        def __bool__(self):
+            return self.n
+
+    c = C()
+
+    def f(x):
+        return x * 2 if c else x * 3
+
+    return f, lambda: setattr(c, "n", True)
+
+
+@case
+def dunder_eq():
+    class C:
+        n = 1
+
+        def __eq__(self, o):
+            return self.n == o
+
+    c = C()
+
+    def f(x):
+        return x * 2 if c == 1 else x * 3
+
+    return f, lambda: setattr(c, "n", 5)
+
+
+@case
+def dunder_added():
+    class C:
+        pass
+
+    c = C()
+
+    def f(x):
+        return x * 2 if c else x * 3
+
+    def change():
+        C.__bool__ = lambda s: False
+
+    return f, change
+
+
+@case
+def dunder_len_added():
+    class C:
+        pass
+
+    c = C()
+
+    def f(x):
+        return x * 2 if c else x * 3
+
+    def change():
+        C.__len__ = lambda s: 0
+
+    return f, change
+
+
+@case
+def isinstance_abc():
+    class A(abc.ABC):  # noqa: B024
+        pass
+
+    class C:
+        pass
+
+    c = C()
+
+    def f(x):
+        return x * 2 if isinstance(c, A) else x * 3
+
+    return f, lambda: A.register(C)
+
+
+@case
+def bases_changed():
+    class A:
+        k = 1.0
+
+    class B:
+        k = 2.0
+
+    class C(A):
+        pass
+
+    c = C()
+
+    def f(x):
+        return x * c.k
+
+    def change():
+        C.__bases__ = (B,)
+
+    return f, change
+
+
+@case
+def metaclass_attr():
+    class M(type):
+        k = 2.0
+
+    class C(metaclass=M):
+        pass
+
+    def f(x):
+        return x * C.k
+
+    return f, lambda: setattr(M, "k", 5.0)
+
+
+@case
+def metaclass_shadow():
+    class M(type):
+        k = 2.0
+
+    class C(metaclass=M):
+        pass
+
+    def f(x):
+        return x * C.k
+
+    return f, lambda: setattr(C, "k", 5.0)
+
+
+@case
+def constructor_replaced():
+    class A:
+        def __init__(self):
+            self.k = 2.0
+
+    h = [A]
+
+    def f(x):
+        return x * h[0]().k
+
+    def change():
+        A.__init__ = lambda s: setattr(s, "k", 7.0)
+
+    return f, change
+
+
+@case
+def new_replaced():
+    class A:
+        k = 2.0
+
+    def f(x):
+        return x * A().k
+
+    def change():
+        class Z:
+            k = 9.0
+
+        A.__new__ = lambda c: Z()
+
+    return f, change
+
+
+@case
+def setattr_hook_replaced():
+    class A:
+        def __init__(self):
+            self.k = 2.0
+
+        def __setattr__(self, n, v):
+            object.__setattr__(self, n, v)
+
+    def f(x):
+        return x * A().k
+
+    def change():
+        A.__setattr__ = lambda s, n, v: object.__setattr__(s, n, v * 3)
+
+    return f, change
+
+
+@case
+def getattribute_added():
+    class A:
+        k = 2.0
+
+    a = A()
+
+    def f(x):
+        return x * a.k
+
+    def change():
+        A.__getattribute__ = lambda s, n: 11.0
+
+    return f, change
+
+
+@case
+def iter_patched():
+    class A:
+        def __iter__(self):
+            return iter([1, 2])
+
+    a = A()
+
+    def f(x):
+        for v in a:
+            x = x * v + 1
+        return x
+
+    def change():
+        A.__iter__ = lambda s: iter([5])
+
+    return f, change
+
+
+@pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
+def test_a_change_between_calls_is_seen(make):
+    check(make)
