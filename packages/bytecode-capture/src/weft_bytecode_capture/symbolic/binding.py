@@ -102,7 +102,7 @@ def _fill_defaults(
 ) -> None:
     names = code.co_varnames
     positional_count = code.co_argcount
-    default_count = function.default_count()
+    default_count = function.default_count(evaluator)
     missing = []
     for position in range(positional_count):
         name = names[position]
@@ -152,7 +152,7 @@ def _raise_too_many(
     keywords: dict[str, Variable],
 ) -> None:
     count = code.co_argcount
-    defaults = function.default_count()
+    defaults = function.default_count(evaluator)
     if defaults:
         takes = f"from {count - defaults} to {count}"
         plural = True

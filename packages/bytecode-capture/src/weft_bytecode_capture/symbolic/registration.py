@@ -13,6 +13,7 @@ _FAMILIES = (
     "torch_values", "control_flow_operators", "optimizer_functions", "autograd_functions",
     "checkpoints", "context_managers", "opaque", "weak_references", "annotations", "tracing",
     "exception_classes", "regular_expressions", "byte_buffers",
+    "varying_functions",
 )  # fmt: skip
 _OPTIONAL = {"numpy_values": "numpy"}  # with the package that they are about
 

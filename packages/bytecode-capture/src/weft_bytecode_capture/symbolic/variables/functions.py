@@ -44,7 +44,7 @@ class FunctionVariable(Variable):
     def qualified_name(self) -> str:
         raise NotImplementedError
 
-    def default_count(self) -> int:
+    def default_count(self, evaluator: Evaluator) -> int:
         raise NotImplementedError
 
     def default(self, evaluator: Evaluator, index: int) -> Variable:
@@ -100,6 +100,9 @@ class KnownFunctionVariable(FunctionVariable):
         assert self.source is not None
         return AttributeSource(self.source, name)
 
+    def identify(self, evaluator: Evaluator) -> None:
+        """Guard that it is this very function: what follows depends on more than its parts."""
+
     def code(self, evaluator: Evaluator) -> types.CodeType:
         if not self._trusted:
             evaluator.guard(self._own("__code__"), IsObject(self.value.__code__))
@@ -111,7 +114,7 @@ class KnownFunctionVariable(FunctionVariable):
     def qualified_name(self) -> str:
         return self.value.__qualname__
 
-    def default_count(self) -> int:
+    def default_count(self, evaluator: Evaluator) -> int:
         return len(self.value.__defaults__ or ())
 
     def default(self, evaluator: Evaluator, index: int) -> Variable:
@@ -214,7 +217,7 @@ class NewFunctionVariable(FunctionVariable):
     def qualified_name(self) -> str:
         return self._code.co_qualname
 
-    def default_count(self) -> int:
+    def default_count(self, evaluator: Evaluator) -> int:
         return len(self._defaults)
 
     def default(self, evaluator: Evaluator, index: int) -> Variable:
@@ -469,12 +472,6 @@ class BoundDescriptorVariable(BoundMethodVariable):
 
 def _bound(descriptor: Any, receiver: object) -> object:
     return descriptor.__get__(receiver)
-
-
-@register_wrapper(types.FunctionType)
-def _wrap_function(evaluator: Evaluator, value: types.FunctionType, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value, weak=True))
-    return KnownFunctionVariable(value, source)
 
 
 @register_wrapper(types.MethodType)

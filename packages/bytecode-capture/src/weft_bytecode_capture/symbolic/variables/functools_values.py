@@ -166,6 +166,7 @@ def _dispatch(
     unchanged = not registry.written and not registry.deleted
     if original is None or not unchanged or not isinstance(function, KnownFunctionVariable):
         raise Unsupported("call of a cached function", f"{function!r}, singledispatch")
+    function.identify(evaluator)
     chosen = evaluator.pure(function.value, wanted.value)
     rows = registry.all_entries(evaluator).items()
     return next(
@@ -185,6 +186,7 @@ def _signature(evaluator: Evaluator, function: Variable) -> Variable:
     plain = function.function if isinstance(function, BoundMethodVariable) else function
     if not isinstance(plain, KnownFunctionVariable):
         raise Unsupported("call of a builtin function", f"inspect.signature({function!r})")
+    plain.identify(evaluator)
     plain.guard_signature(evaluator)
     target: Any = plain.value
     if bound:
