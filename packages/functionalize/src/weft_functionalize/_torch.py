@@ -24,6 +24,7 @@ from torch.fx.experimental.symbolic_shapes import (
     statically_known_true,
 )
 from torch.fx.proxy import GraphAppendingTracer
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.numbers import int_oo
@@ -51,6 +52,7 @@ __all__ = [
     "new_fake_mode",
     "new_integer",
     "python_function",
+    "pytree",
     "quiet_meta_failures",
     "run_by_element",
     "schema_arguments",

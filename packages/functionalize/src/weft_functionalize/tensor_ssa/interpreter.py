@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch.utils import _pytree as pytree
 
-from .._torch import HigherOrderOperator, OpOverload
+from .._torch import HigherOrderOperator, OpOverload, pytree
 from .rewrite_mutation import update
 from .verifier import VerificationError
 from .view_operators import overlaps_itself
