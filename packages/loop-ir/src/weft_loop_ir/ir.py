@@ -320,7 +320,7 @@ class CompiledProgram(Protocol):
 class Codegen(Protocol):
     """A code generator for one device type, found by entry point (group ``weft.codegen``).
 
-    It may also have ``schedule_options``, the :class:`ScheduleOptions` that suit the device,
+    It may also have ``lowering_options`` and ``schedule_options``, those that suit the device,
     ``for_mode(mode)``, which gives the code generator for a ``mode`` of torch.compile, and
     ``rewrite(graph_module)``, which changes a functional ATen graph in place before it is lowered;
     ``rewrite_frozen`` does so where parameters are constants.  Where ``writes_inputs`` is true, kernels may

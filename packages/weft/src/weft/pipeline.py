@@ -158,12 +158,18 @@ class Pipeline:
 
     def _rewrite(self, graph_module: torch.fx.GraphModule, method: str = "rewrite") -> None:
         """Let the code generator of the graph's device, or of the one beside the CPU, change it."""
-        device_types = _device_types_of_graph(graph_module)
-        for device_type in device_types - {"cpu"} or device_types:
-            codegen = find_codegen(device_type, self.options.mode)
+        for codegen in self.codegens(graph_module):
             rewrite = getattr(codegen, method, None)
             if rewrite is not None:
                 rewrite(graph_module)
+
+    def codegens(self, graph_module: torch.fx.GraphModule) -> list[Codegen]:
+        """The code generator of the graph's device, or of the one beside the CPU."""
+        device_types = _device_types_of_graph(graph_module)
+        return [
+            find_codegen(device_type, self.options.mode)
+            for device_type in device_types - {"cpu"} or device_types
+        ]
 
     def stage(self, name: str, location: str, seconds: dict[str, float]) -> _TimedStage:
         for observer in self._observers():
@@ -225,7 +231,12 @@ class _Line:
         suffix: str,
         written: Mapping[int, int],
     ) -> tuple[Schedule, Codegen]:
-        loop_graph = weft_loop_ir.lower(graph_module, constant_inputs=constant_inputs)
+        options = weft_loop_ir.LoweringOptions()
+        for generator in self._pipeline.codegens(graph_module):
+            options = getattr(generator, "lowering_options", options)
+        loop_graph = weft_loop_ir.lower(
+            graph_module, constant_inputs=constant_inputs, options=options
+        )
         codegen = find_codegen(_device_type(loop_graph.buffers), self._pipeline.options.mode)
         if getattr(codegen, "writes_inputs", False):
             loop_graph = weft_loop_ir.write_back(loop_graph, written)

@@ -57,6 +57,8 @@ class LoweringOptions:
     ``max_lazy_concatenation`` is the number of inputs up to which a concatenation that only pointwise
     operators use is computed in place by selection.  ``deterministic`` keeps float additions to an indexed
     place extern, where torch has an order for them; by default where torch's programs ask for it.
+    ``inlined_products``: products of matrices with at most so many multiplications each are loops instead of
+    calls of a library, or a quarter of that, all of a batch together, where the right one's rows are strided.
     """
 
     max_instructions: int = 96
@@ -66,6 +68,7 @@ class LoweringOptions:
     round_low_precision: bool = True
     max_lazy_concatenation: int = 3
     deterministic: bool = field(default_factory=torch.are_deterministic_algorithms_enabled)
+    inlined_products: int = 0
 
 
 class LoweringContext:

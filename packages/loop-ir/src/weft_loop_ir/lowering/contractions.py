@@ -1,15 +1,21 @@
-"""Contractions: calls of the library, those with an ``out=`` form into memory that is given."""
+"""Contractions: library calls, into memory that is given where that can be; small ones are loops."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from weft_loop_ir._torch import OpOverload
-from weft_loop_ir.lowering.context import LoweringContext
+from weft_loop_ir.ir import Value
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
+from weft_loop_ir.lowering.pointwise import elementwise
+from weft_loop_ir.lowering.promotion import Promotion
 from weft_loop_ir.lowering.registry import overload, register_lowering
+from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.recording import BodyRecorder
 
 aten = torch.ops.aten
 
@@ -19,6 +25,8 @@ OUT_VARIANTS: dict[OpOverload, OpOverload] = {
     aten.bmm.default: aten.bmm.out,
     aten.baddbmm.default: aten.baddbmm.out,
 }
+
+INLINED_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 LIBRARY = (
     "convolution addmv mv dot linear matmul _int_mm "
@@ -38,8 +46,72 @@ def _library_rule(operator: OpOverload) -> Callable[..., Any]:
     return rule
 
 
+def _product_rule(operator: OpOverload) -> Callable[..., Any]:
+    in_library = _library_rule(operator)
+    adds = operator in (aten.addmm.default, aten.baddbmm.default)
+
+    def rule(context: LoweringContext, *args: Any, **kwargs: Any) -> Any:
+        left, right = args[-2:]
+        if kwargs or not _is_small(context, left, right):
+            return in_library(context, *args, **kwargs)
+        operands = (*args[:-2], _product(context, left, right))
+        result = left.dtype
+        if not adds:
+            return elementwise(context, operands, Promotion.DEFAULT, _same, result=result)
+        return elementwise(context, operands, Promotion.DEFAULT, _sum, result=result)
+
+    return rule
+
+
+def _same(ops: BodyRecorder, value: Value) -> Value:
+    return value
+
+
+def _sum(ops: BodyRecorder, left: Value, right: Value) -> Value:
+    return ops.add(left, right)
+
+
+def _is_small(context: LoweringContext, left: TensorValue, right: TensorValue) -> bool:
+    """Whether a product has so few multiplications that loops end before a library has begun to work.
+
+    Loops over a right operand with rows side by side in memory are vectorised over columns, at the full
+    speed of the processor; over others they add up a short row for each result.
+    """
+    extents = (left.size[-2], *right.size[-2:])
+    if left.dtype not in INLINED_DTYPES or not all(n.is_Integer for n in left.size + extents):
+        return False
+    products = math.prod(int(n) for n in extents)
+    limit = context.options.inlined_products
+    if not 0 < products <= limit:
+        return False
+    context.realize_computed(right)
+    has_rows = right.stride is not None and right.stride[-1] == 1
+    batch = math.prod(int(n) for n in left.size[:-2])
+    slowdown = 4 if left.dtype.itemsize > 2 else 1  # a library takes longer to begin in 16 bits
+    return has_rows or slowdown * batch * products <= limit
+
+
+def _product(context: LoweringContext, left: TensorValue, right: TensorValue) -> TensorValue:
+    """``left [..., m, k]`` times ``right [..., k, n]``, in the dtype that sums are added up in."""
+    for operand in (left, right):
+        context.realize_computed(operand)  # not once for each row or column
+    dtype = compute_dtype(left.dtype)
+
+    def function(ops: BodyRecorder, index: Index, reduced: Index) -> Value:
+        *batch, row, column = index
+        places = (left, (*batch, row, *reduced)), (right, (*batch, *reduced, column))
+        values = (ops.to_dtype(operand.load(ops, place), dtype) for operand, place in places)
+        return ops.mul(*values)
+
+    size = (*left.size[:-1], right.size[-1])
+    (result,) = context.reduce(
+        ["sum"], size, left.size[-1:], function, (left, right), dtype, left.device
+    )
+    return result
+
+
 for _operator in OUT_VARIANTS:
-    register_lowering(_operator)(_library_rule(_operator))
+    register_lowering(_operator)(_product_rule(_operator))
 for _name in LIBRARY:
     _library_operator = overload(_name)
     if _library_operator is not None:
