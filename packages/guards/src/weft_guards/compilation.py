@@ -36,6 +36,7 @@ from .real_program import Opcode as RealOpcode
 from .real_program import real_program
 from .relation_program import Opcode, relation_program
 from .relations import Place, Quantity, ShapeRelation
+from .sections import Section, Sections
 from .sources import Scope, Source
 from .tree import Access, Tree, predicate_key
 
@@ -75,6 +76,7 @@ class Operation(enum.IntEnum):
     CHECK_FINITE = enum.auto()
     CHECK_OVERLAP = enum.auto()
     CHECK_SHARED = enum.auto()
+    CHECK_SECTION = enum.auto()
     CHECK_PYTHON = enum.auto()
 
 
@@ -209,15 +211,38 @@ class _Compiler:
         self.plain_tensors: dict[MergedNode, int] = {}
 
     def compile(self) -> None:
+        sections = Sections(self.merged, self.trees)
         for place in self.merged.nodes():
-            self._emit(self._load(place), place.trees)
-            self.registers[place] = len(self.registers)
+            if place in self.registers:
+                continue  # in the section of the dict that it is an item of
+            section = sections.of(place)
+            self._emit_load(place)
             for guard, trees in place.guards:
-                step = self._check(guard.predicate, self.registers[place])
-                self._emit(step, trees)
-                if step[0] == Operation.CHECK_TENSOR:
-                    self.plain_tensors[place] = self.plain_tensors.get(place, 0) | trees
+                if section is None or guard not in section.own:
+                    self._emit_check(place, guard, trees)
+            if section is not None:
+                self._emit_section(place, section)
         self._compile_relations()
+
+    def _emit_load(self, place: MergedNode) -> None:
+        self._emit(self._load(place), place.trees)
+        self.registers[place] = len(self.registers)
+
+    def _emit_check(self, place: MergedNode, guard: Guard, trees: int) -> None:
+        step = self._check(guard.predicate, self.registers[place])
+        self._emit(step, trees)
+        if step[0] == Operation.CHECK_TENSOR:
+            self.plain_tensors[place] = self.plain_tensors.get(place, 0) | trees
+
+    def _emit_section(self, place: MergedNode, section: Section) -> None:
+        step = (Operation.CHECK_SECTION, self.registers[place], section.steps, len(section.lengths))
+        self._emit(step, place.trees)
+        for guard in section.own:
+            self._emit_check(place, guard, place.trees)
+        for item in (*section.constant, *section.lengths):
+            self._emit_load(item)
+            for guard, trees in item.guards:
+                self._emit_check(item, guard, trees)
 
     def _compile_relations(self) -> None:
         emitted: dict[Hashable, int] = {}

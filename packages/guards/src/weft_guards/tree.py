@@ -161,7 +161,7 @@ def _implied(guard: Guard, guards: Iterable[Guard]) -> bool:
     return False
 
 
-def _compared(predicate: Predicate) -> tuple[Source, ...]:
+def compared(predicate: Predicate) -> tuple[Source, ...]:
     """The sources, besides the guard's own, that a predicate on several values reads."""
     if isinstance(predicate, SameObject | NotAliased):
         return (predicate.other,)
@@ -183,7 +183,7 @@ class Tree:
             if key in seen:
                 continue
             seen.add(key)
-            others = _compared(guard.predicate)
+            others = compared(guard.predicate)
             if others:
                 for other in others:
                     self.node(other)

@@ -8,6 +8,9 @@ static int parse_expectation(const Program *program, Step *step, PyObject *objec
         step->number = PyLong_CheckExact(object) ? PyLong_AsSsize_t(object) : -1;
         PyErr_Clear();
         return 0;
+    case CHECK_SECTION:
+        step->target = (int)PyLong_AsLong(object);
+        return PyErr_Occurred() ? -1 : 0;
     case CHECK_TENSOR:
         step->tensor = tensor_expectation_parse(object);
         break;
@@ -66,7 +69,7 @@ static int has_expectation(const Step *step)
 }
 
 /* Every register that a step reads was loaded before it, and every slot exists. */
-static int validate_step(const Program *program, const Step *step)
+static int validate_step(const Program *program, const Step *step, Py_ssize_t end)
 {
     Py_ssize_t loaded = program->registers;
     int frame_load = step->operation <= LOAD_CONSTANT || step->operation == LOAD_PYTHON
@@ -78,6 +81,9 @@ static int validate_step(const Program *program, const Step *step)
         valid = step->number >= 0 && step->number < PyTuple_GET_SIZE(program->argument_names);
     } else if (step->operation == LOAD_CLOSURE) {
         valid = step->number >= 0;
+    } else if (step->operation == CHECK_SECTION) {
+        valid = valid && step->number < end - (step - program->steps)
+             && step->target >= 0 && 2 * step->target <= step->number;
     } else if (step->operation == CHECK_KEYS) {
         valid = valid && PyTuple_CheckExact(step->object);
     } else if (step->operation == CHECK_WEAK) {
@@ -105,7 +111,7 @@ int program_parse(Program *program, PyObject *steps)
     for (Py_ssize_t i = 0; i < length; i++) {
         program->length = i + 1; /* so that clearing frees a half-made step */
         Step *step = &program->steps[i];
-        if (parse_step(program, step, PyList_GET_ITEM(steps, i)) < 0 || validate_step(program, step) < 0) {
+        if (parse_step(program, step, PyList_GET_ITEM(steps, i)) < 0 || validate_step(program, step, length) < 0) {
             return -1;
         }
         if (step->operation <= LOAD_PYTHON) {

@@ -45,6 +45,8 @@ typedef enum {
     CHECK_FINITE,       /* operand */
     CHECK_OVERLAP,      /* object: see overlap.h */
     CHECK_SHARED,       /* object: see overlap.h */
+    CHECK_SECTION,      /* operand, number: steps that follow and are its; object: how many pairs of a
+                           LOAD_ITEM and a CHECK_LENGTH are at their end (see run.c) */
     CHECK_PYTHON,       /* operand, object: called with the value and the scope */
     OPERATION_COUNT,
 } Operation;
@@ -52,11 +54,12 @@ typedef enum {
 typedef struct {
     unsigned char operation;
     int operand;       /* the register read, -1 for none */
-    int target;        /* of a load: the register written */
+    int target;        /* of a load: the register written; CHECK_SECTION: its pairs */
     Py_ssize_t number; /* see the operation; LOAD_ITEM: the key as an index, -1 when it is none */
     PyObject *object;  /* owned, may be NULL */
     union {            /* by the operation; kept small, for a model's steps to stay in the caches */
-        struct { /* LOAD_ITEM: what was found last, `item` borrowed while the version stands */
+        struct { /* LOAD_ITEM: what was found last, `item` borrowed while the version stands;
+                    CHECK_SECTION: for which all of it has passed */
             PyObject *dictionary; /* only compared */
             uint64_t version;
             PyObject *item;

@@ -385,11 +385,84 @@ static int check(Run *run, const Step *step)
 
 /* ---- running ---- */
 
+/* A section is what the values of one dict decide that cannot change by themselves: that an item is
+ * some object or equals some constant, that a key is there.  An exact dict's version (PEP 509) is
+ * unique and changes whenever an item does, so for the dict and version for which a section has
+ * passed it passes again.  Of items that are containers the lengths may have changed: these are at
+ * the section's end, and are looked at each time. */
+#if PY_VERSION_HEX < 0x030D0000
+static Py_ssize_t builtin_length(PyObject *container)
+{
+    if (PyDict_CheckExact(container) || Py_IS_TYPE(container, &PyODict_Type)) {
+        return PyDict_GET_SIZE(container);
+    }
+    return PyList_CheckExact(container) || PyTuple_CheckExact(container) ? Py_SIZE(container) : -1;
+}
+
+static int section_stands(const Run *run, const Step *section)
+{
+    PyObject *dictionary = run->registers[section->operand];
+    if (dictionary != section->found.dictionary || !PyDict_CheckExact(dictionary)) {
+        return 0;
+    }
+    uint64_t version = ((PyDictObject *)dictionary)->ma_version_tag;
+    if (version != section->found.version) {
+        return 0;
+    }
+    const Step *last = section + section->number;
+    for (const Step *load = last - 2 * section->target + 1; load < last; load += 2) {
+        if (load->found.dictionary != dictionary || load->found.version != version
+            || builtin_length(load->found.item) != load[1].number) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* As run_steps, for a section and its steps. */
+static Py_ssize_t run_section(Run *run, Py_ssize_t start)
+{
+    Step *section = &run->program->steps[start];
+    PyObject *dictionary = run->registers[section->operand];
+    Py_ssize_t end = start + 1 + section->number;
+    uint64_t version =
+        PyDict_CheckExact(dictionary) ? ((PyDictObject *)dictionary)->ma_version_tag : 0;
+    Py_ssize_t stopped = run_steps(run, start + 1, end);
+    if (stopped == end && PyDict_CheckExact(dictionary)
+        && version == ((PyDictObject *)dictionary)->ma_version_tag) {
+        section->found.dictionary = dictionary;
+        section->found.version = version;
+    }
+    return stopped;
+}
+#else
+static int section_stands(const Run *run, const Step *section)
+{
+    return 0;
+}
+
+static Py_ssize_t run_section(Run *run, Py_ssize_t start)
+{
+    return run_steps(run, start + 1, start + 1 + run->program->steps[start].number);
+}
+#endif
+
 Py_ssize_t run_steps(Run *run, Py_ssize_t start, Py_ssize_t end)
 {
     Step *steps = run->program->steps;
     int passed = 1;
     for (Py_ssize_t i = start; i < end; i++) {
+        if (steps[i].operation == CHECK_SECTION) {
+            Py_ssize_t last = i + steps[i].number;
+            if (last < end) { /* else some of it has passed already */
+                Py_ssize_t stopped = section_stands(run, &steps[i]) ? last + 1 : run_section(run, i);
+                if (stopped <= last) {
+                    return stopped;
+                }
+                i = last;
+            }
+            continue;
+        }
         if (steps[i].operation <= LOAD_PYTHON) {
             PyObject *value = load(run, &steps[i]);
             if (value != NULL) {
@@ -428,19 +501,19 @@ Run run_of(Program *program, const Frame *frame)
 
 int program_holds(Program *program, const Frame *frame)
 {
-    PyObject *on_stack[STACK_REGISTERS];
+    PyObject *on_stack[2 * STACK_REGISTERS];
     Run run = run_of(program, frame);
     if (program->steps == NULL) {
         return 0; /* cleared by the collector */
     }
     run.registers = on_stack;
     if (program->registers > STACK_REGISTERS) {
-        run.registers = PyMem_Malloc(program->registers * sizeof(PyObject *));
+        run.registers = PyMem_Malloc(2 * program->registers * sizeof(PyObject *));
         if (run.registers == NULL) {
             return 0;
         }
     }
-    run.owned = run.registers; /* filled in order */
+    run.owned = run.registers + program->registers;
     int holds = run_steps(&run, 0, program->length) == program->length;
     run_release(&run);
     if (run.registers != on_stack) {

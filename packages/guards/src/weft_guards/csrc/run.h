@@ -17,7 +17,7 @@ typedef struct {
     Program *program;
     Frame frame;
     PyObject **registers; /* by the target of the load; borrowed from `owned` */
-    PyObject **owned;     /* in the order of loading; may be `registers` where all loads run */
+    PyObject **owned;     /* in the order of loading */
     Py_ssize_t loaded;    /* values owned */
     int several;          /* `ran_python` is wanted */
     int ran_python;       /* a step may have run the user's code, which may have changed anything */
@@ -31,7 +31,8 @@ int frame_from_arguments(const Program *program, PyObject *const *args, Py_ssize
 
 Run run_of(Program *program, const Frame *frame);
 
-/* Runs steps until one fails: that step, or `end` when none does.  Leaves no exception. */
+/* Runs steps until one fails: that step, or `end` when none does.  Steps of a section that is known
+ * to pass are not run, nor are their values loaded.  Leaves no exception. */
 Py_ssize_t run_steps(Run *run, Py_ssize_t start, Py_ssize_t end);
 
 /* Drops all values loaded. */

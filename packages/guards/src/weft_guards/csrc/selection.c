@@ -106,43 +106,62 @@ static int has_failed(const Lookup *lookup, const uint64_t *needs)
     return 0;
 }
 
-static uint64_t bits_from(int first, int count)
+static uint64_t pending(const Lookup *lookup, const uint64_t *needs, Py_ssize_t word)
 {
-    return (count >= WORD_BITS ? ~0ull : (1ull << count) - 1) << first;
+    return needs[word] & ~lookup->passed[word];
 }
 
-/* Runs those of the set's steps in one word that have not passed, by stretches; 0: one failed. */
-static int run_word(Lookup *lookup, Py_ssize_t word, uint64_t needs)
+/* The first step from `position` on that is pending, or that is not, if `inverse` is all ones; the
+ * number of bits when there is none. */
+static Py_ssize_t next_step(const Lookup *lookup, const uint64_t *needs, Py_ssize_t position,
+                            uint64_t inverse)
 {
-    uint64_t pending;
-    while ((pending = needs & ~lookup->passed[word]) != 0) {
-        int first = __builtin_ctzll(pending);
-        uint64_t after = ~(pending >> first);
-        int count = after == 0 ? WORD_BITS : __builtin_ctzll(after);
-        Py_ssize_t start = word * WORD_BITS + first;
-        Py_ssize_t stopped = run_steps(&lookup->run, start, start + count);
-        lookup->passed[word] |= bits_from(first, (int)(stopped - start));
-        if (stopped < start + count) {
-            lookup->failed[word] |= 1ull << (stopped - word * WORD_BITS);
-            return 0;
-        }
+    Py_ssize_t word = position / WORD_BITS, words = lookup->selection->words;
+    if (word >= words) {
+        return words * WORD_BITS;
     }
-    return 1;
+    uint64_t bits = (pending(lookup, needs, word) ^ inverse) & (~0ull << position % WORD_BITS);
+    while (bits == 0) {
+        if (++word >= words) {
+            return words * WORD_BITS;
+        }
+        bits = pending(lookup, needs, word) ^ inverse;
+    }
+    return word * WORD_BITS + __builtin_ctzll(bits);
 }
 
+static void mark_passed(Lookup *lookup, Py_ssize_t start, Py_ssize_t end)
+{
+    while (start < end) {
+        Py_ssize_t word = start / WORD_BITS, behind = (word + 1) * WORD_BITS;
+        Py_ssize_t stop = end < behind ? end : behind;
+        uint64_t bits = stop - start >= WORD_BITS ? ~0ull : (1ull << (stop - start)) - 1;
+        lookup->passed[word] |= bits << start % WORD_BITS;
+        start = stop;
+    }
+}
+
+/* Runs those of the set's steps that have not passed, by stretches; 0: one failed. */
 static int set_holds(Lookup *lookup, Py_ssize_t set)
 {
-    Py_ssize_t words = lookup->selection->words;
-    const uint64_t *needs = lookup->selection->needs + set * words;
+    Py_ssize_t bits = lookup->selection->words * WORD_BITS, end = 0;
+    const uint64_t *needs = lookup->selection->needs + set * lookup->selection->words;
     if (has_failed(lookup, needs)) {
         return 0;
     }
-    for (Py_ssize_t word = 0; word < words; word++) {
-        if (!run_word(lookup, word, needs[word])) {
+    for (;;) {
+        Py_ssize_t start = next_step(lookup, needs, end, 0);
+        if (start == bits) {
+            return 1;
+        }
+        end = next_step(lookup, needs, start, ~0ull);
+        Py_ssize_t stopped = run_steps(&lookup->run, start, end);
+        mark_passed(lookup, start, stopped);
+        if (stopped < end) {
+            lookup->failed[stopped / WORD_BITS] |= 1ull << stopped % WORD_BITS;
             return 0;
         }
     }
-    return 1;
 }
 
 static void forget(Lookup *lookup)
