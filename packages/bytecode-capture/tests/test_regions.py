@@ -301,9 +301,29 @@ def test_short_loops_and_the_option_leave_nothing_rolled() -> None:
     assert capture(early_return, options=options)(torch.rand(3)).breaks
 
 
-def test_regions_with_gradients_are_not_kept() -> None:
+def test_regions_with_gradients_are_kept() -> None:
     x = torch.rand(3, requires_grad=True)
     captured = capture(early_return)(x)
-    assert captured.breaks
-    captured.result.sum().backward()
-    assert x.grad is not None
+    assert not captured.breaks
+
+
+def test_gradients_on_one_side_of_a_branch_break_the_graph() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else x.detach() * 3
+
+    x = torch.rand(3, requires_grad=True)
+    assert capture(function)(x).breaks
+    assert not capture(function)(x.detach()).breaks
+
+
+def test_a_question_about_gradients_inside_a_loop_unrolls_it() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for row in x:
+            w = w * row if w.requires_grad else w + row
+        return w
+
+    x, w = torch.rand(18, 2, requires_grad=True), torch.rand(2)
+    captured = capture(function)(x, w)
+    torch.testing.assert_close(captured.result, function(x, w))
+    (graph,) = captured.graphs
+    assert all(str(n.target) != "while_loop" for n in graph.graph_module.graph.nodes)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 from weft_functionalize import NumberNodes, is_float_symbol
 
-from ._torch import OpOverload, schema_arguments, storage_identity
+from ._torch import HigherOrderOperator, OpOverload, schema_arguments, storage_identity
+from .decomposition_table import DecompositionTable
 from .recording import NodeRecorder
 from .unsupported import Unsupported
 
@@ -33,8 +37,11 @@ class JointRecorder(NodeRecorder):
     A write to a tensor that nothing else shares memory with becomes a new version of this tensor.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, table: DecompositionTable) -> None:
         super().__init__(torch.fx.Graph())
+        self.table = table  # for the joint graphs of regions
+        self.regions: dict[str, torch.fx.GraphModule] = {}  # by the attribute that names them
+        self._paused = False
         self._last_placeholder: torch.fx.Node | None = None
         self._sharing: dict[int, int] = {}  # by storage: how many known tensors lie in it
 
@@ -42,6 +49,58 @@ class JointRecorder(NodeRecorder):
         super().know(tensor, node)
         storage = storage_identity(tensor)
         self._sharing[storage] = self._sharing.get(storage, 0) + 1
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What runs meanwhile is not recorded."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    def add_region(self, name: str, region: torch.fx.GraphModule) -> torch.fx.Node:
+        """Name a region's module, the graph's attribute ``name``; a ``get_attr`` node of it."""
+        attribute = f"{name}_{len(self.regions)}"
+        self.regions[attribute] = region
+        node = self.graph.create_node("get_attr", attribute)
+        node.meta["val"] = region
+        return node
+
+    def add_region_operator(
+        self, like: torch.fx.Node, args: tuple[Any, ...], results: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """Append a call of the region operator of ``like``; ``results`` are new tensors, or numbers."""
+        assert isinstance(like.target, HigherOrderOperator)
+        node = self.append(like.target, args, {}, tuple(results))
+        for index, item in enumerate(results):
+            if isinstance(item, torch.Tensor):
+                self.know(item, self.append(operator.getitem, (node, index), {}, item))
+        return tuple(results)
+
+    def fresh(self, like: torch.Tensor) -> torch.Tensor:
+        """A fake tensor with storage of its own in the layout of ``like``."""
+        with self.paused():
+            return torch.empty_strided(
+                like.shape, like.stride(), dtype=like.dtype, device=like.device
+            )
+
+    def finish(self, results: Sequence[Any]) -> None:
+        """Append the output node; the nodes' values keep metadata only: autograd's graph is freed."""
+        self.graph.output(tuple(results))
+        with self.paused(), torch.no_grad():
+            for node in self.graph.nodes:
+                value = node.meta.get("val")
+                if isinstance(value, (tuple, list)):
+                    node.meta["val"] = tuple(map(_detached, value))
+                else:
+                    node.meta["val"] = _detached(value)
+            (output,) = self.graph.find_nodes(op="output")
+            output.meta["val"] = torch.fx.map_arg(tuple(results), lambda node: node.meta["val"])
+
+    def module(self, name: str) -> torch.fx.GraphModule:
+        """The finished graph with its regions."""
+        return torch.fx.GraphModule(dict(self.regions), self.graph, name)
 
     def add_placeholder(self, name: str, value: Any) -> torch.fx.Node:
         """A further input of the graph, after the others and before anything that is computed."""
@@ -71,7 +130,7 @@ class JointRecorder(NodeRecorder):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "prim" or func in _QUESTIONS:
+        if self._paused or func.namespace == "prim" or func in _QUESTIONS:
             return func(*args, **kwargs)
         if func._schema.is_mutable:
             return self._record_write(func, args, kwargs)
@@ -92,6 +151,10 @@ class JointRecorder(NodeRecorder):
         node = self.append(pure, node_args, node_kwargs, written)
         self._nodes[written] = node
         return written
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
 
 
 def _functional_form(func: OpOverload) -> OpOverload | None:

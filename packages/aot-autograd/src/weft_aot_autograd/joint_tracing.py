@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import SYMBOLIC_TYPES, FunctionalGraph, OutputKind, is_gradient_rule
+from weft_functionalize import FunctionalGraph, OutputKind
 
 from ._torch import (
     DATA_DEPENDENT_ERRORS,
     FakeTensorMode,
-    OpOverload,
     set_grad_enabled,
     storage_identity,
 )
 from .decomposition_table import DecompositionTable, default_decompositions
-from .differentiable_forms import call_differentiably
 from .joint_graph import GradientDescriptor, JointGraph, TangentDescriptor
 from .joint_recorder import JointRecorder
-from .replay import GRADIENTS_DISABLED, without_autocast
-from .tracing import fake_mode_of, simplify
+from .region_gradients import run_region_operator
+from .region_gradients.recording import run_nodes
+from .regions import clean_regions, keep_partial_writes
+from .replay import without_autocast
+from .tracing import cleaned_region, fake_mode_of, simplify
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -40,14 +40,15 @@ def trace_joint(
     mode = fake_mode_of(functional.graph_module.graph)
     if mode is None or not _records(functional):
         return None
+    table = default_decompositions() if decompositions is None else decompositions
     try:
-        joint = _Trace(functional, mode).run()
+        joint = _Trace(functional, mode, table).run()
     except DATA_DEPENDENT_ERRORS as error:
         raise Unsupported("gradient whose shape depends on data", str(error)) from error
     if joint is None:
         return None
-    table = default_decompositions() if decompositions is None else decompositions
     simplify(joint.graph_module.graph, table)
+    clean_regions(joint.graph_module, keep_partial_writes(table), cleaned_region)
     joint.graph_module.recompile()
     return joint
 
@@ -62,10 +63,12 @@ def _records(functional: FunctionalGraph) -> bool:
 
 
 class _Trace:
-    def __init__(self, functional: FunctionalGraph, mode: FakeTensorMode) -> None:
+    def __init__(
+        self, functional: FunctionalGraph, mode: FakeTensorMode, table: DecompositionTable
+    ) -> None:
         self._functional = functional
         self._mode = mode
-        self._recorder = JointRecorder()
+        self._recorder = JointRecorder(table)
         self._values: dict[torch.fx.Node, Any] = {}
 
     def run(self) -> JointGraph | None:
@@ -116,30 +119,9 @@ class _Trace:
         return node
 
     def _run_forward(self) -> list[Any]:
+        module = self._functional.graph_module
         with self._recorder:
-            for node in self._functional.graph_module.graph.nodes:
-                if node.op == "call_function":
-                    self._recorder.provenance = node
-                    self._values[node] = self._run_node(node)
-        self._recorder.provenance = None
-        (output,) = self._functional.graph_module.graph.find_nodes(op="output")
-        returned: Any = output.args[0]
-        return [self._values[node] for node in returned]
-
-    def _run_node(self, node: torch.fx.Node) -> Any:
-        if isinstance(node.meta.get("val"), SYMBOLIC_TYPES):
-            return self._recorder.add_number(node)
-        args: Any = torch.fx.map_arg(node.args, self._values.__getitem__)
-        kwargs: Any = torch.fx.map_arg(node.kwargs, self._values.__getitem__)
-        if node.target is operator.getitem:
-            return args[0][args[1]]
-        if is_gradient_rule(node.target):
-            assert callable(node.target)
-            return node.target(*args)
-        if not isinstance(node.target, OpOverload):
-            raise Unsupported("gradient of an operator", str(node.target))
-        with torch.set_grad_enabled(GRADIENTS_DISABLED not in node.meta):
-            return call_differentiably(node.target, args, kwargs)
+            return run_nodes(module, self._recorder, self._values, run_region_operator)
 
     def _device_types(self) -> list[str]:
         values = (node.meta.get("val") for node in self._functional.graph_module.graph.nodes)
@@ -190,11 +172,10 @@ class _Trace:
         pairs = [(i, g) for i, g in zip(wanted, gradients, strict=True) if g is not None]
         results = [recorder.node_of(value) for value in outputs]
         results += self._owned([gradient for _, gradient in pairs])
-        recorder.graph.output(tuple(results))
-        _detach_values(recorder.graph, self._mode)
-        module = torch.fx.GraphModule(torch.nn.Module(), recorder.graph, "JointGraph")
+        with self._mode:
+            recorder.finish(results)
         return JointGraph(
-            module,
+            recorder.module("JointGraph"),
             self._functional.inputs,
             tuple(map(TangentDescriptor, differentiated)),
             self._functional.outputs,
@@ -223,16 +204,3 @@ class _Trace:
 
 def _has_gradient(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
-
-
-def _detach_values(graph: torch.fx.Graph, mode: FakeTensorMode) -> None:
-    """Free autograd's graph: nodes' values keep metadata only."""
-    with mode, torch.no_grad():
-        for node in graph.nodes:
-            value = node.meta.get("val")
-            if isinstance(value, torch.Tensor):
-                node.meta["val"] = value.detach()
-            elif isinstance(value, (tuple, list)):
-                node.meta["val"] = tuple(
-                    v.detach() if isinstance(v, torch.Tensor) else v for v in value
-                )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 
-from ._torch import OpOverload
+from ._torch import HigherOrderOperator, OpOverload
 from .differentiable_forms import call_differentiably
 
 # Key of a node's metadata: True where the program ran it with gradients disabled.
@@ -22,6 +22,8 @@ class GradientModeInterpreter(torch.fx.Interpreter):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if isinstance(target, OpOverload):
             return call_differentiably(target, args, kwargs)
+        if isinstance(target, HigherOrderOperator):
+            return _REGIONS[target.name()](*args)
         return super().call_function(target, args, kwargs)
 
     def run_node(self, n: torch.fx.Node) -> Any:
@@ -29,6 +31,31 @@ class GradientModeInterpreter(torch.fx.Interpreter):
             with torch.no_grad():
                 return super().run_node(n)
         return super().run_node(n)
+
+
+def _run_branch(
+    predicate: torch.Tensor,
+    true_graph: torch.fx.GraphModule,
+    false_graph: torch.fx.GraphModule,
+    operands: Sequence[Any],
+) -> Any:
+    return GradientModeInterpreter(true_graph if predicate else false_graph).run(*operands)
+
+
+def _run_loop(
+    condition: torch.fx.GraphModule,
+    body: torch.fx.GraphModule,
+    carried: Sequence[Any],
+    additional: Sequence[Any],
+) -> Any:
+    state = tuple(carried)
+    while GradientModeInterpreter(condition).run(*state, *additional):
+        state = GradientModeInterpreter(body).run(*state, *additional)
+    return state
+
+
+# By name of a control-flow operator: what Python does in its place, iteration by iteration.
+_REGIONS: dict[str, Callable[..., Any]] = {"cond": _run_branch, "while_loop": _run_loop}
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ def trace_inference(
     simplify(graph, table)
     overlap_collectives(graph)
     module = torch.fx.GraphModule(functional.graph_module, graph, "ForwardGraph")
-    clean_regions(module, table, _cleaned)
+    clean_regions(module, table, cleaned_region)
     return ForwardGraph(module, functional.inputs, functional.outputs)
 
 
@@ -45,7 +45,7 @@ def simplify(graph: torch.fx.Graph, table: DecompositionTable) -> None:
     output.meta["val"] = tuple(node.meta["val"] for node in output.args[0])
 
 
-def _cleaned(region: torch.fx.Graph, table: DecompositionTable) -> torch.fx.Graph:
+def cleaned_region(region: torch.fx.Graph, table: DecompositionTable) -> torch.fx.Graph:
     """A decomposed copy of a region's graph without what is not needed."""
     graph = _copy(region)
     _clean(graph, table)

@@ -7,7 +7,7 @@ graph the effects of the original: inputs written back, outputs that alias input
 
 from __future__ import annotations
 
-from ._torch import known_equal, size_hint
+from ._torch import assume, known_equal, known_true, new_integer, size_hint
 from .conversion import functionalize
 from .functional_graph import (
     Constant,
@@ -56,6 +56,7 @@ __all__ = [
     "VerificationError",
     "ViewOfInput",
     "ViewOfOutput",
+    "assume",
     "bind",
     "drop_gradient_rules",
     "functionalize",
@@ -63,6 +64,8 @@ __all__ = [
     "is_float_symbol",
     "is_gradient_rule",
     "known_equal",
+    "known_true",
+    "new_integer",
     "size_hint",
     "symbols_given_by",
     "symbols_of",

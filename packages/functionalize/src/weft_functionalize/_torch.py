@@ -49,6 +49,7 @@ __all__ = [
     "expression_of",
     "is_list_operator",
     "known_equal",
+    "known_true",
     "new_fake_mode",
     "new_integer",
     "python_function",
@@ -118,6 +119,11 @@ def run_by_element(operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str
 def expression_of(number: Any) -> Any:
     """A symbolic number's SymPy expression, with what is known by now put in."""
     return number.node.expr
+
+
+def known_true(condition: bool | torch.SymBool) -> bool:
+    """Whether a condition on sizes holds for all that they may be."""
+    return bool(statically_known_true(condition))
 
 
 def known_equal(left: Any, right: Any) -> bool:

@@ -117,7 +117,7 @@ class AtenRecorder(TorchDispatchMode):
         self._storages: set[int] = set()
         self._paused = False
         self.numbers = NumberNodes(self.graph)
-        self._with_gradients = self.gradients_enabled = torch.is_grad_enabled()
+        self.with_gradients = self.gradients_enabled = torch.is_grad_enabled()
 
     # Inputs
 
@@ -142,7 +142,7 @@ class AtenRecorder(TorchDispatchMode):
         with self.paused():
             first = self._fake_without_gradients(example.first)
             fake = flat_view(first, example.members).detach()
-            if example.requires_grad and self._with_gradients:
+            if example.requires_grad and self.with_gradients:
                 _give_gradients(fake, is_leaf=False)
         node = self._placeholder(hint, fake)
         self.inputs.append(
@@ -223,9 +223,14 @@ class AtenRecorder(TorchDispatchMode):
             raise Unsupported("tensor layout", str(tensor.layout))
         with self.paused():
             own = self._fake_without_gradients(tensor)
-            if tensor.requires_grad and self._with_gradients:
+            if tensor.requires_grad and self.with_gradients:
                 _give_gradients(own, tensor.is_leaf)
             return own
+
+    def give_gradients(self, tensor: torch.Tensor) -> None:
+        """Let ``tensor`` have gradients as an operator's result has them, or one that was written to."""
+        with self.paused():
+            _give_gradients(tensor, is_leaf=False)
 
     def _fake_without_gradients(self, tensor: torch.Tensor) -> torch.Tensor:
         fake = tensor
@@ -342,7 +347,7 @@ class AtenRecorder(TorchDispatchMode):
     def _append(self, func: Any, args: Any, kwargs: Any, value: Any) -> torch.fx.Node:
         node = self.graph.call_function(func, args, kwargs)
         node.meta["val"] = value
-        if self._with_gradients and not self._records_gradients(func):
+        if self.with_gradients and not self._records_gradients(func):
             node.meta["gradients_disabled"] = True
         if self.source_node is not None:
             self._keep(node, self.source_node)

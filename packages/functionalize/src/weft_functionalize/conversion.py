@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import OpOverload, quiet_meta_failures
+from ._torch import quiet_meta_failures
 from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
 from .aten_normalization import NormalizedGraph, normalize
 from .aten_recorder import AtenRecorder, RegionEffort
@@ -20,14 +20,12 @@ from .shared_inputs import SharedInputs
 from .tensor_ssa.alias_graph import AliasGraph, build_alias_graph
 from .tensor_ssa.dead_code import eliminate_dead_code
 from .tensor_ssa.emitter import Emitter
-from .tensor_ssa.functional_counterparts import written_arguments
 from .tensor_ssa.layout import dense_order, with_layout_of
 from .tensor_ssa.region_aliases import NeedsMoreEffort, SharedValues, check_region_aliases
 from .tensor_ssa.renaming import rename
 from .tensor_ssa.rewrite_mutation import rewrite_mutation
 from .tensor_ssa.verifier import verify_functional
-from .tensor_ssa.writes import written_variables
-from .tensor_ssa.written_origins import written_origins
+from .tensor_ssa.written_origins import unrecorded_origins, written_origins
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -81,7 +79,7 @@ def _convert(
         aliases = build_alias_graph(graph)
         shared = SharedValues(graph, aliases, recorder.region_aliases)
         written = written_origins(graph, shared)
-        unrecorded = _unrecorded_origins(graph, aliases)
+        unrecorded = unrecorded_origins(graph, aliases)
         mutated = [i for i, recorded in enumerate(recorder.inputs) if recorded.node in written]
         _check_shared_inputs(recorder, mutated, options)
         plan = plan_outputs(normalized.outputs, recorder, aliases, mutated, written)
@@ -93,19 +91,6 @@ def _convert(
         _set_outputs(graph, plan, versions)
         eliminate_dead_code(graph)
     return _result(graph_module, normalized, plan, mutated, unrecorded)
-
-
-def _unrecorded_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> frozenset[torch.fx.Node]:
-    """The values whose storage is written with gradients disabled or through a detached view."""
-    found: set[torch.fx.Node] = set()
-    for node in graph.nodes:
-        if not isinstance(node.target, OpOverload):
-            continue
-        for variable in written_variables(node, written_arguments(node.target)):
-            path = [node, *(edge.access for edge in aliases.path_to_origin(variable))]
-            if any("gradients_disabled" in n.meta or n.target is aten.detach.default for n in path):
-                found.add(aliases.origin(variable))
-    return frozenset(found)
 
 
 def _check_shared_inputs(

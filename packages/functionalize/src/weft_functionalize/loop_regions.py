@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import HigherOrderOperator, assume, new_integer
+from ._torch import HigherOrderOperator, assume, known_true, new_integer
 from .aten_recorder import AtenRecorder, RegionEffort
 from .counted_loops import CountedTest, Counter, find_counter
 from .region_conversion import written_inputs
@@ -84,6 +84,7 @@ class _Loop:
         self.unchanged: set[int] = set()  # carried tensors that the body does not bind anew
         self.may_peel = False
         self.identifies = False
+        self.gaining: set[int] = set()  # operands that have gradients from the second iteration on
 
     def record(self, target: HigherOrderOperator, *, may_peel: bool) -> tuple[Any, ...]:
         """Record the loop and append its node; its results.
@@ -139,6 +140,7 @@ class _Loop:
         tested_order = [*carried, *self.condition.recorder.carried_flags]
         tested_order += [tested_inputs[p] for p in rest]
         tested = convert(self.condition, predicate, (), tested_order, is_condition=True)
+        self._pass_gradients(values)
         graphs = [parent.add_region("condition", tested), parent.add_region("body", converted)]
         starts = [operand_node(parent, passed[k]) for k in carried]
         starts += [parent.node_of(flag_tensor(tie.flag)) for tie in flags]
@@ -206,6 +208,23 @@ class _Loop:
         end: torch.Tensor = [*self.operands.values, *self.taken][pair.position]
         return end
 
+    def _pass_gradients(self, values: Sequence[Any]) -> None:
+        """Let what the loop writes gradients to have them."""
+        if self.gaining and not self._runs():
+            raise Unsupported("gradients that depend on whether a loop has an iteration")
+        for k in self.gaining.difference(self.carried):
+            self.parent.give_gradients(values[k])
+
+    def _runs(self) -> bool:
+        """Whether the loop certainly has an iteration."""
+        counter = self.counter
+        if counter is None or counter.may_end_early:
+            return False
+        if counter.trips is not None:
+            return counter.trips > 0
+        ahead = counter.stop > counter.start if counter.step > 0 else counter.stop < counter.start
+        return known_true(ahead)
+
     def _record(self, module: torch.fx.GraphModule, extra_steps: int = 0) -> Block:
         values = self._values(extra_steps)
         return record_block(self.parent, module, values, self.operands, self.runner)
@@ -222,6 +241,8 @@ class _Loop:
                 continue
             self.condition = self._record(self.condition_module, extra_steps=1)
             self.taken = share_taken([self.body, self.condition])
+            if self._find_gaining(body):
+                continue
             if (
                 not self._resolve_conflicts(body)
                 and not self._tie_results(body)
@@ -247,7 +268,25 @@ class _Loop:
                 raise Unsupported("carried value that is no tensor or integer", str(value))
             else:
                 values[k] = self._integer(k, extra_steps)
+        for k in self.gaining:
+            if not values[k].requires_grad:
+                with self.parent.paused():
+                    values[k] = values[k].detach()
+                self.parent.give_gradients(values[k])
         return values
+
+    def _find_gaining(self, body: Block) -> bool:
+        """Note the operands that the body leaves with gradients and was given without; whether any is new."""
+        left = list(body.outputs)
+        left += [recorded.value for recorded in body.recorder.inputs[self.count : len(body.given)]]
+        for k in self.unchanged:
+            left[k] = body.recorder.inputs[k].value
+        found = {k for k, value in enumerate(left) if _gains(body.given[k], value)}
+        self.gaining |= found
+        for outer, position in body.recorder.taken.values():
+            if _gains(outer, body.recorder.inputs[position].value):
+                raise Unsupported("gradients written in a region", str(outer))
+        return bool(found)
 
     def _integer(self, position: int, extra_steps: int) -> torch.SymInt:
         """A carried integer in any iteration."""
@@ -316,6 +355,10 @@ class _Loop:
         for pair in self._pairs(body):
             changed.append(operands.tie(parent, pair.result, self._end(pair), is_carried=True))
         return any(changed)
+
+
+def _gains(before: Any, after: Any) -> bool:
+    return isinstance(after, torch.Tensor) and after.requires_grad and not before.requires_grad
 
 
 def _is_input(block: Block, position: int) -> bool:

@@ -14,10 +14,15 @@ from .region_conversion import convert_block
 from .region_recorder import RegionRecorder
 from .region_sharing import MaybeOne, StorageGroups, storage_of, written_storages
 from .region_ties import Sharing
+from .tensor_ssa.alias_graph import build_alias_graph
 from .tensor_ssa.block_propagation import order_parameters
 from .tensor_ssa.layout import dense_order
 from .tensor_ssa.region_aliases import RegionAlias
+from .tensor_ssa.written_origins import unrecorded_origins
 from .unsupported import Unsupported
+
+# Key of a region's metadata: whether it writes to something behind autograd's back.
+UNRECORDED_WRITES = "unrecorded_writes"
 
 MAX_ATTEMPTS = 8  # at recording a region whose operands turn out to have to be passed otherwise
 
@@ -139,7 +144,10 @@ def convert(
     """
     recorder = block.recorder
     graph = recorder.graph
+    if any(getattr(node.target, "is_gradient_rule", False) for node in graph.nodes):
+        raise Unsupported("gradients that the program wrote itself, in a region")
     with recorder.parent.paused():
+        unrecorded = unrecorded_origins(graph, build_alias_graph(graph))
         convert_block(recorder, outputs, written, given_away)
         nodes = [recorder.inputs[i].node for i in order]
         for node in set(graph.find_nodes(op="placeholder")).difference(nodes):
@@ -148,7 +156,9 @@ def convert(
         if is_condition:
             _return_bare(graph)
         graph.lint()
-        return torch.fx.GraphModule(dict(recorder.regions), graph, "Region")
+        converted = torch.fx.GraphModule(dict(recorder.regions), graph, "Region")
+        converted.meta[UNRECORDED_WRITES] = bool(unrecorded)
+        return converted
 
 
 def _return_bare(graph: torch.fx.Graph) -> None:
@@ -159,9 +169,12 @@ def _return_bare(graph: torch.fx.Graph) -> None:
 
 
 def fresh(parent: AtenRecorder, like: torch.Tensor) -> torch.Tensor:
-    """A fake tensor with storage of its own in the layout of ``like``."""
+    """A fake tensor with storage of its own in the layout of ``like``; with gradients if that has them."""
     with parent.paused():
-        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+        made = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+    if like.requires_grad:
+        parent.give_gradients(made)
+    return made
 
 
 def placed(parent: AtenRecorder, tensor: torch.Tensor) -> torch.Tensor:
@@ -169,7 +182,10 @@ def placed(parent: AtenRecorder, tensor: torch.Tensor) -> torch.Tensor:
     if dense_order(tensor) is not None:
         return fresh(parent, tensor)
     with parent.paused():
-        return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        made = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    if tensor.requires_grad:
+        parent.give_gradients(made)
+    return made
 
 
 def operand_node(parent: AtenRecorder, value: Any) -> Any:

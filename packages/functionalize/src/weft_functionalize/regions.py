@@ -128,6 +128,7 @@ class _Branch:
         """Append the operator's node; the branch's results."""
         parent, taken, written = self.parent, self.taken, self.written
         values, passed = [*self.operands.values, *taken], [*self.operands.passed, *taken]
+        self._pass_gradients(values)
         layouts = _joined(parent, *(side.outputs for side in self.sides))
         order = [p for p in range(len(values)) if p not in self.operands.views]
         pairs = self._pairs()
@@ -165,6 +166,18 @@ class _Branch:
         }
         note_aliases(parent, dict(enumerate(items[: len(made)])), values, known)
         return tuple(made)
+
+    def _pass_gradients(self, values: Sequence[Any]) -> None:
+        """Let what both sides write gradients to have them."""
+        for position in self.written:
+            flags = {
+                side.recorder.inputs[order[position]].value.requires_grad
+                for side, order in zip(self.sides, self.orders, strict=True)
+            }
+            if len(flags) > 1:
+                raise Unsupported(_ONE_SIDED)
+            if flags == {True} and not values[position].requires_grad:
+                self.parent.give_gradients(values[position])
 
     def _pairs(self) -> dict[MaybeOne, tuple[Flag, Flag]]:
         """What results may be one with, and for each side whether they are."""
@@ -206,6 +219,9 @@ def _by_predicate(predicate: torch.Tensor, first: Flag, second: Flag) -> Flag:
     return predicate if first else torch.logical_not(predicate)
 
 
+_ONE_SIDED = "gradients on one side of a branch only"
+
+
 def _joined(parent: AtenRecorder, first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
     """What stands for each result of two branches: a tensor in its layout, None for equal numbers."""
     if len(first) != len(second):
@@ -214,6 +230,8 @@ def _joined(parent: AtenRecorder, first: Sequence[Any], second: Sequence[Any]) -
     for left, right in zip(first, second, strict=True):
         if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
             check_same(left, right, "branches that give different tensors")
+            if left.requires_grad != right.requires_grad:
+                raise Unsupported(_ONE_SIDED)
             layouts.append(placed(parent, left))
         elif type(left) is type(right) and left == right:
             layouts.append(None)

@@ -8,6 +8,7 @@ import sympy
 import torch
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
+from torch.utils._sympy import functions
 
 
 def is_view_operator(operator: OpOverload) -> bool:
@@ -50,11 +51,19 @@ def is_symbolic_number(value: Any) -> bool:
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
+# torch's functions of integers, by the names of this package's.
+_TORCH_FUNCTIONS = {"FloorDiv": functions.FloorDiv, "Mod": functions.PythonMod}
+
+
 def is_negative(expression: sympy.Expr, fake: torch.Tensor) -> bool | None:
     """The sign of an integer as the ShapeEnv of a FakeTensor knows it; None where it may have either."""
     environment = getattr(getattr(fake, "fake_mode", None), "shape_env", None)
     if environment is None:
         return None
+    expression = expression.replace(
+        lambda part: type(part).__name__ in _TORCH_FUNCTIONS,
+        lambda part: _TORCH_FUNCTIONS[type(part).__name__](*part.args),
+    )
     bounds = environment.bound_sympy(expression)
     if bounds.upper < 0:
         return True

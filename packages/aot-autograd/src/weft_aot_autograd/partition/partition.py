@@ -52,7 +52,7 @@ def _sizes_to_save(
     given = [*saved, *sides.tangents]
     readable = set(symbols_given_by([node.meta["val"] for node in given]))
     needed: set[Any] = set()
-    for node in ancestors(sides.gradients, stop=()):
+    for node in ancestors(sides.gradients, stop=set(saved)):
         needed |= symbols_of(node.meta.get("val"))
     missing = {symbol for symbol in needed - readable if symbol.is_integer}
     return [sizes[symbol] for symbol in sorted(missing, key=str)]

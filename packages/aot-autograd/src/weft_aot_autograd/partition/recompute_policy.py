@@ -55,7 +55,7 @@ _SMALL_REDUCTION = 0.25
 def may_recompute(node: torch.fx.Node, sides: Sides) -> bool:
     """Whether the table lets backward compute the forward node ``node``, again or in forward's stead."""
     if node.op != "call_function":
-        return False
+        return node.op == "get_attr"
     kind = classify(node)
     if node not in sides.needed_by_outputs and kind in REPEATABLE:
         return True

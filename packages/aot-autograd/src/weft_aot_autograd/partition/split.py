@@ -21,8 +21,8 @@ def split(joint: JointGraph, sides: Sides, saved: Sequence[torch.fx.Node]) -> Pa
     forward = _Forward(sides, saved)
     backward, recomputed = _backward(sides, saved)
     return PartitionedGraph(
-        _module(forward.graph, "Forward"),
-        _module(backward, "Backward"),
+        torch.fx.GraphModule(joint.graph_module, forward.graph, "Forward"),
+        torch.fx.GraphModule(joint.graph_module, backward, "Backward"),
         joint.inputs,
         joint.outputs,
         joint.output_count,
@@ -127,7 +127,3 @@ def _finish(graph: torch.fx.Graph, returned: list[torch.fx.Node]) -> None:
     output.meta["val"] = tuple(node.meta["val"] for node in returned)
     overlap_collectives(graph)
     graph.lint()
-
-
-def _module(graph: torch.fx.Graph, name: str) -> torch.fx.GraphModule:
-    return torch.fx.GraphModule(torch.nn.Module(), graph, name)

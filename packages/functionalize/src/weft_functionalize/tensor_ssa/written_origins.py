@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import torch
 import torch.fx
 
+from .._torch import OpOverload
+from .alias_graph import AliasGraph
+from .functional_counterparts import written_arguments
 from .region_aliases import SharedValues
-from .writes import block_writes
+from .writes import block_writes, written_variables
+
+aten = torch.ops.aten
 
 
 def written_origins(graph: torch.fx.Graph, shared: SharedValues) -> set[torch.fx.Node]:
@@ -21,3 +27,16 @@ def origins_of_write(node: torch.fx.Node, shared: SharedValues) -> set[torch.fx.
         found.add(origin)
         found.update(shared.others(origin, shared.position[node]))
     return found
+
+
+def unrecorded_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> frozenset[torch.fx.Node]:
+    """The values whose storage is written with gradients disabled or through a detached view."""
+    found: set[torch.fx.Node] = set()
+    for node in graph.nodes:
+        if not isinstance(node.target, OpOverload):
+            continue
+        for variable in written_variables(node, written_arguments(node.target)):
+            path = [node, *(edge.access for edge in aliases.path_to_origin(variable))]
+            if any("gradients_disabled" in n.meta or n.target is aten.detach.default for n in path):
+                found.add(aliases.origin(variable))
+    return frozenset(found)

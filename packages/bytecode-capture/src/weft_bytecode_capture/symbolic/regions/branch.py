@@ -23,7 +23,6 @@ from .decisions import Place
 from .early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_result, note_end
 from .evaluation import (
     as_predicate,
-    check_gradients,
     check_unchanged,
     may_attempt,
     refuse,
@@ -357,7 +356,8 @@ class Joined:
         problem = difference(left, right)
         if problem is not None:
             raise Unsupported("tensor that differs by side of a branch", f"{what}: {problem}")
-        check_gradients(left.fake, right.fake)
+        if left.fake.requires_grad != right.fake.requires_grad:
+            raise Unsupported("gradients on one side of a branch only", what)
         key = (id(left), id(right))
         if key not in self._markers:
             self._markers[key] = _Marker()

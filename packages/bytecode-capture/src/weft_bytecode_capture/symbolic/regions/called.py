@@ -9,6 +9,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..variables.base import Variable
@@ -18,7 +20,7 @@ from .branch import Joined, Side, emit_branch
 from .carried import Carried
 from .decisions import Place
 from .emission import emit_while
-from .evaluation import as_predicate, check_gradients, check_unchanged, may_attempt, refuse
+from .evaluation import as_predicate, check_unchanged, may_attempt, refuse
 from .state import ObjectStates, difference
 from .subgraph import Subgraph, fresh_like, parameter, regional
 
@@ -87,7 +89,7 @@ def call_loop(
             problem = difference(item.start, value)
             if problem is not None:
                 raise Unsupported("carried tensor that changes", problem)
-            check_gradients(value.fake)
+            _check_gradients(value.fake)
             item.result = value
         emit_while(evaluator, subgraph, first, following, kept)
         return TupleVariable([item.parameter for item in kept])
@@ -104,8 +106,14 @@ def _parameter(evaluator: Evaluator, subgraph: Subgraph, value: Variable) -> Car
     """What stands for a carried value in the body; the loop begins with a copy, as torch's does."""
     if not isinstance(value, TensorVariable):
         raise Unsupported("loop that carries what is no tensor", repr(value))
-    check_gradients(value.fake)
+    _check_gradients(value.fake)
     start = evaluator.graph.call_method(evaluator, "clone", value, (), {})
     assert isinstance(start, TensorVariable)
     fake = fresh_like(evaluator, start.fake)
     return Carried(start, regional(parameter(subgraph.graph, "carried", fake), fake))
+
+
+def _check_gradients(tensor: torch.Tensor) -> None:
+    """The program's own operators are kept where no gradient flows through them."""
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        raise Unsupported("gradient through a region")

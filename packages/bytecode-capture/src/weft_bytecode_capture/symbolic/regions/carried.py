@@ -16,9 +16,9 @@ from ..variables.symbolic_integer import SymbolicIntegerVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_integer import TensorIntegerVariable
 from .decisions import Place
-from .evaluation import check_gradients, refuse
+from .evaluation import refuse
 from .state import difference, is_integer, leaves, rebuilt, same_constant, same_structure
-from .subgraph import fresh_like, parameter, regional
+from .subgraph import fresh_like, give_gradients, parameter, regional
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -70,7 +70,6 @@ class CarriedLocals:
             inner: list[Variable] = []
             for item in items:
                 if isinstance(item, TensorVariable):
-                    check_gradients(item.fake)
                     carried.append(self.add(name, item, None))
                     inner.append(carried[-1].parameter)
                 else:
@@ -124,8 +123,10 @@ class CarriedLocals:
         self, name: str, item: Variable, first_bound: Callable[[TensorVariable], TensorVariable]
     ) -> Variable:
         if isinstance(item, TensorVariable):
-            check_gradients(item.fake)
-            return self.add(name, first_bound(item), item).parameter
+            carried = self.add(name, first_bound(item), item)
+            if item.fake.requires_grad:
+                give_gradients(self.evaluator, carried.parameter.fake)
+            return carried.parameter
         if not item.is_constant():
             raise Unsupported("local that is bound in a loop", f"{name}: {item!r}")
         return item
@@ -148,7 +149,8 @@ class CarriedLocals:
         problem = difference(old, new)
         if problem is not None:
             self._differs(f"{name} changes: {problem}")
-        check_gradients(new.fake)
+        if new.fake.requires_grad and not carried.parameter.fake.requires_grad:
+            give_gradients(self.evaluator, carried.parameter.fake)
         carried.result = new
         return carried.parameter
 

@@ -75,17 +75,10 @@ def check_unchanged(states: ObjectStates) -> None:
         raise Unsupported("object that a region changes", repr(variable))
 
 
-def check_gradients(*tensors: torch.Tensor) -> None:
-    """Regions are kept where no gradient flows through them."""
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        raise Unsupported("gradient through a region")
-
-
 def as_predicate(evaluator: Evaluator, condition: TensorVariable) -> TensorVariable:
     """``bool(condition)`` as a bool tensor without dimensions."""
     if condition.fake.numel() != 1:
         raise Unsupported("truth value of a tensor with several elements", repr(condition))
-    check_gradients(condition.fake)
     result: Variable = condition
     if condition.fake.dim():
         shape = evaluator.wrap_result(())

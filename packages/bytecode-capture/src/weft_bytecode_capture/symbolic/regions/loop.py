@@ -37,7 +37,7 @@ from .branch import ReturnFromLoop
 from .carried import CarriedLocals
 from .decisions import Place
 from .early_exit import DONE, RESULT, RETURNED, rolling
-from .evaluation import check_gradients, check_unchanged, may_attempt, refuse, run_until
+from .evaluation import check_unchanged, may_attempt, refuse, run_until
 from .join_points import loops, resolved
 from .joint import JointElements, joint_span
 from .rows import AppendedLists, RowVariable, become_rows
@@ -302,7 +302,6 @@ class _ForLoop:
     def _buffer(self, count: Variable | None, like: TensorVariable) -> TensorVariable:
         """An uninitialised tensor in the graph around the loop: ``count`` rows like ``like``, or one."""
         fake = like.fake
-        check_gradients(fake)
         row = self.evaluator.wrap_result(list(fake.shape))
         shape = row if count is None else ListVariable([count, *row.iterate(self.evaluator)])
         options: dict[str, Variable] = {

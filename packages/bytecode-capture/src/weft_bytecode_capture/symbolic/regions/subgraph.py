@@ -132,9 +132,22 @@ def call_region(
 
 
 def fresh_like(evaluator: Evaluator, fake: torch.Tensor) -> torch.Tensor:
-    """A fake tensor in the layout of ``fake``, with storage of its own."""
+    """A fake tensor in the layout of ``fake``, with storage of its own; with gradients if that has them."""
     with evaluator.graph.fake_mode:
-        return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+        made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+    if fake.requires_grad:
+        give_gradients(evaluator, made)
+    return made
+
+
+def give_gradients(evaluator: Evaluator, fake: torch.Tensor) -> None:
+    """Let ``fake`` have gradients as an operator's result has them, if they are enabled."""
+    overlaps = any(n > 1 and s == 0 for n, s in zip(fake.shape, fake.stride(), strict=True))
+    with evaluator.graph.fake_mode:
+        if overlaps and torch.is_grad_enabled():
+            fake.requires_grad_()
+        elif not overlaps:
+            fake.add_(torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True))
 
 
 def note_aliases(

@@ -41,6 +41,8 @@ _METADATA = frozenset(
     "dtype device layout ndim requires_grad is_cuda is_cpu is_leaf is_sparse is_quantized is_meta "
     "itemsize names is_mps is_xpu is_sparse_csr is_mkldnn is_nested output_nr".split()
 )
+# Of these, what the iterations of a loop may change.
+_GRADIENT_METADATA = frozenset({"requires_grad", "is_leaf", "grad_fn"})
 _TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 # Methods that give numbers and need no node, as metadata is fixed by guards.
 _QUERIES = frozenset(
@@ -133,6 +135,8 @@ class TensorVariable(Variable):
             elements = self._query(evaluator, "numel")
             itemsize = ConstantVariable(self.fake.itemsize)
             return evaluator.binary_operation("mul", elements, itemsize)
+        if name in _GRADIENT_METADATA:
+            self._check_gradients_known(evaluator, name)
         if name in _METADATA:
             return evaluator.wrap_result(getattr(self.fake, name))
         if name in _TENSOR_ATTRIBUTES:
@@ -150,6 +154,14 @@ class TensorVariable(Variable):
         if not callable(getattr(torch.Tensor, name)):
             raise Unsupported("attribute of a tensor", f"{self!r}.{name}")
         return BuiltinMethodVariable(self, name)
+
+    def _check_gradients_known(self, evaluator: Evaluator, name: str) -> None:
+        """Refuse to tell in a region what a later iteration may find otherwise."""
+        builder, fake = evaluator.graph, self.fake
+        inside = builder.graph is not builder.outermost and torch.is_grad_enabled()
+        may_differ = fake.dtype.is_floating_point or fake.dtype.is_complex
+        if inside and may_differ and not (fake.requires_grad and fake.is_leaf):
+            raise Unsupported("question about gradients inside a region", f"{self!r}.{name}")
 
     def _query(self, evaluator: Evaluator, name: str, *arguments: Any, **keywords: Any) -> Variable:
         """What a method that asks for metadata gives; symbolic numbers in it are nodes."""

@@ -1,0 +1,126 @@
+"""A region's own joint graph, cut into forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from weft_functionalize import InputDescriptor, InputKind, OutputDescriptor, OutputKind
+
+from ..joint_graph import GradientDescriptor, JointGraph, PartitionedGraph, TangentDescriptor
+from ..joint_recorder import JointRecorder
+from ..partition import partition
+from ..regions import keep_partial_writes
+from ..tracing import simplify
+from ..unsupported import Unsupported
+from .recording import RegionRule, run_nodes
+
+# Key of a region's metadata: whether it writes to something behind autograd's back.
+_UNRECORDED_WRITES = "unrecorded_writes"
+
+
+@dataclass(frozen=True)
+class DifferentiatedBody:
+    """``parts`` has the body's tensor results as outputs, in order; positions are the body's.
+
+    ``tensors`` are the positions of results that are tensors, ``tangents`` of those that have gradients;
+    ``gradients`` of the parameters that the backward gives gradients of.
+    """
+
+    parts: PartitionedGraph
+    tensors: tuple[int, ...]
+    tangents: tuple[int, ...]
+    gradients: tuple[int, ...]
+
+    def saved_parameter(self, index: int) -> int | None:
+        """The parameter that the saved value ``index`` is, None for what the forward gives."""
+        return self.parts.saved[index].input_index
+
+    def saved_values(self) -> list[Any]:
+        """The fake values that backward takes of forward, in order."""
+        placeholders = self.parts.backward.graph.find_nodes(op="placeholder")
+        return [node.meta["val"] for node in placeholders[: len(self.parts.saved)]]
+
+    def tangent_values(self) -> list[torch.Tensor]:
+        """The fake tensors of the tangents, in order."""
+        placeholders = self.parts.backward.graph.find_nodes(op="placeholder")
+        return [node.meta["val"] for node in placeholders[len(self.parts.saved) :]]
+
+
+def differentiate(
+    outer: JointRecorder,
+    module: torch.fx.GraphModule,
+    with_gradients: Collection[int],
+    overwritten: Collection[int],
+    rule: RegionRule,
+) -> DifferentiatedBody | None:
+    """Differentiate a region with respect to its parameters at the positions ``with_gradients``.
+
+    Those ``overwritten`` do not live until backward.  None where no result depends on any of them.
+    """
+    if module.meta.get(_UNRECORDED_WRITES):
+        raise Unsupported("write without gradients in a region")
+    recorder = JointRecorder(outer.table)
+    values: dict[torch.fx.Node, Any] = {}
+    inputs: list[Any] = []
+    with outer.paused(), torch.enable_grad():
+        for position, node in enumerate(module.graph.find_nodes(op="placeholder")):
+            value = node.meta["val"]
+            if isinstance(value, torch.Tensor):
+                value = value.detach().requires_grad_(position in with_gradients)
+            recorder.add_placeholder(node.name, value)
+            values[node] = value
+            inputs.append(value)
+        with recorder:
+            results = run_nodes(module, recorder, values, rule)
+        tensors = [k for k, result in enumerate(results) if isinstance(result, torch.Tensor)]
+        tangents = [k for k in tensors if results[k].requires_grad]
+        if not tangents:
+            return None
+        given = [torch.empty_like(results[k], requires_grad=False) for k in tangents]
+        for k, tangent in zip(tangents, given, strict=True):
+            recorder.add_placeholder(f"tangent_{k}", tangent)
+        wanted = sorted(with_gradients)
+        with recorder:
+            gradients: Sequence[torch.Tensor | None] = torch.autograd.grad(
+                [results[k] for k in tangents],
+                [inputs[k] for k in wanted],
+                given,
+                allow_unused=True,
+            )
+    found = [(k, g) for k, g in zip(wanted, gradients, strict=True) if g is not None]
+    returned = [recorder.node_of(results[k]) for k in tensors]
+    returned += [recorder.node_of(gradient) for _, gradient in found]
+    with outer.paused():
+        recorder.finish(returned)
+    positions = tuple(k for k, _ in found)
+    parts = _cut(outer, recorder, len(inputs), overwritten, tensors, tangents, positions)
+    return DifferentiatedBody(parts, tuple(tensors), tuple(tangents), positions)
+
+
+def _cut(
+    outer: JointRecorder,
+    recorder: JointRecorder,
+    input_count: int,
+    overwritten: Collection[int],
+    tensors: Sequence[int],
+    tangents: Sequence[int],
+    gradients: Sequence[int],
+) -> PartitionedGraph:
+    with outer.paused():
+        simplify(recorder.graph, keep_partial_writes(outer.table))
+        joint = JointGraph(
+            recorder.module("JointRegion"),
+            tuple(InputDescriptor(InputKind.USER_INPUT, f"{k}") for k in range(input_count)),
+            tuple(TangentDescriptor(tensors.index(k)) for k in tangents),
+            tuple(
+                OutputDescriptor(OutputKind.MUTATED_INPUT, None, input_index=k)
+                for k in sorted(overwritten)
+            ),
+            tuple(map(GradientDescriptor, gradients)),
+            len(tensors),
+        )
+        return partition(joint)

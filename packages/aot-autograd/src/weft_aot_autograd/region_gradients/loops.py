@@ -1,0 +1,274 @@
+"""Loops: forward keeps what each iteration's backward needs in the rows of stacks; backward counts down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from weft_functionalize import new_integer, symbols_of
+
+from ..joint_recorder import JointRecorder
+from ..tracing import fake_mode_of
+from ..unsupported import Unsupported
+from .accumulation import accumulated
+from .body import DifferentiatedBody, differentiate
+from .counts import Count, find_count
+from .recording import RegionRule, record_region, run_nodes, with_parameters
+
+aten = torch.ops.aten
+
+
+def differentiate_loop(
+    recorder: JointRecorder, node: torch.fx.Node, args: Sequence[Any], rule: RegionRule
+) -> tuple[Any, ...]:
+    """The results of a ``while_loop`` through which gradients flow."""
+    condition, module, carried, additional = args
+    count = find_count(condition, module, carried)
+    if count is None:
+        raise Unsupported("gradient of a loop that does not count")
+    if count.may_end_early:
+        raise Unsupported("gradient of a loop that may end early")
+    operands = [*carried, *additional]
+    body, tracked = _differentiated_body(recorder, module, operands, len(carried), rule)
+    if body is None:
+        raise Unsupported("gradient of a loop whose results have none")
+    loop = _CountedLoop(recorder, node, condition, body, tracked, len(carried), count, rule)
+    results: tuple[Any, ...] = _LoopFunction.apply(loop, *operands)  # type: ignore[no-untyped-call]
+    return results
+
+
+def _differentiated_body(
+    recorder: JointRecorder,
+    module: torch.fx.GraphModule,
+    operands: Sequence[Any],
+    carried_count: int,
+    rule: RegionRule,
+) -> tuple[DifferentiatedBody | None, frozenset[int]]:
+    """The body with respect to the operands that have gradients in any iteration, and these."""
+    tracked = {k for k, v in enumerate(operands) if isinstance(v, torch.Tensor) and v.requires_grad}
+    overwritten = [k for k in range(carried_count) if isinstance(operands[k], torch.Tensor)]
+    while True:
+        body = differentiate(recorder, module, tracked, overwritten, rule)
+        following = set() if body is None else set(body.tangents)
+        if following <= tracked:
+            return body, frozenset(tracked)
+        tracked |= following
+
+
+class _LoopFunction(torch.autograd.Function):
+    """One loop in autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, loop: _CountedLoop, *operands: Any) -> tuple[Any, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.loop, ctx.operands = loop, operands
+        results, ctx.stacks = loop.forward(operands)
+        constant = [
+            result
+            for k, result in enumerate(results)
+            if isinstance(result, torch.Tensor) and k not in loop.tracked
+        ]
+        ctx.mark_non_differentiable(*constant)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        found = ctx.loop.backward(ctx.operands, ctx.stacks, gradients)
+        return None, *(found.get(k) for k in range(len(ctx.operands)))
+
+
+class _CountedLoop:
+    """The two loops.  Positions are those of the body's parameters: what is carried, then the rest."""
+
+    def __init__(
+        self,
+        recorder: JointRecorder,
+        node: torch.fx.Node,
+        condition: torch.fx.GraphModule,
+        body: DifferentiatedBody,
+        tracked: frozenset[int],
+        carried_count: int,
+        count: Count,
+        rule: RegionRule,
+    ) -> None:
+        self.recorder = recorder
+        self.node = node
+        self.condition = condition
+        self.body = body
+        self.tracked = tracked
+        self.carried_count = carried_count
+        self.count = count
+        self.rule = rule
+        self.carried = sorted(k for k in tracked if k < carried_count)
+        self.summed = [k for k in body.gradients if k >= carried_count]
+        placeholders = body.parts.forward.graph.find_nodes(op="placeholder")
+        self.counter = placeholders[count.position].meta["val"]
+        saved = body.saved_values()
+        # Saved values that differ by iteration; of these a stack each.
+        self.stacked = [
+            s
+            for s, value in enumerate(saved)
+            if isinstance(value, torch.Tensor) and body.saved_parameter(s) is None
+        ]
+
+    # Forward.
+
+    def forward(self, operands: Sequence[Any]) -> tuple[tuple[Any, ...], list[torch.Tensor]]:
+        """Record the loop with stacks; its results, and the filled stacks."""
+        recorder, body = self.recorder, self.body
+        saved = body.saved_values()
+        stacks = [
+            torch.empty(
+                (self.count.trips, *saved[s].shape), dtype=saved[s].dtype, device=saved[s].device
+            )
+            for s in self.stacked
+        ]
+        carried, additional = operands[: self.carried_count], operands[self.carried_count :]
+        placeholders = body.parts.forward.graph.find_nodes(op="placeholder")
+        own = [node.meta["val"] for node in placeholders]
+        names = [node.name for node in placeholders]
+        at = self.carried_count
+        module = record_region(
+            recorder,
+            [*own[:at], *stacks, *own[at:]],
+            [*names[:at], *["stack"] * len(stacks), *names[at:]],
+            self._forward_body,
+        )
+        results = [
+            recorder.fresh(value) if isinstance(value, torch.Tensor) else value
+            for value in self.node.meta["val"]
+        ]
+        results += [recorder.fresh(stack) for stack in stacks]
+        arguments = (
+            recorder.add_region(
+                "condition", with_parameters(self.condition, at, [s.detach() for s in stacks])
+            ),
+            recorder.add_region("body", module),
+            recorder.nodes_in((*carried, *stacks)),
+            recorder.nodes_in(tuple(additional)),
+        )
+        made = recorder.add_region_operator(self.node, arguments, results)
+        return made[:at], list(made[at:])
+
+    def _forward_body(self, recorder: JointRecorder, values: list[Any]) -> list[Any]:
+        at, count = self.carried_count, len(self.stacked)
+        parameters = [*values[:at], *values[at + count :]]
+        placeholders = self.body.parts.forward.graph.find_nodes(op="placeholder")
+        outputs = run_nodes(
+            self.body.parts.forward,
+            recorder,
+            dict(zip(placeholders, parameters, strict=True)),
+            self.rule,
+        )
+        counter = values[self.count.position]
+        iteration = self.count.iteration(counter)
+        following: list[Any] = [None] * at
+        following[self.count.position] = counter + self.count.step
+        for k, output in zip(self.body.tensors, outputs, strict=False):
+            following[k] = output
+        for s, stack in zip(self.stacked, values[at : at + count], strict=True):
+            index = self.body.parts.saved[s].output_index
+            assert index is not None
+            following.append(aten.select_scatter.default(stack, outputs[index], 0, iteration))
+        return following
+
+    # Backward.
+
+    def backward(
+        self, operands: Sequence[Any], stacks: Sequence[torch.Tensor], gradients: Sequence[Any]
+    ) -> dict[int, torch.Tensor]:
+        """Record the loop that counts down; the gradients by operand."""
+        recorder, trips = self.recorder, self.count.trips
+        shapes = dict(zip(self.body.tangents, self.body.tangent_values(), strict=True))
+        tangents = []
+        for k in self.carried:
+            like = shapes.get(k, operands[k])
+            given = gradients[k]
+            if given is None:
+                given = torch.zeros(like.shape, dtype=like.dtype, device=like.device)
+            tangents.append(given)
+        sums = [torch.zeros_like(operands[k]) for k in self.summed]
+        kept = self._kept(operands)
+        mode = fake_mode_of(recorder.graph)
+        assert mode is not None
+        tested = new_integer(mode, None, None)
+        state = [
+            *(recorder.fresh(shapes.get(k, operands[k])) for k in self.carried),
+            *map(recorder.fresh, sums),
+        ]
+        passed = [*stacks, *kept.values()]
+        names = ["counter", *["tangent"] * len(tangents), *["sum"] * len(sums)]
+        names += ["kept"] * len(passed)
+        positions = list(kept)
+
+        def run(inner: JointRecorder, values: list[Any]) -> list[Any]:
+            return self._backward_body(inner, values, positions)
+
+        module = record_region(recorder, [self.counter, *state, *passed], names, run)
+        test = record_region(
+            recorder,
+            [tested, *state, *passed],
+            names,
+            lambda inner, values: [self.count.not_before_first(values[0])],
+        )
+        arguments = (
+            recorder.add_region("condition", bare(test)),
+            recorder.add_region("body", module),
+            recorder.nodes_in((self.count.counter(trips - 1), *tangents, *sums)),
+            recorder.nodes_in(tuple(passed)),
+        )
+        results = [self.count.counter(-1), *(recorder.fresh(value) for value in state)]
+        made = recorder.add_region_operator(self.node, arguments, results)
+        return dict(zip([*self.carried, *self.summed], made[1:], strict=True))
+
+    def _kept(self, operands: Sequence[Any]) -> dict[int, Any]:
+        """By position among the saved values: what is the same in each iteration, as it is outside."""
+        kept: dict[int, Any] = {}
+        for s, value in enumerate(self.body.saved_values()):
+            parameter = self.body.saved_parameter(s)
+            if s in self.stacked or symbols_of(self.counter) & symbols_of(value):
+                continue  # a number that the counter gives
+            kept[s] = value if parameter is None else operands[parameter]
+        return kept
+
+    def _backward_body(
+        self, recorder: JointRecorder, values: list[Any], positions: Sequence[int]
+    ) -> list[Any]:
+        counter, rest = values[0], values[1:]
+        iteration = self.count.iteration(counter)
+        tangents, rest = rest[: len(self.carried)], rest[len(self.carried) :]
+        sums, rest = rest[: len(self.summed)], rest[len(self.summed) :]
+        stacks, kept = rest[: len(self.stacked)], rest[len(self.stacked) :]
+        saved: list[Any] = self.body.saved_values()
+        for s, stack in zip(self.stacked, stacks, strict=True):
+            saved[s] = aten.select.int(stack, 0, iteration)
+        for s, value in zip(positions, kept, strict=True):
+            saved[s] = value
+        backward = self.body.parts.backward
+        placeholders = backward.graph.find_nodes(op="placeholder")
+        known = dict(zip(self.carried, tangents, strict=True))
+        given = [known[k] for k in self.body.tangents]
+        environment = dict(zip(placeholders, [*saved, *given], strict=True))
+        run_nodes(backward, recorder, environment, self.rule)
+        (output,) = backward.graph.find_nodes(op="output")
+        nodes: Any = dict(zip(self.body.gradients, output.args[0], strict=True))
+        following = [
+            environment[nodes[k]] if k in nodes else torch.zeros_like(operand)
+            for k, operand in known.items()
+        ]
+        following += [
+            accumulated(total, nodes[k], environment)
+            for k, total in zip(self.summed, sums, strict=True)
+        ]
+        return [counter - self.count.step, *following]
+
+
+def bare(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """torch's loops want the condition's value itself, not a tuple of one."""
+    (output,) = module.graph.find_nodes(op="output")
+    output.args = output.args[0]
+    output.meta["val"] = output.meta["val"][0]
+    module.recompile()
+    return module

@@ -1,0 +1,255 @@
+"""Gradients through loops and branches that stay in the graph: against eager PyTorch, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+import weft
+from weft.pipeline import Pipeline
+
+Make = Callable[[int], Sequence[torch.Tensor]]
+
+
+@pytest.fixture
+def compiled_regions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many region operators each graph has that went through all stages."""
+    counts: list[int] = []
+    compile_graph = Pipeline.compile_graph
+
+    def counting(self: Pipeline, module: torch.fx.GraphModule, *rest: Any) -> Any:
+        program = compile_graph(self, module, *rest)
+        names = ("cond", "while_loop")
+        counts.append(sum(str(node.target) in names for node in module.graph.nodes))
+        return program
+
+    monkeypatch.setattr(Pipeline, "compile_graph", counting)
+    return counts
+
+
+def _run(
+    function: Callable[..., Any], arguments: Sequence[torch.Tensor], parameters: Sequence[Any]
+) -> list[Any]:
+    """Results, arguments (which may be written to), and all gradients of a sum of squares."""
+    for parameter in parameters:
+        parameter.grad = None
+    results = function(*arguments)
+    results = results if isinstance(results, tuple) else (results,)
+    visible = [t for t in (*results, *arguments) if t.requires_grad and not t.is_leaf]
+    flags = [t.requires_grad for t in (*results, *arguments)]
+    sum((k + 1) * (t * t).sum() for k, t in enumerate(visible)).backward()  # type: ignore[union-attr]
+    leaves = [a for a in arguments if a.is_leaf]
+    return [flags, *results, *arguments, *(t.grad for t in (*parameters, *leaves))]
+
+
+def check(
+    function: Callable[..., Any],
+    make: Make,
+    parameters: Sequence[torch.Tensor] = (),
+    lengths: Sequence[int] = (20,),
+) -> None:
+    compiled = weft.compile(function)
+    for length in lengths:
+        torch.manual_seed(length)
+        expected = _run(function, make(length), parameters)
+        torch.manual_seed(length)
+        actual = _run(compiled, make(length), parameters)
+        assert actual[0] == expected[0]
+        for ours, theirs in zip(actual[1:], expected[1:], strict=True):
+            assert (ours is None) == (theirs is None)
+            if theirs is not None:
+                torch.testing.assert_close(ours, theirs)
+
+
+def _tensor(*shape: int, gradient: bool = False) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=gradient)
+
+
+class _Recurrent(torch.nn.Module):
+    """The last state of a cell of 3 inputs and 4 units, whose time loop is in Python."""
+
+    def __init__(self, kind: type[torch.nn.Module]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.cell = kind(3, 4, dtype=torch.float64)  # type: ignore[call-arg]
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        for t in range(x.shape[0]):
+            h = self.cell(x[t], h)
+        return h
+
+
+class _Rows(_Recurrent):
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        for row in x:
+            h = self.cell(row, h)
+        return h
+
+
+class _States(_Recurrent):
+    def forward(  # type: ignore[override]
+        self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        found = []
+        for t in range(x.shape[0]):
+            h, c = self.cell(x[t], (h, c))
+            found.append(h)
+        return torch.stack(found), c
+
+
+@pytest.mark.parametrize("kind", [torch.nn.RNNCell, torch.nn.GRUCell])
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_recurrent_cell_trains_in_a_rolled_loop(
+    kind: type[torch.nn.Module], learned: bool, compiled_regions: list[int]
+) -> None:
+    model = _Recurrent(kind)
+
+    def make(length: int) -> Sequence[torch.Tensor]:
+        return _tensor(length, 2, 3, gradient=learned), _tensor(2, 4, gradient=learned)
+
+    check(model, make, list(model.parameters()))
+    assert compiled_regions == [1]
+
+
+def test_the_length_may_change_without_another_graph(compiled_regions: list[int]) -> None:
+    model = _Rows(torch.nn.RNNCell)
+
+    def make(length: int) -> Sequence[torch.Tensor]:
+        return _tensor(length, 2, 3, gradient=True), _tensor(2, 4)
+
+    check(model, make, list(model.parameters()), lengths=(20, 30, 25, 60))
+    assert compiled_regions == [1, 1]
+
+
+def test_a_list_of_states_and_two_carried_tensors(compiled_regions: list[int]) -> None:
+    model = _States(torch.nn.LSTMCell)
+
+    def make(length: int) -> Sequence[torch.Tensor]:
+        return _tensor(length, 2, 3), _tensor(2, 4), _tensor(2, 4, gradient=True)
+
+    check(model, make, list(model.parameters()))
+    assert compiled_regions == [1]
+
+
+def test_rows_written_and_read_back(compiled_regions: list[int]) -> None:
+    def recurrence(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        for t in range(2, x.shape[0]):
+            out[t] = torch.tanh(out[t - 1] + out[t - 2] - x[t]) * w
+        return out
+
+    def make(length: int) -> Sequence[torch.Tensor]:
+        return _tensor(length, 3, gradient=True), _tensor(3, gradient=True)
+
+    check(recurrence, make)
+    assert compiled_regions == [1]
+
+
+def test_an_argument_written_in_a_loop_gets_its_history(compiled_regions: list[int]) -> None:
+    def make(length: int) -> Sequence[torch.Tensor]:
+        return _tensor(length, 3, gradient=True), _tensor(length, 3)
+
+    def fill(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        for t in range(x.shape[0]):
+            out[t] += x[t] * x[t].sin()
+        return out.sum()
+
+    check(fill, make)
+    assert compiled_regions == [1]
+
+
+def test_nested_loops_and_a_window_of_rows(compiled_regions: list[int]) -> None:
+    def smooth(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros_like(x[0])
+        for _ in range(18):
+            for t in range(1, x.shape[0] - 1):
+                total = torch.sin(total + (x[t - 1 : t + 2] * w).sum(0))
+        return total
+
+    def make(length: int) -> Sequence[torch.Tensor]:
+        return _tensor(length, 3, gradient=True), _tensor(3, 3, gradient=True)
+
+    check(smooth, make)
+    assert compiled_regions == [1]
+
+
+def test_a_loop_that_counts_down_by_two(compiled_regions: list[int]) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        h = w
+        for t in range(x.shape[0] - 1, 0, -2):
+            h = h * x[t] + w
+        return h
+
+    def make(length: int) -> Sequence[torch.Tensor]:
+        return torch.rand(length, 3, dtype=torch.float64, requires_grad=True), _tensor(
+            3, gradient=True
+        )
+
+    check(function, make, lengths=(40,))
+    assert compiled_regions == [1]
+
+
+def test_random_masks_are_the_same_in_backward(compiled_regions: list[int]) -> None:
+    def dropped(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        h = w
+        for t in range(x.shape[0]):
+            h = torch.nn.functional.dropout(h * x[t], 0.3) + w
+        return h
+
+    def make(length: int) -> Sequence[torch.Tensor]:
+        return _tensor(length, 5, gradient=True), _tensor(5, gradient=True)
+
+    check(dropped, make)
+    assert compiled_regions == [1]
+
+
+def test_a_detached_state_has_no_gradient(compiled_regions: list[int]) -> None:
+    def truncated(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        h = w * 2
+        total = torch.zeros_like(w)
+        for t in range(x.shape[0]):
+            h = (h * x[t]).detach() + w
+            total = total + h
+        return total
+
+    def make(length: int) -> Sequence[torch.Tensor]:
+        return _tensor(length, 3), _tensor(3, gradient=True)
+
+    check(truncated, make)
+    assert compiled_regions == [1]
+
+
+def test_gradients_of_gradients_through_a_loop() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for t in range(x.shape[0]):
+            w = torch.tanh(w * x[t]) + w * w * 0.01
+        return w.sum()
+
+    def second(f: Callable[..., torch.Tensor]) -> torch.Tensor:
+        torch.manual_seed(1)
+        x, w = _tensor(20, 3), _tensor(3, gradient=True)
+        (first,) = torch.autograd.grad(f(x, w), w, create_graph=True)
+        (found,) = torch.autograd.grad((first * first).sum(), w)
+        return found
+
+    with pytest.warns(UserWarning, match="gradients of gradients"):
+        actual = second(weft.compile(function))
+    torch.testing.assert_close(actual, second(function))
+
+
+def test_gradients_off_inside_and_around_a_loop(compiled_regions: list[int]) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            scale = w
+            for t in range(x.shape[0]):
+                scale = scale * 0.9 + x[t]
+        return scale * w
+
+    def make(length: int) -> Sequence[torch.Tensor]:
+        return _tensor(length, 3), _tensor(3, gradient=True)
+
+    check(function, make)
+    assert compiled_regions == [1]
