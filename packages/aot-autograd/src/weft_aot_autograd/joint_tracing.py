@@ -76,6 +76,7 @@ class _Trace:
             self._mode,
             torch.enable_grad(),
             torch.autograd.set_multithreading_enabled(False),
+            torch.autograd.set_detect_anomaly(False),  # it looks for NaN among values
             without_autocast(self._device_types()),
         ):
             inputs = self._add_inputs()

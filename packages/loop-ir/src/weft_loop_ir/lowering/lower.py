@@ -29,6 +29,7 @@ from weft_loop_ir.ir import (
     SymbolInput,
 )
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, all_items, item_reads, item_writes
+from weft_loop_ir.lowering.buffer_names import safe_buffer_name
 from weft_loop_ir.lowering.collectives import with_held_arguments
 from weft_loop_ir.lowering.context import LoweringContext, LoweringOptions, storage_stride
 from weft_loop_ir.lowering.in_place import overwrite_in_place
@@ -112,9 +113,10 @@ class Driver:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
             kind = BufferKind.CONSTANT if position in self.constant_inputs else BufferKind.INPUT
-            self.inputs.append(node.name)
-            self._define_symbols(value, node.name, position)
-            return self._input_buffer(node.name, kind, value)
+            name = safe_buffer_name(node.name, self.context.buffers)
+            self.inputs.append(name)
+            self._define_symbols(value, name, position)
+            return self._input_buffer(name, kind, value)
         if isinstance(value, torch.SymInt):
             expression = to_expression(value)
             symbol = (
@@ -173,8 +175,9 @@ class Driver:
             value = getattr(value, part)
         if not isinstance(value, torch.Tensor):
             return value  # a subgraph of a higher-order operator
-        self.constants[node.name] = value
-        return self._input_buffer(node.name, BufferKind.CONSTANT, value)
+        name = safe_buffer_name(node.name, self.context.buffers)
+        self.constants[name] = value
+        return self._input_buffer(name, BufferKind.CONSTANT, value)
 
     # -- calls -----------------------------------------------------------------------------------------
 

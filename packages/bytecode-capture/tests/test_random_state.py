@@ -1,0 +1,192 @@
+"""Random numbers and gradients' flags: seeds, generators, ``requires_grad_``, parameters made inside."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from differential import outcome, run_graph, same
+from weft_bytecode_capture import capture, compile_frames
+
+WEIGHT = torch.nn.Parameter(torch.ones(3))
+GENERATOR = torch.Generator().manual_seed(1)
+
+
+def seed_between(x):
+    first = torch.rand(3)
+    torch.manual_seed(5)
+    return first, torch.rand(3), x + first
+
+
+def seed_before_the_end(x):
+    drawn = torch.rand(3)
+    torch.manual_seed(5)
+    return x + drawn
+
+
+def generator_made_inside(x):
+    generator = torch.Generator().manual_seed(3)
+    drawn = torch.rand(3, generator=generator) + x
+    return drawn, torch.randn(2, generator=generator), torch.randperm(4, generator=generator)
+
+
+def generator_from_outside(x):
+    first = torch.rand(3, generator=GENERATOR)
+    order = torch.randperm(5, generator=GENERATOR)
+    GENERATOR.manual_seed(7)
+    return first + x, order, torch.rand(2, generator=GENERATOR)
+
+
+def generator_as_argument(x, generator=GENERATOR):
+    return torch.bernoulli(torch.full((6,), 0.5), generator=generator), x * 2
+
+
+def state_kept(x):
+    state = torch.get_rng_state()
+    first = torch.rand(3)
+    torch.set_rng_state(state)
+    return first, torch.rand(3), x + first
+
+
+def forked(x):
+    with torch.random.fork_rng():
+        torch.manual_seed(9)
+        first = torch.rand(3)
+    return first, torch.rand(3) + x.sum()
+
+
+def seeds_asked(x):
+    return torch.initial_seed() == torch.random.initial_seed(), torch.rand(2), x * 2
+
+
+def seeded_draws(x):
+    torch.manual_seed(11)
+    noise = torch.nn.init.normal_(torch.empty(3))
+    return F.dropout(x, 0.5), noise, torch.bernoulli(torch.full((4,), 0.5)), torch.randn_like(x)
+
+
+def from_distributions(x):
+    torch.manual_seed(2)
+    normal = torch.distributions.Normal(0.0, 1.0).sample((3,))
+    return torch.multinomial(x.softmax(-1), 2), normal
+
+
+def random_numbers_of_python(x):
+    random.seed(3)
+    return x * random.random(), random.randint(0, 9)
+
+
+def layer_made_inside(x):
+    torch.manual_seed(0)
+    return torch.nn.Linear(3, 4)(x)
+
+
+def requires_grad_of_a_result(x):
+    y = (x * 2).requires_grad_()
+    return y, (y * y).sum(), y.is_leaf
+
+
+def gradient_of_a_result(x):
+    y = (x.detach() * 2).requires_grad_()
+    (y * y).sum().backward()
+    return y.grad, y
+
+
+def requires_grad_of_an_input(x):
+    x.requires_grad_()
+    return (x * 3).sum(), x.requires_grad
+
+
+def requires_grad_off(x):
+    x = x.detach().requires_grad_(True)
+    y = x * 2
+    x.requires_grad_(False)
+    return y, x * 3, x
+
+
+def requires_grad_by_attribute(x):
+    x.requires_grad = True
+    return x * 2, x.requires_grad
+
+
+def detached_in_place(x):
+    y = x * WEIGHT
+    same_one = y.detach_()
+    return y, same_one is y, y.requires_grad, y.is_leaf, y * WEIGHT
+
+
+def parameter_made_inside(x):
+    parameter = torch.nn.Parameter(x.detach() * 2)
+    frozen = torch.nn.Parameter(torch.zeros(3), requires_grad=False)
+    return parameter, parameter * 3, type(parameter), parameter.requires_grad, x + frozen
+
+
+def module_made_inside(x):
+    class Scale(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+            self.register_buffer("shift", torch.zeros(3))
+
+        def forward(self, x):
+            return x * self.weight + self.shift
+
+    module = Scale()
+    return module(x), [name for name, _ in module.named_parameters()]
+
+
+FUNCTIONS = [
+    *(seed_between, seed_before_the_end, generator_made_inside, generator_from_outside),
+    *(generator_as_argument, state_kept, forked, seeds_asked, seeded_draws, from_distributions),
+    *(random_numbers_of_python, layer_made_inside, requires_grad_of_a_result),
+    *(gradient_of_a_result, requires_grad_of_an_input, requires_grad_off),
+    *(requires_grad_by_attribute, detached_in_place, parameter_made_inside, module_made_inside),
+]
+NAMES = {function.__name__: function for function in FUNCTIONS}
+
+
+def observed(function, number, needs_gradient):
+    """What a call gives, its argument, and where the generators stand behind it."""
+    x = torch.arange(6.0).reshape(2, 3)[: 1 + number % 2].clone().requires_grad_(needs_gradient)
+    torch.manual_seed(number)
+    GENERATOR.manual_seed(number)
+    random.seed(number)
+    found = outcome(function, (x,))
+    return found, torch.rand(2), GENERATOR.get_state(), random.random()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("needs_gradient", [False, True])
+@pytest.mark.parametrize("around", [torch.enable_grad, torch.no_grad])
+def test_as_in_eager(name, needs_gradient, around):
+    function = NAMES[name]
+    compiled = compile_frames(function, run_graph)
+    with around():
+        for number in (0, 1, 2, 3, 3):
+            plain = observed(function, number, needs_gradient)
+            found = observed(compiled, number, needs_gradient)
+            assert same(found, plain), f"{found} is not {plain}"
+
+
+KINDS = {
+    "seed_between": "state of a random number generator",
+    "state_kept": "state of a random number generator",
+    "requires_grad_of_a_result": "change of requires_grad",
+    "requires_grad_of_an_input": "change of requires_grad",
+    "parameter_made_inside": "construction of an instance",
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_of_breaks(name):
+    breaks = capture(NAMES[name])(torch.ones(2, 3)).breaks
+    assert breaks[0].kind == KINDS[name]
+    assert breaks[0].hints
+
+
+def test_in_place_detachment_is_in_the_graph():
+    found = capture(detached_in_place)(torch.ones(2, 3))
+    assert len(found.graphs) == 1
+    assert not found.breaks
