@@ -3,80 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
-from ..operations import values_equal
 from . import rebuilding
 from .base import Variable
 from .builtin_descriptors import CLASS_METHOD_CALLS
-from .builtins import builtin
-from .classes import CLASS_CALLS, ClassCall
 from .constant import ConstantVariable
-from .iterators import LazyIteratorVariable, Step
+from .iterators import LazyIteratorVariable
+from .itertools_calls import is_none, makes_iterator
 from .sequences import TupleVariable, index_value
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
-Maker = Callable[..., Variable]
 
-
-def _makes(kind: type, **defaults: Any) -> Callable[[Maker], Maker]:
-    """Register how an iterator class is called; ``defaults`` are its keyword parameters' defaults."""
-
-    def register(make: Maker) -> Maker:
-        def call(
-            evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-        ) -> Variable:
-            if keywords.keys() - defaults.keys():
-                raise Unsupported("keyword arguments of a builtin class", kind.__name__)
-            named = {
-                name: keywords.get(name, ConstantVariable(value))
-                for name, value in defaults.items()
-            }
-            return make(evaluator, *arguments, **named)
-
-        CLASS_CALLS[kind] = _checked(kind, call)
-        return make
-
-    return register
-
-
-def _checked(kind: type, call: ClassCall) -> ClassCall:
-    def checked(
-        evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
-        most, least = _MOST.get(kind, _ANY), _LEAST.get(kind, 0)
-        if len(arguments) < least or len(arguments) + len(keywords) > most:
-            raise Unsupported("arguments of a builtin class", kind.__name__)
-        return call(evaluator, arguments, keywords)
-
-    return checked
-
-
-_ANY = 1_000
-
-_MOST: dict[type, int] = {
-    itertools.islice: 4, itertools.count: 2, itertools.repeat: 2, itertools.cycle: 1,
-    itertools.accumulate: 3, itertools.takewhile: 2, itertools.dropwhile: 2, itertools.starmap: 2,
-    itertools.compress: 2, itertools.filterfalse: 2, itertools.pairwise: 1, itertools.groupby: 2,
-    itertools.combinations: 2, itertools.permutations: 2, itertools.combinations_with_replacement: 2,
-}  # fmt: skip
-_LEAST: dict[type, int] = {
-    itertools.islice: 2, itertools.repeat: 1, itertools.cycle: 1, itertools.accumulate: 1,
-    itertools.takewhile: 2, itertools.dropwhile: 2, itertools.starmap: 2, itertools.compress: 2,
-    itertools.filterfalse: 2, itertools.pairwise: 1, itertools.combinations: 2,
-    itertools.permutations: 1, itertools.groupby: 1, itertools.combinations_with_replacement: 2,
-}  # fmt: skip
-
-
-def _is_none(variable: Variable) -> bool:
-    return variable.is_constant() and variable.as_constant() is None
-
-
-@_makes(itertools.chain)
+@makes_iterator(itertools.chain)
 def _chain(evaluator: Evaluator, *iterables: Variable) -> Variable:
     return _chained(evaluator, TupleVariable(iterables).iterator(evaluator))
 
@@ -110,9 +52,9 @@ def _chained(evaluator: Evaluator, iterables: Variable) -> Variable:
     return LazyIteratorVariable(itertools.chain, step, parts, rebuilding.chain)
 
 
-@_makes(itertools.islice)
+@makes_iterator(itertools.islice)
 def _islice(evaluator: Evaluator, iterable: Variable, *bounds: Variable) -> Variable:
-    numbers = [None if _is_none(bound) else index_value(evaluator, bound) for bound in bounds]
+    numbers = [None if is_none(bound) else index_value(evaluator, bound) for bound in bounds]
     evaluator.pure(itertools.islice, (), *numbers)
     wanted = slice(*numbers)
     iterator: Variable | None = iterable.iterator(evaluator)
@@ -142,7 +84,7 @@ def _islice(evaluator: Evaluator, iterable: Variable, *bounds: Variable) -> Vari
     return LazyIteratorVariable(itertools.islice, step, parts)
 
 
-@_makes(itertools.count, start=0, step=1)
+@makes_iterator(itertools.count, start=0, step=1)
 def _count(evaluator: Evaluator, *arguments: Variable, start: Variable, step: Variable) -> Variable:
     first, width = [*arguments, *(start, step)[len(arguments) :]]
     if not first.is_constant() or not width.is_constant():
@@ -158,10 +100,10 @@ def _count(evaluator: Evaluator, *arguments: Variable, start: Variable, step: Va
     return LazyIteratorVariable(itertools.count, advance, lambda: [current, width])
 
 
-@_makes(itertools.repeat, times=None)
+@makes_iterator(itertools.repeat, times=None)
 def _repeat(evaluator: Evaluator, value: Variable, *number: Variable, times: Variable) -> Variable:
     given = number[0] if number else times
-    left = None if not number and _is_none(times) else max(index_value(evaluator, given), 0)
+    left = None if not number and is_none(times) else max(index_value(evaluator, given), 0)
 
     def step(evaluator: Evaluator) -> Variable | None:
         nonlocal left
@@ -178,7 +120,7 @@ def _repeat(evaluator: Evaluator, value: Variable, *number: Variable, times: Var
     return LazyIteratorVariable(itertools.repeat, step, parts)
 
 
-@_makes(itertools.cycle)
+@makes_iterator(itertools.cycle)
 def _cycle(evaluator: Evaluator, iterable: Variable) -> Variable:
     iterator = iterable.iterator(evaluator)
     saved: list[Variable] = []
@@ -207,7 +149,7 @@ def _cycle(evaluator: Evaluator, iterable: Variable) -> Variable:
     return LazyIteratorVariable(itertools.cycle, step, parts, rebuilding.cycle)
 
 
-@_makes(itertools.accumulate, func=None, initial=None)
+@makes_iterator(itertools.accumulate, func=None, initial=None)
 def _accumulate(
     evaluator: Evaluator,
     iterable: Variable,
@@ -218,7 +160,7 @@ def _accumulate(
     iterator = iterable.iterator(evaluator)
     combine = function[0] if function else func
     total: Variable | None = None
-    first: Variable | None = None if _is_none(initial) else initial
+    first: Variable | None = None if is_none(initial) else initial
 
     def step(evaluator: Evaluator) -> Variable | None:
         nonlocal total, first
@@ -230,7 +172,7 @@ def _accumulate(
             return None
         if total is None:
             total = element
-        elif _is_none(combine):
+        elif is_none(combine):
             total = evaluator.binary_operation("add", total, element)
         else:
             total = combine.call(evaluator, [total, element], {})
@@ -243,7 +185,7 @@ def _accumulate(
     return LazyIteratorVariable(itertools.accumulate, step, parts, rebuilding.accumulate)
 
 
-@_makes(itertools.zip_longest, fillvalue=None)
+@makes_iterator(itertools.zip_longest, fillvalue=None)
 def _zip_longest(evaluator: Evaluator, *iterables: Variable, fillvalue: Variable) -> Variable:
     iterators: list[Variable | None] = [iterable.iterator(evaluator) for iterable in iterables]
 
@@ -265,7 +207,7 @@ def _zip_longest(evaluator: Evaluator, *iterables: Variable, fillvalue: Variable
 
 
 def _while(kind: type, takes: bool) -> None:
-    @_makes(kind)
+    @makes_iterator(kind)
     def _call(evaluator: Evaluator, predicate: Variable, iterable: Variable) -> Variable:
         iterator = iterable.iterator(evaluator)
         passed = False
@@ -300,7 +242,7 @@ _while(itertools.takewhile, True)
 _while(itertools.dropwhile, False)
 
 
-@_makes(itertools.starmap)
+@makes_iterator(itertools.starmap)
 def _starmap(evaluator: Evaluator, function: Variable, iterable: Variable) -> Variable:
     iterator = iterable.iterator(evaluator)
 
@@ -313,7 +255,7 @@ def _starmap(evaluator: Evaluator, function: Variable, iterable: Variable) -> Va
     return LazyIteratorVariable(itertools.starmap, step, lambda: [function, iterator])
 
 
-@_makes(itertools.compress, selectors=None)
+@makes_iterator(itertools.compress, selectors=None)
 def _compress(
     evaluator: Evaluator, data: Variable, *selecting: Variable, selectors: Variable
 ) -> Variable:
@@ -332,14 +274,14 @@ def _compress(
     return LazyIteratorVariable(itertools.compress, step, lambda: [elements, choices])
 
 
-@_makes(itertools.filterfalse)
+@makes_iterator(itertools.filterfalse)
 def _filterfalse(evaluator: Evaluator, predicate: Variable, iterable: Variable) -> Variable:
     iterator = iterable.iterator(evaluator)
 
     def step(evaluator: Evaluator) -> Variable | None:
         while (element := iterator.next_or_none(evaluator)) is not None:
             tested = element
-            if not _is_none(predicate):
+            if not is_none(predicate):
                 tested = predicate.call(evaluator, [element], {})
             if not tested.truth(evaluator):
                 return element
@@ -348,7 +290,7 @@ def _filterfalse(evaluator: Evaluator, predicate: Variable, iterable: Variable) 
     return LazyIteratorVariable(itertools.filterfalse, step, lambda: [predicate, iterator])
 
 
-@_makes(itertools.pairwise)
+@makes_iterator(itertools.pairwise)
 def _pairwise(evaluator: Evaluator, iterable: Variable) -> Variable:
     iterator = iterable.iterator(evaluator)
     previous: Variable | None = None
@@ -369,141 +311,3 @@ def _pairwise(evaluator: Evaluator, iterable: Variable) -> Variable:
         return [iterator] if previous is None else [iterator, previous]
 
     return LazyIteratorVariable(itertools.pairwise, step, parts, rebuilding.pairwise)
-
-
-class _Groups:
-    """The state of a ``groupby``: its groups end when it goes on."""
-
-    def __init__(self, iterator: Variable, key: Variable) -> None:
-        self._iterator = iterator
-        self._key = key
-        self._value: Variable | None = None
-        self._current: Variable | None = None  # the key of ``_value``
-        self._target: Variable | None = None  # the key of the group given last
-        self._group = 0
-
-    def _advance(self, evaluator: Evaluator) -> bool:
-        value = self._iterator.next_or_none(evaluator)
-        if value is None:
-            return False
-        key = value if _is_none(self._key) else self._key.call(evaluator, [value], {})
-        self._value, self._current = value, key
-        return True
-
-    def _is_in_group(self, evaluator: Evaluator) -> bool:
-        assert self._current is not None
-        assert self._target is not None
-        return values_equal(evaluator, self._target, self._current)
-
-    def step(self, evaluator: Evaluator) -> Variable | None:
-        """The next key, with the iterator of its group."""
-        self._group += 1
-        while self._current is None or (self._target is not None and self._is_in_group(evaluator)):
-            if not self._advance(evaluator):
-                return None
-        self._target = self._current
-        number = self._group
-
-        def member(evaluator: Evaluator) -> Variable | None:
-            if number != self._group:
-                return None
-            if self._value is None and not self._advance(evaluator):
-                return None
-            if not self._is_in_group(evaluator):
-                return None
-            element, self._value = self._value, None
-            return element
-
-        return TupleVariable([self._current, LazyIteratorVariable(_GROUP, member)])
-
-
-_GROUP: type = type(next(itertools.groupby([0]))[1])
-
-
-@_makes(itertools.groupby, key=None)
-def _groupby(
-    evaluator: Evaluator, iterable: Variable, *function: Variable, key: Variable
-) -> Variable:
-    groups = _Groups(iterable.iterator(evaluator), function[0] if function else key)
-    return LazyIteratorVariable(itertools.groupby, groups.step)
-
-
-def _combinatoric(kind: Any, choose: Callable[..., Any]) -> None:
-    """Iterators that take their iterables in at once: positions are chosen, elements follow."""
-
-    def make(evaluator: Evaluator, *arguments: Variable, **named: Variable) -> Variable:
-        pools, chosen, again = choose(evaluator, *arguments, **named)
-        given = 0
-
-        def step(evaluator: Evaluator) -> Variable | None:
-            nonlocal given
-            positions = next(chosen, None)
-            if positions is None:
-                return None
-            given += 1
-            pairs = zip(pools, positions, strict=True)
-            return TupleVariable([pool[position] for pool, position in pairs])
-
-        def parts() -> list[Variable]:
-            return [evaluator.wrap_known(kind), ConstantVariable(given), *again]
-
-        return LazyIteratorVariable(kind, step, parts, rebuilding.combinatoric)
-
-    defaults = {"repeat": 1} if kind is itertools.product else {}
-    _makes(kind, **defaults)(make)
-
-
-_Choice = tuple[list[list[Variable]], Any, list[Variable]]
-"""Where each element of a choice is taken from, the positions chosen, and what makes the iterator again."""
-
-
-def _product(evaluator: Evaluator, *iterables: Variable, repeat: Variable) -> _Choice:
-    pools = [iterable.iterate(evaluator) for iterable in iterables]
-    pools *= max(index_value(evaluator, repeat), 0)
-    chosen = itertools.product(*(range(len(pool)) for pool in pools))
-    return pools, chosen, [TupleVariable(pool) for pool in pools]
-
-
-def _choice(kind: Any) -> Callable[..., _Choice]:
-    def choose(evaluator: Evaluator, iterable: Variable, *count: Variable) -> _Choice:
-        pool = iterable.iterate(evaluator)
-        size = len(pool) if not count or _is_none(count[0]) else index_value(evaluator, count[0])
-        chosen = evaluator.pure(kind, range(len(pool)), size)
-        return [pool] * size, chosen, [TupleVariable(pool), ConstantVariable(size)]
-
-    return choose
-
-
-_combinatoric(itertools.product, _product)
-for _kind in (
-    itertools.combinations, itertools.permutations, itertools.combinations_with_replacement,
-):  # fmt: skip
-    _combinatoric(_kind, _choice(_kind))
-
-
-@builtin(itertools.tee)
-def _tee(evaluator: Evaluator, iterable: Variable, count: Variable | None = None) -> Variable:
-    """Iterators that share what the first of them to get there took."""
-    iterator = iterable.iterator(evaluator)
-    taken: list[Variable] = []
-
-    def reader() -> Step:
-        position = 0
-
-        def step(evaluator: Evaluator) -> Variable | None:
-            nonlocal position
-            if position == len(taken):
-                element = iterator.next_or_none(evaluator)
-                if element is None:
-                    return None
-                taken.append(element)
-            position += 1
-            return taken[position - 1]
-
-        return step
-
-    number = 2 if count is None else index_value(evaluator, count)
-    return TupleVariable([LazyIteratorVariable(_TEE, reader()) for _ in range(number)])
-
-
-_TEE: type = type(itertools.tee([])[0])

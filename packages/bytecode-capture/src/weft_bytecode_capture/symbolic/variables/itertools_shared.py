@@ -1,0 +1,101 @@
+"""Iterators of ``itertools`` that share another one: groups, and tees."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from ..operations import values_equal
+from .base import Variable
+from .builtins import builtin
+from .iterators import LazyIteratorVariable, Step
+from .itertools_calls import is_none, makes_iterator
+from .sequences import TupleVariable, index_value
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+class _Groups:
+    """The state of a ``groupby``: its groups end when it goes on."""
+
+    def __init__(self, iterator: Variable, key: Variable) -> None:
+        self._iterator = iterator
+        self._key = key
+        self._value: Variable | None = None
+        self._current: Variable | None = None  # the key of ``_value``
+        self._target: Variable | None = None  # the key of the group given last
+        self._group = 0
+
+    def _advance(self, evaluator: Evaluator) -> bool:
+        value = self._iterator.next_or_none(evaluator)
+        if value is None:
+            return False
+        key = value if is_none(self._key) else self._key.call(evaluator, [value], {})
+        self._value, self._current = value, key
+        return True
+
+    def _is_in_group(self, evaluator: Evaluator) -> bool:
+        assert self._current is not None
+        assert self._target is not None
+        return values_equal(evaluator, self._target, self._current)
+
+    def step(self, evaluator: Evaluator) -> Variable | None:
+        """The next key, with the iterator of its group."""
+        self._group += 1
+        while self._current is None or (self._target is not None and self._is_in_group(evaluator)):
+            if not self._advance(evaluator):
+                return None
+        self._target = self._current
+        number = self._group
+
+        def member(evaluator: Evaluator) -> Variable | None:
+            if number != self._group:
+                return None
+            if self._value is None and not self._advance(evaluator):
+                return None
+            if not self._is_in_group(evaluator):
+                return None
+            element, self._value = self._value, None
+            return element
+
+        return TupleVariable([self._current, LazyIteratorVariable(_GROUP, member)])
+
+
+_GROUP: type = type(next(itertools.groupby([0]))[1])
+
+
+@makes_iterator(itertools.groupby, key=None)
+def _groupby(
+    evaluator: Evaluator, iterable: Variable, *function: Variable, key: Variable
+) -> Variable:
+    groups = _Groups(iterable.iterator(evaluator), function[0] if function else key)
+    return LazyIteratorVariable(itertools.groupby, groups.step)
+
+
+@builtin(itertools.tee)
+def _tee(evaluator: Evaluator, iterable: Variable, count: Variable | None = None) -> Variable:
+    """Iterators that share what the first of them to get there took."""
+    iterator = iterable.iterator(evaluator)
+    taken: list[Variable] = []
+
+    def reader() -> Step:
+        position = 0
+
+        def step(evaluator: Evaluator) -> Variable | None:
+            nonlocal position
+            if position == len(taken):
+                element = iterator.next_or_none(evaluator)
+                if element is None:
+                    return None
+                taken.append(element)
+            position += 1
+            return taken[position - 1]
+
+        return step
+
+    number = 2 if count is None else index_value(evaluator, count)
+    return TupleVariable([LazyIteratorVariable(_TEE, reader()) for _ in range(number)])
+
+
+_TEE: type = type(itertools.tee([])[0])

@@ -1,0 +1,51 @@
+"""What ``object``'s methods do when called with an instance of a Python class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...unsupported import Unsupported
+from .base import Variable
+from .builtin_descriptors import DESCRIPTOR_CALLS, descriptor_call
+from .constant import ConstantVariable
+from .user_objects import UserObjectVariable
+from .values import attribute_name
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+def _instance(receiver: Variable, name: str) -> UserObjectVariable:
+    if not isinstance(receiver, UserObjectVariable):
+        raise Unsupported("method of a builtin type", f"object.{name} of {receiver!r}")
+    return receiver
+
+
+@descriptor_call(object, "__getattribute__")
+def _getattribute(evaluator: Evaluator, receiver: Variable, name: Variable) -> Variable:
+    instance = _instance(receiver, "__getattribute__")
+    return instance.generic_get_attribute(evaluator, attribute_name(evaluator, name))
+
+
+@descriptor_call(object, "__setattr__")
+def _setattr(evaluator: Evaluator, receiver: Variable, name: Variable, value: Variable) -> None:
+    instance = _instance(receiver, "__setattr__")
+    instance.generic_set_attribute(evaluator, attribute_name(evaluator, name), value)
+
+
+@descriptor_call(object, "__delattr__")
+def _delattr(evaluator: Evaluator, receiver: Variable, name: Variable) -> None:
+    instance = _instance(receiver, "__delattr__")
+    instance.generic_set_attribute(evaluator, attribute_name(evaluator, name), None)
+
+
+@descriptor_call(object, "__eq__")
+def _eq(evaluator: Evaluator, receiver: Variable, other: Variable) -> Variable:
+    from ..operations import is_same_object
+
+    same = is_same_object(evaluator, receiver, other)
+    return ConstantVariable(True if same else NotImplemented)
+
+
+for _kind in (dict, list, tuple, set, frozenset, str, int, float):
+    DESCRIPTOR_CALLS[_kind, "__getattribute__"] = _getattribute
