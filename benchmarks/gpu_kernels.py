@@ -1,12 +1,14 @@
 """Bandwidth of generated kernels on a GPU beside a device copy: ``python -m benchmarks.gpu_kernels``.
 
 Calls are recorded in a CUDA graph, five at a time, so that the host is not measured.  Each input and the
-output count once, an embedding's table as much as is read of it.  Prints a Markdown table.
+output count once, an embedding's table as much as is read of it.  Prints a Markdown table, and what a launch
+costs the host.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -103,6 +105,36 @@ def milliseconds(call: Callable[[], Any]) -> float:
     return statistics.median(times[4:]) / CALLS
 
 
+def launch_microseconds() -> float:
+    """What the host spends on one more kernel, by chains of products with sums of different lengths."""
+
+    def chain(length: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        def function(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(length):
+                x = x * x.sum(0)
+            return x
+
+        return function
+
+    lengths, times = (4, 36), []
+    codegen = TritonCodegen(TritonOptions(cuda_graphs=False))
+    x = torch.ones(64, 64, device="cuda")
+    kernels = []
+    for length in lengths:
+        graph = make_fx(chain(length), tracing_mode="fake")(x)
+        schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
+        program = codegen.compile(schedule, {})
+        kernels.append(program.kernel_count)
+        samples = []
+        for _ in range(60):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            program(x)
+            samples.append(time.perf_counter() - start)
+        times.append(statistics.median(samples[20:]))
+    return 1e6 * (times[1] - times[0]) / (kernels[1] - kernels[0])
+
+
 def nbytes(*tensors: torch.Tensor) -> int:
     return sum(t.numel() * t.itemsize for t in tensors)
 
@@ -131,6 +163,7 @@ def main() -> None:
         ours = milliseconds(lambda program=program, inputs=inputs: program(*inputs))
         eager = milliseconds(lambda function=function, inputs=inputs: function(*inputs))
         print(f"| {name} | {moved / ours / copy:.0%} | {eager / ours:.2f}x |")
+    print(f"\na launch costs the host {launch_microseconds():.2f} us")
 
 
 if __name__ == "__main__":

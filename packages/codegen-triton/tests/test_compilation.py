@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,25 @@ def test_an_error_names_the_source(server: CompileServer, jobs: list[CompileJob]
     broken = dataclasses.replace(jobs[0], module=jobs[0].module.replace("tl.load", "tl.lode"))
     with pytest.raises(CompileError, match=r"Triton failed on .*\.py[\s\S]*lode"):
         server.compile([broken])
+
+
+def test_what_a_module_prints_is_no_answer(server: CompileServer, jobs: list[CompileJob]) -> None:
+    loud = dataclasses.replace(jobs[0], module=f'print("loud")\n{jobs[0].module}')
+    assert server.compile([loud])[loud.key()].cubin.startswith(b"\x7fELF")
+
+
+def test_rounding_of_one_value_a_row(server: CompileServer, codegen: TritonCodegen) -> None:
+    """Functions that take values by pairs take single ones too."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        scale = ((x.sum(1, keepdim=True) * 1.5).sigmoid().to(x.dtype) + 1) * 3
+        return x * scale
+
+    for dtype, shape in itertools.product((torch.float16, torch.bfloat16), ((5, 20000), (3, 2))):
+        x = torch.randn(shape, dtype=dtype)
+        functions = codegen.print(schedule_of(program, (x,), codegen)).functions.values()
+        assert any("math.round_to" in f.template for f in functions)
+        server.compile([compile_job(f, HOPPER) for f in functions])
 
 
 def test_keys_depend_on_everything(jobs: list[CompileJob]) -> None:

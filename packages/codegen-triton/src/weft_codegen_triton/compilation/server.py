@@ -62,6 +62,7 @@ def _start(job: CompileJob, folder: Path) -> tuple[int, int]:
     if child:
         os.close(write_end)
         return child, read_end
+    os.dup2(2, 1)  # what the compiler prints is no answer
     error = _compile(job, folder)
     with os.fdopen(write_end, "w") as pipe:
         pipe.write(error)

@@ -19,6 +19,8 @@ ENOUGH_PROGRAMS = 256
 """Programs that keep a large GPU busy."""
 MANY_PROGRAMS = 4096
 """Programs of which a large GPU runs many waves."""
+MOST_BLOCK_SCALE = 4
+"""Tuning tries no blocks larger than the chosen ones by more."""
 SHORT_ROW = 1024
 """Elements of a row of which several fit in a few warps: 32 elements a thread then."""
 POSITIONAL = ("argmax", "argmin")
@@ -142,7 +144,7 @@ def vector_blocks(
     blocks at its ends that are dearer, so fewer and larger ones are better.
     """
     if any(finds_positions(stage.body) for stage in kernel.stages):
-        step //= 2
+        step //= 4
     elif is_shifted:
         step *= 2
     step = max(step, 2 * width)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from weft_loop_ir import Kernel, LoopVariable
 
-from weft_codegen_triton.kernel.blocks import extent
+from weft_codegen_triton.kernel.blocks import MOST_BLOCK_SCALE, extent
 from weft_codegen_triton.kernel.body_printer import BodyPrinter
 from weft_codegen_triton.kernel.expressions import print_index
 
@@ -63,5 +63,8 @@ def print_axis(
     frame.grid_axes.append(axis)
     program = f"tl.program_id({number})" + (".to(tl.int64)" if printer.wide else "")
     printer.emit(f"{axis}index = {program} * {name} + tl.arange(0, {name}){index}")
-    printer.emit(f"{axis}mask = {axis}index < {print_index(extent(loops), {})}")
+    count = extent(loops)
+    printer.emit(f"{axis}mask = {axis}index < {print_index(count, {})}")
+    if count.is_Integer and int(count) % (MOST_BLOCK_SCALE * block) == 0:
+        printer.tile.masks.pop(axis, None)  # every block is whole, larger ones that are tried too
     split_index(printer, axis, f"{axis}index", loops)

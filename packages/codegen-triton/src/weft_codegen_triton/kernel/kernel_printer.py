@@ -222,9 +222,9 @@ def _print_pointwise(
         printer.tile.axes, printer.tile.shape = ("y", "x"), "[YBLOCK, XBLOCK]"
         printer.tile.unit = "[1, 1]"
         side = TILE if static(extent(kernel.outer)) >= ENOUGH_PROGRAMS * TILE * TILE else TILE // 2
+        printer.tile.masks = {"y": "ymask", "x": "xmask"}
         print_axis(frame, "y", 0, columns, side, "[:, None]")
         print_axis(frame, "x", 1, row, side, "[None, :]")
-        printer.tile.masks = {"y": "ymask", "x": "xmask"}
         counts, blocks = (extent(columns), extent(row)), (side, side)
         warps = 8 if side == TILE else 4
     for stage in kernel.stages:

@@ -12,9 +12,10 @@ from typing import Protocol
 import torch
 
 from weft_codegen_triton.compilation.cache import put
+from weft_codegen_triton.kernel.blocks import MOST_BLOCK_SCALE
 from weft_codegen_triton.kernel.kernel_printer import Function
 
-SCALES = (1, 2, 4, 0.5)
+SCALES = (1, 2, MOST_BLOCK_SCALE, 0.5)
 """Of the blocks that may vary, the chosen one first."""
 WARP_SCALES = (1, 2, 0.5)
 MOST_ELEMENTS_PER_THREAD = 32

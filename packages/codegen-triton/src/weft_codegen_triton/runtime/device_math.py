@@ -103,53 +103,63 @@ reduce: Any = _reduce_by_halves if triton.knobs.runtime.interpret else tl.reduce
 def reciprocal(a):  # type: ignore[no-untyped-def]
     """``1 / a`` in float32 within an ulp, for ``a`` whose reciprocal is neither too large nor too small."""
     if INTERPRETED:
-        return 1.0 / a
-    return tl.inline_asm_elementwise(
-        "rcp.approx.ftz.f32 $0, $1;", "=r,r", [a], dtype=tl.float32, is_pure=True, pack=1
-    )
+        result = 1.0 / a
+    else:
+        result = tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=r,r", [a], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return result
 
 
 @triton.jit
 def round_to_bfloat16(a):  # type: ignore[no-untyped-def]
     """float32 rounded to bfloat16, in float32 again: two at once, where one at once is slow."""
-    if INTERPRETED or not cuda_capability_geq(8, 0):
-        return a.to(tl.bfloat16).to(tl.float32)
-    return tl.inline_asm_elementwise(
-        """
-        {
-            .reg .b32 pair;
-            cvt.rn.bf16x2.f32 pair, $3, $2;
-            shl.b32 $0, pair, 16;
-            and.b32 $1, pair, 0xffff0000;
-        }
-        """,
-        "=r,=r,r,r",
-        [a],
-        dtype=tl.float32,
-        is_pure=True,
-        pack=2,
-    )
+    if INTERPRETED or a.numel == 1:
+        result = a.to(tl.bfloat16).to(tl.float32)
+    elif cuda_capability_geq(8, 0):
+        result = tl.inline_asm_elementwise(
+            """
+            {
+                .reg .b32 pair;
+                cvt.rn.bf16x2.f32 pair, $3, $2;
+                shl.b32 $0, pair, 16;
+                and.b32 $1, pair, 0xffff0000;
+            }
+            """,
+            "=r,=r,r,r",
+            [a],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=2,
+        )
+    else:
+        result = a.to(tl.bfloat16).to(tl.float32)
+    return result
 
 
 @triton.jit
 def round_to_float16(a):  # type: ignore[no-untyped-def]
     """float32 rounded to float16, in float32 again."""
-    if INTERPRETED or not cuda_capability_geq(8, 0):
-        return a.to(tl.float16).to(tl.float32)
-    return tl.inline_asm_elementwise(
-        """
-        {
-            .reg .b32 pair;
-            .reg .b16 low, high;
-            cvt.rn.f16x2.f32 pair, $3, $2;
-            mov.b32 {low, high}, pair;
-            cvt.f32.f16 $0, low;
-            cvt.f32.f16 $1, high;
-        }
-        """,
-        "=r,=r,r,r",
-        [a],
-        dtype=tl.float32,
-        is_pure=True,
-        pack=2,
-    )
+    if INTERPRETED or a.numel == 1:
+        result = a.to(tl.float16).to(tl.float32)
+    elif cuda_capability_geq(8, 0):
+        result = tl.inline_asm_elementwise(
+            """
+            {
+                .reg .b32 pair;
+                .reg .b16 low, high;
+                cvt.rn.f16x2.f32 pair, $3, $2;
+                mov.b32 {low, high}, pair;
+                cvt.f32.f16 $0, low;
+                cvt.f32.f16 $1, high;
+            }
+            """,
+            "=r,=r,r,r",
+            [a],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=2,
+        )
+    else:
+        result = a.to(tl.float16).to(tl.float32)
+    return result
