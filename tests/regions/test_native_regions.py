@@ -168,3 +168,57 @@ def test_branches_inside_a_loop(holds: bool) -> None:
     top.output((top.call_function(operator.getitem, (node, 1)),))
     module = torch.fx.GraphModule({"c": torch.fx.symbolic_trace(condition), "b": body}, top)
     check(module, torch.randn(3, 3), torch.tensor(holds))
+
+
+def side_by_side(x: torch.Tensor, y: torch.Tensor) -> Any:
+    out = torch.empty(12, 4)
+    out[:, 0] = x[:, 1] - y[:, 0]
+    out[:, 2] = x[:, 1] + y[:, 2]
+    out[:, 1] = x[:, 0] * y[:, 1]
+    out[:, 3] = x[:, 0] + y[:, 3]
+    return (out.clamp(-1, 1),)
+
+
+def halves(x: torch.Tensor, y: torch.Tensor) -> Any:
+    out = torch.zeros(12, 4)
+    out[:6] = y[6:] * x[:6, :1]
+    out[6:] = y[:6] + x[6:, :1]
+    return (out,)
+
+
+def overlapping(x: torch.Tensor, y: torch.Tensor) -> Any:
+    out = torch.zeros(12, 4)
+    out[:, 0:3] = x[:, :1] + y[:, 1:4]
+    out[:, 1:4] = x[:, :1] * y[:, 0:3]
+    return (out,)
+
+
+def one_place_twice(x: torch.Tensor, y: torch.Tensor) -> Any:
+    out = torch.zeros(12, 4)
+    out[:, 1] = x[:, 0] + y[:, 0]
+    out[:, 1] = x[:, 1] * y[:, 0]
+    return (out,)
+
+
+def diagonals(x: torch.Tensor, y: torch.Tensor) -> Any:
+    out = torch.zeros(12, 12)
+    out[:, 0] = x[:, 0] + 1
+    out[0, :] = x[:, 0] + 2
+    out[:, 11] = x[:, 0] + 3
+    return (out,)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [side_by_side, halves, overlapping, one_place_twice, diagonals],
+    ids=lambda f: f.__name__,
+)
+def test_writes_to_parts_of_one_buffer(function: Callable[..., Any]) -> None:
+    check(torch.fx.symbolic_trace(function), torch.randn(12, 2), torch.randn(12, 4))
+
+
+def test_writes_side_by_side_are_one_loop() -> None:
+    module = torch.fx.symbolic_trace(side_by_side)
+    schedule = check(module, torch.randn(12, 2), torch.randn(12, 4))
+    kernels = [item for item in all_items(schedule.steps) if isinstance(item, Kernel)]
+    assert len(kernels) == 2

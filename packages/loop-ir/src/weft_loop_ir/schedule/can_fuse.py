@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import sympy
 
 from weft_loop_ir.schedule.accesses import Extent, common_refinement
 from weft_loop_ir.schedule.groups import (
@@ -38,14 +42,15 @@ def fuse(first: Group, second: Group, options: ScheduleOptions) -> Group | None:
         return None
     if len(first.members) + len(second.members) > options.max_members:
         return None
-    if not first.writes.isdisjoint(second.writes):
+    both = first.writes & second.writes
+    if both and not _only_write(first, second, both):
         return None
     shared = (first.writes & second.reads) | (first.reads & second.writes)
     for alignment in _alignments(first, second, shared):
         if not _keeps_parallelism(alignment, first, second, options):
             continue
         fused = _fused_over(first, second, alignment)
-        if _accesses_agree(fused.accesses, shared):
+        if _accesses_agree(fused.accesses, shared) and _stay_apart(fused, both):
             return fused
     return None
 
@@ -231,6 +236,33 @@ def _fused_over(first: Group, second: Group, alignment: Alignment) -> Group:
         first.reads | second.reads,
         first.writes | second.writes,
     )
+
+
+def _only_write(first: Group, second: Group, names: frozenset[str]) -> bool:
+    """Whether two groups that write parts of buffers are pointwise, and read none of these."""
+    has_reduction = first.has_reduction or second.has_reduction
+    return not has_reduction and names.isdisjoint(first.reads | second.reads)
+
+
+def _stay_apart(group: Group, names: frozenset[str]) -> bool:
+    """Whether stores to one buffer at different places never meet, in whatever iterations they are."""
+    for name in names:
+        accesses = [a for a in group.accesses if a.buffer == name]
+        if any(a.opaque or a.coefficients != accesses[0].coefficients for a in accesses):
+            return False
+        strides, extents = accesses[0].coefficients, group.loops
+        if not all(isinstance(n, int) for n in (*strides, *extents)):
+            return False
+        reach = sum(abs(int(s)) * (int(n) - 1) for s, n in zip(strides, extents, strict=True))
+        step = math.gcd(*(int(s) for s in strides))
+        for one, other in itertools.combinations(accesses, 2):
+            distance = sympy.expand(one.rest - other.rest)
+            if not isinstance(distance, sympy.Integer):
+                return False
+            apart = abs(int(distance))
+            if apart <= reach and (step == 0 or apart % step == 0):
+                return False
+    return True
 
 
 def _accesses_agree(accesses: Sequence[GroupAccess], shared: frozenset[str]) -> bool:
