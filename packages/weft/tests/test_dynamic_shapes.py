@@ -146,3 +146,29 @@ def test_one_program_for_all_floats() -> None:
                 torch.testing.assert_close(found, wanted, equal_nan=True)
     assert len(log.graphs) == 2
     assert all(report.eager_reason is None for report in log.graphs)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "graphs"),
+    [
+        ([(2, 5), (3, 7), (4, 9), (2, 5)], 2),  # both dimensions change at once
+        ([(2, 5), (2, 7), (2, 9), (4, 9), (3, 8)], 3),  # one after the other
+    ],
+    ids=["at once", "one after the other"],
+)
+def test_compilations_are_as_many_as_torchs(sizes: list[tuple[int, int]], graphs: int) -> None:
+    """A size is symbolic from its first change on, and only that size."""
+    torch.compiler.reset()  # it remembers sizes by code object
+    counts = []
+    for compiler in (weft.compile, torch.compile):
+        made: list[Any] = []
+
+        def backend(graph: Any, inputs: Any, made: list[Any] = made) -> Any:
+            made.append(graph)
+            return graph.forward
+
+        compiled = compiler(lambda x: x * 2 + x.shape[1], backend=backend)
+        for size in sizes:
+            torch.testing.assert_close(compiled(torch.ones(size)), torch.ones(size) * 2 + size[1])
+        counts.append(len(made))
+    assert counts == [graphs, graphs]

@@ -61,6 +61,32 @@ def test_explain_takes_modules_compiled_functions_and_options() -> None:
         weft.explain(breaks, backend=backend, fullgraph=True)(x)
 
 
+@pytest.mark.parametrize("make", [lambda: scaled_by, lambda: torch.nn.Linear(3, 3)])
+def test_explain_names_the_guards_of_what_was_compiled_before(make) -> None:
+    """Of a function and of a module, of each version; nothing is added to what they have compiled."""
+    compiled: list = []
+    function = weft.compile(make(), backend=counting_backend(compiled), dynamic=False)
+    x = torch.ones(2, 3)
+    assert weft.explain(function, backend="eager")(x).failed_guards == ()
+    for given in (x, torch.ones(4, 3)):
+        function(given)
+    assert weft.explain(function, backend="eager")(x).failed_guards == ()
+    explanation = weft.explain(function, backend="eager")(torch.ones(7, 3))
+    newest, oldest = explanation.failed_guards
+    assert "size (7, 3) instead of (4, 3)" in newest.found
+    assert "size (7, 3) instead of (2, 3)" in oldest.found
+    text = " ".join(str(explanation).split())
+    for part in ("does not fit", "needed by", "to avoid it: mark the dimension", ".py:"):
+        assert part in text, part
+    assert len(compiled) == 2
+
+
+def scaled_by(x, *factors, shift=1.0):
+    for factor in factors:
+        x = x * factor
+    return x + shift
+
+
 def test_reset_forgets_compiled_code() -> None:
     compiled: list = []
     function = weft.compile(lambda x: x * 2, backend=counting_backend(compiled))

@@ -20,6 +20,7 @@ from .captured_graph import GraphBreakError as GraphBreakError
 from .captured_graph import SpecialiseSizes as SpecialiseSizes
 from .captured_graph import UserLocation as UserLocation
 from .frame.convert_frame import CaptureReport as CaptureReport
+from .frame.failed_guards import failed_guards as failed_guards
 from .gradient_rule import GradientRule as GradientRule
 from .marks import mark_dynamic as mark_dynamic
 from .marks import mark_static as mark_static

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import linecache
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+from weft_guards import GuardFailure
 
 from .api import compile as weft_compile
 from .compiled_module import CompiledModule
@@ -26,12 +28,14 @@ from .report import CompileLog, observe
 class Explanation:
     """What one call gave: its ``result``, a report of each frame met and of each graph compiled.
 
-    ``str()`` is the tables that :func:`explain` prints.
+    ``failed_guards`` say why the versions that the function was compiled to before do not fit the call, the
+    one used last first; empty where one fits.  ``str()`` is the tables that :func:`explain` prints.
     """
 
     result: Any
     frames: tuple[capture.CaptureReport, ...]
     compiled_graphs: tuple[GraphReport, ...]
+    failed_guards: tuple[GuardFailure, ...] = ()
 
     @property
     def graphs(self) -> tuple[capture.CapturedGraph, ...]:
@@ -44,6 +48,9 @@ class Explanation:
 
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [_summary(self), _frames(self.frames)]
+        if self.failed_guards:
+            title = "\nWhy what was compiled before does not fit"
+            parts += [Text(title, style="bold"), *map(_failure, self.failed_guards)]
         if self.breaks:
             parts += [Text("\nGraph breaks", style="bold"), *map(_break, self.breaks)]
         if self.compiled_graphs:
@@ -65,17 +72,19 @@ def explain(function: Callable[..., Any], **options: Any) -> Callable[..., Expla
     """A callable that runs ``function`` once, compiled anew, and prints what became of the call.
 
     The tables show the graphs, where and why they broke, the guards, and the times.  ``options`` are those of
-    :func:`weft.compile`; what is compiled already is explained as it was written.
+    :func:`weft.compile`; what is compiled already is explained as it was written, and the guards that keep
+    its compiled versions from serving the call are named.
 
     :raises TypeError: ``function`` is not callable.
     """
     original = _original(function)
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
+        failures = capture.failed_guards(_compiled_frame(function), args, kwargs)
         compiled = weft_compile(original, **options)
         with observe(CompileLog()) as log:
             result = compiled(*args, **kwargs)
-        explanation = Explanation(result, tuple(log.conversions), tuple(log.graphs))
+        explanation = Explanation(result, tuple(log.conversions), tuple(log.graphs), failures)
         Console().print(explanation)
         return explanation
 
@@ -89,6 +98,11 @@ def _original(function: Any) -> Any:
     if isinstance(function, torch.nn.Module) or not hasattr(function, "context"):
         return function
     return getattr(function, "callable", function)
+
+
+def _compiled_frame(function: Any) -> Any:
+    """What holds the compiled versions of a function or module."""
+    return function._compiled_forward if isinstance(function, CompiledModule) else function
 
 
 # Printing.
@@ -170,6 +184,10 @@ def _break(graph_break: capture.GraphBreak) -> Text:
         if value:
             text.append(f"    {name}: {value}\n")
     return text
+
+
+def _failure(failure: GuardFailure) -> Text:
+    return Text(textwrap.indent(str(failure), "  "))
 
 
 def _stages(reports: Sequence[GraphReport]) -> Table:

@@ -36,6 +36,7 @@ from ..symbolic.policy import is_other_compiler
 from ..symbolic.regions.decisions import note_dropped
 from ..symbolic.shapes import ValueHistory
 from ..unsupported import OPERATOR_REJECTS, Unsupported
+from .failed_guards import guard_set_of
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
 from .skip_files import skip_reason
@@ -277,7 +278,7 @@ class _Conversion:
 
     def _failed_guard(self) -> GuardFailure | None:
         """Why the entry that was used last does not fit."""
-        return _guard_set(self._entries[0]).explain(self._scope()) if self._entries else None
+        return guard_set_of(self._entries[0]).explain(self._scope()) if self._entries else None
 
     def _warn_of_limit(self, limit: int) -> None:
         warnings.warn(
@@ -290,7 +291,7 @@ class _Conversion:
 
     def _history(self) -> str:
         """The guard that failed in each compiled version, the version used last first."""
-        failures = (_guard_set(entry).explain(self._scope()) for entry in self._entries)
+        failures = (guard_set_of(entry).explain(self._scope()) for entry in self._entries)
         texts = (str(failure) for failure in failures if failure is not None)
         return "\n".join(textwrap.indent(text, "  ") for text in texts)
 
@@ -336,13 +337,6 @@ class _Conversion:
                 instruction_count=result.instruction_count if result is not None else 0,
             )
         )
-
-
-def _guard_set(entry: _frame_hook.Entry) -> GuardSet:
-    """What the entry's guard check was compiled from: kept behind the objects of its code."""
-    guard_set = entry.objects[-1]
-    assert isinstance(guard_set, GuardSet)
-    return guard_set
 
 
 def _capture_function(given: Capture | None) -> Capture:

@@ -2,6 +2,11 @@
 
 Sizes and numbers that changed become symbolic; tensors that changed are passed to the graph,
 modules that changed are known by their structure.
+
+Only what has changed: where one dimension changes in a later call than another, there are three
+compilations, as with torch.compile.  Making all sizes of an input symbolic at its first change would
+save the third, and have each model that sees many lengths pay for a batch size that stays;
+``mark_dynamic`` is for that.
 """
 
 from __future__ import annotations
