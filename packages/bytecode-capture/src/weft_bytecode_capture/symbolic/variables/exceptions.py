@@ -110,7 +110,7 @@ class ExceptionVariable(UserObjectVariable):
                 evaluator.state.require_no_caller_handles()
             return self.context or none
         if name == "__traceback__":
-            return TracebackVariable()
+            return none if self.created_at is None else TracebackVariable()
         if name == "__suppress_context__":
             return ConstantVariable(self.has_cause)
         if name == "__dict__":
