@@ -200,3 +200,31 @@ def by_keyword(x, code):
 
 def test_exceptions_with_state_in_c():
     check(by_keyword, [(X, 1), (X, 2)], fullgraph=False)
+
+
+def cycles(x, which):
+    first, second, third = ValueError(1), TypeError(2), KeyError(3)
+    first.__context__ = second
+    second.__context__ = third
+    third.__context__ = [first, second, third][which]
+    try:
+        try:
+            raise third
+        except KeyError:
+            raise RuntimeError(4)  # noqa: B904
+    except RuntimeError as error:
+        chain = []
+        while error is not None and len(chain) < 7:
+            chain.append(type(error).__name__)
+            error = error.__context__
+    try:
+        try:
+            raise third
+        except KeyError:
+            raise first  # noqa: B904
+    except ValueError as error:
+        return x + which, chain, type(error.__context__).__name__, type(third.__context__).__name__
+
+
+def test_chains_of_contexts_in_cycles():
+    check(cycles, [(X, 0), (X, 1), (X, 2)], fullgraph=False)

@@ -78,8 +78,10 @@ class ExceptionVariable(UserObjectVariable):
 
     def set_context(self, evaluator: Evaluator, context: Variable) -> None:
         """Set ``__context__``, broken where it would close a cycle, as CPython does."""
+        seen: set[int] = set()  # a cycle that the program made by assignment stays
         current: Variable | None = context
-        while isinstance(current, ExceptionVariable):
+        while isinstance(current, ExceptionVariable) and id(current) not in seen:
+            seen.add(id(current))
             if current.context is self:
                 current.context = None
                 break
