@@ -11,10 +11,11 @@ import torch
 import torch.fx
 from weft_functionalize import NumberNodes, is_float_symbol
 
-from ._torch import HigherOrderOperator, OpOverload, schema_arguments, storage_identity
+from ._torch import HigherOrderOperator, OpOverload, schema_arguments
 from .decomposition_table import DecompositionTable
 from .recording import NodeRecorder
 from .unsupported import Unsupported
+from .written_memory import WrittenMemory, place_of, same_place
 
 aten = torch.ops.aten
 
@@ -34,7 +35,7 @@ _QUESTIONS = frozenset(
 class JointRecorder(NodeRecorder):
     """Records below autograd: what the backward formulas call is recorded as the forward is.
 
-    A write to a tensor that nothing else shares memory with becomes a new version of this tensor.
+    A write to memory that was made here becomes a new version of this memory, and of what shares it.
     """
 
     def __init__(self, table: DecompositionTable) -> None:
@@ -43,12 +44,24 @@ class JointRecorder(NodeRecorder):
         self.regions: dict[str, torch.fx.GraphModule] = {}  # by the attribute that names them
         self._paused = False
         self._last_placeholder: torch.fx.Node | None = None
-        self._sharing: dict[int, int] = {}  # by storage: how many known tensors lie in it
+        self._memory = WrittenMemory()
 
     def know(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         super().know(tensor, node)
-        storage = storage_identity(tensor)
-        self._sharing[storage] = self._sharing.get(storage, 0) + 1
+        self._memory.know(tensor, node, is_given=node.op == "placeholder")
+
+    def node_of(self, tensor: torch.Tensor) -> torch.fx.Node:
+        written = self._memory.current(tensor)
+        if written is not None:
+            whole, place = written
+            own = place_of(tensor)
+            node = whole
+            if not same_place(own, place):
+                arguments = (whole, *self.nodes_in(own))
+                with self.paused(), torch.no_grad():
+                    node = self.append(aten.as_strided.default, arguments, {}, tensor.detach())
+            self.know(tensor, node)
+        return super().node_of(tensor)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -144,12 +157,21 @@ class JointRecorder(NodeRecorder):
         written = args[0] if args else None
         if pure is None or not isinstance(written, torch.Tensor):
             raise Unsupported("write in a backward formula", str(func))
-        if self._sharing.get(storage_identity(written), 0) != 1:
-            raise Unsupported("write to shared memory in a backward formula", str(func))
+        if not self._memory.may_write(written):
+            raise Unsupported("write to given memory in a backward formula", str(func))
         node_args, node_kwargs = self.nodes_in(args), self.nodes_in(kwargs)
         func(*args, **kwargs)
         node = self.append(pure, node_args, node_kwargs, written)
         self._nodes[written] = node
+        whole, place = self._memory.whole(written)
+        own = place_of(written)
+        if same_place(own, place):
+            whole = node
+        else:
+            arguments = (whole, node, *self.nodes_in(own))
+            like = whole.meta["val"]
+            whole = self.append(aten.as_strided_scatter.default, arguments, {}, like)
+        self._memory.write(written, whole)
         return written
 
 

@@ -1,0 +1,84 @@
+"""Backward formulas that write to memory they made, in parts and through views, beside eager."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+from gradients_beside_eager import check_gradients, train
+from torch import Tensor
+from weft_aot_autograd import Unsupported
+
+
+def _by_rows(x: Tensor, gradient: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    out[0].copy_(gradient[0] * 2 * x[0])
+    rest = out[1:]
+    rest.copy_(gradient[1:])
+    rest.mul_(2 * x[1:])
+    return out
+
+
+def _through_an_alias(x: Tensor, gradient: Tensor) -> Tensor:
+    out = gradient * x
+    alias = out.detach()
+    flat = out.view(-1)
+    alias.mul_(2)
+    flat.add_(1)
+    out.sub_(1)
+    return alias.expand_as(x)
+
+
+def _by_columns(x: Tensor, gradient: Tensor) -> Tensor:
+    out = torch.zeros_like(x)
+    for k in range(x.shape[1]):
+        out.t()[k].add_(gradient[:, k] * x[:, k])
+    return out * 2
+
+
+def _what_is_given(x: Tensor, gradient: Tensor) -> Tensor:
+    return gradient.mul_(2 * x)
+
+
+FORMULAS = {f.__name__.strip("_"): f for f in (_by_rows, _through_an_alias, _by_columns)}
+
+
+@pytest.fixture(scope="module")
+def operators() -> Iterator[Any]:
+    """An operator ``weft_written_memory::NAME``, the square, for each formula of its gradient."""
+    with torch.library._scoped_library("weft_written_memory", "DEF") as library:
+        for name, formula in {**FORMULAS, "what_is_given": _what_is_given}.items():
+            library.define(f"{name}(Tensor x) -> Tensor")
+            library.impl(name, lambda x: x * x, "CompositeExplicitAutograd")
+
+            def backward(context: Any, gradient: Tensor, formula: Any = formula) -> Tensor:
+                (x,) = context.saved_tensors
+                return formula(x, gradient)
+
+            def keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+                ctx.save_for_backward(*inputs)
+
+            torch.library.register_autograd(
+                f"weft_written_memory::{name}", backward, setup_context=keep, lib=library
+            )
+        yield torch.ops.weft_written_memory
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_formula_fills_what_it_made(operators: Any, name: str) -> None:
+    square = getattr(operators, name)
+
+    def program(x: Tensor) -> Tensor:
+        return square(x.sin()) * x
+
+    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    check_gradients(program, x)
+
+
+def test_a_formula_that_writes_to_its_gradient_is_refused(operators: Any) -> None:
+    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(Unsupported, match="write to given memory"):
+        train(lambda x: operators.what_is_given(x), [x])
