@@ -2,6 +2,7 @@
 
 import copy
 
+import pytest
 import torch
 import weft
 
@@ -52,3 +53,31 @@ def test_a_schedule_of_learning_rates_compiles_twice() -> None:
     kernels = [report for report in log.graphs if report.kernel_count]
     assert len(kernels) == 2  # without momentum buffers, and with them
     assert all(report.eager_reason is None for report in log.graphs)
+
+
+def test_an_error_of_a_stage_leaves_gradients_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object, **keywords: object) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr("weft_loop_ir.lower", broken)
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.randn(5, 3)).sum().backward()
+    with pytest.raises(weft.StageError, match="broken"):
+        weft.compile(optimizer.step, options={"strict": True})()
+    assert torch.is_grad_enabled()
+
+
+def test_steps_without_lists_of_parameters_are_eagers() -> None:
+    for make in (torch.optim.RAdam, torch.optim.ASGD):
+        models = [torch.nn.Linear(3, 4)]
+        models.append(copy.deepcopy(models[0]))
+        optimizers = [make(m.parameters(), lr=0.1, foreach=False) for m in models]
+        steps = [optimizers[0].step, weft.compile(optimizers[1].step)]
+        for _ in range(4):
+            for model, optimizer, step in zip(models, optimizers, steps, strict=True):
+                optimizer.zero_grad()
+                model(torch.ones(2, 3)).square().sum().backward()
+                step()
+            left, right = (list(model.parameters()) for model in models)
+            torch.testing.assert_close(right, left)
