@@ -1,4 +1,4 @@
-"""Python around tensors, as people write it: each program takes ``compile`` and gives what is to be compared."""
+"""Python around tensors, as people write it: each takes ``compile`` and gives what is to be compared."""
 
 from __future__ import annotations
 
