@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--dtype", nargs="*", default=list(DTYPES), choices=DTYPES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.4, help="of each round")
-    parser.add_argument("--minutes", type=float, default=14.0)
+    parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--worker", nargs=3)
     options = parser.parse_args()
     if options.worker:

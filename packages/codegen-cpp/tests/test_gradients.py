@@ -29,6 +29,26 @@ FORWARD: dict[str, tuple[Callable[..., torch.Tensor], tuple[Any, ...]]] = {
     "adaptive pooling, overlapping": (lambda x: F.adaptive_avg_pool2d(x, (4, 5)), (IMAGE,)),
     "adaptive pooling, enlarging": (lambda x: F.adaptive_avg_pool2d(x, (12, 11)), (IMAGE,)),
     "upsampling": (lambda x: F.interpolate(x, scale_factor=(2.0, 3.0)), (IMAGE,)),
+    "linear interpolation": (
+        lambda x: F.interpolate(x, scale_factor=4, mode="linear"),
+        (R(2, 3, 9),),
+    ),
+    "bilinear interpolation": (
+        lambda x: F.interpolate(x, scale_factor=(2.0, 3.0), mode="bilinear"),
+        (IMAGE,),
+    ),
+    "bilinear interpolation of a point": (
+        lambda x: F.interpolate(x, size=(3, 2), mode="bilinear"),
+        (R(2, 3, 1, 1),),
+    ),
+    "bilinear interpolation by a fraction": (
+        lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear"),
+        (IMAGE,),
+    ),
+    "bilinear interpolation, aligned corners": (
+        lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
+        (IMAGE,),
+    ),
     "softmax": (lambda x: F.softmax(x, -1), (R(5, 33),)),
     "log softmax": (lambda x: F.log_softmax(x, 0), (R(5, 33),)),
     "layer norm": (lambda x, w, b: F.layer_norm(x, [33], w, b), (R(5, 33), R(33), R(33))),
