@@ -179,7 +179,7 @@ decompositions of weft-aot-autograd. Written by `python -m tests.opinfo.operator
 
 - **lowered**: to loops, as it is.
 - **decomposed**: to operators that are lowered.
-- **extern**: some of it is a call of torch; which, and why. Small matrix products are loops on the CPU all the same.
+- **extern**: some of it is a call of torch; which, and why (small matrix products are loops on the CPU).
 - **eager**: sizes or numbers depend on data, or torch can't trace it: it stays outside the graph.
 - empty: no gradient, or it writes in place, which weft-functionalize rewrites first.
 
