@@ -26,19 +26,35 @@ class Partial(nn.Module):
         return result
 
 
+def device() -> torch.device:
+    """This process's: a GPU of its own if processes talk through NCCL."""
+    if torch.distributed.get_backend() == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
 def network() -> nn.Module:
-    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+    layers = nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)
+    return nn.Sequential(*layers).to(device())
 
 
 def blocks() -> nn.Module:
     return nn.Sequential(
         *(nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8)) for _ in range(3))
-    )
+    ).to(device())
+
+
+def partial() -> nn.Module:
+    return Partial().to(device())
+
+
+def random(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device())
 
 
 def step(modules: tuple[nn.Module, nn.Module], rank: int, number: int) -> None:
     """One step of SGD of each, on data of this rank's own."""
-    x = torch.randn(6, 8, generator=torch.Generator().manual_seed(10 * number + rank))
+    x = random(10 * number + rank, 6, 8)
     for module in modules:
         module.zero_grad(set_to_none=True)
         module(x).pow(2).mean().backward()
@@ -86,7 +102,7 @@ def static_graph(rank: int) -> None:
 
 
 def unused_parameters(rank: int) -> None:
-    check_data_parallel(rank, Partial, True, find_unused_parameters=True)
+    check_data_parallel(rank, partial, True, find_unused_parameters=True)
 
 
 def small_buckets(rank: int) -> None:
@@ -98,7 +114,7 @@ def fully_sharded(rank: int) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh("cpu", (2,))
+    mesh = init_device_mesh(device().type, (2,))
     plain = blocks()
     models = plain, copy.deepcopy(plain)
     for model, compiles in zip(models, (False, True), strict=True):
@@ -129,7 +145,7 @@ def collectives(rank: int) -> None:
         return (first + local).sum() * operators.wait_tensor(second).mean()
 
     compiled = weft.compile(program, fullgraph=True)
-    inputs = [torch.randn(16, 16, generator=torch.Generator().manual_seed(rank)) for _ in range(2)]
+    inputs = [random(rank, 16, 16) for _ in range(2)]
     for gradients in (False, True):
         x, y = (value.clone().requires_grad_(gradients) for value in inputs)
         for _ in range(5):

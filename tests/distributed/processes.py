@@ -1,4 +1,4 @@
-"""Runs checks in two processes that talk through gloo."""
+"""Runs checks in two processes that talk through gloo, or through NCCL with a GPU each."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ WORLD_SIZE = 2
 Check = Callable[[int], None]
 
 
-def _work(rank: int, store: str, checks: tuple[Check, ...]) -> None:
+def _work(rank: int, store: str, backend: str, checks: tuple[Check, ...]) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD_SIZE)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(
+        backend, init_method=f"file://{store}", rank=rank, world_size=WORLD_SIZE
+    )
     try:
         for check in checks:
             torch.manual_seed(0)
@@ -28,6 +32,6 @@ def _work(rank: int, store: str, checks: tuple[Check, ...]) -> None:
     os._exit(0)  # threads that gloo leaves behind may abort the interpreter's own way out
 
 
-def run(folder: Path, *checks: Check) -> None:
+def run(folder: Path, *checks: Check, backend: str = "gloo") -> None:
     """Call each of ``checks``, functions of a module, with the rank; raises what one of them raises."""
-    mp.spawn(_work, (str(folder / "store"), checks), nprocs=WORLD_SIZE)
+    mp.spawn(_work, (str(folder / "store"), backend, checks), nprocs=WORLD_SIZE)

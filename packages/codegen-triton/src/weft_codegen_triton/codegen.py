@@ -35,6 +35,9 @@ from weft_codegen_triton.runtime.memory import copy_memory
 NOT_RECORDABLE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Operators with these tags read a result back to the host."""
 
+COMMUNICATES = "_c10d_functional"
+"""The namespace of collectives."""
+
 
 @dataclass(frozen=True)
 class PrintedProgram:
@@ -124,7 +127,7 @@ class TritonCodegen:
             constant_scalars=_scalars(printed.host.constants, schedule),
             returned_count=len(printed.host.returned),
             tail_steps=printed.host.tail_steps,
-            record=self.options.cuda_graphs and device.records and _is_recordable(schedule),
+            record=self.options.cuda_graphs and device.records and is_recordable(schedule),
             is_dynamic=bool(schedule.symbols)
             or not all(isinstance(i, str) for i in schedule.inputs),
         )
@@ -164,17 +167,18 @@ class TritonCodegen:
         return CudaDevice(devices.pop() if devices else None, folder, self.options)
 
 
-def _is_recordable(schedule: Schedule) -> bool:
-    """Whether calls of one size do the same work, without waiting for the device.
+def is_recordable(schedule: Schedule) -> bool:
+    """Whether calls of one size do the same work, without waiting for the device or for other processes.
 
-    A float that is passed would be recorded as it is in one call.
+    A float that is passed would be recorded as it is in one call.  A process that records a collective
+    while another one runs it waits for ever.
     """
     if any(not symbol.symbol.is_integer for symbol in schedule.symbols):
         return False
+    operators = [step.operator for step in schedule.steps if isinstance(step, ExternCall)]
     return not any(
-        tag in step.operator.tags
-        for step in schedule.steps
-        if isinstance(step, ExternCall)
+        operator.namespace == COMMUNICATES or tag in operator.tags
+        for operator in operators
         for tag in NOT_RECORDABLE
     )
 
