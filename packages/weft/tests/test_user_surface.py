@@ -47,6 +47,41 @@ def test_explain_prints_graphs_breaks_guards_and_times(capsys) -> None:
         assert part in text, part
 
 
+def test_explain_says_which_branches_and_loops_are_not_kept() -> None:
+    def chosen(x):
+        factor = 2.0 if x.sum() > 0 else 3.0
+        return x * factor
+
+    def grows(x):
+        y = x[:1]
+        for _ in range(20):
+            y = torch.cat([y, x[:1]])
+        return y
+
+    def maybe_a_view(x):
+        y = x * 2
+        z = y[1:] if x.sum() > 0 else y[1:] + 1
+        z.add_(1)
+        return y + 0, z + 0
+
+    reasons = {
+        chosen: "value that differs by side of a branch",
+        grows: "y changes: shape torch.Size([1]) and torch.Size([2])",
+        maybe_a_view: "write to a tensor that a region may return",
+    }
+    for function, reason in reasons.items():
+        x = torch.ones(3)
+        with torch.no_grad():
+            explanation = weft.explain(function)(x)
+            torch.testing.assert_close(explanation.result, function(x))
+        assert any(reason in region.reason for region in explanation.unkept_regions), reason
+        assert all(r.location.file == __file__ for r in explanation.unkept_regions)
+        assert "Branches and loops that are not kept in the graph" in str(explanation)
+    with torch.no_grad():
+        kept = weft.explain(lambda x: x * 2 if x.sum() > 0 else x - 1)(torch.ones(3))
+    assert not kept.unkept_regions
+
+
 def test_explain_takes_modules_compiled_functions_and_options() -> None:
     compiled: list = []
     linear = torch.nn.Linear(2, 2)

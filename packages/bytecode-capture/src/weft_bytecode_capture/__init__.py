@@ -18,6 +18,7 @@ from .captured_graph import DropControlFlow as DropControlFlow
 from .captured_graph import GraphBreak as GraphBreak
 from .captured_graph import GraphBreakError as GraphBreakError
 from .captured_graph import SpecialiseSizes as SpecialiseSizes
+from .captured_graph import UnkeptRegion as UnkeptRegion
 from .captured_graph import UserLocation as UserLocation
 from .frame.convert_frame import CaptureReport as CaptureReport
 from .frame.failed_guards import failed_guards as failed_guards

@@ -23,6 +23,14 @@ class UserLocation:
 
 
 @dataclass(frozen=True)
+class UnkeptRegion:
+    """A branch or loop that was not kept in the graph, and why: a loop is unrolled, a branch a break."""
+
+    location: UserLocation
+    reason: str
+
+
+@dataclass(frozen=True)
 class GraphBreak:
     """Why a graph ended before its function did: an entry of the catalogue, and where."""
 

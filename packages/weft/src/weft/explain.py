@@ -46,6 +46,11 @@ class Explanation:
         found = (frame.graph_break for frame in self.frames)
         return tuple(graph_break for graph_break in found if graph_break is not None)
 
+    @property
+    def unkept_regions(self) -> tuple[capture.UnkeptRegion, ...]:
+        """The branches and loops on tensors that the graphs don't have, each with the reason."""
+        return tuple(region for frame in self.frames for region in frame.unkept_regions)
+
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [_summary(self), _frames(self.frames)]
         if self.failed_guards:
@@ -53,6 +58,8 @@ class Explanation:
             parts += [Text(title, style="bold"), *map(_failure, self.failed_guards)]
         if self.breaks:
             parts += [Text("\nGraph breaks", style="bold"), *map(_break, self.breaks)]
+        if self.unkept_regions:
+            parts.append(_regions(self.unkept_regions))
         if self.compiled_graphs:
             parts.append(_stages(self.compiled_graphs))
         if any(frame.guards for frame in self.frames):
@@ -188,6 +195,13 @@ def _break(graph_break: capture.GraphBreak) -> Text:
 
 def _failure(failure: GuardFailure) -> Text:
     return Text(textwrap.indent(str(failure), "  "))
+
+
+def _regions(regions: Sequence[capture.UnkeptRegion]) -> Table:
+    table = _table("Branches and loops that are not kept in the graph", "place", "reason")
+    for region in regions:
+        table.add_row(Text(_place(region.location)), Text(region.reason))
+    return table
 
 
 def _stages(reports: Sequence[GraphReport]) -> Table:

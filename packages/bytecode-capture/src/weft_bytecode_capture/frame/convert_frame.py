@@ -26,6 +26,7 @@ from ..captured_graph import (
     GraphBreak,
     GraphBreakError,
     SpecialiseSizes,
+    UnkeptRegion,
     UserLocation,
 )
 from ..marks import MarkError
@@ -55,7 +56,8 @@ class CaptureReport:
     at the function's own beginning).  ``skip_reason`` says why the frame runs as it is, ``error`` is the
     exception that capture or the backend raised, ``recompile_reason`` the guard that the entry used last
     failed on, ``seconds`` the wall-clock time of all of it, ``instruction_count`` how many instructions
-    were evaluated, those of inlined calls included.
+    were evaluated, those of inlined calls included.  ``unkept_regions`` are the branches and loops that were
+    tried and are not in the graph.
     """
 
     code: types.CodeType
@@ -69,6 +71,7 @@ class CaptureReport:
     recompile_reason: GuardFailure | None
     seconds: float
     instruction_count: int = 0
+    unkept_regions: tuple[UnkeptRegion, ...] = ()
 
 
 class FrameConverter:
@@ -159,6 +162,7 @@ class _Conversion:
         self._recompile_reason = self._failed_guard()
         self._result: FrameResult | None = None
         self._break: GraphBreak | None = None
+        self._dropped: list[UnkeptRegion] = []  # all regions, by the backend
 
     def recompile_error(self) -> RecompileError:
         """What the stance ``fail_on_recompile`` raises for this frame."""
@@ -209,6 +213,7 @@ class _Conversion:
                     raise
                 options = replace(options, keep_control_flow=False)
                 note_dropped(self._location_text(), str(error))
+                self._dropped.append(UnkeptRegion(self._location(), str(error)))
 
     def _convert_with(self, options: CaptureOptions) -> _frame_hook.Entry | Skip:
         result = _capture_function(self._converter._capture)(self._frame, options)
@@ -335,6 +340,10 @@ class _Conversion:
                 recompile_reason=self._recompile_reason,
                 seconds=time.perf_counter() - self._start,
                 instruction_count=result.instruction_count if result is not None else 0,
+                unkept_regions=(
+                    *self._dropped,
+                    *(result.unkept_regions if result is not None else ()),
+                ),
             )
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from weft_guards import Guard
 
-from ..captured_graph import CapturedGraph, GraphBreak
+from ..captured_graph import CapturedGraph, GraphBreak, UnkeptRegion
 from .shapes import ShapeSymbols, ValueHistory
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ class FrameResult:
     those of inlined calls included.
     ``shapes`` are the symbolic sizes and numbers: the graph is compiled by their rules, and asked for their
     guards after that, as its compilation may come to rely on more.
+    ``unkept_regions`` are branches and loops that are not in the graph though they were tried.
     """
 
     graph: CapturedGraph | None
@@ -136,6 +137,8 @@ class FrameResult:
     shapes: ShapeSymbols | None = None
     release: Callable[[], None] = lambda: None
     """Lets go of the program's objects, whose finalizers may not wait for the garbage collector."""
+
+    unkept_regions: tuple[UnkeptRegion, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
     while restarts < _MAXIMAL_RESTARTS:
         capture = _Capture(frame, options, cache, breaks, global_state)
         try:
-            return capture.run()
+            result = capture.run()
+            return dataclasses.replace(result, unkept_regions=tuple(cache.regions.unkept))
         except (NothingToCapture, _NoRecovery, FrameIsSeen) as error:
             skip = _left_alone(capture, error)
             capture.state.release()

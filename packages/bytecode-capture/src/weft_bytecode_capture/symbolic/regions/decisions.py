@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import types
 
+from ...captured_graph import UnkeptRegion, UserLocation
+
 _LOG = logging.getLogger("weft_bytecode_capture.regions")
 
 Place = tuple[types.CodeType, int]
@@ -38,6 +40,7 @@ class RegionDecisions:
     """Refused regions with their reasons, loops whose first iteration is left out, what loops count."""
 
     def __init__(self) -> None:
+        self.unkept: list[UnkeptRegion] = []
         self._refused: dict[Place, str] = {}
         self._peeled: set[Place] = set()
         self._counted: set[tuple[Place, str]] = set()
@@ -52,6 +55,8 @@ class RegionDecisions:
             return
         self._refused[place] = refusal.reason
         code = place[0]
+        location = UserLocation(code.co_filename, refusal.line, code.co_qualname)
+        self.unkept.append(UnkeptRegion(location, refusal.reason))
         _LOG.info("%s:%d: not kept as a region: %s", code.co_filename, refusal.line, refusal.reason)
 
     def reason(self, place: Place) -> str | None:
