@@ -393,6 +393,92 @@ def from_import_inside():
     return f, lambda: setattr(other, "scale", other.scale + 1)
 
 
+@case
+def del_global():
+    globals()["ZG"] = 3.0
+
+    def f(x):
+        try:
+            return x * ZG
+        except NameError:
+            return x * 100
+
+    def change():
+        del globals()["ZG"]
+
+    return f, change
+
+
+@case
+def singledispatch():
+    @functools.singledispatch
+    def g(v, x):
+        return x
+
+    h = [3]
+
+    def f(x):
+        return g(h[0], x)
+
+    def change():
+        g.register(int)(lambda v, x: x * 9)
+
+    return f, change
+
+
+@case
+def fn_name():
+    def g():
+        pass
+
+    def f(x):
+        return x * len(g.__name__)
+
+    def change():
+        g.__name__ = "longer"
+
+    return f, change
+
+
+@case
+def annotations_():
+    def g(a: int):
+        pass
+
+    def f(x):
+        return x * len(g.__annotations__)
+
+    def change():
+        g.__annotations__["b"] = int
+
+    return f, change
+
+
+@case
+def fn_dict():
+    def g():
+        pass
+
+    def f(x):
+        return x * getattr(g, "q", 2)
+
+    def change():
+        g.q = 9
+
+    return f, change
+
+
+@case
+def globals_read():
+    def f(x):
+        return x * (2 if "ZQ" in globals() else 3)
+
+    def change():
+        globals()["ZQ"] = 1
+
+    return f, change
+
+
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_a_change_between_calls_is_seen(make):
     check(make)

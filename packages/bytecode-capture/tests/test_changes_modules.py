@@ -386,6 +386,204 @@ def moduledict():
     return f, change
 
 
+@case
+def module_class_swapped():
+    class M(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    class N(nn.Module):
+        def forward(self, x):
+            return x * 7
+
+    m = M()
+
+    def f(x):
+        return m(x)
+
+    def change():
+        m.__class__ = N
+
+    return f, change
+
+
+@case
+def module_property():
+    class M(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self._s = 2.0
+
+        @property
+        def s(self):
+            return self._s
+
+        def forward(self, x):
+            return x * self.s
+
+    m = M()
+
+    def f(x):
+        return m(x)
+
+    def change():
+        m._s = 6.0
+
+    return f, change
+
+
+@case
+def module_class_attr_shadows_param():
+    class M(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return x * self.w
+
+    m = M()
+
+    def f(x):
+        return m(x)
+
+    def change():
+        M.w = 5.0
+
+    return f, change
+
+
+@case
+def module_getattr_added():
+    class M(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return x * self.w
+
+    m = M()
+
+    def f(x):
+        return m(x)
+
+    def change():
+        M.__getattribute__ = lambda s, n: (
+            torch.ones(3) * 4 if n == "w" else object.__getattribute__(s, n)
+        )
+
+    return f, change
+
+
+@case
+def module_call_patched():
+    class M(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    m = M()
+
+    def f(x):
+        return m(x)
+
+    def change():
+        M.__call__ = lambda s, x: x * 88
+
+    return f, change
+
+
+@case
+def named_params():
+    m = nn.Linear(3, 3)
+
+    def f(x):
+        for n, p in m.named_parameters():
+            x = x + p.sum() * len(n)
+        return x
+
+    def change():
+        m.register_parameter("extra", nn.Parameter(torch.ones(2)))
+
+    return f, change
+
+
+@case
+def modules_isinstance():
+    m = nn.Sequential(nn.ReLU(), nn.Linear(3, 3))
+
+    def f(x):
+        return x * sum(isinstance(k, nn.Linear) for k in m.modules())
+
+    def change():
+        m[0] = nn.Linear(3, 3)
+
+    return f, change
+
+
+@case
+def frozen_param():
+    m = nn.Linear(3, 3)
+
+    def f(x):
+        return m(x).requires_grad, m(x)
+
+    return f, lambda: m.requires_grad_(False)
+
+
+@case
+def always_call_hook():
+    m = nn.Linear(3, 3)
+
+    def f(x):
+        return m(x)
+
+    def change():
+        m.register_forward_hook(lambda mod, a, k, o: o * 3, with_kwargs=True)
+
+    return f, change
+
+
+@case
+def grad_attr():
+    p = nn.Parameter(torch.ones(3))
+
+    def f(x):
+        return x * 2 if p.grad is None else x + p.grad
+
+    def change():
+        p.grad = torch.ones(3) * 5
+
+    return f, change
+
+
+@case
+def grad_size():
+    p = nn.Parameter(torch.ones(3))
+    p.grad = torch.ones(3)
+
+    def f(x):
+        return x + p.grad
+
+    def change():
+        p.grad = torch.ones(3) * 5
+
+    return f, change
+
+
+@case
+def state_dict_read():
+    m = nn.Linear(3, 3)
+
+    def f(x):
+        return x + m.state_dict()["bias"]
+
+    def change():
+        m.bias = nn.Parameter(torch.ones(3) * 9)
+
+    return f, change
+
+
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_a_change_between_calls_is_seen(make):
     check(make)

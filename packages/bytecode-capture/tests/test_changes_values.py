@@ -3,8 +3,11 @@
 import collections
 import dataclasses
 import enum
+import math
 import types
+import weakref
 
+import numpy as np
 import pytest
 import torch
 from changes import check, collected
@@ -368,6 +371,265 @@ def tensors_is_same():
 
     def change():
         p[1] = torch.ones(3)
+
+    return f, change
+
+
+@case
+def np_array_inplace():
+    a = np.ones(3, dtype=np.float32)
+
+    def f(x):
+        return x * torch.from_numpy(a)
+
+    def change():
+        a[0] = 5
+
+    return f, change
+
+
+@case
+def np_array_item():
+    a = np.ones(3, dtype=np.float32)
+
+    def f(x):
+        return x * float(a[0])
+
+    def change():
+        a[0] = 5
+
+    return f, change
+
+
+@case
+def tensor_item_closure():
+    t = torch.tensor(2.0)
+
+    def f(x):
+        return x * t.item()
+
+    def change():
+        t.fill_(5)
+
+    return f, change
+
+
+@case
+def tensor_bool_closure():
+    t = torch.tensor(True)
+
+    def f(x):
+        return x * 2 if t else x * 3
+
+    def change():
+        t.fill_(False)
+
+    return f, change
+
+
+@case
+def od_move():
+    d = collections.OrderedDict(a=1.0, b=2.0)
+
+    def f(x):
+        for i, v in enumerate(d.values()):
+            x = x * (i + 1) + v
+        return x
+
+    return f, lambda: d.move_to_end("a")
+
+
+@case
+def chainmap():
+    a = {"k": 1.0}
+    m = collections.ChainMap({}, a)
+
+    def f(x):
+        return x * m["k"]
+
+    def change():
+        m.maps[0]["k"] = 6.0
+
+    return f, change
+
+
+@case
+def weakref_dead():
+    class A:
+        pass
+
+    h = [A()]
+    w = weakref.ref(h[0])
+
+    def f(x):
+        return x * 2 if w() is None else x * 3
+
+    def change():
+        h.clear()
+
+    return f, change
+
+
+@case
+def namedtuple_other_class():
+    P = collections.namedtuple("P", "a b")
+    Q = collections.namedtuple("Q", "b a")
+    h = [P(1.0, 2.0)]
+
+    def f(x):
+        return x * h[0].b
+
+    def change():
+        h[0] = Q(1.0, 2.0)
+
+    return f, change
+
+
+@case
+def int_to_bool():
+    h = [1]
+
+    def f(x):
+        return x * 2 if h[0] is True else x * 3
+
+    def change():
+        h[0] = True
+
+    return f, change
+
+
+@case
+def neg_zero():
+    h = [0.0]
+
+    def f(x):
+        return x * math.copysign(1.0, h[0])
+
+    def change():
+        h[0] = -0.0
+
+    return f, change
+
+
+@case
+def aliased_tensors():
+    a = torch.ones(3)
+    b = torch.ones(3)
+    h = [a, b]
+
+    def f(x):
+        h[0].add_(1)
+        r = x * h[1]
+        h[0].sub_(1)
+        return r
+
+    def change():
+        h[1] = a
+
+    return f, change
+
+
+@case
+def view_aliased():
+    a = torch.ones(3)
+    b = torch.ones(3)
+    h = [a, b]
+
+    def f(x):
+        h[0].add_(1)
+        r = x * h[1]
+        h[0].sub_(1)
+        return r
+
+    def change():
+        h[1] = a.view(3)
+
+    return f, change
+
+
+@case
+def sparse_swap():
+    h = [torch.eye(3)]
+
+    def f(x):
+        return (h[0] @ x.t()).t() if h[0].layout is torch.strided else (h[0] @ x.t()).t() * 2
+
+    def change():
+        h[0] = torch.eye(3).to_sparse()
+
+    return f, change
+
+
+@case
+def channels_last():
+    h = [torch.ones(1, 2, 3, 4)]
+
+    def f(x):
+        return x * h[0].stride(1), h[0].is_contiguous(memory_format=torch.channels_last)
+
+    def change():
+        h[0] = h[0].to(memory_format=torch.channels_last)
+
+    return f, change
+
+
+@case
+def conj_bit():
+    h = [torch.ones(3, dtype=torch.complex64) * 1j]
+
+    def f(x):
+        return (x * h[0]).imag, h[0].is_conj()
+
+    def change():
+        h[0] = h[0].conj()
+
+    return f, change
+
+
+@case
+def subclass_tensor():
+    class T(torch.Tensor):
+        pass
+
+    h = [torch.ones(3)]
+
+    def f(x):
+        return x * 2 if type(h[0]) is torch.Tensor else x * 3
+
+    def change():
+        h[0] = torch.ones(3).as_subclass(T)
+
+    return f, change
+
+
+@case
+def key_error():
+    d = {"a": 2.0}
+
+    def f(x):
+        try:
+            return x * d["a"]
+        except KeyError:
+            return x * 50
+
+    def change():
+        del d["a"]
+
+    return f, change
+
+
+@case
+def index_error():
+    items = [1, 2]
+
+    def f(x):
+        try:
+            return x * items[2]
+        except IndexError:
+            return x * 50
+
+    def change():
+        items.append(7)
 
     return f, change
 

@@ -176,7 +176,9 @@ def note_aliases(
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """What fake tensors that share storage have in common."""
+    """What fake tensors that share storage have in common; sparse ones have none to share."""
+    if tensor.layout is not torch.strided:
+        return -id(tensor)
     return int(tensor.untyped_storage()._cdata)
 
 

@@ -22,7 +22,7 @@ from ..policy import is_library_module
 from .base import Variable
 from .builtin_descriptors import descriptor_call
 from .builtins import BuiltinFunctionVariable, builtin
-from .class_attributes import bind_attribute
+from .class_attributes import bind_attribute, guard_absent
 from .classes import PLAIN_METACLASSES, ClassVariable
 from .constant import ConstantVariable
 from .generators import GeneratorVariable
@@ -181,7 +181,10 @@ def _vars(evaluator: Evaluator, value: Variable) -> Variable:
 
 @builtin(callable)
 def _callable(evaluator: Evaluator, value: Variable) -> Variable:
-    return ConstantVariable(is_callable(value))
+    answer = is_callable(value)
+    if not answer:
+        guard_absent(evaluator, value.python_type(), "__call__")
+    return ConstantVariable(answer)
 
 
 @builtin(iter)

@@ -7,13 +7,21 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from weft_guards import AttributeSource, ConstantSource, HasAttribute, IsObject, ItemSource, Source
+from weft_guards import (
+    AttributeSource,
+    ConstantSource,
+    DictContains,
+    HasAttribute,
+    IsObject,
+    ItemSource,
+    Source,
+)
 
 from ...unsupported import Unsupported
 from ..policy import is_library_module
 from .base import Variable
 from .constant import ConstantVariable
-from .values import find_raw, module_of
+from .values import find_raw, module_of, resolution_order
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -64,6 +72,7 @@ def bind_attribute(
     if is_builtin_method(raw):
         from .builtin_descriptors import known_descriptor
 
+        guard_default(evaluator, kind, name, (owner, raw))
         return BoundDescriptorVariable(known_descriptor(evaluator, raw), raw, receiver)
     source = class_attribute_source(kind, owner, name, raw)
     if isinstance(raw, types.FunctionType):
@@ -141,9 +150,21 @@ def is_builtin_method(raw: Any) -> bool:
 
 def guard_absent(evaluator: Evaluator, kind: type, name: str) -> None:
     """Guard that a class of the user's own still has no such attribute."""
-    if not is_library_module(module_of(kind)) and not hasattr(kind, name):
+    if is_library_module(module_of(kind)) or find_raw(kind, name) is not None:
+        return
+    if hasattr(kind, name):  # its metaclass has it
+        guard_undefined(evaluator, kind, name)
+    else:
         source = ConstantSource(kind.__qualname__, kind)
         evaluator.guard(source, HasAttribute(name, False))
+
+
+def guard_undefined(evaluator: Evaluator, kind: type, name: str) -> None:
+    """Guard that neither a class nor its bases, as far as they are the user's, define the name."""
+    for base in resolution_order(kind):
+        if not is_library_module(module_of(base)):
+            source = AttributeSource(ConstantSource(base.__qualname__, base), "__dict__")
+            evaluator.guard(source, DictContains(name, False))
 
 
 def guard_default(

@@ -7,7 +7,13 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from weft_guards import AttributeSource, ConstantSource, DictContains, IsObject, Source
+from weft_guards import (
+    AttributeSource,
+    ConstantSource,
+    EqualsConstant,
+    IsObject,
+    Source,
+)
 
 from ...unsupported import Unsupported
 from ..builder import register_predicate, register_wrapper
@@ -19,6 +25,7 @@ from .class_attributes import (
     bind_attribute,
     bind_to_class,
     guard_absent,
+    guard_undefined,
     is_builtin_descriptor,
 )
 from .constant import ConstantVariable
@@ -63,6 +70,9 @@ class ClassVariable(Variable):
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         value = self.value
         if name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            if not is_library_module(module_of(value)):
+                own = AttributeSource(ConstantSource(value.__qualname__, value), name)
+                evaluator.guard(own, EqualsConstant(getattr(value, name)))
             return ConstantVariable(getattr(value, name))
         if name == "__class__":
             return evaluator.wrap_known(type(value))
@@ -73,6 +83,9 @@ class ClassVariable(Variable):
             return evaluator.wrap_result(dict(value.__members__))
         if name in ("__mro__", "__bases__"):
             resolution_order(value)
+            if not is_library_module(module_of(value)):
+                own = AttributeSource(ConstantSource(value.__qualname__, value), name)
+                evaluator.guard(own, IsObject(getattr(value, name)))
             return TupleVariable([evaluator.wrap_known(base) for base in getattr(value, name)])
         if name == "__base__":
             return evaluator.wrap_known(value.__base__)
@@ -127,7 +140,7 @@ class ClassVariable(Variable):
         if found is not None and is_builtin_descriptor(found[1]):
             raise Unsupported("attribute of a class", f"{self.value.__qualname__}.{name}")
         if found is not None:
-            self._guard_own_absent(evaluator, name)
+            guard_undefined(evaluator, self.value, name)
             return bind_attribute(evaluator, metaclass, found[0], name, found[1], self)
         fallback = evaluator.state.find_in_type(metaclass, "__getattr__")
         if fallback is not None:
@@ -141,13 +154,6 @@ class ClassVariable(Variable):
             f"type object {self.value.__name__!r} has no attribute {name!r}",
             name=name,
         )
-
-    def _guard_own_absent(self, evaluator: Evaluator, name: str) -> None:
-        """Guard that neither the class nor its bases, as far as they are the user's, define the name."""
-        for base in resolution_order(self.value):
-            if not is_library_module(module_of(base)):
-                source = AttributeSource(ConstantSource(base.__qualname__, base), "__dict__")
-                evaluator.guard(source, DictContains(name, False))
 
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from weft_guards import (
+    AttributeSource,
     ConstantSource,
     DictContains,
     DictKeysAre,
@@ -25,11 +26,14 @@ from weft_guards import (
 from ..._torch import GLOBAL_HOOKS
 from ...unsupported import Unsupported
 from ..builder import register_predicate
+from ..policy import is_library_module
 from .base import Variable
+from .class_attributes import guard_absent, guard_default
 from .mappings import DictVariable
 from .opaque import OpaqueVariable, RefusedVariable
 from .sequences import SliceVariable
 from .user_objects import UserObjectVariable
+from .values import module_of
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -55,6 +59,7 @@ class ModuleInstanceVariable(UserObjectVariable):
             for registry in _REGISTRIES:
                 members = self.value.__dict__[registry]
                 if name in members and not self._was_changed(evaluator, registry):
+                    self._guard_lookup(evaluator, name)
                     if not evaluator.state.is_identified(self.source):
                         own = InstanceDictSource(self.source)
                         evaluator.guard(own, DictContains(name, False))
@@ -62,10 +67,17 @@ class ModuleInstanceVariable(UserObjectVariable):
                     return evaluator.builder.wrap(members[name], source)
         return super().get_attribute(evaluator, name)
 
+    def _guard_lookup(self, evaluator: Evaluator, name: str) -> None:
+        """Guard that a class of the user's own still leaves the name to ``nn.Module.__getattr__``."""
+        guard_absent(evaluator, self.kind, name)
+        hook = evaluator.state.find_in_type(self.kind, "__getattribute__")
+        guard_default(evaluator, self.kind, "__getattribute__", hook)
+
     def _is_registered(self, evaluator: Evaluator, name: str) -> bool:
         """Whether ``nn.Module.__getattr__`` finds the name, as neither instance nor class has it."""
         return (
             type(self.value).__getattr__ is torch.nn.Module.__getattr__
+            and type(self.value).__getattribute__ is object.__getattribute__
             and name not in self.attributes
             and name not in self.value.__dict__
             and evaluator.state.find_in_type(self.kind, name) is None
@@ -84,6 +96,9 @@ class ModuleInstanceVariable(UserObjectVariable):
         plain = type(self.value).__call__ is torch.nn.Module.__call__
         if not plain or self._has_hooks(evaluator):
             return super().call(evaluator, arguments, keywords)
+        if not is_library_module(module_of(self.kind)):
+            kind = ConstantSource(self.kind.__qualname__, self.kind)
+            evaluator.guard(AttributeSource(kind, "__call__"), IsObject(torch.nn.Module.__call__))
         return self.get_attribute(evaluator, "forward").call(evaluator, arguments, keywords)
 
     def _has_hooks(self, evaluator: Evaluator) -> bool:
@@ -234,8 +249,7 @@ def _wrap_module(evaluator: Evaluator, value: Any, source: Source) -> Variable:
         return RefusedVariable(value, source, "module of unusual kind", name)
     if not value.__dict__.keys() >= {"_parameters", "_buffers", "_modules", *GLOBAL_HOOKS}:
         return RefusedVariable(value, source, "module under construction", name)
-    if evaluator.state.frame.history.object_changed(source, value):
-        evaluator.guard(source, TypeIs(type(value)))
-    else:
+    evaluator.guard(source, TypeIs(type(value)))  # also of the very object: it may be assigned
+    if not evaluator.state.frame.history.object_changed(source, value):
         evaluator.guard(source, IsObject(value, weak=True))
     return ModuleInstanceVariable(type(value), value, source)
