@@ -109,3 +109,13 @@ def test_kernels_of_different_sizes_run_in_one_region(codegen: CppCodegen) -> No
                 torch.testing.assert_close(result, torch.tanh(x) * 2)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_at_infinity(codegen: CppCodegen, approximate: str) -> None:
+    """As in float64, where eager's result doesn't depend on the number of elements."""
+    x = torch.tensor([float("inf"), -float("inf"), float("nan"), -0.0, 1e30, -1e30]).repeat(7)
+    graph = make_fx(lambda x: (F.gelu(x, approximate=approximate),), tracing_mode="fake")(x)
+    program = codegen.compile(weft_loop_ir.schedule(weft_loop_ir.lower(graph)), {})
+    expected = F.gelu(x.double(), approximate=approximate).float()
+    torch.testing.assert_close(program(x)[0], expected, equal_nan=True)

@@ -36,6 +36,7 @@ def require_float(tensor: TensorValue) -> None:
 def gelu(
     context: LoweringContext, tensor: TensorValue, *, approximate: str = "none"
 ) -> TensorValue:
+    """``x * Phi(x)``; infinity at infinity, as eager gives for one float32 element (for more, oneDNN's NaN)."""
     require_float(tensor)
 
     def exact(ops: BodyRecorder, x: Value) -> Value:
