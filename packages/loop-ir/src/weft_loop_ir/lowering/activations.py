@@ -36,7 +36,7 @@ def require_float(tensor: TensorValue) -> None:
 def gelu(
     context: LoweringContext, tensor: TensorValue, *, approximate: str = "none"
 ) -> TensorValue:
-    """``x * Phi(x)``; infinity at infinity, as eager gives for one float32 element (for more, oneDNN's NaN)."""
+    """``x * Phi(x)``.  At infinity infinity, as eager of one float32 element (of more, oneDNN gives NaN)."""
     require_float(tensor)
 
     def exact(ops: BodyRecorder, x: Value) -> Value:
