@@ -253,3 +253,51 @@ def test_gradients_off_inside_and_around_a_loop(compiled_regions: list[int]) -> 
 
     check(function, make)
     assert compiled_regions == [1]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_branch_trains_on_the_side_taken(sign: float, compiled_regions: list[int]) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        if x.detach().sum() > 0:
+            y = torch.tanh(y @ w) * x
+        else:
+            y = (y * x) @ w.exp()
+        return y * 2
+
+    def make(length: int) -> Sequence[torch.Tensor]:
+        x = (sign * torch.rand(length, 3, dtype=torch.float64)).requires_grad_()
+        return x, _tensor(3, 3, gradient=True)
+
+    check(function, make)
+    assert compiled_regions == [1]
+
+
+def test_branches_inside_a_loop(compiled_regions: list[int]) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        h = torch.zeros_like(w)
+        for t in range(x.shape[0]):
+            if x[t, 0] > 0:
+                h = torch.tanh(h + w) * x[t]
+            else:
+                h = h * w.cos() + x[t] * 0.1
+        return h
+
+    def make(length: int) -> Sequence[torch.Tensor]:
+        return _tensor(length, 3, gradient=True), _tensor(3, gradient=True)
+
+    check(function, make)
+    assert compiled_regions == [1]
+
+
+def test_parameters_of_one_side_only_have_no_gradient_elsewhere(
+    compiled_regions: list[int],
+) -> None:
+    def function(x: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x * v if x.sum() > 0 else x * w
+
+    def make(length: int) -> Sequence[torch.Tensor]:
+        return _tensor(length), _tensor(length, gradient=True), _tensor(length, gradient=True)
+
+    check(function, make, lengths=(3, 4, 5, 6))
+    assert not any(compiled_regions)  # the graph breaks at the branch

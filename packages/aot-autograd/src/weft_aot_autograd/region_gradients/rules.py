@@ -10,6 +10,7 @@ import torch.fx
 
 from ..joint_recorder import JointRecorder
 from ..unsupported import Unsupported
+from .branches import differentiate_branch
 from .loops import differentiate_loop
 
 
@@ -57,4 +58,4 @@ def _with_nodes(recorder: JointRecorder, args: Sequence[Any]) -> tuple[Any, ...]
     )
 
 
-_RULES = {"while_loop": differentiate_loop}
+_RULES = {"cond": differentiate_branch, "while_loop": differentiate_loop}
