@@ -40,6 +40,8 @@ MODULES = (
     "test_operator", "test_string", "test_fstring", "test_keywordonlyarg", "test_positional_only_arg",
     "test_contains", "test_binop", "test_isinstance", "test_metaclass", "test_subclassinit", "test_weakref",
     "test_copy", "test_opcodes", "test_ordered_dict", "test_defaultdict", "test_userdict", "test_userlist",
+    "test_exception_group", "test_exception_variations", "test_sys_setprofile", "test_generator_stop",
+    "test_coroutines", "test_asyncgen", "test_call",
 )  # fmt: skip
 
 LEFT_OUT = {
