@@ -365,6 +365,10 @@ _REGIONS = {
         ("gradient through a region", "region on this device", "symbolic number in a region"),
         BreakKind("regions of graphs do not have this yet", (_UNROLL,)),
     ),
+    **dict.fromkeys(
+        ("gradients on one side of a branch only", "question about gradients inside a region"),
+        BreakKind("whether a tensor has gradients depends on the way that the program takes", (_UNROLL,)),
+    ),
     "identity of a tensor that a region gives": BreakKind(
         "which object it is depends on the way that the program takes", (_UNROLL,)
     ),
