@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.fx
-from weft_functionalize import known_equal, size_hint
+from weft_functionalize import is_empty, known_equal, size_hint
 
 from ._torch import DATA_DEPENDENT_ERRORS, FakeTensor, OpOverload
 from .recording import NodeRecorder
@@ -151,9 +151,9 @@ def _with_layout(splicer: _Splicer, new: Any, old: torch.Tensor) -> torch.Tensor
     """The result as the operator itself gives it: operators after it may depend on its strides."""
     if not isinstance(new, FakeTensor) or new.dtype != old.dtype or new.dim() != old.dim():
         raise _NotSpliceable("a rule with another result")
-    if any(a != b for a, b in zip(new.shape, old.shape, strict=True)):
+    if not all(map(known_equal, new.shape, old.shape)):
         raise _NotSpliceable("a rule with another size")
-    if new.numel() == 0 or _same_strides(new, old):
+    if is_empty(new) or _same_strides(new, old):
         return new
     order = sorted(range(old.dim()), key=lambda d: size_hint(old.stride(d)), reverse=True)
     inverse = [order.index(d) for d in range(len(order))]

@@ -15,11 +15,13 @@ from .capture import reset as reset
 from .captured_graph import Backend as Backend
 from .captured_graph import CapturedGraph as CapturedGraph
 from .captured_graph import DropControlFlow as DropControlFlow
+from .captured_graph import DropDataDependence as DropDataDependence
 from .captured_graph import GraphBreak as GraphBreak
 from .captured_graph import GraphBreakError as GraphBreakError
 from .captured_graph import SpecialiseSizes as SpecialiseSizes
 from .captured_graph import UnkeptRegion as UnkeptRegion
 from .captured_graph import UserLocation as UserLocation
+from .captured_graph import depends_on_data as depends_on_data
 from .frame.convert_frame import CaptureReport as CaptureReport
 from .frame.failed_guards import failed_guards as failed_guards
 from .gradient_rule import GradientRule as GradientRule

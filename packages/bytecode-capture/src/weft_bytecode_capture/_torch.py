@@ -44,7 +44,11 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.fx.experimental import _config
-from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstraint
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    StrictMinMaxConstraint,
+    free_unbacked_symbols,
+)
 from torch.fx.experimental.symbolic_shapes import (
     GuardOnDataDependentSymNode as GuardOnDataDependentSymNode,
 )
@@ -279,6 +283,7 @@ __all__ = [
     "WithoutOverrides",
     "assume",
     "constant_term",
+    "deferred_checks",
     "enable_python_dispatcher",
     "expression_of",
     "forget_source_with",
@@ -289,9 +294,11 @@ __all__ = [
     "is_autocast_available",
     "is_dispatching_class",
     "is_torch_function_mode_enabled",
+    "is_unbacked",
     "is_uninitialized",
     "log_api_usage_once",
     "mode_of_the_program",
+    "new_float",
     "new_integer",
     "new_symbol",
     "oblivious_of_one",
@@ -304,6 +311,8 @@ __all__ = [
     "symbolic_number",
     "torch_dispatch_modes",
     "torch_function_modes",
+    "unbacked_symbols",
+    "within",
     "without_overrides",
     "without_saved_tensor_hooks",
 ]
@@ -327,6 +336,42 @@ def new_integer(mode: FakeTensorMode, low: int | None, high: int | None) -> torc
         -int_oo if low is None else low, int_oo if high is None else high
     )
     return integer
+
+
+def new_float(mode: FakeTensorMode) -> torch.SymFloat:
+    """A symbolic float of which nothing is known."""
+    environment = mode.shape_env
+    assert environment is not None
+    with environment.ignore_fresh_unbacked_symbols():
+        number: torch.SymFloat = environment.create_unbacked_symfloat()
+    return number
+
+
+def unbacked_symbols(number: Any) -> frozenset[Any]:
+    """The symbols in a symbolic number that have no value in the call that is captured."""
+    if not isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return frozenset()
+    return frozenset(free_unbacked_symbols(number.node.expr))
+
+
+def is_unbacked(expression: Any) -> bool:
+    """Whether an expression has a symbol that stands for a number that depends on data."""
+    return bool(free_unbacked_symbols(expression))
+
+
+def within(number: torch.SymInt, bound: int) -> bool:
+    """Whether a symbolic integer is known to be from ``-bound`` to ``bound``; free sizes count as small."""
+    environment = number.node.shape_env
+    unbounded = ValueRanges(-int_oo, int_oo)
+    expression = number.node.expr
+    small = {symbol: sympy.S.One for symbol in expression.free_symbols if not is_unbacked(symbol)}
+    found = environment.bound_sympy(expression.xreplace(small))
+    return bool(found != unbounded and found.lower >= -bound and found.upper <= bound)
+
+
+def deferred_checks(environment: ShapeEnv) -> int:
+    """How many conditions on unbacked numbers have been relied on that a call has to check."""
+    return int(environment.num_deferred_runtime_asserts)
 
 
 def constant_term(number: torch.SymInt) -> int:

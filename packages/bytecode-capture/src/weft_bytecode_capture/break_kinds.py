@@ -39,6 +39,14 @@ _TENSORS = {
     ),
     "value of a tensor as a Python object": BreakKind(_DATA, (_KEEP_TENSOR, _AT_THE_END)),
     "number that depends on data": BreakKind(_DATA, (_KEEP_TENSOR,)),
+    "decision by a number that depends on data": BreakKind(
+        _DATA,
+        (
+            "say what is known of the number: torch._check(n >= 1), torch._check(n <= size)",
+            _KEEP_TENSOR,
+        ),
+    ),
+    "condition on data that does not hold": BreakKind("CPython raises the condition's own error"),
     "number that the graph computes": BreakKind(_DATA, (_KEEP_TENSOR,)),
     "decision by an integer that the graph computes": BreakKind(_DATA, (_KEEP_TENSOR,)),
     "use of an integer that the graph computes": BreakKind(_DATA, (_KEEP_TENSOR,)),

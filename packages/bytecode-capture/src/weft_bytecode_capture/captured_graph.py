@@ -88,6 +88,18 @@ class SpecialiseSizes(Exception):
     """Raised where symbolic sizes cannot be taken, also by a backend: the frame is captured again without."""
 
 
+class DropDataDependence(Exception):
+    """Raised where numbers and sizes that depend on data cannot be taken: the frame is captured without any.
+
+    Its text says why.  A backend may raise it for a graph that :func:`depends_on_data`.
+    """
+
+
+def depends_on_data(graph_module: torch.fx.GraphModule) -> bool:
+    """Whether a captured graph has numbers or sizes that depend on the values of its tensors."""
+    return any("data_dependent" in node.meta for node in graph_module.graph.nodes)
+
+
 class DropControlFlow(Exception):
     """Raised by a backend that cannot take the regions of a graph: the frame is captured again without any.
 
@@ -96,7 +108,10 @@ class DropControlFlow(Exception):
 
 
 class Backend(Protocol):
-    """torch's backend protocol; may raise :class:`SpecialiseSizes` and :class:`DropControlFlow`."""
+    """torch's backend protocol.
+
+    May raise :class:`SpecialiseSizes`, :class:`DropDataDependence` and :class:`DropControlFlow`.
+    """
 
     def __call__(
         self, graph_module: torch.fx.GraphModule, example_inputs: list[Any], /

@@ -107,6 +107,8 @@ class TritonCodegen:
 
     def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> TritonProgram:
         """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""
+        if any(step.defines for step in schedule.steps if isinstance(step, ExternCall)):
+            raise Unsupported("a size or number that depends on data")
         device = self._device(schedule)
         bound = {**schedule.constants, **constants}
         for name, buffer in schedule.buffers.items():

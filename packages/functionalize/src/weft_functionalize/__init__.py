@@ -7,7 +7,7 @@ graph the effects of the original: inputs written back, outputs that alias input
 
 from __future__ import annotations
 
-from ._torch import assume, known_equal, known_true, new_integer, size_hint
+from ._torch import assume, is_empty, known_equal, known_true, new_integer, size_hint
 from .conversion import functionalize
 from .functional_graph import (
     Constant,
@@ -28,6 +28,7 @@ from .runtime import bind, wrap
 from .symbolic_numbers import (
     SYMBOLIC_TYPES,
     NumberNodes,
+    data_dependent_sizes,
     is_float_symbol,
     symbols_given_by,
     symbols_of,
@@ -58,9 +59,11 @@ __all__ = [
     "ViewOfOutput",
     "assume",
     "bind",
+    "data_dependent_sizes",
     "drop_gradient_rules",
     "functionalize",
     "interpret",
+    "is_empty",
     "is_float_symbol",
     "is_gradient_rule",
     "known_equal",

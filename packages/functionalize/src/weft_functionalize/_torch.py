@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import (
     GuardOnDataDependentSymNode,
     ShapeEnv,
+    free_unbacked_symbols,
     statically_known_true,
 )
 from torch.fx.proxy import GraphAppendingTracer
@@ -132,8 +133,48 @@ def known_equal(left: Any, right: Any) -> bool:
 
 
 def size_hint(number: Any) -> int:
-    """A size in the call that is being compiled; nothing may be concluded from it for other calls."""
-    return int(number if isinstance(number, int) else number.node.hint)
+    """A size in the call that is being compiled; nothing may be concluded from it for other calls.
+
+    Sizes that depend on data are taken to be middling.
+    """
+    if isinstance(number, int):
+        return number
+    unknown = free_unbacked_symbols(number.node.expr)
+    if not unknown:
+        return int(number.node.hint)
+    environment = number.node.shape_env
+    expression = number.node.expr.subs(dict.fromkeys(unknown, _MIDDLING))
+    known = environment.create_symintnode(expression, hint=None)
+    return int(known if isinstance(known, int) else known.node.hint)
+
+
+_MIDDLING = 64
+
+
+def is_data_dependent(symbol: Any) -> bool:
+    """Whether a symbol stands for a number that depends on data."""
+    return bool(free_unbacked_symbols(symbol))
+
+
+def data_dependent_symbols(number: Any) -> dict[Any, torch.SymInt]:
+    """The integers that depend on data and that a symbolic number is computed from, by symbol."""
+    environment = number.node.shape_env
+    return {
+        symbol: environment.create_symintnode(symbol, hint=None)
+        for symbol in free_unbacked_symbols(number.node.expr)
+    }
+
+
+def at_least_one(size: Any) -> Any:
+    """A size that depends on data, or else 1 where it is 0; another size as it is."""
+    if isinstance(size, int) or not free_unbacked_symbols(size.node.expr):
+        return size
+    return torch.sym_max(size, 1)
+
+
+def is_empty(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has no elements in any call."""
+    return any(known_equal(size, 0) for size in tensor.shape)
 
 
 class _NodeAnalysis(PythonReferenceAnalysis):
@@ -165,6 +206,43 @@ def python_function(expression: Any, symbols: Sequence[Any]) -> Callable[..., An
     code = compile(f"lambda {', '.join(map(str, symbols))}: {source}", __file__, "eval")
     function: Callable[..., Any] = eval(code, {"math": math, "torch": torch})
     return function
+
+
+def is_erased(node: torch.fx.Node) -> bool:
+    """Whether a node has been taken out of its graph."""
+    return bool(node._erased)
+
+
+class DeferredChecks:
+    """The conditions on numbers that depend on data which the fake mode has come to rely on."""
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self._environment = mode.shape_env
+        self._count = self._known()
+        self._seen = {id(check) for check in self._all()}
+
+    def _known(self) -> int:
+        environment = self._environment
+        return 0 if environment is None else int(environment.num_deferred_runtime_asserts)
+
+    def _all(self) -> list[Any]:
+        environment = self._environment
+        if environment is None:
+            return []
+        return [check for row in environment.deferred_runtime_asserts.values() for check in row]
+
+    def new(self) -> list[torch.SymBool]:
+        """Those since the last time it was asked."""
+        if self._known() == self._count:
+            return []
+        self._count = self._known()
+        assert self._environment is not None
+        found = []
+        for check in self._all():
+            if id(check) not in self._seen:
+                self._seen.add(id(check))
+                found.append(self._environment.create_symboolnode(check.expr))
+        return found
 
 
 def new_fake_mode() -> FakeTensorMode:

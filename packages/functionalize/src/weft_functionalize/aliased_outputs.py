@@ -22,7 +22,7 @@ from .functional_graph import (
     ViewOfInput,
     ViewOfOutput,
 )
-from .symbolic_numbers import SYMBOLIC_TYPES
+from .symbolic_numbers import SYMBOLIC_TYPES, data_dependent_parts
 from .tensor_ssa.alias_graph import AliasGraph
 from .tensor_ssa.layout import dense_order
 from .unsupported import Unsupported
@@ -114,6 +114,21 @@ class _UserOutputs:
             self._plan.descriptors.append(descriptor)
         for index in bases.values():
             self._plan.descriptors.append(OutputDescriptor(OutputKind.ALIAS_BASE, index))
+        self._add_numbers()
+
+    def _add_numbers(self) -> None:
+        """Return the numbers that depend on data which the places of views are computed from."""
+        views = [d.alias for d in self._plan.descriptors]
+        numbers = [
+            number
+            for view in views
+            if isinstance(view, (ViewOfInput, ViewOfOutput))
+            for number in (*view.size, *view.stride, view.offset)
+        ]
+        for number in data_dependent_parts(numbers):
+            node = self._recorder.numbers.node_of(number)
+            descriptor = OutputDescriptor(OutputKind.NUMBER, None, alias=Number(number))
+            self._plan.add(node, None, descriptor)
 
     def _describe(self, position: int, value: Any, first: dict[int, int]) -> OutputDescriptor:
         described = OutputDescriptor(OutputKind.USER_OUTPUT, None, position=position)

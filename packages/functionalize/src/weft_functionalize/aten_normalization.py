@@ -127,6 +127,7 @@ class _Interpreter:
                     return self._outputs(node)
                 if node.op != "placeholder":
                     self._environment[node] = self._run_node(node)
+                    self._recorder.record_checks()
         finally:
             while self._autocasts:
                 exit_autocast(self._autocasts.pop())

@@ -14,6 +14,7 @@ import torch
 import torch.fx
 
 from ._torch import (
+    DeferredChecks,
     FakeTensor,
     FakeTensorMode,
     HigherOrderOperator,
@@ -117,6 +118,7 @@ class AtenRecorder(TorchDispatchMode):
         self._storages: set[int] = set()
         self._paused = False
         self.numbers = NumberNodes(self.graph)
+        self._checks = DeferredChecks(fake_mode)
         self.with_gradients = self.gradients_enabled = torch.is_grad_enabled()
 
     # Inputs
@@ -307,8 +309,24 @@ class AtenRecorder(TorchDispatchMode):
         result = func(*fake_args, **fake_kwargs)
         if written and before != _written_layouts(func, written, fake_args, fake_kwargs):
             raise Unsupported("write that resizes a tensor", str(func))
+        self.record_checks()
         node = self._append(func, node_args, node_kwargs, result)
         return self._register_result(func, node, result, args, kwargs)
+
+    def record_checks(self) -> None:
+        """Append assertions of what has been relied on of numbers that depend on data.
+
+        What is known of a loop's counter, or of the result that is being made, no call has to check.
+        """
+        for condition in self._checks.new():
+            if self.numbers.determines(condition):
+                self.append_check(condition)
+
+    def append_check(self, condition: Any) -> None:
+        """Append the assertion of a symbolic condition."""
+        message = f"a condition on data does not hold: {condition}"
+        args = (self.numbers.node_of(condition), message)
+        self._append(aten._assert_scalar.default, args, {}, None)
 
     def append_region_operator(
         self, target: HigherOrderOperator, args: tuple[Any, ...], results: Sequence[Any]
@@ -351,6 +369,7 @@ class AtenRecorder(TorchDispatchMode):
             node.meta["gradients_disabled"] = True
         if self.source_node is not None:
             self._keep(node, self.source_node)
+        self.numbers.note_result(node)
         return node
 
     def _records_gradients(self, func: Any) -> bool:
@@ -394,7 +413,7 @@ class AtenRecorder(TorchDispatchMode):
                 for index, item in enumerate(result)
             ]
             return type(result)(items) if type(result) in (tuple, list) else tuple(items)
-        if isinstance(result, SYMBOLIC_TYPES):
+        if isinstance(result, SYMBOLIC_TYPES) and func is not aten._local_scalar_dense.default:
             raise Unsupported("symbolic number computed from data", str(func))
         return result
 

@@ -17,6 +17,7 @@ from .functional_graph import FunctionalGraph, InputDescriptor, InputKind, Share
 from .gradient_rules import convert_gradient_rules
 from .options import FunctionalizeOptions
 from .shared_inputs import SharedInputs
+from .symbolic_numbers import SYMBOLIC_TYPES
 from .tensor_ssa.alias_graph import AliasGraph, build_alias_graph
 from .tensor_ssa.dead_code import eliminate_dead_code
 from .tensor_ssa.emitter import Emitter
@@ -128,6 +129,9 @@ def _set_outputs(
     order = sorted(range(len(plan.values)), key=lambda index: plan.values[index][1] is None)
     for index in order:
         variable, layout = plan.values[index]
+        if isinstance(variable.meta["val"], SYMBOLIC_TYPES):
+            results[index] = variable
+            continue
         node = versions.get(variable, variable)
         if layout is not None and dense_order(layout) is not None:
             node = with_layout_of(emit, node, layout)

@@ -25,6 +25,7 @@ class OutputKind(enum.Enum):
     MUTATED_INPUT = "mutated input"
     USER_OUTPUT = "user output"
     ALIAS_BASE = "alias base"
+    NUMBER = "number"  # that depends on data, and that views among the user outputs need
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from ._torch import expression_of
 from .functional_graph import (
     Constant,
     FunctionalGraph,
@@ -98,8 +99,10 @@ class _Runtime:
         self._mutated = frozenset(index for _, index, _ in self._write_back)
         self._shared = SharedArguments(functional) if functional.shared_bases else None
         users = [d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT]
+        reader = _number_readers(functional)
         self._outputs = tuple(
-            _output_maker(d, functional) for d in sorted(users, key=lambda d: d.position or 0)
+            _output_maker(d, functional, reader)
+            for d in sorted(users, key=lambda d: d.position or 0)
         )
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -151,9 +154,24 @@ class _Runtime:
 _Maker = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]
 
 
-def _output_maker(descriptor: OutputDescriptor, functional: FunctionalGraph) -> _Maker:
-    detached = not descriptor.requires_grad
+_Reader = Callable[[Any], Callable[[Sequence[Any], Sequence[Any]], Any]]
+
+
+def _number_readers(functional: FunctionalGraph) -> _Reader:
+    """A function from a number to what reads it in a call, from all inputs and what was computed."""
+    results = {
+        expression_of(d.alias.value): d.graph_index
+        for d in functional.outputs
+        if d.kind is OutputKind.NUMBER and isinstance(d.alias, Number) and d.graph_index is not None
+    }
     graph = functional.graph_module.graph
+    return lambda number: number_reader(graph, number, results)
+
+
+def _output_maker(
+    descriptor: OutputDescriptor, functional: FunctionalGraph, reader: _Reader
+) -> _Maker:
+    detached = not descriptor.requires_grad
     match descriptor.alias:
         case None:
             position = descriptor.graph_index or 0
@@ -161,8 +179,8 @@ def _output_maker(descriptor: OutputDescriptor, functional: FunctionalGraph) -> 
         case Constant(value):
             return lambda inputs, computed, results: value
         case Number(value):
-            read = number_reader(graph, value)
-            return lambda inputs, computed, results: read(inputs)
+            read = reader(value)
+            return lambda inputs, computed, results: read(inputs, computed)
         case SameAsInput(index):
             return lambda inputs, computed, results: inputs[index]
         case SameAsArgument(position):
@@ -171,12 +189,14 @@ def _output_maker(descriptor: OutputDescriptor, functional: FunctionalGraph) -> 
         case SameAsOutput(index):
             return lambda inputs, computed, results: results[index]
         case ViewOfInput(index) as view:
-            place = _placement(view, graph)
-            return lambda inputs, computed, results: _view(inputs[index], detached, *place(inputs))
-        case ViewOfOutput(index) as view:
-            place = _placement(view, graph)
+            place = _placement(view, reader)
             return lambda inputs, computed, results: _view(
-                computed[index], detached, *place(inputs)
+                inputs[index], detached, *place(inputs, computed)
+            )
+        case ViewOfOutput(index) as view:
+            place = _placement(view, reader)
+            return lambda inputs, computed, results: _view(
+                computed[index], detached, *place(inputs, computed)
             )
 
 
@@ -184,18 +204,18 @@ _Placement = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 def _placement(
-    view: ViewOfInput | ViewOfOutput, graph: torch.fx.Graph
-) -> Callable[[Sequence[Any]], _Placement]:
-    """A function from all inputs to the size, the stride and the offset of a view."""
+    view: ViewOfInput | ViewOfOutput, reader: _Reader
+) -> Callable[[Sequence[Any], Sequence[Any]], _Placement]:
+    """A function from all inputs, and what was computed, to the size, stride and offset of a view."""
     numbers = (*view.size, *view.stride, view.offset)
     if all(type(number) is int for number in numbers):
         fixed = view.size, view.stride, view.offset
-        return lambda inputs: fixed
-    readers = [number_reader(graph, number) for number in numbers]
+        return lambda inputs, computed: fixed
+    readers = [reader(number) for number in numbers]
     rank = len(view.size)
 
-    def place(inputs: Sequence[Any]) -> _Placement:
-        found = [read(inputs) for read in readers]
+    def place(inputs: Sequence[Any], computed: Sequence[Any]) -> _Placement:
+        found = [read(inputs, computed) for read in readers]
         return tuple(found[:rank]), tuple(found[rank:-1]), found[-1]
 
     return place

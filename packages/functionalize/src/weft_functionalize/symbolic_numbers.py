@@ -1,18 +1,26 @@
 """Symbolic sizes in a graph: where each symbol is read, and the nodes that compute with them.
 
-All such nodes stand together behind the placeholders, so that every other node may use them.
+All such nodes stand together behind the placeholders, so that every other node may use them; those of numbers
+that depend on data stand behind the node that gives the last of these numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
-from ._torch import expression_nodes, expression_of, python_function
+from ._torch import (
+    data_dependent_symbols,
+    expression_nodes,
+    expression_of,
+    is_data_dependent,
+    is_erased,
+    python_function,
+)
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -28,7 +36,7 @@ class SymbolPlace:
     dimension: int | None = None
     is_stride: bool = False
 
-    def read(self, inputs: Sequence[Any]) -> Any:
+    def read(self, inputs: Sequence[Any], computed: Sequence[Any] = ()) -> Any:
         """The number, from the values of the graph's placeholders."""
         value = inputs[self.index]
         if self.dimension is None:
@@ -85,7 +93,8 @@ class NumberNodes:
     def __init__(self, graph: torch.fx.Graph) -> None:
         self._graph = graph
         self._nodes: dict[Any, torch.fx.Node] | None = None
-        self._last: torch.fx.Node | None = None
+        self._last: torch.fx.Node | None = None  # of those behind the placeholders
+        self._sizes: dict[Any, tuple[torch.fx.Node, int]] = {}  # where results give a symbol
 
     def node_of(self, number: Any) -> Any:
         """The node that computes a symbolic number, made if there is none; a plain number as it is.
@@ -106,11 +115,41 @@ class NumberNodes:
             self._nodes = self._find()
         node = self._nodes.get(expression)
         if node is None:
-            unknown = expression.free_symbols - self._nodes.keys()
-            if unknown:
-                raise Unsupported("number that the inputs do not determine", str(number))
-            node = self._make(expression, self._nodes)
-        return node
+            for symbol in expression.free_symbols - self._nodes.keys():
+                self._read(symbol, self._nodes)
+            node = self._nodes.get(expression)
+        return self._make(expression, self._nodes) if node is None else node
+
+    def determines(self, number: Any) -> bool:
+        """Whether the graph so far gives all that a symbolic number is computed from."""
+        if self._nodes is None:
+            self._nodes = self._find()
+        return symbols_of(number) <= self._nodes.keys() | self._sizes.keys()
+
+    def note_result(self, node: torch.fx.Node) -> None:
+        """Note that ``node``, added at the graph's end, may give numbers that depend on data."""
+        if self._nodes is not None:
+            self._note_late(node, self._nodes)
+
+    def _note_late(self, node: torch.fx.Node, nodes: dict[Any, torch.fx.Node]) -> None:
+        """Note what a node behind those of the inputs' numbers gives: only what these do not give."""
+        value = node.meta.get("val")
+        if isinstance(value, SYMBOLIC_TYPES) and is_data_dependent(expression_of(value)):
+            self._note(node, nodes)
+        if not isinstance(value, torch.Tensor):
+            return
+        for dimension, size in enumerate(value.shape):
+            if isinstance(size, SYMBOLIC_TYPES) and expression_of(size).is_Symbol:
+                self._sizes.setdefault(expression_of(size), (node, dimension))
+
+    def _read(self, symbol: Any, nodes: dict[Any, torch.fx.Node]) -> None:
+        """Add the node that reads a symbol from a result that it is a size of."""
+        if symbol not in self._sizes:
+            raise Unsupported("number that the inputs do not determine", str(symbol))
+        node, dimension = self._sizes[symbol]
+        if is_erased(node):
+            raise Unsupported("number that the inputs do not determine", str(symbol))
+        nodes[symbol] = self._insert(aten.sym_size.int, (node, dimension), node)
 
     def add(self, node: torch.fx.Node) -> None:
         """Note a placeholder of a number, added after the others."""
@@ -136,12 +175,19 @@ class NumberNodes:
         if self._nodes is None:
             self._nodes = self._find()
         if expression not in self._nodes:
-            assert self._last is not None
-            with self._graph.inserting_before(self._last.next):
+            place = self._place([node for node in nodes if isinstance(node, torch.fx.Node)])
+            with self._graph.inserting_before(place.next):
                 node = self._graph.call_function(target, nodes)
             node.meta["val"] = number
-            self._nodes[expression] = self._last = node
+            self._nodes[expression] = node
+            if place is self._last:
+                self._last = node
         return number
+
+    def _place(self, operands: Sequence[torch.fx.Node]) -> torch.fx.Node:
+        """The node behind which to compute with ``operands``."""
+        assert self._last is not None
+        return max((self._last, *operands))
 
     def _find(self) -> dict[Any, torch.fx.Node]:
         placeholders = self._graph.find_nodes(op="placeholder")
@@ -149,18 +195,21 @@ class NumberNodes:
         found: dict[Any, torch.fx.Node] = {}
         for node in placeholders:
             self._note(node, found)
+        first = True
         for node in self._graph.nodes:
             if node.op == "placeholder":
                 continue
-            if not isinstance(node.meta.get("val"), SYMBOLIC_TYPES):
-                break
-            self._note(node, found)
-            self._last = node
+            first = first and isinstance(node.meta.get("val"), SYMBOLIC_TYPES)
+            if first:
+                self._note(node, found)
+                self._last = node
+            else:
+                self._note_late(node, found)
         for symbol, place in symbol_places(self._graph).items():
             if symbol not in found and place.dimension is not None:
                 query = aten.sym_stride.int if place.is_stride else aten.sym_size.int
-                node = self._insert(query, (placeholders[place.index], place.dimension))
-                found[symbol] = node
+                source = placeholders[place.index]
+                found[symbol] = self._insert(query, (source, place.dimension), source)
         return found
 
     @staticmethod
@@ -169,31 +218,35 @@ class NumberNodes:
         if isinstance(value, SYMBOLIC_TYPES):
             found.setdefault(expression_of(value), node)
 
-    def _insert(self, target: Callable[..., Any], args: tuple[Any, ...]) -> torch.fx.Node:
-        assert self._last is not None
-        with self._graph.inserting_before(self._last.next):
+    def _insert(
+        self, target: Callable[..., Any], args: tuple[Any, ...], source: torch.fx.Node
+    ) -> torch.fx.Node:
+        place = self._place([source])
+        with self._graph.inserting_before(place.next):
             node = self._graph.call_function(target, args)
-        self._evaluate_until(node)
+        self._evaluate(place, node)
         return node
 
     def _make(self, expression: Any, nodes: dict[Any, torch.fx.Node]) -> torch.fx.Node:
-        assert self._last is not None
         known = {symbol: nodes[symbol] for symbol in expression.free_symbols}
-        node = expression_nodes(expression, known, self._graph, self._last.next)
-        self._evaluate_until(node)
+        place = self._place([*known.values()])
+        node = expression_nodes(expression, known, self._graph, place.next)
+        self._evaluate(place, node)
         nodes[expression] = node
         return node
 
-    def _evaluate_until(self, node: torch.fx.Node) -> None:
-        """Compute the values of the nodes behind the last one known, up to ``node``."""
-        while self._last is not node:
-            assert self._last is not None
-            self._last = self._last.next
+    def _evaluate(self, place: torch.fx.Node, node: torch.fx.Node) -> None:
+        """Compute the values of the new nodes behind ``place``, the last of which is ``node``."""
+        new = place
+        while new is not node:
+            new = new.next
             args, kwargs = torch.fx.node.map_arg(
-                (self._last.args, self._last.kwargs), lambda argument: argument.meta["val"]
+                (new.args, new.kwargs), lambda argument: argument.meta["val"]
             )
-            assert callable(self._last.target)
-            self._last.meta["val"] = self._last.target(*args, **kwargs)
+            assert callable(new.target)
+            new.meta["val"] = new.target(*args, **kwargs)
+        if place is self._last:
+            self._last = node
 
 
 def with_numbers(value: Any, number: Callable[[Any], Any]) -> Any:
@@ -210,16 +263,48 @@ def with_numbers(value: Any, number: Callable[[Any], Any]) -> Any:
     return value
 
 
-def number_reader(graph: torch.fx.Graph, number: Any) -> Callable[[Sequence[Any]], Any]:
-    """A function from the values of the graph's placeholders to the number."""
+def data_dependent_parts(numbers: Sequence[Any]) -> list[torch.SymInt]:
+    """The integers that depend on data and that ``numbers`` are computed from, each once."""
+    found: dict[Any, torch.SymInt] = {}
+    for number in numbers:
+        if isinstance(number, SYMBOLIC_TYPES):
+            found.update(data_dependent_symbols(number))
+    return [found[symbol] for symbol in sorted(found, key=str)]
+
+
+def data_dependent_sizes(value: Any) -> set[Any]:
+    """The symbols of numbers that depend on data in a node's value."""
+    if isinstance(value, torch.Tensor) and all(type(size) is int for size in value.shape):
+        return set()
+    return {symbol for symbol in symbols_of(value) if is_data_dependent(symbol)}
+
+
+@dataclass(frozen=True)
+class _ResultPlace:
+    """A number that the graph itself returns as output ``index``."""
+
+    index: int
+
+    def read(self, inputs: Sequence[Any], computed: Sequence[Any]) -> Any:
+        return computed[self.index]
+
+
+def number_reader(
+    graph: torch.fx.Graph, number: Any, results: Mapping[Any, int]
+) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+    """A function from the values of the graph's placeholders, and of its outputs, to the number.
+
+    ``results`` are the indices of the outputs that are numbers, by symbol.
+    """
     if not isinstance(number, SYMBOLIC_TYPES):
-        return lambda inputs: number
+        return lambda inputs, computed: number
     expression = expression_of(number)
-    places = symbol_places(graph)
+    places: dict[Any, Any] = {s: _ResultPlace(index) for s, index in results.items()}
+    places |= symbol_places(graph)
     symbols = sorted(expression.free_symbols, key=str)
     unknown = [symbol for symbol in symbols if symbol not in places]
     if unknown:
         raise Unsupported("number that the inputs do not determine", str(number))
     evaluate = python_function(expression, symbols)
     reads = tuple(places[symbol].read for symbol in symbols)
-    return lambda inputs: evaluate(*(read(inputs) for read in reads))
+    return lambda inputs, computed: evaluate(*(read(inputs, computed) for read in reads))

@@ -13,12 +13,12 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir.data_symbols import define, defined_symbols, layout_symbols
 from weft_loop_ir.evaluate_index import evaluate_expression
 from weft_loop_ir.evaluate_ops import TorchOps
 from weft_loop_ir.ir import (
     Branch,
     Buffer,
-    BufferKind,
     BufferView,
     Count,
     ExternCall,
@@ -30,7 +30,7 @@ from weft_loop_ir.ir import (
     Stage,
     SymbolInput,
 )
-from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode
+from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode, item_writes
 from weft_loop_ir.schedule.memory_plan import allocated_by_extern, storage_elements
 from weft_loop_ir.size_float import SizeFloat
 
@@ -84,14 +84,18 @@ class _Run:
             self.program.steps if isinstance(self.program, Schedule) else self.program.nodes
         )
         external = allocated_by_extern(steps)
+        late = defined_symbols(steps)
         for name, buffer in self.program.buffers.items():
-            if name not in self.memory and name not in external:
+            known = not layout_symbols(buffer) & late
+            if name not in self.memory and name not in external and known:
                 self.memory[name] = self._allocate(buffer)
+        self._external = external
         self._block(steps)
         return tuple(self._result(o) for o in self.program.outputs)
 
     def _block(self, items: Sequence[Item]) -> None:
         for item in items:
+            self._allocate_late(item)
             if isinstance(item, ExternCall):
                 self._extern(item)
             elif isinstance(item, Kernel):
@@ -125,14 +129,23 @@ class _Run:
 
     # -- memory ----------------------------------------------------------------------------------------
 
+    def _allocate_late(self, item: Item) -> None:
+        """Give memory to what ``item`` writes, of a size that was not known when the program began."""
+        for name in item_writes(item):
+            if name not in self.memory and name not in self._external:
+                self.memory[name] = self._allocate(self.program.buffers[name])
+
     def _allocate(self, buffer: Buffer) -> torch.Tensor:
         layout = buffer.layout
         elements = evaluate_expression(storage_elements(buffer), self.sizes)
         size = [evaluate_expression(s, self.sizes) for s in layout.size]
         stride = [evaluate_expression(s, self.sizes) for s in layout.stride]
         bytes_ = elements * layout.dtype.itemsize
-        if self.arena is not None and buffer.kind is BufferKind.INTERMEDIATE:
-            assert isinstance(self.program, Schedule)
+        if (
+            self.arena is not None
+            and isinstance(self.program, Schedule)
+            and buffer.name in self.program.memory.offsets
+        ):
             offset = evaluate_expression(self.program.memory.offsets[buffer.name], self.sizes)
             flat = self.arena[offset : offset + bytes_].view(layout.dtype)
         else:
@@ -187,6 +200,7 @@ class _Run:
         for name, result in zip(call.outputs, results, strict=True):
             if name is not None:
                 self.memory[name] = result
+        define(call, results, self.sizes)
 
     def _kernel(self, kernel: Kernel) -> None:
         outer = self._grid(kernel.outer)

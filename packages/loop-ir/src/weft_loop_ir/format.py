@@ -18,6 +18,7 @@ from weft_loop_ir.ir import (
     LoopVariable,
     ParallelKernels,
     Schedule,
+    SymbolDefinition,
     SymbolInput,
     Value,
 )
@@ -147,7 +148,14 @@ def _extern(call: ExternCall) -> list[str]:
         f"# {call.origin}: {call.reason}",
         f"extern {call.name}:",
         f"    {outputs} ={out} {call.operator}({', '.join(arguments)})",
+        *(f"    {d.symbol} = {_definition(d)}" for d in call.defines),
+        *(f"    require {r.expression} {r.relation}" for r in call.requires),
     ]
+
+
+def _definition(definition: SymbolDefinition) -> str:
+    result = f"result {definition.result}"
+    return result if definition.dimension is None else f"{result}.size({definition.dimension})"
 
 
 def _kernel(kernel: Kernel) -> list[str]:

@@ -182,6 +182,27 @@ class BufferView:
 
 
 @dataclass(frozen=True)
+class SymbolDefinition:
+    """``symbol`` is a call's result at position ``result``, a number, or its size in ``dimension``."""
+
+    symbol: sympy.Symbol
+    result: int
+    dimension: int | None
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What later steps rely on: ``expression`` is ``"nonnegative"``, ``"zero"`` or ``"nonzero"``.
+
+    A program raises RuntimeError with ``message`` where it is not.
+    """
+
+    relation: str
+    expression: sympy.Expr
+    message: str
+
+
+@dataclass(frozen=True)
 class ExternCall:
     """A call of an ATen or custom operator that weft does not generate code for.
 
@@ -204,6 +225,10 @@ class ExternCall:
     None: the call allocates its results, and their buffers are not in ``MemoryPlan.offsets``."""
     holds: tuple[str, ...] = ()
     """Buffers that have to keep their memory until this call, besides those that it takes."""
+    defines: tuple[SymbolDefinition, ...] = ()
+    """Sizes and numbers that depend on data, known after this call (``_local_scalar_dense``: a number)."""
+    requires: tuple[Requirement, ...] = ()
+    """What is checked right after that."""
 
 
 Block = tuple[Any, ...]

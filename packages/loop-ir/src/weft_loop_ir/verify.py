@@ -9,6 +9,7 @@ import sympy
 import torch
 
 from weft_loop_ir import ops
+from weft_loop_ir.data_symbols import defined_symbols, item_symbols, layout_symbols
 from weft_loop_ir.ir import (
     Branch,
     Buffer,
@@ -73,6 +74,8 @@ def _verify_block(
         if isinstance(item, ExternCall):
             _require_written(item.name, extern_reads(item), written, buffers)
             written.update(extern_writes(item))
+            sizes |= {definition.symbol for definition in item.defines}
+            _require_known(item.name, item_symbols(item, buffers), sizes)
         elif isinstance(item, LoopNode):
             _require_written(item.name, item.reads, written, buffers)
             _Checker(item.name, buffers, {}, sizes).stage(
@@ -87,6 +90,12 @@ def _verify_block(
                 _verify_kernel(kernel, buffers, sizes, written)
         else:
             _verify_region(item, buffers, sizes, written)
+
+
+def _require_known(where: str, used: set[sympy.Symbol], sizes: set[sympy.Symbol]) -> None:
+    unknown = used - sizes
+    if unknown:
+        raise VerificationError(f"{where}: unknown symbol {min(unknown, key=str)}")
 
 
 def _verify_independence(item: ParallelKernels) -> None:
@@ -150,9 +159,11 @@ def _verify_memory(schedule: Schedule) -> None:
     from weft_loop_ir.schedule.memory_plan import allocated_by_extern
 
     external = allocated_by_extern(schedule.steps)
+    late = defined_symbols(schedule.steps)
     for name, buffer in schedule.buffers.items():
         planned = name in schedule.memory.offsets
         wanted = buffer.kind is BufferKind.INTERMEDIATE and name not in external
+        wanted = wanted and not layout_symbols(buffer) & late
         if planned != wanted:
             problem = "has no offset" if wanted else "has an offset but isn't in the arena"
             raise VerificationError(f"memory plan: {name} {problem}")

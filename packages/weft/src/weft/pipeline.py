@@ -19,7 +19,12 @@ import weft_aot_autograd
 import weft_functionalize
 import weft_loop_ir
 from weft_aot_autograd import stage_backward
-from weft_bytecode_capture import DropControlFlow, SpecialiseSizes
+from weft_bytecode_capture import (
+    DropControlFlow,
+    DropDataDependence,
+    SpecialiseSizes,
+    depends_on_data,
+)
 from weft_loop_ir import Buffer, Codegen, CompiledProgram, Schedule
 
 from ._torch import data_parallel_bucket_bytes
@@ -79,6 +84,7 @@ class Pipeline:
         """Compile; an error falls back to running the captured graph, with one warning, or is raised.
 
         Raises :class:`DropControlFlow` where a stage does not take a graph with regions, else
+        :class:`DropDataDependence` where the graph reads numbers from its tensors, else
         :class:`SpecialiseSizes` for an error with a graph of symbolic sizes.
         """
         location = user_location(graph_module)
@@ -88,6 +94,8 @@ class Pipeline:
             refused = isinstance(error.__cause__, _REFUSALS)
             if (refused or not self._raise_errors) and _has_regions(graph_module):
                 raise DropControlFlow(str(error)) from error
+            if depends_on_data(graph_module):
+                raise DropDataDependence(str(error)) from error
             if _is_symbolic(example_inputs):
                 raise SpecialiseSizes from error  # it may be the symbols that a stage does not take
             if self._raise_errors:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch.fx
-from weft_bytecode_capture import DropControlFlow, SpecialiseSizes
+from weft_bytecode_capture import DropControlFlow, DropDataDependence, SpecialiseSizes
 
 from .errors import WeftWarning
 from .options import resolve_options
@@ -39,6 +39,6 @@ def weft_backend(
             stacklevel=2,
         )
         return graph_module.forward
-    except DropControlFlow as error:
+    except (DropControlFlow, DropDataDependence) as error:
         warnings.warn(f"{error}. The graph runs eagerly.", WeftWarning, stacklevel=2)
         return graph_module.forward

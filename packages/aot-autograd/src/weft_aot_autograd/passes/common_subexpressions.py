@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from weft_functionalize import data_dependent_sizes
 
 from .dead_code import is_impure
 from .storage_origins import returned_origins
@@ -15,6 +16,7 @@ def eliminate_common_subexpressions(graph: torch.fx.Graph) -> int:
     """Replace each pure node by an earlier one with the same operator and arguments.
 
     Values that the graph returns are left alone: two outputs are two tensors.  So is memory without values.
+    Two sizes that depend on data are two symbols, which assertions may relate: these stay too.
     """
     returned = returned_origins(graph)
     seen: dict[Any, torch.fx.Node] = {}
@@ -22,7 +24,8 @@ def eliminate_common_subexpressions(graph: torch.fx.Graph) -> int:
     for node in list(graph.nodes):
         if node.op != "call_function" or is_impure(node):
             continue
-        key = (node.target, _key(node.args), _key(node.kwargs))
+        sizes = tuple(sorted(map(str, data_dependent_sizes(node.meta.get("val")))))
+        key = (node.target, _key(node.args), _key(node.kwargs), sizes)
         try:
             first = seen.setdefault(key, node)
         except TypeError:

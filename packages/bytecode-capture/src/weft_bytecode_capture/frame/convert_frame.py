@@ -23,6 +23,7 @@ from ..captured_graph import (
     Backend,
     CapturedGraph,
     DropControlFlow,
+    DropDataDependence,
     GraphBreak,
     GraphBreakError,
     SpecialiseSizes,
@@ -199,7 +200,7 @@ class _Conversion:
         return answer
 
     def _convert(self) -> _frame_hook.Entry | Skip:
-        """Convert with symbolic sizes and regions, as far as the options go and the backend takes them."""
+        """Convert with symbols and regions, as far as the options go and the backend takes them."""
         options = self._converter._options
         while True:
             try:
@@ -208,6 +209,10 @@ class _Conversion:
                 if options.dynamic is False and not options.marks:
                     raise
                 options = replace(options, dynamic=False, marks=False)
+            except DropDataDependence:
+                if not (options.data_dependent_scalars or options.data_dependent_sizes):
+                    raise
+                options = replace(options, data_dependent_scalars=False, data_dependent_sizes=False)
             except DropControlFlow as error:
                 if not options.keep_control_flow:
                     raise

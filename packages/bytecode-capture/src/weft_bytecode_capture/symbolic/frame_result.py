@@ -51,6 +51,9 @@ class CaptureOptions:
     stages behind cannot differentiate them.
     ``backend_folders``: folders of packages whose code runs inside compiled calls, a backward pass for one,
     and is not captured.
+    ``data_dependent_scalars``: numbers that the program reads from tensors (``item()``) are symbols of the
+    graph; ``data_dependent_sizes``: so are sizes that depend on data (``nonzero``, masks).  What capture
+    relies on is checked when the graph runs; where it does not hold the frame runs as it was written.
     ``python_limit``: a frame that evaluates so many instructions and meets no tensor is left to CPython; an
     element of a sequence from outside counts as ten.
     """
@@ -66,6 +69,8 @@ class CaptureOptions:
     eager_in_training: frozenset[Callable[..., object]] = frozenset()
     backend_folders: frozenset[str] = frozenset()
     python_limit: int = 50_000
+    data_dependent_scalars: bool = True
+    data_dependent_sizes: bool = True
 
 
 class Replayable(Protocol):

@@ -6,7 +6,7 @@ import importlib
 from importlib.util import find_spec
 
 _FAMILIES = (
-    "constant", "sequences", "mappings", "mapping_methods", "sets", "functions", "classes",
+    "constant", "sequences", "data_checks", "mappings", "mapping_methods", "sets", "functions", "classes",
     "modules", "builtin_descriptors", "user_objects", "object_methods", "instances",
     "builtin_functions", "builtin_classes", "functools_values", "operator_values",
     "itertools_values", "itertools_shared", "itertools_combinations", "deques", "copying", "tensor",

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateSource, Guard, Reason
 
-from ..captured_graph import GraphBreak, UserLocation
+from ..captured_graph import DropDataDependence, GraphBreak, UserLocation
 from ..unsupported import BreakEarlier, Unsupported
 from . import handlers as handlers
 from .aliasing import guard_mutated_objects
@@ -263,6 +263,10 @@ class _Capture:
         """What to put back for the frame to run as written, where anyone could tell that it did not."""
         graph = self.state.graph
         recovery = find_recovery(graph.graph, graph.first_versions)
+        if any("data_dependent" in node.meta for node in graph.graph.nodes):
+            if recovery is None:
+                raise DropDataDependence("what the graph writes cannot be taken back")
+            return recovery
         if graph.in_handled_code:
             if recovery is None:
                 raise _NoRecovery

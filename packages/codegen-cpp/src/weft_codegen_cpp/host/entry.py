@@ -77,6 +77,8 @@ _END_OF_CALL = """\
                      (long long)c.index_error.index, (long long)c.index_error.size);
   else if (status == operator_failed)
     api.PyErr_Format(api.runtime_error, "%s failed: %s", c.failed, api.what ? api.what() : "");
+  else if (status == requirement_failed)
+    api.PyErr_SetString(api.runtime_error, c.failed);
   else if (!result && !api.PyErr_Occurred())
     api.PyErr_SetString(api.runtime_error, "a result could not be made");
   return result;

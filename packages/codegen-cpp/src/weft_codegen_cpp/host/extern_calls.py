@@ -12,6 +12,7 @@ import torch
 from weft_loop_ir import Buffer, BufferView, ExternCall, SizeFloat
 
 from weft_codegen_cpp import _torch
+from weft_codegen_cpp.host.data_symbols import with_own_sizes
 from weft_codegen_cpp.host.linear import linear_arguments
 
 aten = torch.ops.aten
@@ -41,7 +42,7 @@ def _leaves(argument: Any) -> list[Any]:
 
 
 def symbols_of(call: ExternCall, outputs: Sequence[Buffer | None]) -> tuple[sympy.Symbol, ...]:
-    """The symbols of sizes and numbers that a callback needs, sorted by name."""
+    """The symbols of sizes and numbers that a callback needs, sorted by name; not those that it gives."""
     free: set[sympy.Symbol] = set()
     for leaf in _leaves((call.arguments, tuple(call.keywords.values()))):
         if isinstance(leaf, sympy.Expr | SizeFloat):
@@ -50,6 +51,7 @@ def symbols_of(call: ExternCall, outputs: Sequence[Buffer | None]) -> tuple[symp
         if buffer is not None:
             for extent in (*buffer.layout.size, *buffer.layout.stride):
                 free |= extent.free_symbols
+    free -= {definition.symbol for definition in call.defines}
     return tuple(sorted(free, key=lambda s: str(s.name)))
 
 
@@ -66,7 +68,7 @@ def _substitute(argument: Any, tensors: Any, values: dict[sympy.Symbol, Any]) ->
 
 
 def _concrete(extents: Sequence[sympy.Expr], values: dict[sympy.Symbol, Any]) -> tuple[int, ...]:
-    return tuple(int(e.xreplace(values)) for e in extents)
+    return tuple(int(values[e] if e.is_Symbol else e.xreplace(values)) for e in extents)
 
 
 def make_callback(
@@ -102,6 +104,7 @@ def make_callback(
         results = operator(*arguments, **keywords)
         if not isinstance(results, list | tuple):
             results = (results,)
+        values = with_own_sizes(call, results, values)
         return tuple(
             _settle(result, buffer, values, tensors)
             for result, buffer in zip(results, outputs, strict=True)

@@ -227,7 +227,7 @@ class _HostPrinter(HostWriter):
         fields = [
             f"{memory_type(b.layout.dtype)}* {name};" for name, b in self.schedule.buffers.items()
         ]
-        fields += [f"{_number_type(s)} {s.name};" for s in (*self.symbols, *self.counters)]
+        fields += [f"{_number_type(s)} {s.name};" for s in self.names()]
         owned = max(len(self.owned), 1)
         return "\n".join(
             [

@@ -10,6 +10,7 @@ from weft_loop_ir import BufferView, Schedule
 
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.errors import CodegenError
+from weft_codegen_cpp.host.data_symbols import definitions
 from weft_codegen_cpp.host.regions import counters
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import print_index
@@ -42,6 +43,7 @@ class HostWriter:
         self.depth = 0
         self.symbols = {s.symbol: s for s in schedule.symbols}
         self.counters = counters(schedule)
+        self.given = tuple(definition.symbol for definition in definitions(schedule))
 
     # -- expressions -------------------------------------------------------------------------------------
 
@@ -52,7 +54,7 @@ class HostWriter:
 
     def names(self) -> dict[sympy.Symbol, str]:
         """Where the call keeps sizes, numbers and counters."""
-        return {s: f"c.{s.name}" for s in (*self.symbols, *self.counters)}
+        return {s: f"c.{s.name}" for s in (*self.symbols, *self.counters, *self.given)}
 
     def index(self, expression: Any) -> str:
         """An integer expression over sizes and counters in C++."""

@@ -248,6 +248,6 @@ static inline i32 onednn_convolution(Handle x, Handle weight, Handle* bias, cons
                                    "none", nullptr, 0, nullptr, result);
 }
 
-enum Status { ok, python_error, index_out_of_range, operator_failed };
+enum Status { ok, python_error, index_out_of_range, operator_failed, requirement_failed };
 
 }  // namespace weft

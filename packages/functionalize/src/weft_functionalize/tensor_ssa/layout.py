@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.fx
 
-from .._torch import known_equal, size_hint
+from .._torch import at_least_one, is_empty, known_equal, size_hint
 from ..unsupported import Unsupported
 from .emitter import Emitter
 
@@ -16,7 +18,7 @@ def same_layout(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether sizes agree in every call, and strides in every dimension in which they matter."""
     if left.dim() != right.dim() or not all(map(known_equal, left.shape, right.shape)):
         return False
-    if left.numel() == 0:
+    if is_empty(left):
         return True
     return all(
         known_equal(size, 1) or known_equal(a, b)
@@ -32,11 +34,14 @@ def dense_order(tensor: torch.Tensor) -> list[int] | None:
     strides, sizes = tuple(tensor.stride()), tuple(tensor.shape)
     wide = [not known_equal(size, 1) for size in sizes]
     order = sorted(range(len(sizes)), key=lambda d: (size_hint(strides[d]), wide[d]), reverse=True)
-    expected = 1
+    expected: Any = 1
+    unless_empty: Any = 1  # where a size may be 0, strides are computed as if it was 1
     for dimension in reversed(order):
-        if wide[dimension] and not known_equal(strides[dimension], expected):
+        found = (known_equal(strides[dimension], e) for e in (expected, unless_empty))
+        if wide[dimension] and not any(found):
             return None
         expected = expected * sizes[dimension]
+        unless_empty = unless_empty * at_least_one(sizes[dimension])
     return order
 
 

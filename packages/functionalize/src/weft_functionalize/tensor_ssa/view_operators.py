@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from .._torch import OpOverload
+from .._torch import OpOverload, known_equal
 from ..unsupported import Unsupported
 from .alias_graph import ViewEdge, argument_value
 from .emitter import Emitter
@@ -179,7 +179,7 @@ def _assign_reshaped(
 def _assign_expanded(
     emit: Emitter, base: torch.fx.Node, value: torch.fx.Node, edge: ViewEdge
 ) -> torch.fx.Node:
-    if edge.view.meta["val"].numel() != edge.base.meta["val"].numel():
+    if not known_equal(edge.view.meta["val"].numel(), edge.base.meta["val"].numel()):
         raise Unsupported(
             "write through an expanded tensor",
             "several elements of the written tensor are one place in memory",

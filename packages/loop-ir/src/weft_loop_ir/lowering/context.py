@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import operator as operators
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,9 +28,11 @@ from weft_loop_ir.ir import (
     Layout,
     LoopVariable,
     Region,
+    SymbolDefinition,
     Value,
 )
 from weft_loop_ir.loop_graph import LoopNode, body_accesses
+from weft_loop_ir.lowering.data_dependence import READ, DataSymbols
 from weft_loop_ir.lowering.tensors import (
     Cost,
     Index,
@@ -42,6 +44,8 @@ from weft_loop_ir.lowering.tensors import (
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.size_float import SizeFloat
 from weft_loop_ir.unsupported import Unsupported
+
+_WITHOUT_IDENTITY = frozenset({"max", "min", "argmax", "argmin"})
 
 ReductionFunction = Callable[[BodyRecorder, Index, Index], Value]
 
@@ -79,6 +83,8 @@ class LoweringContext:
         self.buffers: dict[str, Buffer] = {}
         self.nodes: list[LoopNode | ExternCall | Region] = []
         self.node: torch.fx.Node | None = None
+        self.data = DataSymbols()
+        self.known_symbols: Set[sympy.Symbol] = frozenset()  # of inputs and counters
         self._buffer_numbers = itertools.count()
         self._extern_numbers = itertools.count()
 
@@ -291,6 +297,8 @@ class LoweringContext:
         ``function(ops, kept_index, reduced_index)`` gives the value, of dtype ``accumulate``.  The results
         have that dtype, or int64 for a position.
         """
+        if not _WITHOUT_IDENTITY.isdisjoint(kinds):
+            self.data.require_some(self.nodes, reduced)
         loops = tuple(LoopVariable(loop_symbol("i", k), extent) for k, extent in enumerate(size))
         extents_reduced = reduced or (
             sympy.S.One,
@@ -361,6 +369,10 @@ class LoweringContext:
             )
             results.append(self._extern_result(fake) if wanted else None)
         names = tuple(None if r is None else r.storage.buffer for r in results)
+        given = enumerate(fakes if several else (fakes,))
+        defines = self.data.sizes_given_by(
+            [(k, fake) for k, fake in given if results[k] is not None], self.known_symbols
+        )
         self.nodes.append(
             ExternCall(
                 f"extern{next(self._extern_numbers)}",
@@ -371,9 +383,29 @@ class LoweringContext:
                 reason,
                 self.node.name,
                 out_variant,
+                defines=defines,
             )
         )
         return tuple(results) if several else results[0]
+
+    def read_number(self, tensor: TensorValue, symbol: sympy.Symbol) -> None:
+        """Append what reads the only element of ``tensor`` into the host program's ``symbol``."""
+        if symbol in self.data.defined:
+            return
+        assert self.node is not None
+        self.data.defined.add(symbol)
+        self.nodes.append(
+            ExternCall(
+                f"extern{next(self._extern_numbers)}",
+                READ,
+                (self.as_buffer_view(tensor),),
+                {},
+                (None,),
+                "a number of the host program",
+                self.node.name,
+                defines=(SymbolDefinition(symbol, 0, None),),
+            )
+        )
 
     def _extern_result(self, fake: torch.Tensor) -> TensorValue:
         size = tuple(to_expression(s) for s in fake.shape)

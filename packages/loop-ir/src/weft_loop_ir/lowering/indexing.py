@@ -148,6 +148,8 @@ def index_tensor(
     context: LoweringContext, tensor: TensorValue, indices: Sequence[TensorValue | None]
 ) -> TensorValue:
     check_supported(tensor.dtype)
+    if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices):
+        raise NoLowering("a mask as a subscript")
     layout = _AdvancedIndex(tensor, indices)
     inputs = [tensor, *(i for _, i in layout.given)]
 

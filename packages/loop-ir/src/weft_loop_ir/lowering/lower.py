@@ -32,6 +32,7 @@ from weft_loop_ir.loop_graph import LoopGraph, LoopNode, all_items, item_reads, 
 from weft_loop_ir.lowering.buffer_names import safe_buffer_name
 from weft_loop_ir.lowering.collectives import with_held_arguments
 from weft_loop_ir.lowering.context import LoweringContext, LoweringOptions, storage_stride
+from weft_loop_ir.lowering.data_dependence import ASSERTION, READ
 from weft_loop_ir.lowering.in_place import overwrite_in_place
 from weft_loop_ir.lowering.regions import lower_region
 from weft_loop_ir.lowering.registry import RULES, TAKES_FLOATS, NoLowering
@@ -78,6 +79,7 @@ class Driver:
         self.inputs: list[str | SymbolInput] = []
         self.symbols: dict[sympy.Symbol, SymbolInput] = {}
         self.floats: dict[sympy.Symbol, SizeFloat] = {}  # floats that are symbols of their own
+        self.read_from: dict[sympy.Symbol, torch.fx.Node] = {}  # numbers that depend on data
         self.constants: dict[str, torch.Tensor] = {}
         self.fallbacks: Counter[str] = Counter()
         self.outputs: tuple[Any, ...] = ()
@@ -185,6 +187,14 @@ class Driver:
         value = node.meta.get("val")
         if isinstance(node.target, HigherOrderOperator):
             return lower_region(self, node, torch.fx.map_arg(node.args, self._value_of))
+        if node.target is READ:
+            return self._read_number(node, value)
+        if node.target is ASSERTION:
+            condition, message = node.args
+            if isinstance(condition, torch.fx.Node):
+                condition = condition.meta["val"]
+            self.context.data.require_condition(self.context.nodes, condition, str(message))
+            return None
         self._check_representable(node, value)
         if isinstance(value, torch.SymInt):
             return to_expression(value)
@@ -213,24 +223,56 @@ class Driver:
             return tuple(self._settle(node, r, f) for r, f in zip(result, value, strict=True))
         return self._settle(node, result, value)
 
+    def _read_number(self, node: torch.fx.Node, value: Any) -> Any:
+        """A number that the host program reads from a tensor."""
+        if not isinstance(value, torch.SymInt | torch.SymFloat):
+            raise Unsupported("data-dependent number", node.name, "Keep it a tensor.")
+        symbol = value.node.expr
+        tensor = node.args[0]
+        assert isinstance(tensor, torch.fx.Node)
+        if not symbol.is_Symbol or self.read_from.setdefault(symbol, tensor) is not tensor:
+            raise Unsupported(
+                "data-dependent number",
+                f"{node.name}, which is asserted to be {symbol}",
+                "Compute with the number that it is to be.",
+            )
+        self.context.read_number(self.values[tensor], symbol)
+        if isinstance(value, torch.SymInt):
+            return symbol
+        number = self.floats[symbol] = SizeFloat("input", (symbol,))
+        return number
+
+    def _known_symbols(self) -> set[sympy.Symbol]:
+        return {*self.symbols, *self.counters, *self.context.data.defined}
+
     def _check_representable(self, node: torch.fx.Node, value: Any) -> None:
-        """Refuse results whose sizes the inputs don't determine, and layouts other than strided."""
+        """Refuse results whose sizes nothing determines, and layouts other than strided.
+
+        A call of an operator without a rule may give sizes itself.
+        """
+        may_define = isinstance(node.target, OpOverload) and not is_view_operator(node.target)
         if isinstance(value, list | tuple):
             for item in value:
                 self._check_representable(node, item)
             return
         numbers: list[Any] = []
+        given: set[sympy.Expr] = set()
+        known = self._known_symbols()
         if isinstance(value, torch.Tensor):
             if value.layout != torch.strided:
                 raise Unsupported("sparse tensor", f"node {node.name}", "Keep it out of the graph.")
             numbers = [n for n in (*value.shape, *value.stride()) if not isinstance(n, int)]
+            if may_define:
+                own = map(to_expression, value.shape)
+                given = {extent for extent in own if extent.is_Symbol}
+            self.context.data.require_sizes(self.context.nodes, value)
             offset = value.storage_offset()
             if self.counters and not isinstance(offset, int):
                 numbers.append(offset)  # a position that depends on data is a symbol of its own
         elif isinstance(value, torch.SymInt):
             numbers = [value]
         for number in numbers:
-            unknown = to_expression(number).free_symbols - self.symbols.keys() - self.counters
+            unknown = to_expression(number).free_symbols - known - given
             if unknown:
                 raise Unsupported(
                     "data-dependent size",
@@ -249,7 +291,7 @@ class Driver:
         if constant is not None:
             return constant
         result = size_float(symbol, self.floats)
-        if result.free_symbols - self.symbols.keys():
+        if result.free_symbols - self._known_symbols():
             raise Unsupported(
                 "data-dependent number",
                 f"{value} of node {node.name}",
@@ -268,6 +310,7 @@ class Driver:
         keywords: dict[str, Any],
     ) -> Any:
         context = self.context
+        context.known_symbols = {*self.symbols, *self.counters}
         rule = RULES.get(target)
         reason = "no lowering rule"
         if target._schema.name not in TAKES_FLOATS and _holds_float((arguments, keywords)):
@@ -434,7 +477,11 @@ def _live_nodes(
     for node in reversed(nodes):
         if _has_effect(node) or any(n in wanted for n in item_writes(node)):
             if isinstance(node, ExternCall):
-                outputs = tuple(name if name in wanted else None for name in node.outputs)
+                read = {d.result for d in node.defines}
+                outputs = tuple(
+                    name if name in wanted or position in read else None
+                    for position, name in enumerate(node.outputs)
+                )
                 node = replace(node, outputs=outputs)
             kept.append(node)
             wanted.update(item_reads(node))
@@ -442,4 +489,7 @@ def _live_nodes(
 
 
 def _has_effect(node: LoopNode | ExternCall | Region) -> bool:
-    return any(isinstance(i, ExternCall) and must_keep(i.operator) for i in all_items([node]))
+    return any(
+        isinstance(i, ExternCall) and (must_keep(i.operator) or i.defines)
+        for i in all_items([node])
+    )

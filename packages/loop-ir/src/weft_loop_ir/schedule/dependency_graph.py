@@ -7,12 +7,13 @@ fusion near-linear; the same search shows whether the contraction would make a c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import networkx as nx
 
 from weft_loop_ir._torch import must_keep
-from weft_loop_ir.ir import ExternCall, Region
+from weft_loop_ir.data_symbols import definitions, item_symbols
+from weft_loop_ir.ir import Buffer, ExternCall, Region
 from weft_loop_ir.loop_graph import LoopNode, all_items, item_reads, item_writes
 from weft_loop_ir.schedule.groups import Group, group_of_node
 
@@ -23,7 +24,11 @@ class DependencyGraph:
     ``graph`` is a ``networkx.DiGraph`` whose edges carry the set of ``buffers`` that cause them.
     """
 
-    def __init__(self, nodes: Sequence[LoopNode | ExternCall | Region]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[LoopNode | ExternCall | Region],
+        buffers: Mapping[str, Buffer] | None = None,
+    ) -> None:
         self.graph: nx.DiGraph[int] = nx.DiGraph()
         self.payload: dict[int, Group | ExternCall | Region] = {}
         self.rank: dict[int, int] = {}
@@ -38,6 +43,21 @@ class DependencyGraph:
                 if last_effect is not None:
                     self._edge(last_effect, key, None)
                 last_effect = key
+        self._order_by_symbols(nodes, buffers or {})
+
+    def _order_by_symbols(
+        self, nodes: Sequence[LoopNode | ExternCall | Region], buffers: Mapping[str, Buffer]
+    ) -> None:
+        """Let what uses a size or number that depends on data come after the call that gives it."""
+        givers = {
+            definition.symbol: key
+            for key, node in enumerate(nodes)
+            for _, definition in definitions([node])
+        }
+        for key, node in enumerate(nodes) if givers else ():
+            for symbol in item_symbols(node, buffers) & givers.keys():
+                if givers[symbol] != key:
+                    self._edge(givers[symbol], key, None)
 
     def _add(self, key: int, node: LoopNode | ExternCall | Region) -> None:
         self.graph.add_node(key)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sympy
 
+from weft_loop_ir.data_symbols import defined_symbols, layout_symbols
 from weft_loop_ir.expressions import FloorDiv, integer
 from weft_loop_ir.ir import (
     Buffer,
@@ -113,15 +114,21 @@ def _add(result: dict[str, Lifetime], name: str, life: Lifetime) -> None:
 def plan_memory(
     steps: Sequence[Step], buffers: Mapping[str, Buffer], options: ScheduleOptions | None = None
 ) -> MemoryPlan:
-    """Offsets for the intermediates that kernels and ``out=`` variants write."""
+    """Offsets for the intermediates that kernels and ``out=`` variants write.
+
+    Those whose size only a step determines are not in the arena, which is made before the first step.
+    """
     options = options or ScheduleOptions()
     external = allocated_by_extern(steps)
     flat = list(all_items(steps))
     lives = lifetimes(steps)
+    late = defined_symbols(steps)
     planned = [
         name
         for name in lives
-        if buffers[name].kind is BufferKind.INTERMEDIATE and name not in external
+        if buffers[name].kind is BufferKind.INTERMEDIATE
+        and name not in external
+        and not layout_symbols(buffers[name]) & late
     ]
     planned.sort(key=lambda name: (lives[name].first, name))
     arena = _Arena(options.alignment)

@@ -90,7 +90,7 @@ class _Scheduler:
         self, nodes: Sequence[LoopNode | ExternCall | Region], kept: Set[str]
     ) -> tuple[Step, ...]:
         """The steps of a block; ``kept`` are the buffers that something outside it touches."""
-        graph = DependencyGraph(nodes)
+        graph = DependencyGraph(nodes, self.buffers)
         fuse_groups(graph, self.sizes, self.options)
         payloads = graph.ordered()
         readers: dict[str, set[int]] = {}

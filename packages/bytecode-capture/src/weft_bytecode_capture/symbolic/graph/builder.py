@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +25,17 @@ from ..._torch import (
     DynamicOutputShapeException,
     FakeTensorMode,
     GuardOnDataDependentSymNode,
+    deferred_checks,
     errors_unlogged,
     expression_of,
     forget_source_with,
+    unbacked_symbols,
 )
-from ...captured_graph import CapturedGraph, SpecialiseSizes
+from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
-from ..shapes import ShapeSymbols
+from ..shapes import DataPlace, ShapeSymbols
 from ..variables.base import Variable
+from .data_dependence import require_small
 from .gradient_rules import GradientRules
 from .modes import ModeSwitches
 from .overlap import guard_overlap
@@ -80,6 +84,7 @@ class GraphBuilder:
         self.first_versions: dict[
             torch.fx.Node, int
         ] = {}  # of inputs' and attributes' fake tensors
+        self.data_place: DataPlace | None = None  # of the number that is being read
         self.in_block = False  # some node was made within ``try`` or ``with``
         self.in_handled_code = False  # some node was made where the program catches exceptions
 
@@ -123,6 +128,32 @@ class GraphBuilder:
         if varying is not None:
             return SymbolicFloatVariable(self.shapes, value, node, *varying)
         return SymbolicNumberVariable(self.shapes, value, node, source)
+
+    def number_node(self, expression: Any) -> torch.fx.Node | None:
+        """The node that gives a number, if there is one."""
+        return self._numbers.get(expression)
+
+    @contextmanager
+    def reading(self, place: DataPlace) -> Iterator[None]:
+        """A context for the call that reads a number from a tensor, which is at ``place`` too."""
+        self.data_place = place
+        try:
+            yield
+        finally:
+            self.data_place = None
+
+    def computed(
+        self, evaluator: Evaluator, function: Callable[..., Any], numbers: Sequence[Any]
+    ) -> Any:
+        """What ``function`` gives for symbolic numbers; its exceptions are the program's.
+
+        :raises Unsupported: it depends on data, and may leave 64 bits.
+        """
+        value = evaluator.pure(function, *numbers)
+        self.shapes.note_relations()
+        if self.shapes.data:
+            require_small(self, value)
+        return value
 
     def has_tensors(self) -> bool:
         """Whether anything but numbers has come into the graph."""
@@ -253,12 +284,14 @@ class GraphBuilder:
             found = overridden(evaluator, target, arguments, keywords)
             if found is not None:
                 return found
+        self._refuse_data_in_regions(arguments)
         pairs = [graph_argument(evaluator, argument) for argument in arguments]
         named = {name: graph_argument(evaluator, value) for name, value in keywords.items()}
         nodes = tuple(pair[0] for pair in pairs)
         fakes = tuple(pair[1] for pair in pairs)
         fake_keywords = {name: pair[1] for name, pair in named.items()}
         self.modes.before_operator()
+        checks = deferred_checks(self.shapes.environment)
         try:
             with self.fake_mode, self.shapes.rules(), errors_unlogged():
                 if kind == "call_method":
@@ -267,6 +300,8 @@ class GraphBuilder:
                     value = target(*fakes, **fake_keywords)
         except Exception as error:
             # Whatever it is, a user's mistake or an operator that fakes do not know: eager decides.
+            if _break_kind(error) == OPERATOR_REJECTS and self.shapes.data:
+                raise DropDataDependence(str(error)) from error
             if _break_kind(error) == OPERATOR_REJECTS and self.shapes.any_symbolic:
                 raise SpecialiseSizes from error  # it may be the symbols that the operator rejects
             raise Unsupported(
@@ -277,6 +312,8 @@ class GraphBuilder:
         node = self.node(
             evaluator, kind, target, nodes, {name: pair[0] for name, pair in named.items()}
         )
+        if deferred_checks(self.shapes.environment) != checks:
+            node.meta["checks"] = node.meta["data_dependent"] = True
         return wrap_graph_result(evaluator, node, value)
 
     def add_call(
@@ -316,6 +353,15 @@ class GraphBuilder:
             f'  File "{reason.file}", line {reason.line}, in captured code\n    {reason.text}'
         )
         return node
+
+    def _refuse_data_in_regions(self, arguments: Sequence[Variable]) -> None:
+        if not self.shapes.data or self.graph is self.outermost:
+            return
+        for argument in arguments:
+            value = getattr(argument, "value", None)
+            numbers = getattr(getattr(argument, "fake", None), "shape", (value,))
+            if any(s in self.shapes.data for n in numbers for s in unbacked_symbols(n)):
+                raise Unsupported("symbolic number in a region", repr(argument))
 
 
 _PASSIVE = ("placeholder", "get_attr", "output")

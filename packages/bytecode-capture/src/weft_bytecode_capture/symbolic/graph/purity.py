@@ -33,19 +33,36 @@ _MODULES = ("torch", "torch.functional", "torch.nn.functional", "torch._C._nn", 
 
 def is_effectful(node: torch.fx.Node) -> bool:
     """Whether a node must stay in the graph without users; unknown targets must."""
-    return node.op in ("placeholder", "output") or _has_effect(node, _EFFECTS)
+    if node.op in ("placeholder", "output") or node.target is torch._check:
+        return True
+    return "checks" in node.meta or _has_effect(node, _EFFECTS)
 
 
 def writes(node: torch.fx.Node) -> bool:
     """Whether a node changes something that outlives it, other than the state of random numbers."""
     if node.target is getattr and node.args[1] == "data":
         return True  # what is written to it escapes the version counters
+    if node.target in _REGION_OPERATORS:
+        return any(writes(inner) for region in _regions(node) for inner in region.nodes)
+    if node.target is torch._check:
+        return False
     return (
         node.op.startswith("call_")
         and _has_effect(node, _WRITES)
         and node.target not in MODE_CALLS
         and not _is_plain_lookup(node)
     )
+
+
+_REGION_OPERATORS = frozenset({torch.ops.higher_order.cond, torch.ops.higher_order.while_loop})
+
+
+def _regions(node: torch.fx.Node) -> list[torch.fx.Graph]:
+    """The graphs of a region operator's blocks, of a graph that is in its module."""
+    module: Any = node.graph.owning_module
+    blocks = [a for a in node.args if isinstance(a, torch.fx.Node) and a.op == "get_attr"]
+    found = [getattr(module, str(block.target)) for block in blocks]
+    return [block.graph for block in found if isinstance(block, torch.fx.GraphModule)]
 
 
 def draws(node: torch.fx.Node) -> bool:

@@ -31,15 +31,19 @@ from weft_guards import (
 
 from ..._torch import (
     FakeTensorMode,
+    GuardOnDataDependentSymNode,
     ShapeEnv,
     enable_python_dispatcher,
     expression_of,
+    is_unbacked,
     new_symbol,
     oblivious_of_one,
     symbolic_number,
 )
 from ...captured_graph import SpecialiseSizes
 from ...marks import DimensionMark, MarkError, TensorMarks, check_size, marks_of
+from ...unsupported import Unsupported
+from .data_symbols import DataPlace, DataSymbols
 from .history import ValueHistory
 
 Number = Any  # int, float, torch.SymInt or torch.SymFloat
@@ -84,13 +88,14 @@ class ShapeSymbols:
         self._guards: list[Guard] = []  # on numbers, besides relations
         self._numbers: dict[Source | Computation, Number] = {}
         self._marked: dict[sympy.Symbol, _Marked] = {}
+        self.data = DataSymbols()
         self._noted = 0  # of the environment's guards
         self._one_is_a_size = False  # of some symbol
 
     @property
     def any_symbolic(self) -> bool:
         """Whether anything is symbolic."""
-        return bool(self._places or self._floats)
+        return bool(self._places or self._floats or self.data)
 
     # Tensors.
 
@@ -274,6 +279,17 @@ class ShapeSymbols:
             AssertionError
         ) as error:  # the environment's own check of ranges near the largest integer
             raise SpecialiseSizes(str(error)) from error
+        except GuardOnDataDependentSymNode as error:
+            raise Unsupported("decision by a number that depends on data", str(number)) from error
+        self.note_relations()
+        return value
+
+    def decided(self, condition: torch.SymBool) -> bool | None:
+        """What a condition comes to, which becomes a relation; None where only data decides it."""
+        try:
+            value = bool(condition)
+        except GuardOnDataDependentSymNode:
+            return None
         self.note_relations()
         return value
 
@@ -282,7 +298,11 @@ class ShapeSymbols:
         guards = self.environment.guards
         if len(guards) > self._noted:
             reason = self._reason()
-            self._relations.extend(Relation(guard.expr, reason) for guard in guards[self._noted :])
+            self._relations.extend(
+                Relation(guard.expr, reason)
+                for guard in guards[self._noted :]
+                if not is_unbacked(guard.expr)
+            )
             self._noted = len(guards)
 
     def guards(self) -> tuple[Guard, ...]:
@@ -302,8 +322,8 @@ class ShapeSymbols:
         ]
         return (*self._guards, *found)
 
-    def place(self, symbol: sympy.Symbol) -> Place:
-        return self._places[symbol]
+    def place(self, symbol: sympy.Symbol) -> Place | DataPlace:
+        return self.data[symbol] if symbol in self.data else self._places[symbol]
 
     def _check_marks(self, relations: Sequence[Relation]) -> None:
         for relation in relations:

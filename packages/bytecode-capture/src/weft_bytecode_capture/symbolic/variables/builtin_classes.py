@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..._torch import unbacked_symbols
 from ...unsupported import Unsupported
 from .base import Variable
 from .classes import CLASS_CALLS, ClassCall
@@ -133,14 +134,14 @@ def _range(
     evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
 ) -> Variable:
     _refuse(range, keywords)
-    symbolic = _symbolic_range(arguments)
+    symbolic = _symbolic_range(evaluator, arguments)
     if symbolic is not None:
         return symbolic
     values = [index_value(evaluator, argument) for argument in arguments]
     return ConstantVariable(evaluator.pure(range, *values))
 
 
-def _symbolic_range(arguments: list[Variable]) -> Variable | None:
+def _symbolic_range(evaluator: Evaluator, arguments: list[Variable]) -> Variable | None:
     """A range of which only the stop is symbolic, for a loop to keep; None for others."""
     if len(arguments) == 1:
         arguments = [ConstantVariable(0), *arguments]
@@ -156,6 +157,11 @@ def _symbolic_range(arguments: list[Variable]) -> Variable | None:
     first, by = start.as_constant(), step.as_constant()
     if type(first) is not int or type(by) is not int or by == 0:
         return None
+    if unbacked_symbols(stop.value):
+        compared = "gt" if by > 0 else "lt"
+        inside = stop.binary_operation(evaluator, compared, ConstantVariable(first), False)
+        assert inside is not None
+        inside.truth(evaluator)  # a break here lets the loop have a number, not one further on
     return SymbolicRangeVariable(first, stop, by)
 
 

@@ -32,6 +32,7 @@ from .rebuilding import sentinel_iterator
 from .sequences import ListVariable, index_value, sort_variables, storage_of
 from .sets import SetVariable
 from .symbolic_float import SymbolicFloatVariable
+from .tensor import TensorVariable
 from .values import attribute_name, drained, is_callable, module_of, resolution_order
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 @builtin(len)
 def _len(evaluator: Evaluator, value: Variable) -> Variable:
+    if isinstance(value, TensorVariable) and value.has_data_dependent_length():
+        return value.call_method(evaluator, "size", [ConstantVariable(0)], {})
     return ConstantVariable(value.length(evaluator))
 
 

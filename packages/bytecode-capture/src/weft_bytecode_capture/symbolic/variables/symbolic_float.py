@@ -83,6 +83,10 @@ class SymbolicFloatVariable(SymbolicNumberVariable):
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
         plain = operator[1:] if operator[0] == "i" and operator[1:] in _BINARY else operator
+        from .data_numbers import DataFloatVariable
+
+        if isinstance(other, DataFloatVariable):
+            return other.binary_operation(evaluator, operator, self, not reflected)
         if not is_number(other) or (plain not in _BINARY and plain not in COMPARISONS):
             return self._specialised_operation(evaluator, operator, other, reflected)
         pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)

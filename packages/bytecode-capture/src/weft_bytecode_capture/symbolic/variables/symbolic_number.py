@@ -12,7 +12,7 @@ from weft_guards import Place, Quantity, Source, expression_function
 
 from ..._torch import expression_of
 from ...unsupported import Unsupported
-from ..shapes import ShapeSymbols
+from ..shapes import DataPlace, ShapeSymbols
 from .base import Variable
 from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey
@@ -99,15 +99,14 @@ class SymbolicNumberVariable(Variable):
         plain = operator[1:] if operator[0] == "i" and operator[1:] in _ARITHMETIC else operator
         if not is_number(other):
             return self._specialised_operation(evaluator, operator, other, reflected)
+        from .data_numbers import DataFloatVariable, comparison
         from .symbolic_float import SymbolicFloatVariable, float_computation
 
-        if isinstance(other, SymbolicFloatVariable):
+        if isinstance(other, (SymbolicFloatVariable, DataFloatVariable)):
             return other.binary_operation(evaluator, operator, self, not reflected)
         pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
         if plain in _COMPARISONS:
-            return ConstantVariable(
-                bool(self._symbols.specialise(OPERATORS[plain](*map(number_value, pair))))
-            )
+            return comparison(self._symbols, plain, pair)
         if plain in _ARITHMETIC and self._is_total(plain, *pair):
             return self._computed(evaluator, OPERATORS[plain], list(pair))
         if plain == "pow" and any(p.python_type() is float for p in pair):
@@ -143,8 +142,7 @@ class SymbolicNumberVariable(Variable):
     def _computed(
         self, evaluator: Evaluator, function: Callable[..., Any], operands: list[Variable]
     ) -> Variable:
-        value = evaluator.pure(function, *map(number_value, operands))
-        self._symbols.note_relations()
+        value = evaluator.graph.computed(evaluator, function, [*map(number_value, operands)])
         nodes = tuple(
             v.number_node if isinstance(v, SymbolicNumberVariable) else v.as_constant()
             for v in operands
@@ -161,7 +159,9 @@ class SymbolicNumberVariable(Variable):
         return f"SymbolicNumber({self.value})"
 
 
-def load_number(emitter: Emitter, expression: Any, place_of: Callable[[Any], Place]) -> None:
+def load_number(
+    emitter: Emitter, expression: Any, place_of: Callable[[Any], Place | DataPlace]
+) -> None:
     """Compute an expression's value from where its symbols are read."""
     symbols = tuple(sorted(expression.free_symbols, key=str))
     if (expression,) == symbols:
@@ -173,7 +173,10 @@ def load_number(emitter: Emitter, expression: Any, place_of: Callable[[Any], Pla
     emitter.call(len(symbols))
 
 
-def _load_place(emitter: Emitter, place: Place) -> None:
+def _load_place(emitter: Emitter, place: Place | DataPlace) -> None:
+    if isinstance(place, DataPlace):
+        place.load(emitter)
+        return
     emitter.load_source(place.source)
     if place.quantity is Quantity.VALUE:
         return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..._torch import unbacked_symbols
+from ...captured_graph import DropDataDependence
 from .base import Variable
 from .constant import ConstantVariable
 from .iterators import IteratorVariable, RangeIteratorVariable, TensorRowsVariable
@@ -26,6 +28,8 @@ class SymbolicRangeVariable(ConstantVariable):
 
     @property
     def value(self) -> range:
+        if unbacked_symbols(self.stop.value):
+            raise DropDataDependence("a loop over a number that depends on data is not kept")
         return range(self.start, self.stop.as_constant(), self.step)
 
     def python_type(self) -> type:

@@ -18,11 +18,13 @@ from weft_guards import (
     TypeIs,
 )
 
-from ..._torch import has_unbacked_symbols, is_dispatching_class
+from ..._torch import expression_of, has_unbacked_symbols, is_dispatching_class, unbacked_symbols
 from ...unsupported import Unsupported
 from ..builder import is_scalar, register_wrapper
+from ..graph.data_dependence import can_read, read_list, read_number, require_small
 from ..overrides import overridden
 from ..regions.subscripts import symbolic_subscript
+from ..shapes import DataPlace
 from .base import Variable
 from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey, identity_key
@@ -30,7 +32,7 @@ from .methods import BuiltinMethodVariable
 from .sequences import ListVariable, SliceVariable, TupleVariable
 from .symbolic_integer import SymbolicIntegerVariable, has_symbolic_integer
 from .symbolic_number import SymbolicNumberVariable
-from .tensor_subscripts import selected_part
+from .tensor_subscripts import require_ordinary_slices, selected_part
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -115,6 +117,10 @@ class TensorVariable(Variable):
         if self.fake.dim() == 0:
             evaluator.raise_error(TypeError, "len() of a 0-d tensor")
         return int(evaluator.graph.shapes.specialise(self.fake.shape[0]))
+
+    def has_data_dependent_length(self) -> bool:
+        """Whether only data decides how many rows there are."""
+        return self.fake.dim() > 0 and bool(unbacked_symbols(self.fake.shape[0]))
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         if evaluator.state.overrides.modes:
@@ -248,6 +254,9 @@ class TensorVariable(Variable):
             found = METHOD_CALLS[name](self, arguments, keywords)
             if found is not None:
                 return found
+        number = _number_of_data(evaluator, self, name, arguments, keywords)
+        if number is not None:
+            return number
         if name in _REFUSED:
             raise Unsupported(_REFUSED[name], f"{self!r}.{name}()")
         if name in _QUERIES:
@@ -256,6 +265,7 @@ class TensorVariable(Variable):
         if name in ("__getitem__", "__setitem__") and has_symbolic_integer(arguments[0]):
             return symbolic_subscript(evaluator, self, arguments)
         if name in ("__getitem__", "__setitem__"):
+            require_ordinary_slices(evaluator, arguments[0])
             part = selected_part(evaluator, self, arguments[0])
             if part is not None and name == "__getitem__":
                 return part
@@ -382,6 +392,28 @@ class StructSequenceVariable(TupleVariable):
         emitter.call(1)
 
 
+_READS = {"item": None, "tolist": None, "__int__": int, "__index__": int, "__float__": float}
+"""Methods that read numbers, and the type that the tensor's own numbers have to have (None: any)."""
+
+
+def _number_of_data(
+    evaluator: Evaluator,
+    tensor: TensorVariable,
+    name: str,
+    arguments: list[Variable],
+    keywords: dict[str, Variable],
+) -> Variable | None:
+    """A number that depends on data, as a symbol; None where that cannot be had."""
+    if name not in _READS or arguments or keywords:
+        return None
+    if name == "tolist":
+        return read_list(evaluator, tensor)
+    kind = float if tensor.fake.dtype.is_floating_point else int
+    if not can_read(evaluator, tensor) or _READS[name] not in (None, kind):
+        return None
+    return read_number(evaluator, tensor)
+
+
 def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
     """An argument as a node takes it, and as the fake call takes it."""
     from .subclass_tensors import without_class
@@ -389,6 +421,8 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
     if isinstance(variable, TensorVariable):
         return variable.node, variable.fake
     if isinstance(variable, SymbolicNumberVariable):
+        if evaluator.graph.shapes.data:
+            require_small(evaluator.graph, variable.value)
         return variable.number_node, variable.value
     if isinstance(variable, SymbolicIntegerVariable):
         return variable.node, variable.value
@@ -419,10 +453,10 @@ def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: A
     """The variable of what a node, or a query of a fake tensor, gives."""
     if isinstance(value, torch.Tensor):
         assert node is not None
-        if any(isinstance(s, torch.SymInt) and has_unbacked_symbols(s) for s in value.shape):
-            raise Unsupported("result whose size depends on data", node.name)
         node.meta["example_value"] = value
-        return TensorVariable(node, value, None)
+        variable = TensorVariable(node, value, None)
+        _note_data_dependent_sizes(evaluator, variable)
+        return variable
     if isinstance(value, torch.Size):
         return SizeVariable([wrap_graph_result(evaluator, None, size) for size in value])
     if type(value) in (tuple, list):
@@ -444,10 +478,34 @@ def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: A
     return evaluator.wrap_result(value)
 
 
+def _note_data_dependent_sizes(evaluator: Evaluator, tensor: TensorVariable) -> None:
+    """Note where the code after the graph reads the sizes of a result that depend on data.
+
+    :raises Unsupported: the sizes are not to be symbols, or are not all that depends on data.
+    """
+    fake, graph = tensor.fake, evaluator.graph
+    shape: tuple[Any, ...] = tuple(fake.shape)
+    sizes = [size for size in shape if isinstance(size, torch.SymInt)]
+    if not any(map(has_unbacked_symbols, sizes)):
+        return
+    tensor.node.meta["data_dependent"] = True
+    if evaluator.state.options.data_dependent_sizes and graph.graph is graph.outermost:
+        for dimension, size in enumerate(shape):
+            if isinstance(size, torch.SymInt) and expression_of(size).is_Symbol:
+                graph.shapes.data.add(size, DataPlace(tensor, dimension))
+        if graph.shapes.data.know(*sizes, *fake.stride(), fake.storage_offset()):
+            return
+    raise Unsupported("result whose size depends on data", tensor.node.name)
+
+
 def _wrap_number(evaluator: Evaluator, node: torch.fx.Node | None, value: Any) -> Variable:
     """A number that sizes determine; other numbers depend on data."""
     if has_unbacked_symbols(value):
-        raise Unsupported("number that depends on data", str(value))
+        place = evaluator.graph.data_place
+        if place is None or node is None:
+            raise Unsupported("number that depends on data", str(value))
+        node.meta["data_dependent"] = True
+        evaluator.graph.shapes.data.add(value, place)
     if node is None:
         return ConstantVariable(evaluator.graph.shapes.specialise(value))
     return evaluator.graph.number(value, lambda _: node, None)

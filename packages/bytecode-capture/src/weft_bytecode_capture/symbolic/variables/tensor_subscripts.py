@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..._torch import unbacked_symbols
+from ..graph.data_dependence import require_compared
 from .base import Variable
 from .constant import ConstantVariable
 from .sequences import SliceVariable, TupleVariable
@@ -41,6 +43,7 @@ def selected_part(
         if _is_ellipsis(item):
             dimension += tensor.fake.dim() - taken
         elif _is_symbolic(item):
+            _require_inside(evaluator, tensor, dimension, item)
             selections.append((dimension, item))
             dimension += 1
         elif not _is_number(item):
@@ -56,6 +59,28 @@ def selected_part(
         view = evaluator.graph.call_function(evaluator, torch.select, [view, place, item], {})
     assert isinstance(view, TensorVariable)
     return view
+
+
+def require_ordinary_slices(evaluator: Evaluator, key: Variable) -> None:
+    """Let the graph check that bounds of slices that depend on data count from the beginning."""
+    if not evaluator.graph.shapes.data:
+        return
+    for item in key._items if type(key) is TupleVariable else [key]:
+        for bound in item.parts[:2] if isinstance(item, SliceVariable) else ():
+            if isinstance(bound, SymbolicNumberVariable) and unbacked_symbols(bound.value):
+                require_compared(evaluator.graph, operator.ge, bound, ConstantVariable(0))
+
+
+def _require_inside(
+    evaluator: Evaluator, tensor: TensorVariable, dimension: int, item: Variable
+) -> None:
+    """Let the graph check that a position that depends on data counts from the beginning, and is there."""
+    assert isinstance(item, SymbolicNumberVariable)
+    if not unbacked_symbols(item.value):
+        return
+    require_compared(evaluator.graph, operator.ge, item, ConstantVariable(0))
+    size = tensor.call_method(evaluator, "size", [ConstantVariable(dimension)], {})
+    require_compared(evaluator.graph, operator.lt, item, size)
 
 
 def _is_symbolic(item: Variable) -> bool:

@@ -1,0 +1,128 @@
+"""Numbers that the graph reads from its tensors, and the conditions on them that a call has to check."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from ..._torch import FAKE_TENSOR_ERRORS, unbacked_symbols, within
+from ...unsupported import Unsupported
+from ..shapes import LARGEST_NUMBER, DataPlace
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+    from ..variables.base import Variable
+    from ..variables.tensor import TensorVariable
+    from .builder import GraphBuilder
+
+_LARGEST_RESULT = 2**62
+_READABLE = frozenset(
+    {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8}
+    | {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+)
+_MOST_ELEMENTS = 16  # of a list that is read element by element
+
+
+def can_read(evaluator: Evaluator, tensor: TensorVariable) -> bool:
+    """Whether the only element of a tensor can be a number of the graph."""
+    graph = evaluator.graph
+    return (
+        evaluator.state.options.data_dependent_scalars
+        and graph.graph is graph.outermost
+        and tensor.fake.dtype in _READABLE
+        and all(type(size) is int and size == 1 for size in tensor.fake.shape)
+    )
+
+
+def read_number(evaluator: Evaluator, tensor: TensorVariable) -> Variable:
+    """``tensor.item()``: a symbol of its own."""
+    from ..variables.data_numbers import DataFloatVariable
+    from ..variables.symbolic_number import SymbolicNumberVariable
+
+    graph = evaluator.graph
+    detached = graph.call_method(evaluator, "detach", tensor, (), {})
+    copy = graph.call_method(evaluator, "clone", detached, (), {})
+    place = DataPlace(copy)
+    with graph.reading(place):
+        number = graph.call_method(evaluator, "item", tensor, (), {})
+    if not isinstance(number, SymbolicNumberVariable):
+        return number
+    if number.python_type() is float:
+        return DataFloatVariable(graph.shapes, number.value, number.number_node, place)
+    return number
+
+
+def read_list(evaluator: Evaluator, tensor: TensorVariable) -> Variable | None:
+    """``tensor.tolist()`` of few elements; None where they are not read one by one."""
+    from ..variables.constant import ConstantVariable
+    from ..variables.sequences import ListVariable
+    from ..variables.tensor import TensorVariable
+
+    shape: tuple[Any, ...] = tuple(tensor.fake.shape)
+    if len(shape) == 0:
+        return read_number(evaluator, tensor) if can_read(evaluator, tensor) else None
+    if len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > _MOST_ELEMENTS:
+        return None
+    numbers = []
+    for position in range(shape[0]):
+        place = [ConstantVariable(0), ConstantVariable(position)]
+        element = evaluator.graph.call_method(evaluator, "select", tensor, place, {})
+        if not isinstance(element, TensorVariable) or not can_read(evaluator, element):
+            return None
+        numbers.append(read_number(evaluator, element))
+    return ListVariable(numbers)
+
+
+def require(graph: GraphBuilder, condition: torch.SymBool, node: torch.fx.Node) -> None:
+    """Let the graph check ``condition``, which ``node`` gives, and rely on it from now on.
+
+    :raises Unsupported: it is known to be false.
+    """
+    try:
+        with graph.fake_mode:
+            torch._check(condition)
+    except (RuntimeError, *FAKE_TENSOR_ERRORS) as error:
+        raise Unsupported("condition on data that does not hold", str(condition)) from error
+    node.meta["example_value"] = condition
+    check = node.graph.call_function(torch._check, (node,))
+    check.meta["data_dependent"] = True
+
+
+def require_compared(graph: GraphBuilder, function: Any, left: Variable, right: Variable) -> None:
+    """Let the graph check a comparison of two integers, unless it holds anyway.
+
+    :raises Unsupported: it is known to be false.
+    """
+    from ..variables.data_numbers import number_argument
+    from ..variables.symbolic_number import number_value
+
+    condition = function(number_value(left), number_value(right))
+    decided = graph.shapes.decided(condition) if isinstance(condition, torch.SymBool) else condition
+    if decided is None:
+        arguments = (number_argument(left), number_argument(right))
+        require(graph, condition, graph.outermost.call_function(function, arguments))
+    elif not decided:
+        raise Unsupported("condition on data that does not hold", f"{left!r}, {right!r}")
+
+
+def require_small(graph: GraphBuilder, number: Any) -> None:
+    """Let the graph check that the integers that ``number`` is computed from are small.
+
+    :raises Unsupported: a result may leave 64 bits nevertheless.
+    """
+    symbols = graph.shapes.data
+    for symbol in unbacked_symbols(number) - symbols.bounded:
+        symbols.bounded.add(symbol)
+        node = graph.number_node(symbol)
+        value = node.meta["example_value"] if node is not None else None
+        if isinstance(value, torch.SymInt) and not within(value, LARGEST_NUMBER):
+            for function, bound in ((operator.le, LARGEST_NUMBER), (operator.ge, -LARGEST_NUMBER)):
+                condition = function(value, bound)
+                if graph.shapes.decided(condition) is None:
+                    compared = graph.outermost.call_function(function, (node, bound))
+                    require(graph, condition, compared)
+    if isinstance(number, torch.SymInt) and not within(number, _LARGEST_RESULT):
+        raise Unsupported("number that depends on data", f"{number} may leave 64 bits")

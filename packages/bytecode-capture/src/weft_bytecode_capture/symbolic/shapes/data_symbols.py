@@ -1,0 +1,63 @@
+"""Symbols of the numbers that a graph computes: where the code after the graph reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..._torch import unbacked_symbols
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..variables.base import Variable
+
+LARGEST_NUMBER = 2**31 - 1
+"""Of an integer that a graph reads from a tensor and computes with: products of two fit into 64 bits."""
+
+
+@dataclass(frozen=True)
+class DataPlace:
+    """``tensor``, a value of the graph, has the number as its only element, or as its size in ``dimension``.
+
+    The tensor that an element is read from is a copy: the program may write to its own one later.
+    """
+
+    tensor: Variable
+    dimension: int | None = None
+
+    def load(self, emitter: Emitter) -> None:
+        """Emit code that pushes the number."""
+        emitter.load_variable(self.tensor)
+        emitter.load_attribute("item" if self.dimension is None else "size")
+        emitter.prepare_call()
+        if self.dimension is None:
+            emitter.call(0)
+        else:
+            emitter.load_constant(self.dimension)
+            emitter.call(1)
+
+
+class DataSymbols:
+    """The integers of one capture that depend on data; none of them has a value that is known."""
+
+    def __init__(self) -> None:
+        self._places: dict[Any, DataPlace] = {}
+        self.bounded: set[Any] = set()  # symbols that the graph checks to be small
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def __contains__(self, symbol: Any) -> bool:
+        return symbol in self._places
+
+    def __getitem__(self, symbol: Any) -> DataPlace:
+        return self._places[symbol]
+
+    def add(self, number: Any, place: DataPlace) -> None:
+        """Note where a number is read; the first place of a symbol counts."""
+        for symbol in unbacked_symbols(number):
+            self._places.setdefault(symbol, place)
+
+    def know(self, *numbers: Any) -> bool:
+        """Whether the code after the graph can read all that depends on data in ``numbers``."""
+        return all(symbol in self._places for n in numbers for symbol in unbacked_symbols(n))

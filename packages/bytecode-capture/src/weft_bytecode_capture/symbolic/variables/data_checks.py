@@ -1,0 +1,73 @@
+"""``torch._check`` of what only data decides: a condition that the graph checks when it runs.
+
+A call in which it does not hold runs as the program was written, so the error, and its text, is eager's.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from weft_guards import IsObject, Source
+
+from ..builder import register_object
+from ..graph.data_dependence import require, require_compared
+from .base import Variable
+from .constant import ConstantVariable
+from .data_numbers import DataBooleanVariable, number_argument
+from .functions import KnownFunctionVariable
+from .symbolic_number import SymbolicNumberVariable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+
+class CheckVariable(KnownFunctionVariable):
+    """``torch._check`` and its kin; on what is known they are evaluated as any function."""
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        if self._is_checked_by_graph(evaluator, arguments):
+            return ConstantVariable(None)
+        return super().call(evaluator, arguments, keywords)
+
+    def _is_checked_by_graph(self, evaluator: Evaluator, arguments: list[Variable]) -> bool:
+        graph = evaluator.graph
+        if not arguments or graph.graph is not graph.outermost:
+            return False
+        value = arguments[0]
+        if isinstance(value, DataBooleanVariable) and value.value is not None:
+            operands = tuple(map(number_argument, value.operands))
+            require(graph, value.value, graph.outermost.call_function(value.function, operands))
+            return True
+        return False
+
+
+class SizeCheckVariable(CheckVariable):
+    """``torch._check_is_size``: not negative."""
+
+    def _is_checked_by_graph(self, evaluator: Evaluator, arguments: list[Variable]) -> bool:
+        graph = evaluator.graph
+        if len(arguments) != 1 or graph.graph is not graph.outermost:
+            return False
+        if not isinstance(arguments[0], SymbolicNumberVariable) or not graph.shapes.data:
+            return False
+        require_compared(graph, operator.ge, arguments[0], ConstantVariable(0))
+        return True
+
+
+_CHECKS = (torch._check, torch._check_index, torch._check_value, torch._check_type)
+
+
+@register_object(*_CHECKS)
+def _wrap_check(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return CheckVariable(value, source)
+
+
+@register_object(torch._check_is_size)
+def _wrap_size_check(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return SizeCheckVariable(value, source)

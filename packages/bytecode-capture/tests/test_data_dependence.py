@@ -1,0 +1,223 @@
+"""Numbers and sizes that depend on data: symbols of the graph, checked when it runs."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from weft_bytecode_capture import CaptureOptions, DropDataDependence, capture, compile_frames
+
+X = torch.tensor([1.5, -0.5, 2.0, float("nan"), -3.0, 0.0])
+COUNTS = torch.tensor([2, 0, 3, 1, 1, 5])
+CALLS = [(X, COUNTS), (-X.abs(), COUNTS * 0), (X.abs(), COUNTS * 0 + 1), (X[:0], COUNTS[:1])]
+
+
+def outcome(function, arguments):
+    """What a call gives, and its arguments after it; an exception is its type and text."""
+    given = [a.clone() for a in arguments]
+    try:
+        return function(*given), given
+    except Exception as error:
+        return (type(error), str(error)), given
+
+
+def assert_same(found, wanted):
+    assert type(found) is type(wanted), (found, wanted)
+    if isinstance(wanted, torch.Tensor):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+    elif isinstance(wanted, (tuple, list)):
+        assert len(found) == len(wanted)
+        for left, right in zip(found, wanted, strict=True):
+            assert_same(left, right)
+    else:
+        assert found == wanted or (found != found and wanted != wanted)
+
+
+def check(function, breaks=0, **options):
+    """Compare a captured function with the function over several calls; how many graphs the first has."""
+    captured = capture(function, options=CaptureOptions(**options))
+    first = captured(*(a.clone() for a in CALLS[0]))
+    assert len(first.breaks) == breaks, [str(b) for b in first.breaks]
+    for arguments in CALLS:
+        assert_same(
+            outcome(lambda *a: captured(*a).result, arguments), outcome(function, arguments)
+        )
+    return len(first.graphs)
+
+
+def number_as_operand(x, counts):
+    n = counts.sum().item()
+    return x * n + n // 2, n * 2 + 1
+
+
+def float_as_operand(x, counts):
+    total = x.sum().item()
+    return x * total, -total * 2.0 + 1, x + abs(total) / 4
+
+
+def number_as_size(x, counts):
+    n = int(counts.max())
+    return torch.zeros(n, 3), x[:n] + 1, x[n:].sum()
+
+
+def number_kept(x, counts):
+    first = counts[:1]
+    n = first.max().item()
+    first.add_(7)
+    return {"n": n, "list": [n, n + 1]}, counts + 1
+
+
+def element(x, counts):
+    n = counts.max().item()
+    return x[n], x[n] * 2
+
+
+def several_numbers(x, counts):
+    numbers = counts[:1].tolist()
+    return sum(numbers) + 1, x + numbers[0]
+
+
+def write_to_a_part(x, counts):
+    x[: counts.max().item()] = 0.0
+    return x.sum()
+
+
+def masked(x, counts):
+    part = x[x > 0]
+    return part * 2, part.shape[0], len(part), part.numel() + 1, torch.masked_select(x, x < 0)
+
+
+def positions(x, counts):
+    found = torch.nonzero(x > 0).squeeze(1)
+    return x[found] + 1, torch.where(x > 0), found.shape
+
+
+def repeated(x, counts):
+    return torch.repeat_interleave(x[: counts.shape[0]], counts[: x.shape[0]])
+
+
+def unique(x, counts):
+    values, inverse = torch.unique(counts, return_inverse=True)
+    return values[inverse] == counts, values.shape[0]
+
+
+ONE_GRAPH = [number_as_operand, float_as_operand, number_as_size, number_kept, element]
+ONE_GRAPH += [several_numbers, write_to_a_part, masked, positions, repeated, unique]
+
+
+@pytest.mark.parametrize("function", ONE_GRAPH, ids=lambda f: f.__name__)
+def test_one_graph(function):
+    assert check(function) == 1
+
+
+def test_checks_decide_branches():
+    def function(x, counts):
+        n = counts.max().item()
+        torch._check(n >= 1)
+        torch._check(n <= 6, lambda: f"{n} is too much")
+        if n > 0 and n < 7:
+            return x[:n] + n
+        return x
+
+    assert check(function) == 1
+
+
+def test_checked_sizes_decide_branches():
+    def function(x, counts):
+        n = counts.max().item()
+        torch._check_is_size(n)
+        return torch.ones(n) if n > -1 else x
+
+    with pytest.warns(FutureWarning, match="_check_is_size"):
+        assert check(function) == 1
+
+
+def test_an_undecided_branch_breaks_and_names_the_check():
+    def function(x, counts):
+        n = counts.max().item()
+        return x + 1 if n > 2 else x - 1
+
+    assert check(function, breaks=1) == 2
+    (found,) = capture(function)(X, COUNTS).breaks
+    assert found.kind == "decision by a number that depends on data"
+    assert any("torch._check" in hint for hint in found.hints)
+
+
+def test_a_loop_over_an_undecided_number_gets_the_number():
+    def function(x, counts):
+        total = x + 1
+        for k in range(counts.max().item()):
+            total = total + k
+        return total
+
+    assert check(function, breaks=1) == 2
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda n: f"{n:.2f}",
+        lambda n: {n: 1},
+        lambda n: [0] * int(n),
+        lambda n: n**0.5 if n > 0 else n,
+        lambda n: int(n),
+    ],
+    ids=["format", "key", "repetition", "power", "int"],
+)
+def test_python_uses_of_a_float_break(use):
+    def function(x, counts):
+        n = counts.sum().float().item()
+        return use(n), x + 1
+
+    check(function, breaks=1)
+
+
+def test_conditions_that_do_not_hold_run_the_frame_as_written():
+    def function(x, counts):
+        x.add_(1)
+        n = counts.max().item()
+        torch._check(n > 0, lambda: f"{n} is too little")
+        return x * n
+
+    assert check(function) == 1
+
+
+def test_numbers_too_large_for_the_graph_run_the_frame_as_written():
+    captured = capture(lambda t: t + t[0].item() * 3)
+    captured(torch.tensor([1, 2]))
+    large = torch.tensor([2**40, 1])
+    result = captured(large)
+    assert not result.reports
+    assert torch.equal(result.result, large + 3 * 2**40)
+
+
+def test_options_leave_numbers_and_sizes_to_python():
+    assert check(number_as_operand, 1, data_dependent_scalars=False) == 2
+    assert check(lambda x, counts: x[x > 0] + 1, 1, data_dependent_sizes=False) == 2
+
+
+def test_a_backend_may_refuse():
+    seen = []
+
+    def backend(graph, inputs):
+        seen.append([node.target for node in graph.graph.nodes])
+        if "item" in seen[-1]:
+            raise DropDataDependence("no numbers here")
+        return graph.forward
+
+    compiled = compile_frames(number_as_operand, backend)
+    assert_same(compiled(X, COUNTS), number_as_operand(X, COUNTS))
+    assert "item" in seen[0]
+    assert all("item" not in targets for targets in seen[1:])
+
+
+def test_bools_and_complex_numbers_stay_python():
+    check(lambda x, counts: ((x > 0).any().item(), x + 1), breaks=1)
+    check(lambda x, counts: (x.sum().to(torch.complex64).item(), x + 1), breaks=1)
+
+
+def test_nothing_is_logged_for_decisions_that_only_data_makes(caplog):
+    with caplog.at_level(logging.WARNING):
+        check(lambda x, counts: x + 1 if counts.sum().item() > 2 else x, breaks=1)
+    assert not caplog.records

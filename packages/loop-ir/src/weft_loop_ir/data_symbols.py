@@ -1,0 +1,109 @@
+"""Sizes and numbers that steps of a program determine: which step gives them, and which steps use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import sympy
+
+from weft_loop_ir.ir import (
+    Buffer,
+    ExternCall,
+    Kernel,
+    Loop,
+    LoopBody,
+    Requirement,
+    SymbolDefinition,
+)
+from weft_loop_ir.loop_graph import Item, LoopNode, all_items, item_reads, item_writes
+from weft_loop_ir.size_float import SizeFloat
+
+RELATIONS: dict[Any, tuple[str, Callable[[sympy.Expr, sympy.Expr], sympy.Expr]]] = {
+    sympy.Ge: ("nonnegative", lambda left, right: left - right),
+    sympy.Gt: ("nonnegative", lambda left, right: left - right - 1),
+    sympy.Le: ("nonnegative", lambda left, right: right - left),
+    sympy.Lt: ("nonnegative", lambda left, right: right - left - 1),
+    sympy.Eq: ("zero", lambda left, right: left - right),
+    sympy.Ne: ("nonzero", lambda left, right: left - right),
+}
+"""Comparisons of integers, as the relation of a :class:`Requirement` and the expression that it is of."""
+
+
+def definitions(items: Sequence[Item]) -> Iterable[tuple[ExternCall, SymbolDefinition]]:
+    """What calls among ``items`` define, in order."""
+    for item in all_items(items):
+        if isinstance(item, ExternCall):
+            for definition in item.defines:
+                yield item, definition
+
+
+def defined_symbols(items: Sequence[Item]) -> set[sympy.Symbol]:
+    """The symbols whose values calls among ``items`` give."""
+    return {definition.symbol for _, definition in definitions(items)}
+
+
+def layout_symbols(buffer: Buffer) -> set[sympy.Symbol]:
+    """The symbols that a buffer's layout depends on."""
+    layout = buffer.layout
+    return {s for extent in (*layout.size, *layout.stride) for s in extent.free_symbols}
+
+
+def item_symbols(item: Item, buffers: Mapping[str, Buffer]) -> set[sympy.Symbol]:
+    """The symbols that an item, what is in it, or a buffer that it touches depends on."""
+    found: set[sympy.Symbol] = set()
+    for part in all_items([item]):
+        for name in (*item_reads(part), *item_writes(part)):
+            if name in buffers:
+                found |= layout_symbols(buffers[name])
+        if isinstance(part, ExternCall):
+            found |= _symbols_in((part.arguments, tuple(part.keywords.values())))
+            found |= {s for r in part.requires for s in r.expression.free_symbols}
+        elif isinstance(part, Loop) and part.count is not None:
+            found |= _symbols_in([part.count.start, part.count.stop])
+        elif isinstance(part, LoopNode):
+            found |= _symbols_in([v.size for v in (*part.loops, *part.reduction_loops)])
+            found |= _symbols_in([part.body])
+        elif isinstance(part, Kernel):
+            found |= _symbols_in([v.size for v in part.outer])
+            for stage in part.stages:
+                found |= _symbols_in([*(v.size for v in stage.inner), stage.body])
+    return found
+
+
+def _symbols_in(value: Any) -> set[sympy.Symbol]:
+    if isinstance(value, sympy.Expr | SizeFloat):
+        return set(value.free_symbols)
+    if isinstance(value, LoopBody):
+        return set().union(*(_symbols_in(i.arguments) for i in value.instructions))
+    if isinstance(value, list | tuple):
+        return set().union(*map(_symbols_in, value))
+    size = getattr(value, "size", None)  # of a buffer view
+    if isinstance(size, tuple):
+        return _symbols_in((*size, *value.stride, value.offset))
+    return set()
+
+
+def define(call: ExternCall, results: Sequence[Any], numbers: dict[sympy.Symbol, Any]) -> None:
+    """Add what ``call`` defines to ``numbers``, and check what has to hold then.
+
+    :raises RuntimeError: it does not hold.
+    """
+    for definition in call.defines:
+        result = results[definition.result]
+        numbers[definition.symbol] = (
+            result if definition.dimension is None else int(result.shape[definition.dimension])
+        )
+    for requirement in call.requires:
+        if not holds(requirement, numbers):
+            raise RuntimeError(requirement.message)
+
+
+def holds(requirement: Requirement, numbers: Mapping[sympy.Symbol, Any]) -> bool:
+    """Whether a requirement holds for these sizes and numbers."""
+    from weft_loop_ir.evaluate_index import evaluate_expression
+
+    value = evaluate_expression(requirement.expression, numbers)
+    return {"nonnegative": value >= 0, "zero": value == 0, "nonzero": value != 0}[
+        requirement.relation
+    ]

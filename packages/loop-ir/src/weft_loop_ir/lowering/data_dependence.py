@@ -1,0 +1,106 @@
+"""Numbers and sizes that depend on data: the calls that give them, and what is relied on of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import sympy
+import torch
+import torch.fx
+
+from weft_loop_ir.data_symbols import RELATIONS
+from weft_loop_ir.expressions import from_torch, to_expression
+from weft_loop_ir.ir import ExternCall, Requirement, SymbolDefinition
+from weft_loop_ir.unsupported import Unsupported
+
+aten = torch.ops.aten
+
+READ = aten._local_scalar_dense.default
+ASSERTION = aten._assert_scalar.default
+
+_HINT = "Leave the operator outside the graph."
+
+
+class DataSymbols:
+    """The symbols that calls of one lowering define; ``nodes`` are what it has appended so far."""
+
+    def __init__(self) -> None:
+        self.defined: set[sympy.Symbol] = set()
+        self._required: set[tuple[str, sympy.Expr]] = set()
+
+    def sizes_given_by(
+        self, fakes: Iterable[tuple[int, Any]], known: Iterable[sympy.Symbol]
+    ) -> tuple[SymbolDefinition, ...]:
+        """Define the symbols that are sizes of results, by position, and not in ``known``."""
+        found = []
+        for position, fake in fakes:
+            for dimension, extent in enumerate(fake.shape):
+                symbol = to_expression(extent)
+                if symbol.is_Symbol and symbol not in known and symbol not in self.defined:
+                    self.defined.add(symbol)
+                    found.append(SymbolDefinition(symbol, position, dimension))
+        return tuple(found)
+
+    def require(
+        self, nodes: list[Any], relation: str, expression: sympy.Expr, message: str
+    ) -> None:
+        """Check a relation right after the last call among ``nodes`` that defines a part of it.
+
+        :raises Unsupported: none does.
+        """
+        if expression.is_number:
+            if not _holds(relation, int(expression)):
+                raise Unsupported("data-dependent condition", message, _HINT)
+            return
+        if (relation, expression) in self._required:
+            return
+        for position in reversed(range(len(nodes))):
+            call = nodes[position]
+            if not isinstance(call, ExternCall):
+                continue
+            if expression.free_symbols & {d.symbol for d in call.defines}:
+                self._required.add((relation, expression))
+                requirement = Requirement(relation, expression, message)
+                nodes[position] = replace(call, requires=(*call.requires, requirement))
+                return
+        raise Unsupported("data-dependent condition", message, _HINT)
+
+    def require_sizes(self, nodes: list[Any], fake: torch.Tensor) -> None:
+        """Check that the sizes of a tensor are none below zero."""
+        for extent in fake.shape:
+            expression = to_expression(extent)
+            if expression.free_symbols & self.defined and not expression.is_nonnegative:
+                self.require(nodes, "nonnegative", expression, f"a size of {expression}")
+
+    def require_some(self, nodes: list[Any], extents: Iterable[sympy.Expr]) -> None:
+        """Check that there is something to reduce, for reductions that nothing has no result of."""
+        for extent in extents:
+            if extent.free_symbols & self.defined:
+                self.require(nodes, "nonzero", extent, f"a reduction of {extent} elements")
+
+    def require_condition(self, nodes: list[Any], condition: Any, message: str) -> None:
+        """Check what a graph asserts.
+
+        :raises Unsupported: it is more than a comparison of integers.
+        """
+        if isinstance(condition, torch.SymBool):
+            condition = condition.node.expr
+        if condition in (True, sympy.true):
+            return
+        parts = condition.args if isinstance(condition, sympy.And) else (condition,)
+        for part in parts:
+            relation = RELATIONS.get(type(part))
+            if relation is None or not all(_is_integer(side) for side in part.args):
+                raise Unsupported("data-dependent condition", str(condition), _HINT)
+            kind, difference = relation
+            self.require(nodes, kind, difference(*map(from_torch, part.args)), message)
+
+
+def _is_integer(expression: Any) -> bool:
+    return isinstance(expression, sympy.Expr) and bool(expression.is_integer)
+
+
+def _holds(relation: str, value: int) -> bool:
+    return {"nonnegative": value >= 0, "zero": value == 0, "nonzero": value != 0}[relation]
