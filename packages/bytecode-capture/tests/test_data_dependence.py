@@ -108,6 +108,8 @@ ONE_GRAPH += [several_numbers, write_to_a_part, masked, positions, repeated, uni
 
 @pytest.mark.parametrize("function", ONE_GRAPH, ids=lambda f: f.__name__)
 def test_one_graph(function):
+    if function is number_as_size and torch.__version__ < "2.13":
+        pytest.skip("fake tensors give a part up to such a number a size of its own")
     assert check(function) == 1
 
 

@@ -117,3 +117,37 @@ def groups_of_tensors(x):
 def test_groups():
     check(groups, [(torch.ones(2),)])
     check(groups_of_tensors, [(torch.ones(2),), (torch.ones(3),)])
+
+
+def written_ahead(x, items):
+    for item in reversed(items):
+        items[:1] = [item + 1]
+        if item == 2:
+            items[1] = 7
+    return x * len(items), items
+
+
+def shortened(x, items):
+    backwards = reversed(items)
+    first = next(backwards)
+    del items[1:]
+    return x * first, list(backwards), list(backwards), items
+
+
+def broken_off(x, items):
+    backwards = reversed(items)
+    next(backwards)
+    noted(items)
+    items[0] = 9
+    return x * 2, list(backwards), type(backwards).__name__, items
+
+
+@disable
+def noted(items):
+    items[1] = 5
+
+
+@pytest.mark.parametrize("function", [written_ahead, shortened, broken_off])
+def test_reversed_lists_see_changes(function):
+    calls = [(torch.ones(2), [3, 1, 2]), (torch.ones(2), [1, 4, 5, 2])]
+    check(function, calls, fullgraph=function is not broken_off)

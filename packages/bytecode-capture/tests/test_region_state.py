@@ -262,7 +262,7 @@ def own_cond(x: torch.Tensor) -> Any:
     def true(a: torch.Tensor, b: torch.Tensor) -> Any:
         return a.sin(), (b + x,)
 
-    return torch.cond(x.sum() > 0, true, lambda a, b: (a.cos(), (b - x,)), (x, x[0]))
+    return torch.cond(x.sum() > 0, true, lambda a, b: (a.cos(), (b - x,)), (x, x[0].clone()))
 
 
 def own_loop(x: torch.Tensor) -> Any:

@@ -16,6 +16,7 @@ from .functions import BoundMethodVariable
 from .iterators import (
     LazyIteratorVariable,
     RangeIteratorVariable,
+    ReversedListIteratorVariable,
     SequenceIteratorVariable,
     enumerate_iterator,
     map_iterator,
@@ -314,6 +315,8 @@ def _reversed(
         return iterable.call_method(evaluator, "__reversed__", [], {})
     if iterable.is_constant() and isinstance(iterable.as_constant(), range):
         return RangeIteratorVariable(iterable.as_constant()[::-1])
+    if iterable.python_type() is list and isinstance(iterable, ListVariable):
+        return ReversedListIteratorVariable(evaluator, iterable)
     return SequenceIteratorVariable(iterable, iterable.iterate(evaluator)[::-1])
 
 

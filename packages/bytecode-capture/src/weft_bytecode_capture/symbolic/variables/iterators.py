@@ -11,7 +11,7 @@ from ...unsupported import Unsupported
 from .base import Variable
 from .constant import ConstantVariable
 from .methods import BuiltinMethodVariable
-from .rebuilding import indexed_iterator, strict_zip
+from .rebuilding import indexed_iterator, reversed_iterator, strict_zip
 from .sequences import ListVariable, TupleVariable, owner_of
 from .values import drained
 
@@ -129,6 +129,31 @@ class ListIteratorVariable(IteratorVariable):
         else:
             emitter.load_variable(owner_of(self.iterated))
         emitter.load_constant(0 if self.exhausted else self.position)
+        emitter.call(2)
+
+
+class ReversedListIteratorVariable(ListIteratorVariable):
+    """``reversed(list)``, which sees the list's changes as well."""
+
+    def __init__(self, evaluator: Evaluator, iterated: ListVariable) -> None:
+        super().__init__(iterated)
+        self.position = iterated.length(evaluator) - 1
+
+    def python_type(self) -> type:
+        return type(reversed([]))
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        items = self.iterated.items(evaluator)
+        if not 0 <= self.position < len(items):
+            self.position = -1
+            return None
+        self.position -= 1
+        return items[self.position + 1]
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(reversed_iterator)
+        emitter.load_variable(owner_of(self.iterated))
+        emitter.load_constant(self.position)
         emitter.call(2)
 
 

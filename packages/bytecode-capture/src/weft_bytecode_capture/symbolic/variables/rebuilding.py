@@ -19,6 +19,14 @@ def indexed_iterator(iterated: Any, position: int) -> Iterator[Any]:
     return made
 
 
+def reversed_iterator(iterated: list[Any], position: int) -> Iterator[Any]:
+    """``reversed(iterated)`` that gives the element at ``position`` next; at its end if there is none."""
+    iterator: Any = reversed(iterated)
+    iterator.__setstate__(position if position < len(iterated) else -1)
+    made: Iterator[Any] = iterator
+    return made
+
+
 def advanced_iterator(iterable: Iterable[Any], position: int) -> Iterator[Any]:
     """``iter(iterable)``, ``position`` elements on, or at its end."""
     iterator = iter(iterable)
