@@ -223,3 +223,23 @@ def test_nothing_is_logged_for_decisions_that_only_data_makes(caplog):
     with caplog.at_level(logging.WARNING):
         check(lambda x, counts: x + 1 if counts.sum().item() > 2 else x, breaks=1)
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        lambda x, n: torch.as_strided(x, (1, n), (1, 1), 1),
+        lambda x, n: x.unfold(0, n, 1),
+        lambda x, n: torch.outer(x, x).diagonal(n),
+    ],
+)
+def test_windows_that_data_places_break(window):
+    """Nothing would keep a kernel within the tensor."""
+
+    def function(x, counts):
+        n = counts.max().item()
+        return window(x, n), x[:n]
+
+    found = capture(function)(*CALLS[0])
+    assert_same(found.result, function(*CALLS[0]))
+    assert [b.kind for b in found.breaks] == ["number that depends on data"]

@@ -35,7 +35,7 @@ from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..shapes import DataPlace, ShapeSymbols
 from ..variables.base import Variable
-from .data_dependence import require_small
+from .data_dependence import refuse_unchecked_window, require_small
 from .gradient_rules import GradientRules
 from .modes import ModeSwitches
 from .overlap import guard_overlap
@@ -290,6 +290,8 @@ class GraphBuilder:
         nodes = tuple(pair[0] for pair in pairs)
         fakes = tuple(pair[1] for pair in pairs)
         fake_keywords = {name: pair[1] for name, pair in named.items()}
+        if self.shapes.data:
+            refuse_unchecked_window(target, (fakes, fake_keywords))
         self.modes.before_operator()
         checks = deferred_checks(self.shapes.environment)
         try:

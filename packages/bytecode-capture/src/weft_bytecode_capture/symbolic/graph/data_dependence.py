@@ -24,6 +24,10 @@ _READABLE = frozenset(
     | {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 )
 _MOST_ELEMENTS = 16  # of a list that is read element by element
+# Fake tensors can't say whether a window that data places lies within its tensor, and kernels don't check it.
+_UNCHECKED_WINDOWS = frozenset(
+    {"as_strided", "as_strided_", "as_strided_scatter", "unfold", "diagonal", "diagonal_scatter"}
+)
 
 
 def can_read(evaluator: Evaluator, tensor: TensorVariable) -> bool:
@@ -35,6 +39,20 @@ def can_read(evaluator: Evaluator, tensor: TensorVariable) -> bool:
         and tensor.fake.dtype in _READABLE
         and all(type(size) is int and size == 1 for size in tensor.fake.shape)
     )
+
+
+def refuse_unchecked_window(target: Any, arguments: Any) -> None:
+    """Break at a window into a tensor whose place is a number that depends on data.
+
+    ``arguments`` are the call's, with fake tensors; what they hold is looked through.
+    """
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name not in _UNCHECKED_WINDOWS:
+        return
+    numbers: list[Any] = []
+    torch.fx.node.map_aggregate(arguments, numbers.append)
+    if any(not isinstance(n, torch.Tensor) and unbacked_symbols(n) for n in numbers):
+        raise Unsupported("number that depends on data", f"place of a window: {name}")
 
 
 def read_number(evaluator: Evaluator, tensor: TensorVariable) -> Variable:
