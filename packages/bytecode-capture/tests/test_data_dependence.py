@@ -243,3 +243,25 @@ def test_windows_that_data_places_break(window):
     found = capture(function)(*CALLS[0])
     assert_same(found.result, function(*CALLS[0]))
     assert [b.kind for b in found.breaks] == ["number that depends on data"]
+
+
+def subscripts(x, counts):
+    n = counts.max().item()
+    return x[0, n] + 1, x[n, None, 1:], x[..., 1, n]
+
+
+def selects(x, counts):
+    n = counts.max().item()
+    return torch.select(x, 1, n) * 2, x.select(dim=0, index=n) + 1
+
+
+@pytest.mark.parametrize("function", [subscripts, selects])
+def test_positions_are_checked_in_their_own_dimension(function):
+    captured = capture(function)
+    x = torch.arange(40.0).reshape(10, 4)
+    for n in (1, 3, 2, 7, 0, 3, -1, 11, 4):
+        arguments = x, torch.tensor([n])
+        found = outcome(lambda *a: captured(*a).result, arguments)
+        assert_same(found, outcome(function, arguments))
+    first = capture(function)(x, torch.tensor([2]))
+    assert (len(first.graphs), first.breaks) == (1, ())

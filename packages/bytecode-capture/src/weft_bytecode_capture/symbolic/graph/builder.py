@@ -35,7 +35,11 @@ from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..shapes import DataPlace, ShapeSymbols
 from ..variables.base import Variable
-from .data_dependence import refuse_unchecked_window, require_small
+from .data_dependence import (
+    refuse_unchecked_window,
+    require_selected_inside,
+    require_small,
+)
 from .gradient_rules import GradientRules
 from .modes import ModeSwitches
 from .overlap import guard_overlap
@@ -285,6 +289,8 @@ class GraphBuilder:
             if found is not None:
                 return found
         self._refuse_data_in_regions(arguments)
+        if self.shapes.data:
+            require_selected_inside(evaluator, target, arguments, keywords)
         pairs = [graph_argument(evaluator, argument) for argument in arguments]
         named = {name: graph_argument(evaluator, value) for name, value in keywords.items()}
         nodes = tuple(pair[0] for pair in pairs)

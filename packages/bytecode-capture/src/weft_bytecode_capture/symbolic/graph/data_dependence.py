@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +28,9 @@ _MOST_ELEMENTS = 16  # of a list that is read element by element
 # Fake tensors can't say whether a window that data places lies within its tensor, and kernels don't check it.
 _UNCHECKED_WINDOWS = frozenset(
     {"as_strided", "as_strided_", "as_strided_scatter", "unfold", "diagonal", "diagonal_scatter"}
+    | {"select_scatter"}
 )
+_SELECTS = (torch.select, "select")
 
 
 def can_read(evaluator: Evaluator, tensor: TensorVariable) -> bool:
@@ -124,6 +127,27 @@ def require_compared(graph: GraphBuilder, function: Any, left: Variable, right: 
         require(graph, condition, graph.outermost.call_function(function, arguments))
     elif not decided:
         raise Unsupported("condition on data that does not hold", f"{left!r}, {right!r}")
+
+
+def require_selected_inside(
+    evaluator: Evaluator, target: Any, arguments: Sequence[Variable], keywords: dict[str, Variable]
+) -> None:
+    """Let the graph check that what ``select`` takes by data is there, counted from the beginning.
+
+    ``arguments`` and ``keywords`` are those of a call of ``target``, of any function.
+    """
+    from ..variables.constant import ConstantVariable
+
+    if target not in _SELECTS:
+        return
+    given = dict(zip(("input", "dim", "index"), arguments, strict=False)) | keywords
+    tensor, dimension, index = (given.get(name) for name in ("input", "dim", "index"))
+    if tensor is None or dimension is None or not unbacked_symbols(getattr(index, "value", None)):
+        return
+    assert index is not None
+    require_compared(evaluator.graph, operator.ge, index, ConstantVariable(0))
+    size = tensor.call_method(evaluator, "size", [dimension], {})
+    require_compared(evaluator.graph, operator.lt, index, size)
 
 
 def require_small(graph: GraphBuilder, number: Any) -> None:

@@ -43,7 +43,6 @@ def selected_part(
         if _is_ellipsis(item):
             dimension += tensor.fake.dim() - taken
         elif _is_symbolic(item):
-            _require_inside(evaluator, tensor, dimension, item)
             selections.append((dimension, item))
             dimension += 1
         elif not _is_number(item):
@@ -69,18 +68,6 @@ def require_ordinary_slices(evaluator: Evaluator, key: Variable) -> None:
         for bound in item.parts[:2] if isinstance(item, SliceVariable) else ():
             if isinstance(bound, SymbolicNumberVariable) and unbacked_symbols(bound.value):
                 require_compared(evaluator.graph, operator.ge, bound, ConstantVariable(0))
-
-
-def _require_inside(
-    evaluator: Evaluator, tensor: TensorVariable, dimension: int, item: Variable
-) -> None:
-    """Let the graph check that a position that depends on data counts from the beginning, and is there."""
-    assert isinstance(item, SymbolicNumberVariable)
-    if not unbacked_symbols(item.value):
-        return
-    require_compared(evaluator.graph, operator.ge, item, ConstantVariable(0))
-    size = tensor.call_method(evaluator, "size", [ConstantVariable(dimension)], {})
-    require_compared(evaluator.graph, operator.lt, item, size)
 
 
 def _is_symbolic(item: Variable) -> bool:
