@@ -289,7 +289,7 @@ class GraphBuilder:
             if found is not None:
                 return found
         self._refuse_data_in_regions(arguments)
-        if self.shapes.data:
+        if self.shapes.data and self.graph is self.outermost:  # a region checks its counter's rows
             require_selected_inside(evaluator, target, arguments, keywords)
         pairs = [graph_argument(evaluator, argument) for argument in arguments]
         named = {name: graph_argument(evaluator, value) for name, value in keywords.items()}
