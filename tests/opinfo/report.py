@@ -1,8 +1,9 @@
 """The whole operator database: ``python -m tests.opinfo.report [--samples N] [--only TEXT] [--gradients]``.
 
 ``--every N --first K`` takes every Nth case from the Kth on, to run the whole in N pieces.
-Runs every case in worker processes (a crash loses one case), prints counts and what differs, and writes all
-outcomes as JSON lines.  Exits with 1 if a result is wrong that :data:`KNOWN` doesn't explain.
+Runs the cases in worker processes (a crash, or a case past its time limit, loses one case), prints counts and
+what differs, and writes all outcomes as JSON lines.  Exits with 1 if a result is wrong that :data:`KNOWN`
+doesn't explain.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
+import time
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -21,42 +21,36 @@ from pathlib import Path
 from tests.opinfo.checking import Case, Outcome, all_cases, check
 from tests.opinfo.gradients import check_gradients, gradient_cases
 from tests.opinfo.known import KNOWN, explained
-
-ROOT = Path(__file__).parents[2]
-
-
-def work(cases: list[Case], samples: int, gradients: bool) -> Iterator[tuple[Case, Outcome]]:
-    """Run ``cases`` in worker processes, one after another; a new one follows each crash."""
-    rest = list(cases)
-    while rest:
-        names = "\n".join(str(case) for case in rest)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.opinfo.report", "--worker", "--samples", str(samples)]
-            + ["--gradients"] * gradients,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(names)
-        process.stdin.close()
-        for line in process.stdout:
-            if line.startswith("{"):
-                yield rest.pop(0), Outcome(**json.loads(line))
-        if process.wait() and rest:
-            crash = f"the process ended with {process.returncode}"
-            yield rest.pop(0), Outcome(errors=[crash])
+from tests.opinfo.workers import Worker
 
 
-def worker(samples: int, gradients: bool) -> None:
-    """Check the cases named on standard input; one line of JSON each."""
+def serve(samples: int, gradients: bool) -> None:
+    """Check the cases named on standard input, one a line; one line of JSON each."""
     by_name = {str(case): case for case in all_cases()}
-    for name in sys.stdin.read().split():
-        outcome = (check_gradients if gradients else check)(by_name[name], samples)
+    for name in sys.stdin:
+        outcome = (check_gradients if gradients else check)(by_name[name.strip()], samples)
         print(json.dumps(asdict(outcome)), flush=True)
+
+
+def run(cases: list[Case], options: argparse.Namespace) -> dict[Case, Outcome]:
+    """The outcome of each case that was begun in time."""
+    rest = deque(cases)
+    outcomes: dict[Case, Outcome] = {}
+    end = time.monotonic() + options.seconds
+    arguments = ["--serve", "--samples", str(options.samples)]
+    arguments += ["--gradients"] * options.gradients
+
+    def work(_: int) -> None:
+        with Worker(arguments) as worker:
+            while rest and time.monotonic() < end:
+                case = rest.popleft()
+                outcomes[case] = worker.ask(case, options.case_seconds)
+                file.write(json.dumps({"case": str(case), **asdict(outcomes[case])}) + "\n")
+                file.flush()
+
+    with options.output.open("w") as file, ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(work, range(options.jobs)))
+    return outcomes
 
 
 def summary(outcomes: dict[Case, Outcome]) -> str:
@@ -83,27 +77,18 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="where --every begins to count")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no case begins after these")
+    parser.add_argument("--case-seconds", type=float, default=600.0, help="the limit of one case")
     parser.add_argument("--output", type=Path, default=Path("opinfo.jsonl"))
     parser.add_argument("--gradients", action="store_true", help="in float32 and float64")
-    parser.add_argument("--worker", action="store_true")
+    parser.add_argument("--serve", action="store_true", help="be a worker process")
     options = parser.parse_args()
-    if options.worker:
-        worker(options.samples, options.gradients)
+    if options.serve:
+        serve(options.samples, options.gradients)
         return
     every = gradient_cases() if options.gradients else all_cases()
     cases = [case for case in every if options.only in str(case)]
-    cases = cases[options.first :: options.every]
-    parts = [cases[k :: options.jobs] for k in range(options.jobs)]
-    outcomes: dict[Case, Outcome] = {}
-    with options.output.open("w") as file, ThreadPoolExecutor(options.jobs) as pool:
-
-        def run(part: list[Case]) -> None:
-            for case, outcome in work(part, options.samples, options.gradients):
-                outcomes[case] = outcome
-                file.write(json.dumps({"case": str(case), **asdict(outcome)}) + "\n")
-                file.flush()
-
-        list(pool.map(run, parts))
+    outcomes = run(cases[options.first :: options.every], options)
     bad = {
         case: outcome
         for case, outcome in outcomes.items()
