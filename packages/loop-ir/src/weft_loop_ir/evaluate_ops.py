@@ -10,6 +10,7 @@ import torch
 
 from weft_loop_ir import ops
 from weft_loop_ir.evaluate_index import evaluate_index
+from weft_loop_ir.random_numbers import normal, uniform
 from weft_loop_ir.size_float import SizeFloat
 
 Tensor = torch.Tensor
@@ -21,6 +22,8 @@ DIRECT: dict[str, Callable[..., Tensor]] = {
     "remainder": torch.remainder,
     "left_shift": torch.bitwise_left_shift,
     "right_shift": torch.bitwise_right_shift,
+    "rand": uniform,
+    "randn": normal,
 }
 """Operations whose torch function has another name, or arguments."""
 

@@ -53,6 +53,7 @@ _BY_NAME: dict[OperatorClass, str] = {
         "_scaled_dot_product_attention_math_for_mps mkldnn_rnn_layer"
     ),
 }
+_KNOWN_NAMESPACES = ("aten", "prims", "weft")  # the last: random numbers that a seed determines
 _CLASS_OF_NAME = {name: kind for kind, names in _BY_NAME.items() for name in names.split()}
 
 
@@ -63,7 +64,7 @@ def classify(node: torch.fx.Node) -> OperatorClass:
     if is_view(node) or node.target is operator.getitem:
         return OperatorClass.VIEW
     target = node.target
-    if not isinstance(target, OpOverload) or target.namespace not in ("aten", "prims"):
+    if not isinstance(target, OpOverload) or target.namespace not in _KNOWN_NAMESPACES:
         return OperatorClass.OTHER
     if torch.Tag.nondeterministic_seeded in target.tags:
         return OperatorClass.RANDOM

@@ -328,9 +328,14 @@ class BodyPrinter:
         return self.where(mask, value, otherwise)
 
     def rand(self, seed: Text, offset: Text) -> Text:
-        raise Unsupported("random numbers are drawn by torch's operators")
+        return self._random("weft.uniform", seed, offset)
 
-    randn = rand
+    def randn(self, seed: Text, offset: Text) -> Text:
+        return self._random("weft.normal", seed, offset)
+
+    def _random(self, function: str, seed: Text, offset: Text) -> Text:
+        code = f"{function}({seed.code}, {offset.code})"
+        return self.name(code, torch.float32, seed.axes | offset.axes)
 
 
 def _by_way_of(source: torch.dtype, target: torch.dtype) -> tuple[torch.dtype, ...]:

@@ -1,7 +1,8 @@
 """What is changed in a graph before it is lowered, for the sake of the GPU's libraries.
 
 A pass changes where values lie (the device and the strides of a node's fake value, which lowering follows) or
-replaces nodes.  Results keep their strides, and every operator is rounded as before.
+replaces nodes.  Results keep their strides, and every operator is rounded as before.  Only random numbers
+become others.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from weft_loop_ir import convolve_channels_last
 
 from weft_codegen_triton.rewriting.aligned_products import align_products
 from weft_codegen_triton.rewriting.convolution_bias import separate_biases
+from weft_codegen_triton.rewriting.random_numbers import draw_in_kernels
 from weft_codegen_triton.rewriting.scalars import move_scalars
 
-PASSES = (move_scalars, align_products, separate_biases, convolve_channels_last)
+PASSES = (move_scalars, draw_in_kernels, align_products, separate_biases, convolve_channels_last)
 """In order."""
 
 

@@ -192,3 +192,28 @@ def erf_for_half(a):
     result = a * above * device_math.reciprocal(below)
     result = tl.minimum(result, 1.0, propagate_nan=tl.PropagateNan.ALL)
     return tl.maximum(result, -1.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def philox(seed, position):
+    """The first two words of 32 bits that Philox gives for a seed and a position of 64 bits."""
+    low = (position & 0xFFFFFFFF).to(tl.uint32)
+    high = ((position >> 32) & 0xFFFFFFFF).to(tl.uint32)
+    first, second, _, _ = tl.philox(seed, low, high, low * 0, low * 0)
+    return first, second
+
+
+@triton.jit
+def uniform(seed, position):
+    """Multiples of 2**-24 from 0 to below 1."""
+    first, _ = philox(seed, position)
+    return (first >> 8).to(tl.float32) * 5.9604644775390625e-08
+
+
+@triton.jit
+def normal(seed, position):
+    """Standard normal numbers, by Box and Muller's method; none is beyond 6.7."""
+    first, second = philox(seed, position)
+    share = first.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10
+    angle = second.to(tl.float32) * (6.283185307179586 * 2.3283064365386963e-10)
+    return tl.sqrt_rn(-2.0 * tl.log(share)) * tl.cos(angle)
