@@ -16,7 +16,7 @@ import torch
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.concatenation import bounds_mask
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
-from weft_loop_ir.lowering.pooling import MAX_UNROLLED_WINDOW
+from weft_loop_ir.lowering.pooling_windows import MAX_UNROLLED_WINDOW
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue

@@ -1,108 +1,41 @@
-"""Pooling by windows of a given size, unrolled in the body."""
+"""Pooling by windows of a given size, over the last two or three dims."""
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import sympy
 import torch
 
 from weft_loop_ir.ir import Value
-from weft_loop_ir.lowering.concatenation import bounds_mask
-from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
-from weft_loop_ir.lowering.promotion import check_supported
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
+from weft_loop_ir.lowering.pooling_windows import (
+    Windows,
+    flat_position,
+    fold,
+    is_unrolled,
+    load_within,
+)
+from weft_loop_ir.lowering.reductions import map_values
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder
 
 aten = torch.ops.aten
-MAX_UNROLLED_WINDOW = 49
-"""Elements of a window that are unrolled in one body; a larger window is extern."""
+BEHIND_ALL = 2**62
+"""No element has this position."""
 
 
-def _pair(value: Any, default: Any = None) -> tuple[int, int]:
-    if not value and default is not None:
-        return _pair(default)
-    values = [value] if isinstance(value, int) else list(value)
-    return (values[0], values[0]) if len(values) == 1 else (values[0], values[1])
+def lowest_value(dtype: torch.dtype) -> int | float:
+    """What no value of ``dtype`` is below."""
+    return float("-inf") if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
-class Windows:
-    """The windows of a two-dimensional pooling over the last two dims."""
-
-    def __init__(
-        self, tensor: TensorValue, kernel: Any, stride: Any, padding: Any, dilation: Any = 1
-    ) -> None:
-        check_supported(tensor.dtype)
-        self.kernel = _pair(kernel)
-        self.stride = _pair(stride, self.kernel)
-        self.padding = _pair(padding)
-        self.dilation = _pair(dilation)
-        self.extent = tensor.size[-2:]
-        if self.kernel[0] * self.kernel[1] > MAX_UNROLLED_WINDOW:
-            raise NoLowering("a large window")
-
-    def positions(self, index: Index) -> list[tuple[sympy.Expr, sympy.Expr]]:
-        """The input positions of the window for an output index, row by row."""
-        start = self.start(index)
-        return [
-            (start[0] + i * self.dilation[0], start[1] + j * self.dilation[1])
-            for i, j in itertools.product(range(self.kernel[0]), range(self.kernel[1]))
-        ]
-
-    def start(self, index: Index) -> tuple[sympy.Expr, sympy.Expr]:
-        return (
-            index[-2] * self.stride[0] - self.padding[0],
-            index[-1] * self.stride[1] - self.padding[1],
-        )
-
-    def divisor(
-        self, compute: torch.dtype, ceil_mode: bool, count_include_pad: bool, override: int | None
-    ) -> Callable[[BodyRecorder, Index], Value]:
-        """What an average divides by, as a function of the window's index."""
-        plain = not ceil_mode and (self.padding == (0, 0) or count_include_pad)
-
-        def function(ops: BodyRecorder, index: Index) -> Value:
-            if override is not None:
-                return scalar(ops, override, compute)
-            if plain:
-                return scalar(ops, self.kernel[0] * self.kernel[1], compute)
-            count: sympy.Expr = sympy.S.One
-            for start, kernel, pad, extent in zip(
-                self.start(index), self.kernel, self.padding, self.extent, strict=True
-            ):
-                end = sympy.Min(start + kernel, extent + pad)
-                if not count_include_pad:
-                    start, end = sympy.Max(start, 0), sympy.Min(end, extent)
-                count = count * (end - start)
-            return ops.to_dtype(ops.index_expr(count, torch.int64), compute)
-
-        return function
-
-
-def _window_value(
-    ops: BodyRecorder,
-    tensor: TensorValue,
-    index: Index,
-    windows: Windows,
-    position: tuple[sympy.Expr, sympy.Expr],
-    compute: torch.dtype,
-    other: bool | int | float,
-) -> tuple[Value, Value | None]:
-    """The element at a window's position, ``other`` outside the input; and the mask that says so."""
-    mask = bounds_mask(ops, list(zip(position, windows.extent, strict=True)))
-    where = (*index[:-2], *position)
-
-    def body(nested: Any) -> Value:
-        return nested.to_dtype(tensor.load(nested, where), compute)  # type: ignore[no-any-return]
-
-    return (body(ops) if mask is None else ops.masked(mask, body, other)), mask
-
-
-@register_lowering(aten.max_pool2d_with_indices.default)
-def max_pool2d_with_indices(
+def _max_pool(
+    rank: int,
     context: LoweringContext,
     tensor: TensorValue,
     kernel_size: Any,
@@ -111,55 +44,110 @@ def max_pool2d_with_indices(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[TensorValue, TensorValue]:
-    windows = Windows(tensor, kernel_size, stride, padding, dilation)
-    if any(d > 1 and p > 0 for d, p in zip(windows.dilation, windows.padding, strict=True)):
-        raise NoLowering("dilation with padding")
+    windows = Windows(rank, tensor, kernel_size, stride, padding, dilation)
     dtype = tensor.dtype
     if dtype == torch.bool:
         raise NoLowering("max pooling of bool")
     compute = compute_dtype(dtype)
-    lowest = float("-inf") if compute.is_floating_point else torch.iinfo(compute).min
+    lowest = lowest_value(compute)
     context.realize_computed(tensor)
 
-    def value(ops: BodyRecorder, index: Index) -> Value:
-        result: Value | None = None
-        for position in windows.positions(index):
-            element, _ = _window_value(ops, tensor, index, windows, position, compute, lowest)
-            result = element if result is None else ops.maximum(result, element)
-        assert result is not None
-        return ops.to_dtype(result, dtype)
+    def element(ops: BodyRecorder, index: Index, offsets: Index) -> tuple[Value, Value | None]:
+        position = windows.position(index, offsets)
+        where = (*index[:-rank], *position)
+        return load_within(ops, tensor, where, compute, lowest, windows.bounds(position))
+
+    def place(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        position = windows.position(index, offsets)
+        return ops.index_expr(flat_position(position, windows.extent), torch.int64)
+
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        return element(ops, index, offsets)[0]
+
+    size = context.meta_size(0)
+    value = fold(context, "max", size, windows.extents, term, [tensor], compute)
+    if not is_unrolled(windows.extents):
+        positions = place_of_maximum(context, size, windows.extents, element, place, tensor, value)
+        return map_values(context, [value], dtype, lambda ops, v: v), positions
 
     def position_of(ops: BodyRecorder, index: Index) -> Value:
-        start = windows.start(index)
-        first = [sympy.Max(s, 0) if ops.ranges.bounds(s)[0] != 0 else s for s in start]
-        best: Value | None = None
-        place = ops.index_expr(first[0] * windows.extent[1] + first[1], torch.int64)
-        for position in windows.positions(index):
-            element, mask = _window_value(ops, tensor, index, windows, position, compute, lowest)
-            if best is None:
-                best = element
-                continue
-            better = ops.gt(element, best)
-            if compute.is_floating_point:
-                better = ops.logical_or(better, ops.isnan(element))
-            if mask is not None:
-                better = ops.logical_and(better, mask)
-            here = ops.index_expr(position[0] * windows.extent[1] + position[1], torch.int64)
-            place = ops.where(better, here, place)
-            best = ops.where(better, element, best)
-        return place
+        return _running_place(ops, index, windows, element, place)
 
-    count = windows.kernel[0] * windows.kernel[1]
-    size = context.meta_size(0)
-    device = tensor.device
-    return (
-        context.pointwise(size, dtype, device, value, [tensor], 3 * count, True),
-        context.pointwise(size, torch.int64, device, position_of, [tensor], 6 * count, True),
+    count = 6 * len(_offsets(windows))
+    positions = context.pointwise(
+        size, torch.int64, tensor.device, position_of, [tensor], count, True
     )
+    return map_values(context, [value], dtype, lambda ops, v: v), positions
 
 
-@register_lowering(aten.avg_pool2d.default)
-def avg_pool2d(
+def _offsets(windows: Windows) -> list[Index]:
+    steps = itertools.product(*map(range, windows.kernel))
+    return [tuple(map(sympy.Integer, offsets)) for offsets in steps]
+
+
+def _running_place(
+    ops: BodyRecorder, index: Index, windows: Windows, element: Any, place: Any
+) -> Value:
+    """Where eager's loop over an unrolled window ends: at the first of equals, or at the last NaN."""
+    best: Value | None = None
+    first = flat_position(windows.first(ops, index), windows.extent)
+    result = ops.index_expr(first, torch.int64)
+    for offsets in _offsets(windows):
+        value, mask = element(ops, index, offsets)
+        if best is None:
+            best = value
+            continue
+        better = ops.gt(value, best)
+        if ops.dtype_of(value).is_floating_point:
+            better = ops.logical_or(better, ops.isnan(value))
+        if mask is not None:
+            better = ops.logical_and(better, mask)
+        result = ops.where(better, place(ops, index, offsets), result)
+        best = ops.where(better, value, best)
+    return result
+
+
+def place_of_maximum(
+    context: LoweringContext,
+    size: tuple[sympy.Expr, ...],
+    extents: Sequence[sympy.Expr],
+    element: Any,
+    place: Any,
+    tensor: TensorValue,
+    maximum: TensorValue,
+) -> TensorValue:
+    """The position of each window's ``maximum``: of the last NaN, if there is one, else of the first equal.
+
+    ``element(ops, index, offsets)`` gives a value and the mask of its being in the window, ``place`` its
+    position, which grows in row-major order.
+    """
+    context.realize(maximum)
+
+    def first_equal(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        value, mask = element(ops, index, offsets)
+        mine = ops.eq(value, maximum.load(ops, index))
+        mine = mine if mask is None else ops.logical_and(mine, mask)
+        behind = ops.constant(BEHIND_ALL, torch.int64)
+        return ops.where(mine, place(ops, index, offsets), behind)
+
+    def last_nan(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        value, _ = element(ops, index, offsets)
+        nowhere = ops.constant(-1, torch.int64)
+        return ops.where(ops.isnan(value), place(ops, index, offsets), nowhere)
+
+    first = fold(context, "min", size, extents, first_equal, [tensor, maximum], torch.int64)
+    if not maximum.dtype.is_floating_point:
+        return first
+    last = fold(context, "max", size, extents, last_nan, [tensor, maximum], torch.int64)
+
+    def chosen(ops: Any, a: Value, b: Value, m: Value) -> Value:
+        return ops.where(ops.isnan(m), b, a)  # type: ignore[no-any-return]
+
+    return map_values(context, [first, last, maximum], torch.int64, chosen)
+
+
+def _avg_pool(
+    rank: int,
     context: LoweringContext,
     tensor: TensorValue,
     kernel_size: Any,
@@ -169,21 +157,34 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> TensorValue:
-    windows = Windows(tensor, kernel_size, stride, padding)
+    windows = Windows(rank, tensor, kernel_size, stride, padding)
     if not tensor.dtype.is_floating_point:
         raise NoLowering("average pooling of integers")
     compute = compute_dtype(tensor.dtype)
     context.realize_computed(tensor)
     divisor = windows.divisor(compute, ceil_mode, count_include_pad, divisor_override)
 
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        total: Value | None = None
-        for position in windows.positions(index):
-            element, _ = _window_value(ops, tensor, index, windows, position, compute, 0.0)
-            total = element if total is None else ops.add(total, element)
-        return ops.to_dtype(ops.truediv(total, divisor(ops, index)), tensor.dtype)
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        position = windows.position(index, offsets)
+        where = (*index[:-rank], *position)
+        return load_within(ops, tensor, where, compute, 0.0, windows.bounds(position))[0]
 
-    count = windows.kernel[0] * windows.kernel[1]
-    return context.pointwise(
-        context.meta_size(), tensor.dtype, tensor.device, function, [tensor], 3 * count, True
-    )
+    size = context.meta_size()
+    total = fold(context, "sum", size, windows.extents, term, [tensor], compute)
+
+    def average(ops: BodyRecorder, index: Index) -> Value:
+        value = ops.truediv(total.load(ops, index), divisor(ops, index))
+        return ops.to_dtype(value, tensor.dtype)
+
+    return context.pointwise(size, tensor.dtype, tensor.device, average, [total], 2, True)
+
+
+_RULES = (
+    # rule, dims, overload
+    (_max_pool, 2, aten.max_pool2d_with_indices.default),
+    (_max_pool, 3, aten.max_pool3d_with_indices.default),
+    (_avg_pool, 2, aten.avg_pool2d.default),
+    (_avg_pool, 3, aten.avg_pool3d.default),
+)
+for _rule, _rank, _overload in _RULES:
+    register_lowering(_overload)(functools.partial(_rule, _rank))

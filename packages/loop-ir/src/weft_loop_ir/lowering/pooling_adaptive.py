@@ -1,8 +1,8 @@
-"""Average pooling to a given size, and its gradient: windows start and end at rounded fractions."""
+"""Pooling to a given size, and its gradients: windows start and end at rounded fractions."""
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +10,15 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir.expressions import FloorDiv, product
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.concatenation import bounds_mask
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
-from weft_loop_ir.lowering.pooling import MAX_UNROLLED_WINDOW
+from weft_loop_ir.lowering.pooling import lowest_value, place_of_maximum
+from weft_loop_ir.lowering.pooling_backward import picked_gradient
+from weft_loop_ir.lowering.pooling_windows import flat_position, fold, load_within
 from weft_loop_ir.lowering.promotion import check_supported
-from weft_loop_ir.lowering.reductions import map_values, over_dims
+from weft_loop_ir.lowering.reductions import cast, map_values, over_dims
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.lowering.views import reshape
@@ -25,144 +28,217 @@ aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
-class _Dimension:
+class Dimension:
     """One pooled dim: window ``o`` is ``[o * source // target, ceil((o + 1) * source / target))``."""
 
-    source: int
-    target: int
+    source: sympy.Expr
+    target: sympy.Expr
 
     def start(self, ops: BodyRecorder, window: sympy.Expr) -> sympy.Expr:
-        return ops.ranges.floor_div(window * self.source, sympy.Integer(self.target))
+        return ops.ranges.floor_div(window * self.source, self.target)
 
     def end(self, ops: BodyRecorder, window: sympy.Expr) -> sympy.Expr:
-        reached = (window + 1) * self.source + self.target - 1
-        return ops.ranges.floor_div(reached, sympy.Integer(self.target))
+        reached = sympy.expand((window + 1) * self.source) + self.target - 1
+        return ops.ranges.floor_div(reached, self.target)
 
-    def transposed(self) -> _Dimension:
+    def transposed(self) -> Dimension:
         """The windows that contain an element, as windows on the windows."""
-        return _Dimension(self.target, self.source)
+        return Dimension(self.target, self.source)
 
     @property
-    def longest(self) -> int:
-        """The most elements of a window."""
-        return max(
-            -(-(o + 1) * self.source // self.target) - o * self.source // self.target
-            for o in range(min(self.target, self.source * self.target))
+    def longest(self) -> sympy.Expr:
+        """The most elements of a window; of symbolic sizes, at least as many."""
+        if self.source == self.target:
+            return sympy.S.One
+        if isinstance(self.source, sympy.Integer) and isinstance(self.target, sympy.Integer):
+            source, target = int(self.source), int(self.target)
+            windows = range(min(target, source * target))
+            return sympy.Integer(
+                max(-(-(o + 1) * source // target) - o * source // target for o in windows)
+            )
+        return FloorDiv(self.source + self.target - 1, self.target) + 1
+
+
+class AdaptiveWindows:
+    """The windows of adaptive pooling of the last dims of ``source`` to those of ``target``."""
+
+    def __init__(self, rank: int, source: Sequence[Any], target: Sequence[Any]) -> None:
+        if 0 in (*source[-rank:], *target[-rank:]):
+            raise NoLowering("adaptive pooling of nothing")
+        sizes = zip(source[-rank:], target[-rank:], strict=True)
+        self.rank = rank
+        self.dims = [Dimension(sympy.sympify(s), sympy.sympify(t)) for s, t in sizes]
+
+    @property
+    def extents(self) -> tuple[sympy.Expr, ...]:
+        """The most elements of a window along each dim."""
+        return tuple(d.longest for d in self.dims)
+
+    def place(
+        self, ops: BodyRecorder, index: Index, offsets: Index
+    ) -> tuple[Index, list[tuple[sympy.Expr, sympy.Expr]]]:
+        """The position at ``offsets`` in the window of ``index``, and what says whether it is in it."""
+        position, bounds = [], []
+        for dim, window, offset in zip(self.dims, index[-self.rank :], offsets, strict=True):
+            start = dim.start(ops, window)
+            position.append(start + offset)
+            bounds.append((offset, dim.end(ops, window) - start))
+        return tuple(position), bounds
+
+    def count(self, ops: BodyRecorder, index: Index, dtype: torch.dtype) -> Value:
+        """The number of elements of a window."""
+        lengths = (
+            dim.end(ops, window) - dim.start(ops, window)
+            for dim, window in zip(self.dims, index[-self.rank :], strict=True)
         )
+        return ops.to_dtype(ops.index_expr(product(tuple(lengths)), torch.int64), dtype)
+
+    def transposed(self) -> AdaptiveWindows:
+        """For each element the windows that contain it."""
+        dims = [dim.transposed() for dim in self.dims]
+        return AdaptiveWindows(self.rank, [d.source for d in dims], [d.target for d in dims])
 
 
-def _dimensions(
-    source: tuple[sympy.Expr, ...], target: tuple[sympy.Expr, ...]
-) -> tuple[_Dimension, _Dimension]:
-    """The pooled dims, both static; raises :class:`NoLowering` else."""
-    sizes = (*source[-2:], *target[-2:])
-    if not all(isinstance(n, sympy.Integer) for n in sizes) or 0 in sizes:
-        raise NoLowering("adaptive pooling of a symbolic size")
-    return tuple(_Dimension(int(source[k]), int(target[k])) for k in (-2, -1))  # type: ignore[return-value]
-
-
-def _tiles(source: tuple[sympy.Expr, ...], target: tuple[sympy.Expr, ...]) -> bool:
+def _tiles(rank: int, source: tuple[sympy.Expr, ...], target: tuple[sympy.Expr, ...]) -> bool:
     """Whether the windows tile the input."""
-    if target[-2:] == (1, 1):
-        return 0 not in source[-2:]
+    if all(n == 1 for n in target[-rank:]):
+        return 0 not in source[-rank:]
     return all(
         isinstance(n, sympy.Integer) and isinstance(m, sympy.Integer) and m != 0 and n % m == 0
-        for n, m in zip(source[-2:], target[-2:], strict=True)
+        for n, m in zip(source[-rank:], target[-rank:], strict=True)
     )
 
 
-@register_lowering(aten._adaptive_avg_pool2d.default)
-def adaptive_avg_pool2d(
-    context: LoweringContext, tensor: TensorValue, output_size: Sequence[Any]
+def _adaptive_avg_pool(
+    rank: int, context: LoweringContext, tensor: TensorValue, output_size: Sequence[Any]
 ) -> TensorValue:
-    """A reduction where windows tile the input, unrolled windows where they overlap."""
+    """A reduction where windows tile the input, windows with masks where they overlap."""
     if not tensor.dtype.is_floating_point:
         raise NoLowering("average pooling of integers")
     check_supported(tensor.dtype)
     compute = compute_dtype(tensor.dtype)
     target = context.meta_size()
-    if not _tiles(tensor.size, target):
-        return _overlapping(context, tensor, _dimensions(tensor.size, target), False)
+    if _tiles(rank, tensor.size, target):
+        return _tiled_average(rank, context, tensor, target)
+    windows = AdaptiveWindows(rank, tensor.size, target)
     context.realize_computed(tensor)
-    rows, columns = target[-2:]
-    high, wide = tensor.size[-2] / rows, tensor.size[-1] / columns
-    split = reshape(context, tensor, (*tensor.size[:-2], rows, high, columns, wide))
-    rank = len(split.size)
-    (total,) = over_dims(context, split, ["sum"], [rank - 3, rank - 1], False, compute)
-    return map_values(
-        context,
-        [total],
-        tensor.dtype,
-        lambda ops, v: ops.truediv(v, scalar(ops, high * wide, compute)),
-    )
+
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        place, bounds = windows.place(ops, index, offsets)
+        return load_within(ops, tensor, (*index[:-rank], *place), compute, 0.0, bounds)[0]
+
+    total = fold(context, "sum", target, windows.extents, term, [tensor], compute)
+
+    def average(ops: BodyRecorder, index: Index) -> Value:
+        value = ops.truediv(total.load(ops, index), windows.count(ops, index, compute))
+        return ops.to_dtype(value, tensor.dtype)
+
+    return context.pointwise(target, tensor.dtype, tensor.device, average, [total], 4, True)
 
 
-@register_lowering(aten._adaptive_avg_pool2d_backward.default)
-def adaptive_avg_pool2d_backward(
-    context: LoweringContext, grad: TensorValue, tensor: TensorValue
+def _tiled_average(
+    rank: int, context: LoweringContext, tensor: TensorValue, target: tuple[sympy.Expr, ...]
+) -> TensorValue:
+    compute = compute_dtype(tensor.dtype)
+    context.realize_computed(tensor)
+    kept = tensor.size[:-rank]
+    lengths = [n / m for n, m in zip(tensor.size[-rank:], target[-rank:], strict=True)]
+    pairs = zip(target[-rank:], lengths, strict=True)
+    split = reshape(context, tensor, (*kept, *(n for pair in pairs for n in pair)))
+    reduced = [len(kept) + 2 * k + 1 for k in range(rank)]
+    (total,) = over_dims(context, split, ["sum"], reduced, False, compute)
+
+    def average(ops: Any, value: Value) -> Value:
+        return ops.truediv(value, scalar(ops, product(tuple(lengths)), compute))  # type: ignore[no-any-return]
+
+    return map_values(context, [total], tensor.dtype, average)
+
+
+def _adaptive_avg_pool_backward(
+    rank: int, context: LoweringContext, grad: TensorValue, tensor: TensorValue
 ) -> TensorValue:
     check_supported(grad.dtype)
     compute = compute_dtype(grad.dtype)
-    if grad.size[-2:] != (1, 1):
-        dims = _dimensions(tensor.size, grad.size)
-        transposed = (dims[0].transposed(), dims[1].transposed())
-        return _overlapping(context, grad, transposed, True)
-    count = tensor.size[-2] * tensor.size[-1]
+    windows = AdaptiveWindows(rank, tensor.size, grad.size)
+    back = windows.transposed()
+    context.realize_computed(grad)
 
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        value = ops.to_dtype(grad.load(ops, (*index[:-2], sympy.S.Zero, sympy.S.Zero)), compute)
-        return ops.to_dtype(ops.truediv(value, scalar(ops, count, compute)), grad.dtype)
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        place, bounds = back.place(ops, index, offsets)
+        mask = bounds_mask(ops, bounds)
 
-    return context.pointwise(tensor.size, grad.dtype, grad.device, function, [grad], 2)
+        def share(nested: Any) -> Value:
+            value = nested.to_dtype(grad.load(nested, (*index[:-rank], *place)), compute)
+            return nested.truediv(value, windows.count(nested, place, compute))  # type: ignore[no-any-return]
+
+        return share(ops) if mask is None else ops.masked(mask, share, 0.0)
+
+    total = fold(context, "sum", tensor.size, back.extents, term, [grad], compute)
+    return cast(context, total, grad.dtype)
 
 
-def _overlapping(
-    context: LoweringContext,
-    tensor: TensorValue,
-    dims: tuple[_Dimension, _Dimension],
-    is_gradient: bool,
-) -> TensorValue:
-    """The sum over each window of the last two dims, unrolled, each term or the total averaged.
-
-    Forward, the total is divided by the window's count.  In the gradient the roles of input and result are
-    swapped, and each term is divided by the count of the window that it stands for.
-    """
-    longest = dims[0].longest, dims[1].longest
-    if longest[0] * longest[1] > MAX_UNROLLED_WINDOW:
-        raise NoLowering("a large window")
+def _adaptive_max_pool(
+    rank: int, context: LoweringContext, tensor: TensorValue, output_size: Sequence[Any]
+) -> tuple[TensorValue, TensorValue]:
+    check_supported(tensor.dtype)
+    if not tensor.dtype.is_floating_point:
+        raise NoLowering("max pooling of integers")
     compute = compute_dtype(tensor.dtype)
+    size = context.meta_size(0)
+    windows = AdaptiveWindows(rank, tensor.size, size)
     context.realize_computed(tensor)
 
-    def count(ops: BodyRecorder, windows: Index, along: Sequence[_Dimension]) -> Value:
-        counts = [d.end(ops, w) - d.start(ops, w) for d, w in zip(along, windows, strict=True)]
-        return ops.to_dtype(ops.index_expr(counts[0] * counts[1], torch.int64), compute)
+    def element(ops: BodyRecorder, index: Index, offsets: Index) -> tuple[Value, Value | None]:
+        place, bounds = windows.place(ops, index, offsets)
+        where = (*index[:-rank], *place)
+        return load_within(ops, tensor, where, compute, lowest_value(compute), bounds)
 
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        total: Value | None = None
-        starts = [d.start(ops, i) for d, i in zip(dims, index[-2:], strict=True)]
-        lengths = [d.end(ops, i) - s for d, i, s in zip(dims, index[-2:], starts, strict=True)]
-        for steps in itertools.product(range(longest[0]), range(longest[1])):
-            place = tuple(s + k for s, k in zip(starts, steps, strict=True))
-            mask = bounds_mask(
-                ops, [(sympy.Integer(k), n) for k, n in zip(steps, lengths, strict=True)]
-            )
+    def position(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        place, _ = windows.place(ops, index, offsets)
+        return ops.index_expr(flat_position(place, tensor.size[-rank:]), torch.int64)
 
-            def term(nested: Any, place: Index = place) -> Value:
-                value = nested.to_dtype(tensor.load(nested, (*index[:-2], *place)), compute)
-                if is_gradient:
-                    back = [d.transposed() for d in dims]
-                    value = nested.truediv(value, count(nested, place, back))
-                return value  # type: ignore[no-any-return]
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        return element(ops, index, offsets)[0]
 
-            value = term(ops) if mask is None else ops.masked(mask, term, 0.0)
-            total = value if total is None else ops.add(total, value)
-        assert total is not None
-        if not is_gradient:
-            total = ops.truediv(total, count(ops, index[-2:], dims))
-        return ops.to_dtype(total, tensor.dtype)
+    value = fold(context, "max", size, windows.extents, term, [tensor], compute)
+    places = place_of_maximum(context, size, windows.extents, element, position, tensor, value)
+    return cast(context, value, tensor.dtype), places
 
-    instructions = 4 * longest[0] * longest[1]
-    size = context.meta_size()
-    return context.pointwise(
-        size, tensor.dtype, tensor.device, function, [tensor], instructions, True
-    )
+
+def _adaptive_max_pool_backward(
+    rank: int,
+    context: LoweringContext,
+    grad: TensorValue,
+    tensor: TensorValue,
+    indices: TensorValue,
+) -> TensorValue:
+    check_supported(grad.dtype)
+    compute = compute_dtype(grad.dtype)
+    back = AdaptiveWindows(rank, tensor.size, grad.size).transposed()
+    context.realize_computed(grad)
+    context.realize_computed(indices)
+
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        place, bounds = back.place(ops, index, offsets)
+        where = (*index[:-rank], *place)
+        position = flat_position(index[-rank:], tensor.size[-rank:])
+        mask = bounds_mask(ops, bounds)
+        return picked_gradient(ops, grad, indices, where, mask, position, compute)
+
+    total = fold(context, "sum", tensor.size, back.extents, term, [grad, indices], compute)
+    return cast(context, total, grad.dtype)
+
+
+_RULES = (
+    # rule, dims, overload
+    (_adaptive_avg_pool, 2, aten._adaptive_avg_pool2d.default),
+    (_adaptive_avg_pool, 3, aten._adaptive_avg_pool3d.default),
+    (_adaptive_avg_pool_backward, 2, aten._adaptive_avg_pool2d_backward.default),
+    (_adaptive_avg_pool_backward, 3, aten._adaptive_avg_pool3d_backward.default),
+    (_adaptive_max_pool, 2, aten.adaptive_max_pool2d.default),
+    (_adaptive_max_pool, 3, aten.adaptive_max_pool3d.default),
+    (_adaptive_max_pool_backward, 2, aten.adaptive_max_pool2d_backward.default),
+    (_adaptive_max_pool_backward, 3, aten.adaptive_max_pool3d_backward.default),
+)
+for _rule, _rank, _overload in _RULES:
+    register_lowering(_overload)(functools.partial(_rule, _rank))

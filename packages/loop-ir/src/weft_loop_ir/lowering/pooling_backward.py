@@ -6,8 +6,7 @@ of threads, and runs in lanes.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+import functools
 from typing import Any
 
 import sympy
@@ -16,55 +15,66 @@ import torch
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.concatenation import bounds_mask
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
-from weft_loop_ir.lowering.pooling import Windows
+from weft_loop_ir.lowering.pooling_windows import Windows, flat_position, fold
 from weft_loop_ir.lowering.promotion import check_supported
-from weft_loop_ir.lowering.registry import NoLowering, register_lowering
+from weft_loop_ir.lowering.reductions import cast
+from weft_loop_ir.lowering.registry import register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder
 
 aten = torch.ops.aten
 MAX_CONTAINING_WINDOWS = 16
-"""Windows that may contain one element and are unrolled in one body; more are extern."""
+"""Windows that may contain one element and are unrolled in one body; more are a reduction."""
 
 
-def _containing(
-    ops: BodyRecorder, windows: Windows, index: Index
-) -> Iterator[tuple[tuple[sympy.Expr, sympy.Expr], list[tuple[sympy.Expr, sympy.Expr]]]]:
-    """The windows that may contain the element at ``index``, in row-major order.
+class Containing:
+    """The windows that may contain an element: along each dim, the last one that does and some before it."""
 
-    For each: its position, and pairs ``(offset in the window, extent of the window)`` that say whether it
-    does, where that isn't so for all elements.
-    """
-    choices = []
-    for place, kernel, stride, padding in zip(
-        index[-2:], windows.kernel, windows.stride, windows.padding, strict=True
-    ):
-        padded = place + padding
-        last = ops.ranges.floor_div(padded, sympy.Integer(stride))
-        offset = ops.ranges.modulo(padded, sympy.Integer(stride))
-        along = []
-        for back in reversed(range(-(-kernel // stride))):
-            reach = offset + back * stride
-            sure = (back + 1) * stride <= kernel
-            along.append((last - back, [] if sure else [(reach, sympy.Integer(kernel))]))
-        choices.append(along)
-    for (row, rows), (column, columns) in itertools.product(*choices):
-        yield (row, column), rows + columns
+    def __init__(self, windows: Windows) -> None:
+        self.windows = windows
+        spans = zip(windows.span, windows.stride, strict=True)
+        self.extents = tuple(sympy.Integer(-(-span // stride)) for span, stride in spans)
 
+    def window(
+        self, ops: BodyRecorder, index: Index, offsets: Index
+    ) -> tuple[Index, list[tuple[sympy.Expr, sympy.Expr]]]:
+        """The window number ``offsets`` of those that may contain the element at ``index``.
 
-def _count(windows: Windows) -> int:
-    """How many windows may contain one element; raises :class:`NoLowering` for many, and for dilation."""
-    if windows.dilation != (1, 1):
-        raise NoLowering("dilation")
-    (kernel0, kernel1), (stride0, stride1) = windows.kernel, windows.stride
-    count = -(-kernel0 // stride0) * -(-kernel1 // stride1)
-    if count > MAX_CONTAINING_WINDOWS:
-        raise NoLowering("many windows over one element")
-    return count
+        Besides it pairs ``(offset in the window, span of the window)``, which say whether it does.
+        """
+        windows = self.windows
+        position, reached = [], []
+        for k, place in enumerate(index[-windows.rank :]):
+            padded, stride = place + windows.padding[k], sympy.Integer(windows.stride[k])
+            back = self.extents[k] - 1 - offsets[k]
+            position.append(ops.ranges.floor_div(padded, stride) - back)
+            offset = ops.ranges.modulo(padded, stride) + back * stride
+            reached.append((offset, sympy.Integer(windows.span[k])))
+        return tuple(position), reached
 
 
-@register_lowering(aten.max_pool2d_with_indices_backward.default)
-def max_pool2d_with_indices_backward(
+def picked_gradient(
+    ops: BodyRecorder,
+    grad: TensorValue,
+    indices: TensorValue,
+    where: Index,
+    mask: Value | None,
+    position: sympy.Expr,
+    dtype: torch.dtype,
+) -> Value:
+    """The gradient of the window at ``where`` if it has its maximum at ``position``, else 0."""
+
+    def picked(nested: Any) -> Value:
+        value = nested.to_dtype(grad.load(nested, where), dtype)
+        here = nested.index_expr(position, torch.int64)
+        mine = nested.eq(nested.to_dtype(indices.load(nested, where), torch.int64), here)
+        return nested.where(mine, value, nested.constant(0.0, dtype))  # type: ignore[no-any-return]
+
+    return picked(ops) if mask is None else ops.masked(mask, picked, 0.0)
+
+
+def _max_pool_backward(
+    rank: int,
     context: LoweringContext,
     grad: TensorValue,
     tensor: TensorValue,
@@ -75,38 +85,36 @@ def max_pool2d_with_indices_backward(
     ceil_mode: bool,
     indices: TensorValue,
 ) -> TensorValue:
-    windows = Windows(tensor, kernel_size, stride, padding, dilation)
-    count = _count(windows)
+    windows = Windows(rank, tensor, kernel_size, stride, padding, dilation)
+    containing = Containing(windows)
     check_supported(grad.dtype)
     compute = compute_dtype(grad.dtype)
     context.realize_computed(grad)
     context.realize_computed(indices)
 
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        total: Value | None = None
-        position = index[-2] * tensor.size[-1] + index[-1]
-        for window, _ in _containing(ops, windows, index):
-            where = (*index[:-2], *window)
-            mask = bounds_mask(ops, list(zip(window, grad.size[-2:], strict=True)))
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        window, _ = containing.window(ops, index, offsets)
+        mask = bounds_mask(ops, list(zip(window, grad.size[-rank:], strict=True)))
+        where = (*index[:-rank], *window)
+        position = flat_position(index[-rank:], windows.extent)
+        return picked_gradient(ops, grad, indices, where, mask, position, compute)
 
-            def picked(nested: Any, where: Index = where) -> Value:
-                value = nested.to_dtype(grad.load(nested, where), compute)
-                here = nested.index_expr(position, torch.int64)
-                mine = nested.eq(indices.load(nested, where), here)
-                return nested.where(mine, value, nested.constant(0.0, compute))  # type: ignore[no-any-return]
-
-            value = picked(ops) if mask is None else ops.masked(mask, picked, 0.0)
-            total = value if total is None else ops.add(total, value)
-        assert total is not None
-        return ops.to_dtype(total, grad.dtype)
-
-    return context.pointwise(
-        tensor.size, grad.dtype, grad.device, function, [grad, indices], 8 * count, True
+    total = fold(
+        context,
+        "sum",
+        tensor.size,
+        containing.extents,
+        term,
+        [grad, indices],
+        compute,
+        limit=MAX_CONTAINING_WINDOWS,
+        instructions=8,
     )
+    return cast(context, total, grad.dtype)
 
 
-@register_lowering(aten.avg_pool2d_backward.default)
-def avg_pool2d_backward(
+def _avg_pool_backward(
+    rank: int,
     context: LoweringContext,
     grad: TensorValue,
     tensor: TensorValue,
@@ -117,29 +125,44 @@ def avg_pool2d_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> TensorValue:
-    windows = Windows(tensor, kernel_size, stride, padding)
-    count = _count(windows)
+    windows = Windows(rank, tensor, kernel_size, stride, padding)
+    containing = Containing(windows)
     check_supported(grad.dtype)
     compute = compute_dtype(grad.dtype)
     context.realize_computed(grad)
     divisor = windows.divisor(compute, ceil_mode, count_include_pad, divisor_override)
 
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        total: Value | None = None
-        for window, contained in _containing(ops, windows, index):
-            where = (*index[:-2], *window)
-            bounds = [*zip(window, grad.size[-2:], strict=True), *contained]
-            mask = bounds_mask(ops, bounds)
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        window, reached = containing.window(ops, index, offsets)
+        where = (*index[:-rank], *window)
+        mask = bounds_mask(ops, [*zip(window, grad.size[-rank:], strict=True), *reached])
 
-            def share(nested: Any, where: Index = where) -> Value:
-                value = nested.to_dtype(grad.load(nested, where), compute)
-                return nested.truediv(value, divisor(nested, where))  # type: ignore[no-any-return]
+        def share(nested: Any) -> Value:
+            value = nested.to_dtype(grad.load(nested, where), compute)
+            return nested.truediv(value, divisor(nested, where))  # type: ignore[no-any-return]
 
-            value = share(ops) if mask is None else ops.masked(mask, share, 0.0)
-            total = value if total is None else ops.add(total, value)
-        assert total is not None
-        return ops.to_dtype(total, grad.dtype)
+        return share(ops) if mask is None else ops.masked(mask, share, 0.0)
 
-    return context.pointwise(
-        tensor.size, grad.dtype, grad.device, function, [grad], 8 * count, True
+    total = fold(
+        context,
+        "sum",
+        tensor.size,
+        containing.extents,
+        term,
+        [grad],
+        compute,
+        limit=MAX_CONTAINING_WINDOWS,
+        instructions=8,
     )
+    return cast(context, total, grad.dtype)
+
+
+_RULES = (
+    # rule, dims, overload
+    (_max_pool_backward, 2, aten.max_pool2d_with_indices_backward.default),
+    (_max_pool_backward, 3, aten.max_pool3d_with_indices_backward.default),
+    (_avg_pool_backward, 2, aten.avg_pool2d_backward.default),
+    (_avg_pool_backward, 3, aten.avg_pool3d_backward.default),
+)
+for _rule, _rank, _overload in _RULES:
+    register_lowering(_overload)(functools.partial(_rule, _rank))

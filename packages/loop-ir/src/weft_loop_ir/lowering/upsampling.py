@@ -11,7 +11,7 @@ import torch
 
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
-from weft_loop_ir.lowering.pooling import MAX_UNROLLED_WINDOW
+from weft_loop_ir.lowering.pooling_windows import MAX_UNROLLED_WINDOW
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
