@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 from collections.abc import Callable
 
@@ -95,3 +96,53 @@ def test_wrong_arguments() -> None:
     assert not driver.calls
     with pytest.raises(ValueError, match="negative"):
         native.Launcher(0, 0, 1, 0, -1, 0, fail)
+
+
+def terms(*pairs: tuple[int, int]) -> bytes:
+    return array.array("q", [number for pair in pairs for number in pair]).tobytes()
+
+
+def test_a_list_launches_in_order() -> None:
+    first, second = Driver(parameters=2), Driver(parameters=0)
+    one, two = first.launcher(2, fail), second.launcher(0, fail)
+    launch = native.LaunchList(
+        (one, two, one),
+        terms((0, 3), (0, 2), (1, 0), (2, -5), (3, 0), (0, 1), (3, 1), (0, 1), (1, 512), (0, 9)),
+        3,
+    )
+    launch(7, ADDRESS, 2, 4)
+    signed = ADDRESS - (1 << 64)
+    assert first.calls == [
+        ((3, 2, 1, 128, 1, 1, 4096, 7, 0), ADDRESS, [signed, -3], None),
+        ((5, 1, 1, 128, 1, 1, 4096, 7, 0), ADDRESS, [signed + 512, 9], None),
+    ]
+    assert [call[0] for call in second.calls] == [(4, 1, 1, 128, 1, 1, 4096, 7, 0)]
+    launch(7, ADDRESS, 2, 0)  # without a column nothing is launched
+    assert (len(first.calls), len(second.calls)) == (4, 1)
+
+
+def test_a_failure_ends_the_list() -> None:
+    bad, good = Driver(parameters=0, status=1), Driver(parameters=0)
+    launchers = tuple(driver.launcher(0, fail) for driver in (good, bad, good))
+    launch = native.LaunchList(launchers, terms(*[(0, 1)] * 6), 0)
+    with pytest.raises(LaunchError, match="status 1"):
+        launch(0)
+    assert len(good.calls) == 1
+
+
+def test_wrong_lists() -> None:
+    launcher = Driver(parameters=1).launcher(1, fail)
+    for launchers, given, values in (
+        ((launcher,), terms((0, 1), (0, 1)), 0),
+        ((launcher,), terms((0, 1), (0, 1), (1, 0)), 0),
+        ((launcher,), terms((0, 1), (0, 1), (-1, 0)), 1),
+        ((launcher,), terms((0, 1), (0, 1), (1, 0))[:-1], 1),
+        ((print,), terms((0, 1), (0, 1)), 0),
+        ((), b"", -1),
+    ):
+        with pytest.raises(ValueError, match="terms"):
+            native.LaunchList(launchers, given, values)
+    launch = native.LaunchList((launcher,), terms((0, 1), (0, 1), (1, 0)), 1)
+    for arguments in ((0,), (0, 1, 2), (0, "1")):
+        with pytest.raises(TypeError):
+            launch(*arguments)

@@ -19,3 +19,18 @@ def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -
     for target, source in pairs:
         if target.numel() * target.itemsize >= LARGE:
             target.copy_(source)
+
+
+def current_device() -> int:
+    """The index of this thread's GPU; CUDA is initialised.
+
+    A tenth of what ``torch.cuda.current_device`` takes, which initialises CUDA if need be.
+    """
+    index: int = torch._C._cuda_getDevice()
+    return index
+
+
+def current_stream(device: int) -> int:
+    """The address of the current stream of a GPU, without an object for it."""
+    address: int = torch._C._cuda_getCurrentRawStream(device)
+    return address

@@ -116,7 +116,13 @@ class TritonCodegen:
                 raise Unsupported(f"the constant {name} is not bound to a tensor")
         printed = self.print(schedule)
         launchers = device.load(printed.functions)
-        compute, finish = _host_functions(printed.host, launchers)
+        lists = {
+            name: device.launch_list(
+                [(launchers[launch.function], launch.terms) for launch in launches]
+            )
+            for name, launches in printed.host.launches.items()
+        }
+        compute, finish = _host_functions(printed.host, lists)
         return TritonProgram(
             compute,
             finish,

@@ -33,6 +33,18 @@ typedef struct {
     void **addresses;   /* of `values` */
 } Launcher;
 
+/* Launch the kernel on its `values`; a new reference to None, or NULL with an exception. */
+static PyObject *
+launched(Launcher *launcher, uint64_t stream, uint64_t columns, uint64_t rows)
+{
+    launcher->configuration.stream = (void *)(uintptr_t)stream;
+    launcher->configuration.grid[0] = (unsigned int)columns;
+    launcher->configuration.grid[1] = (unsigned int)rows;
+    int status =
+        launcher->launch(&launcher->configuration, launcher->kernel, launcher->addresses, NULL);
+    return status ? PyObject_CallFunction(launcher->failed, "i", status) : Py_NewRef(Py_None);
+}
+
 #define LEADING 3 /* stream, columns, rows */
 
 /* launcher(stream, columns, rows, *arguments) */
@@ -57,12 +69,7 @@ launcher_call(PyObject *self, PyObject *const *arguments, size_t flags, PyObject
     if (PyErr_Occurred()) {
         return NULL;
     }
-    launcher->configuration.stream = (void *)(uintptr_t)leading[0];
-    launcher->configuration.grid[0] = (unsigned int)leading[1];
-    launcher->configuration.grid[1] = (unsigned int)leading[2];
-    int status =
-        launcher->launch(&launcher->configuration, launcher->kernel, launcher->addresses, NULL);
-    return status ? PyObject_CallFunction(launcher->failed, "i", status) : Py_NewRef(Py_None);
+    return launched(launcher, leading[0], leading[1], leading[2]);
 }
 
 /* Launcher(launch, kernel, threads, shared_bytes, count, nulls, failed) */
@@ -137,16 +144,177 @@ static PyType_Spec launcher_spec = {
     .slots = launcher_slots,
 };
 
+/* What a term of a launch is: a value of the call's and a number; value 0 is 0. */
+typedef struct {
+    int64_t value;
+    int64_t more;
+} Term;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *launchers; /* a tuple */
+    Term *terms;         /* columns, rows and arguments of each launch in turn */
+    Py_ssize_t count;    /* values that a call gives */
+    int64_t *values;     /* 0, then those */
+} LaunchList;
+
+#define GRID 2 /* columns, rows */
+
+/* launch_list(stream, *values) */
+static PyObject *
+launch_list_call(PyObject *self, PyObject *const *arguments, size_t flags, PyObject *names)
+{
+    LaunchList *list = (LaunchList *)self;
+    Py_ssize_t given = PyVectorcall_NARGS(flags);
+    if (names != NULL || given != list->count + 1) {
+        PyErr_Format(PyExc_TypeError, "the launches take %zd arguments, not %zd", list->count + 1, given);
+        return NULL;
+    }
+    uint64_t stream = PyLong_AsUnsignedLongLongMask(arguments[0]);
+    for (Py_ssize_t k = 1; k < given; k++) {
+        list->values[k] = (int64_t)PyLong_AsUnsignedLongLongMask(arguments[k]);
+    }
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    const Term *term = list->terms;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(list->launchers); k++) {
+        Launcher *launcher = (Launcher *)PyTuple_GET_ITEM(list->launchers, k);
+        uint64_t grid[GRID];
+        for (int axis = 0; axis < GRID; axis++, term++) {
+            grid[axis] = (uint64_t)list->values[term->value] + (uint64_t)term->more;
+        }
+        for (Py_ssize_t n = 0; n < launcher->count; n++, term++) {
+            launcher->values[n] =
+                (int64_t)((uint64_t)list->values[term->value] + (uint64_t)term->more);
+        }
+        if (grid[0] == 0 || grid[1] == 0) {
+            continue;
+        }
+        PyObject *done = launched(launcher, stream, grid[0], grid[1]);
+        if (done == NULL) {
+            return NULL;
+        }
+        Py_DECREF(done);
+    }
+    Py_RETURN_NONE;
+}
+
+/* Whether every launcher is one and has its terms, all of values that a call gives. */
+static int
+launch_list_is_whole(PyTypeObject *launcher_type, PyObject *launchers, const Term *terms,
+                     Py_ssize_t term_count, Py_ssize_t values)
+{
+    Py_ssize_t wanted = 0;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(launchers); k++) {
+        PyObject *launcher = PyTuple_GET_ITEM(launchers, k);
+        if (!PyObject_TypeCheck(launcher, launcher_type)) {
+            return 0;
+        }
+        wanted += GRID + ((Launcher *)launcher)->count;
+    }
+    for (Py_ssize_t k = 0; k < term_count; k++) {
+        if (terms[k].value < 0 || terms[k].value > values) {
+            return 0;
+        }
+    }
+    return wanted == term_count;
+}
+
+/* LaunchList(launchers, terms, values) */
+static PyObject *
+launch_list_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"launchers", "terms", "values", NULL};
+    PyObject *launchers;
+    const char *bytes;
+    Py_ssize_t size, values;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!y#n", names, &PyTuple_Type, &launchers,
+                                     &bytes, &size, &values)) {
+        return NULL;
+    }
+    LaunchList *list = (LaunchList *)type->tp_alloc(type, 0);
+    if (list == NULL) {
+        return NULL;
+    }
+    list->launchers = Py_NewRef(launchers);
+    list->terms = PyMem_Malloc((size_t)size + 1);
+    list->values = values < 0 ? NULL : PyMem_Calloc((size_t)values + 1, sizeof(int64_t));
+    if (list->terms == NULL || (values >= 0 && list->values == NULL)) {
+        Py_DECREF(list);
+        return PyErr_NoMemory();
+    }
+    memcpy(list->terms, bytes, (size_t)size);
+    PyTypeObject *launcher_type = *(PyTypeObject **)PyType_GetModuleState(type);
+    Py_ssize_t terms = size / (Py_ssize_t)sizeof(Term);
+    if (values < 0 || size % (Py_ssize_t)sizeof(Term) != 0 ||
+        !launch_list_is_whole(launcher_type, launchers, list->terms, terms, values)) {
+        Py_DECREF(list);
+        PyErr_SetString(PyExc_ValueError, "launches whose terms are not those of their launchers");
+        return NULL;
+    }
+    list->vectorcall = launch_list_call;
+    list->count = values;
+    return (PyObject *)list;
+}
+
+static void
+launch_list_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyMem_Free(((LaunchList *)self)->terms);
+    PyMem_Free(((LaunchList *)self)->values);
+    Py_XDECREF(((LaunchList *)self)->launchers);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef launch_list_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(LaunchList, vectorcall), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot launch_list_slots[] = {
+    {Py_tp_new, launch_list_new},
+    {Py_tp_dealloc, launch_list_dealloc},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_members, launch_list_members},
+    {0, NULL},
+};
+
+static PyType_Spec launch_list_spec = {
+    .name = "weft_codegen_triton._launcher.LaunchList",
+    .basicsize = sizeof(LaunchList),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = launch_list_slots,
+};
+
+/* The module's state is the type Launcher. */
 static int
 module_exec(PyObject *module)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, &launcher_spec, NULL);
-    if (type == NULL) {
+    PyTypeObject **state = PyModule_GetState(module);
+    *state = (PyTypeObject *)PyType_FromModuleAndSpec(module, &launcher_spec, NULL);
+    if (*state == NULL || PyModule_AddType(module, *state) < 0) {
         return -1;
     }
-    int failed = PyModule_AddObjectRef(module, "Launcher", type);
-    Py_DECREF(type);
+    PyObject *list = PyType_FromModuleAndSpec(module, &launch_list_spec, NULL);
+    if (list == NULL) {
+        return -1;
+    }
+    int failed = PyModule_AddType(module, (PyTypeObject *)list);
+    Py_DECREF(list);
     return failed;
+}
+
+static void
+module_free(void *module)
+{
+    PyTypeObject **state = PyModule_GetState((PyObject *)module);
+    if (state != NULL) {
+        Py_CLEAR(*state);
+    }
 }
 
 static PyModuleDef_Slot module_slots[] = {
@@ -158,7 +326,9 @@ static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_launcher",
     .m_doc = "Launches of kernels through the CUDA driver.",
+    .m_size = sizeof(PyTypeObject *),
     .m_slots = module_slots,
+    .m_free = module_free,
 };
 
 PyMODINIT_FUNC

@@ -27,6 +27,7 @@ from weft_loop_ir import (
 from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.host.expressions import print_size, print_tuple
 from weft_codegen_triton.host.extern_calls import print_argument, print_settle, returns_alias
+from weft_codegen_triton.host.launches import Launch, LaunchPrinter, Operand
 from weft_codegen_triton.host.tail import tail_length
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
@@ -39,12 +40,14 @@ class PrintedHost:
     """``source`` is the module.  ``objects`` are globals that it needs besides its own imports.
 
     ``inputs`` and ``constants`` name the buffers (or symbols) of the arguments of its functions, in order.
+    ``launches`` are the kernels that each of its functions ``launch0``, ``launch1``, ... launches.
     ``returned`` names the buffers that ``compute`` gives and that results are made of; ``tail_steps`` counts
     the steps that ``finish`` runs.
     """
 
     source: str
     objects: Mapping[str, Any]
+    launches: Mapping[str, tuple[Launch, ...]]
     inputs: tuple[str | SymbolInput, ...]
     constants: tuple[str, ...]
     returned: tuple[str, ...]
@@ -67,6 +70,7 @@ class _HostPrinter:
         self.kernels = kernels
         self.names = names
         self.lines: list[str] = []
+        self.launches = LaunchPrinter(self.emit)
         self.objects: dict[str, Any] = {}
         self.tensors: dict[str, str] = {}  # buffers to the variable of their tensor
         self.pointers: dict[str, str] = {}  # buffers to the variable of their address
@@ -124,7 +128,13 @@ class _HostPrinter:
             ]
         )
         return PrintedHost(
-            source, self.objects, self.inputs, self.constants, early, len(steps) - edge
+            source,
+            self.objects,
+            self.launches.lists,
+            self.inputs,
+            self.constants,
+            early,
+            len(steps) - edge,
         )
 
     def _steps(self, start: int, end: int) -> None:
@@ -133,10 +143,12 @@ class _HostPrinter:
             if isinstance(step, Kernel):
                 self._kernel(step)
             elif isinstance(step, ExternCall):
+                self.launches.flush()
                 self._extern(step, number)
             else:
                 raise Unsupported(f"no host program for a step of type {type(step).__name__}")
             self._release(number)
+        self.launches.flush()
 
     def _touched_before(self, edge: int) -> set[str]:
         """The buffers that steps before ``edge`` read or write."""
@@ -247,10 +259,17 @@ class _HostPrinter:
             )
         return self.tensors[name]
 
-    def _pointer(self, name: str) -> str:
-        """An expression of a buffer's address."""
+    def _address(self, name: str) -> Operand:
+        """A buffer's address."""
         if name in self.schedule.memory.offsets:
-            return f"base + {print_size(self.schedule.memory.offsets[name])}"
+            offset = self.schedule.memory.offsets[name]
+            return (
+                ("base", int(offset)) if offset.is_Integer else (f"base + {print_size(offset)}", 0)
+            )
+        return self._pointer(name), 0
+
+    def _pointer(self, name: str) -> str:
+        """The variable of the address of a buffer that has a tensor."""
         if name not in self.pointers:
             self.pointers[name] = f"p_{name}"
             self.emit(f"p_{name} = {self.tensors[name]}.data_ptr()")
@@ -279,8 +298,7 @@ class _HostPrinter:
             and self.buffers[n].kind is BufferKind.INTERMEDIATE
             and n not in self.schedule.memory.offsets
         ]
-        if gone:
-            self.emit(f"del {', '.join(self.tensors.pop(n) for n in gone)}")
+        self.launches.release([self.tensors.pop(n) for n in gone])
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -288,31 +306,25 @@ class _HostPrinter:
         printed = self.kernels[step.name]
         for name in printed.buffers:
             self._allocate(name)
-        arguments = [self._pointer(n) for n in printed.buffers]
+        arguments = [self._address(n) for n in printed.buffers]
         for number, scratch in enumerate(printed.scratch):
-            variable = f"scratch{number}"
+            variable = f"{step.name}_scratch{number}"
             device = self.constant(self._device())
             self.emit(
                 f"{variable} = empty(({print_size(scratch.elements)},), dtype={scratch.dtype}, "
                 f"device={device})"
             )
-            arguments.append(f"{variable}.data_ptr()")
-        arguments += [s.name for s in printed.symbols]
-        arguments += [f"bits_of_float({print_size(number)})" for number in printed.scalars]
+            arguments.append((f"{variable}.data_ptr()", 0))
+            self.launches.release([variable])
+        arguments += [(s.name, 0) for s in printed.symbols]
+        arguments += [(f"bits_of_float({print_size(number)})", 0) for number in printed.scalars]
         blocks = [
             _blocks(count, block)
             for count, block in zip(printed.counts, printed.blocks, strict=True)
         ]
-        blocks += ["1"] * (2 - len(blocks))
-        call = f"{self.names[step.name]}(stream, {', '.join([*blocks, *arguments])})"
-        self.emit(f"# {step.name}: {', '.join(step.origins) or 'no origin'}")
-        if all(c.is_Integer for c in printed.counts):
-            if all(c > 0 for c in printed.counts):
-                self.emit(call)
-            return
-        empty = [f"{print_size(c)} > 0" for c in printed.counts if not c.is_Integer]
-        self.emit(f"if {' and '.join(empty)}:")
-        self.emit(f"    {call}")
+        blocks += [("", 1)] * (2 - len(blocks))
+        origins = ", ".join(step.origins) or "no origin"
+        self.launches.add(self.names[step.name], [*blocks, *arguments], origins)
 
     def _extern(self, call: ExternCall, number: int) -> None:
         arguments = [print_argument(a, self._view, self.constant) for a in call.arguments]
@@ -375,11 +387,11 @@ class _HostPrinter:
         self.emit(f"return {self._tuple(items)}")
 
 
-def _blocks(count: sympy.Expr, block: int) -> str:
+def _blocks(count: sympy.Expr, block: int) -> Operand:
     """How many blocks of ``block`` cover ``count``."""
     if count.is_Integer:
-        return str(-(-int(count) // block))
-    return f"-(-{print_size(count)} // {block})"
+        return "", -(-int(count) // block)
+    return f"-(-{print_size(count)} // {block})", 0
 
 
 def _returns_list(call: ExternCall) -> bool:

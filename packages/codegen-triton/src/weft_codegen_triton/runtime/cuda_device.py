@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import threading
@@ -12,12 +13,16 @@ from typing import Any
 
 import torch
 
+from weft_codegen_triton._torch import current_device, current_stream
 from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
 from weft_codegen_triton.compilation.client import compile_server
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.options import TritonOptions
 from weft_codegen_triton.runtime.autotuning import TunedKernel, variants
-from weft_codegen_triton.runtime.cuda_driver import load_kernel
+from weft_codegen_triton.runtime.cuda_driver import load_kernel, native_launch_list
+from weft_codegen_triton.runtime.launch_list import Launches, LaunchList
+
+NOTHING = contextlib.nullcontext()
 
 ENTRY = "kernel"
 """What every function is called in its module, so that kernels that are alike have one binary."""
@@ -38,12 +43,13 @@ class CudaDevice:
 
     def guard(self) -> AbstractContextManager[Any]:
         """A context in which the device is current on this thread."""
+        if current_device() == self.index:
+            return NOTHING
         return torch.cuda.device(self.index)
 
     def stream(self) -> int:
         """The address of the device's current stream."""
-        address: int = torch.cuda.current_stream().cuda_stream
-        return address
+        return current_stream(self.index)
 
     def move(self, tensor: torch.Tensor) -> torch.Tensor:
         """``tensor``, copied to the GPU if it is on the CPU."""
@@ -61,6 +67,12 @@ class CudaDevice:
                 name: self._launcher(several, [binaries[job.key()] for job in jobs[name]])
                 for name, several in wanted.items()
             }
+
+    def launch_list(self, launches: Launches) -> Callable[..., None]:
+        """What makes ``launches``: in C, unless variants of a kernel are to be timed at its first launch."""
+        if any(isinstance(launcher, TunedKernel) for launcher, _ in launches):
+            return LaunchList(launches)
+        return native_launch_list(launches)
 
     def _launcher(
         self, functions: Sequence[Function], binaries: Sequence[KernelBinary]

@@ -7,12 +7,16 @@ that has everything prepared, and by it one of the driver.
 
 from __future__ import annotations
 
+import array
 import ctypes
 import functools
+from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from weft_codegen_triton.compilation.binary import KernelBinary
 from weft_codegen_triton.errors import DeviceUnavailable, LaunchError
+from weft_codegen_triton.runtime.launch_list import Launches
 
 if TYPE_CHECKING:
     from weft_codegen_triton._launcher import Launcher
@@ -51,7 +55,7 @@ def load_kernel(binary: KernelBinary, parameters: int) -> Launcher:
     It has ``parameters`` arguments, integers all: addresses, sizes, bits of doubles.  Launching raises
     :class:`LaunchError`.  Not safe to call from several threads at once: a program holds a lock.
     """
-    launcher = _launcher_type()
+    extension = _extension()
     library = _library()
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     check = functools.partial(_check, binary.name)
@@ -59,7 +63,7 @@ def load_kernel(binary: KernelBinary, parameters: int) -> Launcher:
     check(library.cuModuleGetFunction(ctypes.byref(function), module, binary.name.encode()))
     if binary.shared_bytes > DEFAULT_SHARED_MEMORY:
         check(library.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_MEMORY, binary.shared_bytes))
-    return launcher(
+    made: Launcher = extension.Launcher(
         launch=_address(library.cuLaunchKernelEx),
         kernel=function.value or 0,
         threads=binary.warps * 32,
@@ -68,16 +72,32 @@ def load_kernel(binary: KernelBinary, parameters: int) -> Launcher:
         nulls=binary.scratch_parameters,  # memory that Triton may ask for and does not need
         failed=check,
     )
+    return made
 
 
-def _launcher_type() -> type[Launcher]:
+def native_launch_list(launches: Launches) -> Callable[..., None]:
+    """What makes ``launches`` of kernels that :func:`load_kernel` gave, in one call.
+
+    As :class:`~weft_codegen_triton.runtime.launch_list.LaunchList`, and as little safe in threads as these.
+    """
+    numbers = array.array("q")
+    for _, terms in launches:
+        for term in terms:
+            numbers.extend(term)
+    values = max(numbers[::2], default=0)
+    launchers = tuple(launcher for launcher, _ in launches)
+    made: Callable[..., None] = _extension().LaunchList(launchers, numbers.tobytes(), values)
+    return made
+
+
+def _extension() -> ModuleType:
     try:
-        from weft_codegen_triton._launcher import Launcher
+        from weft_codegen_triton import _launcher
     except ImportError as error:
         raise DeviceUnavailable(
             "the extension that launches kernels isn't built: run `python hatch_build.py` in its package"
         ) from error
-    return Launcher
+    return _launcher
 
 
 def _address(function: object) -> int:

@@ -19,6 +19,7 @@ from weft_codegen_triton.compilation.cache import put
 from weft_codegen_triton.errors import DeviceUnavailable
 from weft_codegen_triton.kernel.dtypes import POINTER_TYPES
 from weft_codegen_triton.kernel.kernel_printer import Function
+from weft_codegen_triton.runtime.launch_list import Launches, LaunchList
 
 DTYPES = {name: dtype for dtype, name in POINTER_TYPES.items()}
 
@@ -62,6 +63,10 @@ class InterpretedDevice:
     def load(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
         """Import the functions' modules; gives their launchers by name."""
         return {name: InterpretedKernel(f, self._load(f)) for name, f in functions.items()}
+
+    def launch_list(self, launches: Launches) -> Callable[..., None]:
+        """What makes ``launches``."""
+        return LaunchList(launches)
 
     def _load(self, function: Function) -> Any:
         text = function.module("kernel").encode()
