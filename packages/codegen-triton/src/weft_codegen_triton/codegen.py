@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.fx
-from weft_loop_ir import BufferKind, ExternCall, Kernel, Schedule, ScheduleOptions, SymbolInput
+from weft_loop_ir import (
+    BufferKind,
+    ExternCall,
+    Kernel,
+    ParallelKernels,
+    Schedule,
+    ScheduleOptions,
+    Step,
+    SymbolInput,
+)
 
 from weft_codegen_triton.compilation.cache import cache_directory
 from weft_codegen_triton.errors import DeviceUnavailable, Unsupported
 from weft_codegen_triton.host.expressions import bits_of_float
 from weft_codegen_triton.host.extern_calls import settle
-from weft_codegen_triton.host.host_printer import PrintedHost, print_host
+from weft_codegen_triton.host.host_printer import KernelLaunch, PrintedHost, print_host
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import (
     KERNEL_IMPORTS,
@@ -25,6 +34,7 @@ from weft_codegen_triton.kernel.kernel_printer import (
     PrintedKernel,
     print_kernel,
 )
+from weft_codegen_triton.kernel.merging import merge_kernels
 from weft_codegen_triton.options import TritonOptions
 from weft_codegen_triton.program import TritonProgram
 from weft_codegen_triton.rewriting.rewrite import rewrite
@@ -43,12 +53,10 @@ COMMUNICATES = "_c10d_functional"
 class PrintedProgram:
     """Everything that is generated for a schedule.
 
-    ``functions`` holds what is compiled, each once and by name; ``names`` gives the function of each kernel
-    step.
+    ``functions`` holds what is compiled, each once and by name.
     """
 
     functions: Mapping[str, Function]
-    names: Mapping[str, str]
     host: PrintedHost
 
     @property
@@ -74,6 +82,7 @@ class TritonCodegen:
         split_rows=128,
         split_columns=1 << 14,
         split_column_elements=1 << 12,
+        parallel_kernels=32,
         alignment=128,
     )
     """How to schedule loops for a GPU, which needs many outer iterations where there is much to do."""
@@ -129,7 +138,7 @@ class TritonCodegen:
             [bound[name] for name in printed.host.constants],
             device,
             source=printed.source,
-            kernel_count=sum(isinstance(s, Kernel) for s in schedule.steps),
+            kernel_count=sum(map(len, printed.host.launches.values())),
             extern_count=sum(isinstance(s, ExternCall) for s in schedule.steps),
             scalars=_scalars(printed.host.inputs, schedule),
             constant_scalars=_scalars(printed.host.constants, schedule),
@@ -144,22 +153,30 @@ class TritonCodegen:
         """The generated code of ``schedule``; needs neither Triton nor a GPU."""
         functions: dict[str, Function] = {}
         known: dict[Function, str] = {}
-        names: dict[str, str] = {}
-        kernels: dict[str, PrintedKernel] = {}
+        launches: dict[str, list[KernelLaunch]] = {}
         for step in schedule.steps:
-            if isinstance(step, Kernel):
-                printed = print_kernel(
-                    step,
-                    schedule.buffers,
-                    RowLimits(self.options.persistent_elements, self.options.loop_elements),
-                    _overwritten(step, schedule),
-                )
-                kernels[step.name] = printed
-                name = known.setdefault(printed.function, step.name)
+            for kernel, printed in self._print_step(step, schedule):
+                name = known.setdefault(printed.function, kernel.name)
                 if name not in functions or not printed.function.is_repeatable:
                     functions[name] = printed.function
-                names[step.name] = name
-        return PrintedProgram(functions, names, print_host(schedule, kernels, names))
+                launch = KernelLaunch(name, printed, kernel.name, kernel.origins)
+                launches.setdefault(step.name, []).append(launch)
+        return PrintedProgram(functions, print_host(schedule, launches))
+
+    def _print_step(self, step: Step, schedule: Schedule) -> Iterator[tuple[Kernel, PrintedKernel]]:
+        """What a step launches; each with the kernel that names it."""
+        limits = RowLimits(self.options.persistent_elements, self.options.loop_elements)
+
+        def printed(kernel: Kernel) -> PrintedKernel:
+            return print_kernel(kernel, schedule.buffers, limits, _overwritten(kernel, schedule))
+
+        if isinstance(step, Kernel):
+            yield step, printed(step)
+        elif isinstance(step, ParallelKernels):
+            for merged in merge_kernels([printed(kernel) for kernel in step.kernels]):
+                members = [step.kernels[k] for k in merged.members]
+                origins = dict.fromkeys(o for kernel in members for o in kernel.origins)
+                yield replace(members[0], origins=tuple(origins)), merged.printed
 
     def _device(self, schedule: Schedule) -> CudaDevice | InterpretedDevice:
         devices = {b.layout.device for b in schedule.buffers.values()}

@@ -19,9 +19,12 @@ from weft_loop_ir import (
     BufferView,
     ExternCall,
     Kernel,
+    ParallelKernels,
     Schedule,
     Step,
     SymbolInput,
+    item_reads,
+    item_writes,
 )
 
 from weft_codegen_triton.errors import Unsupported
@@ -54,21 +57,26 @@ class PrintedHost:
     tail_steps: int
 
 
-def print_host(
-    schedule: Schedule, kernels: Mapping[str, PrintedKernel], names: Mapping[str, str]
-) -> PrintedHost:
-    """The host program of ``schedule``; ``names`` gives the function that each kernel step launches."""
-    return _HostPrinter(schedule, kernels, names).print()
+@dataclass(frozen=True)
+class KernelLaunch:
+    """A launch of ``function``, for a kernel (or several merged) called ``name``."""
+
+    function: str
+    printed: PrintedKernel
+    name: str
+    origins: tuple[str, ...]
+
+
+def print_host(schedule: Schedule, launches: Mapping[str, Sequence[KernelLaunch]]) -> PrintedHost:
+    """The host program of ``schedule``; ``launches`` gives those of each step of kernels, by its name."""
+    return _HostPrinter(schedule, launches).print()
 
 
 class _HostPrinter:
-    def __init__(
-        self, schedule: Schedule, kernels: Mapping[str, PrintedKernel], names: Mapping[str, str]
-    ) -> None:
+    def __init__(self, schedule: Schedule, launches: Mapping[str, Sequence[KernelLaunch]]) -> None:
         self.schedule = schedule
         self.buffers = schedule.buffers
-        self.kernels = kernels
-        self.names = names
+        self.kernel_launches = launches
         self.lines: list[str] = []
         self.launches = LaunchPrinter(self.emit)
         self.objects: dict[str, Any] = {}
@@ -140,8 +148,9 @@ class _HostPrinter:
     def _steps(self, start: int, end: int) -> None:
         for number in range(start, end):
             step = self.schedule.steps[number]
-            if isinstance(step, Kernel):
-                self._kernel(step)
+            if isinstance(step, Kernel | ParallelKernels):
+                for launch in self.kernel_launches.get(step.name, ()):
+                    self._kernel(launch)
             elif isinstance(step, ExternCall):
                 self.launches.flush()
                 self._extern(step, number)
@@ -154,10 +163,7 @@ class _HostPrinter:
         """The buffers that steps before ``edge`` read or write."""
         found: set[str] = set()
         for step in self.schedule.steps[:edge]:
-            if isinstance(step, Kernel):
-                found.update((*step.reads, *step.writes))
-            elif isinstance(step, ExternCall):
-                found.update(_touched(step))
+            found.update((*item_reads(step), *item_writes(step)))
         return found
 
     def _is_carried(self, name: str, edge: int) -> bool:
@@ -205,7 +211,7 @@ class _HostPrinter:
 
     def _align(self, steps: Sequence[Step]) -> None:
         """Copy inputs and constants that kernels read where they aren't aligned as allocations are."""
-        read = {n for s in steps if isinstance(s, Kernel) for n in s.reads}
+        read = {n for s in steps if not isinstance(s, ExternCall) for n in item_reads(s)}
         kinds = (BufferKind.INPUT, BufferKind.CONSTANT)
         given = [n for n in self.tensors if n in read and self.buffers[n].kind in kinds]
         for name in given:
@@ -238,7 +244,8 @@ class _HostPrinter:
         """The arena's address, and the arena as each dtype that operators take of it."""
         memory = self.schedule.memory
         self.emit("base = arena.data_ptr()")
-        used = {n for s in self.schedule.steps if isinstance(s, ExternCall) for n in _touched(s)}
+        calls = [s for s in self.schedule.steps if isinstance(s, ExternCall)]
+        used = {name for call in calls for name in (*item_reads(call), *item_writes(call))}
         used.update(self.returned)
         dtypes = {self.buffers[n].layout.dtype for n in memory.offsets if n in used}
         for dtype in sorted(dtypes, key=str):
@@ -302,13 +309,13 @@ class _HostPrinter:
 
     # -- steps -------------------------------------------------------------------------------------------
 
-    def _kernel(self, step: Kernel) -> None:
-        printed = self.kernels[step.name]
+    def _kernel(self, launch: KernelLaunch) -> None:
+        printed = launch.printed
         for name in printed.buffers:
             self._allocate(name)
         arguments = [self._address(n) for n in printed.buffers]
         for number, scratch in enumerate(printed.scratch):
-            variable = f"{step.name}_scratch{number}"
+            variable = f"{launch.name}_scratch{number}"
             device = self.constant(self._device())
             self.emit(
                 f"{variable} = empty(({print_size(scratch.elements)},), dtype={scratch.dtype}, "
@@ -323,8 +330,8 @@ class _HostPrinter:
             for count, block in zip(printed.counts, printed.blocks, strict=True)
         ]
         blocks += [("", 1)] * (2 - len(blocks))
-        origins = ", ".join(step.origins) or "no origin"
-        self.launches.add(self.names[step.name], [*blocks, *arguments], origins)
+        origins = ", ".join(launch.origins) or "no origin"
+        self.launches.add(launch.function, [*blocks, *arguments], origins)
 
     def _extern(self, call: ExternCall, number: int) -> None:
         arguments = [print_argument(a, self._view, self.constant) for a in call.arguments]
@@ -399,29 +406,9 @@ def _returns_list(call: ExternCall) -> bool:
     return len(returns) == 1 and "[]" in str(returns[0].type)
 
 
-def _touched(call: ExternCall) -> list[str]:
-    """The buffers that ``call`` takes as tensors, or makes."""
-    found: list[str] = [n for n in call.outputs if n is not None]
-
-    def visit(argument: Any) -> None:
-        if isinstance(argument, BufferView):
-            found.append(argument.buffer)
-        elif isinstance(argument, list | tuple):
-            for item in argument:
-                visit(item)
-
-    visit((call.arguments, tuple(call.keywords.values())))
-    return found
-
-
 def _last_uses(schedule: Schedule) -> dict[str, int]:
     """The last step that touches each buffer."""
     uses: dict[str, int] = {}
     for number, step in enumerate(schedule.steps):
-        if isinstance(step, Kernel):
-            uses.update(dict.fromkeys((*step.reads, *step.writes), number))
-        elif isinstance(step, ExternCall):
-            uses.update(dict.fromkeys(_touched(step), number))
-        else:
-            raise Unsupported(f"no host program for a step of type {type(step).__name__}")
+        uses.update(dict.fromkeys((*item_reads(step), *item_writes(step)), number))
     return uses

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from weft_loop_ir import ExternCall, Kernel, Schedule
+from weft_loop_ir import Schedule, item_writes
 
 LARGE = 4 << 20
 """Bytes of a result whose copy costs more than a launch."""
@@ -21,11 +21,9 @@ def tail_length(schedule: Schedule, returned: Collection[str]) -> int:
     large = {name for name in returned if _bytes(schedule, name) >= LARGE}
     first: dict[str, int] = {}
     for number, step in enumerate(schedule.steps):
-        if isinstance(step, Kernel | ExternCall):
-            writes = step.writes if isinstance(step, Kernel) else step.outputs
-            for name in writes:
-                if name in large:
-                    first.setdefault(name, number)
+        for name in item_writes(step):
+            if name in large:
+                first.setdefault(name, number)
     lengths = [len(schedule.steps) - number for number in first.values()]
     return max((n for n in lengths if n <= MOST_STEPS), default=0)
 

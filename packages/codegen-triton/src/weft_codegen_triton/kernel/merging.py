@@ -1,0 +1,157 @@
+"""Independent small kernels merged into one: its first programs do what the first one's did, and so on.
+
+Kernels that are alike but for their memory, the updates of parameters of one size say, share their part of
+the text: a program finds out whose it is and takes that one's addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import sympy
+
+from weft_codegen_triton.kernel.kernel_printer import PLACEHOLDER, Function, PrintedKernel
+
+MOST_PROGRAMS = 4096
+"""Programs of a kernel that fills a GPU for long enough without others."""
+MOST_PARAMETERS = 256
+"""Of a merged kernel: a launch hands over 4 KB at most."""
+
+
+@dataclass(frozen=True)
+class MergedKernels:
+    """A kernel, and the positions of those that it stands for."""
+
+    printed: PrintedKernel
+    members: tuple[int, ...]
+
+
+def merge_kernels(kernels: Sequence[PrintedKernel]) -> list[MergedKernels]:
+    """``kernels``, none of which touches what another one writes, in fewer ones."""
+    alone = [k for k, printed in enumerate(kernels) if not _may_merge(printed)]
+    found = [MergedKernels(kernels[k], (k,)) for k in alone]
+    by_warps: dict[int, list[int]] = {}
+    for k, printed in enumerate(kernels):
+        if k not in alone:
+            by_warps.setdefault(printed.function.warps, []).append(k)
+    for members in by_warps.values():
+        for batch in _batches(members, kernels):
+            if len(batch) == 1:
+                found.append(MergedKernels(kernels[batch[0]], (batch[0],)))
+            else:
+                ordered = _alike_together(batch, kernels)
+                found.append(MergedKernels(_merged([kernels[k] for k in ordered]), tuple(ordered)))
+    return found
+
+
+def _may_merge(printed: PrintedKernel) -> bool:
+    """Whether the kernel has one axis of few programs, and no arguments but memory and floats."""
+    is_static = all(count.is_Integer for count in printed.counts)
+    if printed.scratch or printed.symbols or len(printed.counts) != 1 or not is_static:
+        return False
+    return 0 < _programs(printed) <= MOST_PROGRAMS
+
+
+def _programs(printed: PrintedKernel) -> int:
+    return -(-int(printed.counts[0]) // printed.blocks[0])
+
+
+def _batches(members: Sequence[int], kernels: Sequence[PrintedKernel]) -> Iterator[list[int]]:
+    """``members`` in parts that have no more parameters than a launch may."""
+    batch: list[int] = []
+    parameters = 0
+    for member in members:
+        count = len(kernels[member].function.parameters)
+        if batch and parameters + count > MOST_PARAMETERS:
+            yield batch
+            batch, parameters = [], 0
+        batch.append(member)
+        parameters += count
+    yield batch
+
+
+def _alike_together(members: Sequence[int], kernels: Sequence[PrintedKernel]) -> list[int]:
+    """``members`` with those of one function side by side."""
+    first: dict[Function, int] = {}
+    for member in members:
+        first.setdefault(kernels[member].function, member)
+    return sorted(members, key=lambda k: (first[kernels[k].function], k))
+
+
+def _merged(kernels: Sequence[PrintedKernel]) -> PrintedKernel:
+    """One kernel for ``kernels``, of which those that are alike follow each other."""
+    memory: list[tuple[str, str]] = []
+    numbers: list[tuple[str, str]] = []
+    for k, printed in enumerate(kernels):
+        count = len(printed.buffers)
+        named = [(f"k{k}_{name}", kind) for name, kind in printed.function.parameters]
+        memory += named[:count]
+        numbers += named[count:]
+    parts: list[str] = []
+    lines = ["    program = tl.program_id(0)"]
+    start = position = 0
+    while position < len(kernels):
+        function = kernels[position].function
+        alike = position
+        while alike < len(kernels) and kernels[alike].function == function:
+            alike += 1
+        name = f"{PLACEHOLDER}_part{len(parts)}"
+        parts.append(_as_part(function, name))
+        programs = _programs(kernels[position])
+        lines += _calls(name, function, range(position, alike), start, programs)
+        start += programs * (alike - position)
+        position = alike
+    parameters = (*memory, *numbers)
+    head = f"def {PLACEHOLDER}({', '.join(name for name, _ in parameters)}):"
+    template = "\n".join([*(f"{part}\n" for part in parts), "@triton.jit", head, *lines, ""])
+    return PrintedKernel(
+        Function(
+            template,
+            parameters,
+            (),
+            kernels[0].function.warps,
+            any(p.function.checks_indices for p in kernels),
+            (),
+            (),
+            all(p.function.is_repeatable for p in kernels),
+        ),
+        tuple(name for p in kernels for name in p.buffers),
+        (),
+        (),
+        tuple(number for p in kernels for number in p.scalars),
+        (sympy.Integer(start),),
+        (1,),
+    )
+
+
+def _as_part(function: Function, name: str) -> str:
+    """``function`` with the number of its program as its first parameter."""
+    text = function.template.replace(f"def {PLACEHOLDER}(", f"def {name}(program, ", 1)
+    return text.replace("tl.program_id(0)", "program")
+
+
+def _calls(
+    name: str, function: Function, members: range, start: int, programs: int
+) -> Iterator[str]:
+    """The lines by which programs from ``start`` on run the part ``name``, ``programs`` for each member."""
+    end = start + programs * len(members)
+    names = [parameter for parameter, _ in function.parameters]
+    constants = [str(value) for _, value in function.constants]
+    own = f"program - {start}" if start else "program"
+    yield f"    if (program >= {start}) & (program < {end}):"
+    if len(members) == 1:
+        arguments = [f"k{members[0]}_{n}" for n in names]
+        yield f"        {name}({', '.join([own, *arguments, *constants])})"
+        return
+    group = f"g{members[0]}"
+    yield f"        {group} = ({own}) // {programs}"
+    for member in members:
+        word = "if" if member == members[0] else "elif"
+        is_last = member == members[-1]
+        condition = "else" if is_last else f"{word} {group} == {member - members[0]}"
+        yield f"        {condition}:"
+        for n in names:
+            yield f"            {group}_{n} = k{member}_{n}"
+    arguments = [f"{group}_{n}" for n in names]
+    yield f"        {name}({', '.join([f'({own}) % {programs}', *arguments, *constants])})"
