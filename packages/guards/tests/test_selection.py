@@ -3,6 +3,7 @@
 import builtins
 import threading
 import weakref
+from dataclasses import dataclass
 
 import pytest
 import sympy
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from weft_guards import (
     ArgumentSource,
     AttributeSource,
+    DictKeysAre,
     EqualsConstant,
     Guard,
     GuardSet,
@@ -182,6 +184,35 @@ def test_sources_and_predicates_in_python():
     )
     selection = select(checks)
     assert [find(selection, x) for x in (2, 3, 8)] == [0, None, 2]
+
+
+def test_relations_on_equal_sources_in_python():
+    """Equal sources are one place for all sets; a relation reads it where its own set has loaded it."""
+
+    @dataclass(frozen=True)
+    class Copied(Source):
+        base: Source
+
+        def name(self):
+            return f"copy of {self.base.name()}"
+
+        def evaluate(self, scope):
+            return dict(self.base.evaluate(scope))
+
+    number = sympy.Symbol("number", integer=True)
+
+    def guards(key):
+        copied = Copied(X)
+        value = ItemSource(copied, "a")
+        places = ((number, Place(value, Quantity.VALUE)),)
+        return [
+            Guard(copied, DictKeysAre(("a", key)), REASON),
+            Guard(value, ShapeRelation(number < 5, places), REASON),
+        ]
+
+    selection = select(compiled(guards("b"), guards("c"), guards("d")))
+    found = [find(selection, {"a": a, key: 0}) for key in "bdc" for a in (7, 3, 7)]
+    assert found == [None, 0, None, None, 2, None, None, 1, None]
 
 
 def test_relations_of_one_set_do_not_rely_on_another_sets_tensors():

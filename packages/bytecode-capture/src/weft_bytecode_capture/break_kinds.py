@@ -222,7 +222,7 @@ _OBJECTS = {
         "the class is constructed by code that is not Python's, or by a metaclass", (_OUTSIDE,)
     ),
     "container with reading methods of its own": BreakKind(
-        "a subclass of a builtin container that answers reads itself is not taken apart"
+        "a read-only view of a dict whose class answers reads itself is not taken apart"
     ),
     "instance of a subclass of a scalar": BreakKind(
         "a number or string with a class of its own may behave as anything"

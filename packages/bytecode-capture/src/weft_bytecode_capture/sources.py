@@ -20,10 +20,10 @@ def plain_tensor(value: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class ConvertedSource(Source):
-    """The tensor that ``convert`` makes of the object at ``base``, with the same memory."""
+    """What ``convert`` makes of the object at ``base``: a tensor with the same memory, its elements."""
 
     base: Source
-    convert: Callable[[Any], torch.Tensor]
+    convert: Callable[[Any], Any]
 
     def name(self) -> str:
         return f"{self.convert.__name__}({self.base.name()})"

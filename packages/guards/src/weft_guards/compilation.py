@@ -38,7 +38,7 @@ from .relation_program import Opcode, relation_program
 from .relations import Place, Quantity, ShapeRelation
 from .sections import Section, Sections
 from .sources import Scope, Source
-from .tree import Access, Tree, predicate_key
+from .tree import Access, Tree, compared, predicate_key
 
 # (operation, register read or -1, number, object); what number and object mean is in csrc/program.h.
 Step = tuple[int, int, int, Any]
@@ -248,8 +248,9 @@ class _Compiler:
         emitted: dict[Hashable, int] = {}
         for number, tree in enumerate(self.trees):
             for guard in tree.relations:
-                step = _Relations(self, number, tree).check(guard)
-                key = (guard.source, predicate_key(guard), step[0])
+                relations = _Relations(self, number, tree)
+                step = relations.check(guard)
+                key = (relations.registers(guard), predicate_key(guard), step[0])
                 if key not in emitted:
                     emitted[key] = len(self.steps)
                     self._emit(step, 0)
@@ -311,6 +312,10 @@ class _Relations:
         elif isinstance(predicate, StorageShared):
             step = self._shared(predicate)
         return _in_python(predicate, register) if step is None else step
+
+    def registers(self, guard: Guard) -> tuple[int, ...]:
+        """Where the values are that a guard reads."""
+        return tuple(map(self._register, (guard.source, *compared(guard.predicate))))
 
     def _place(self, source: Source) -> MergedNode:
         return self._compiler.merged.place(self._tree.node(source))

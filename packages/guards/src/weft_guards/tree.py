@@ -133,7 +133,7 @@ class Node:
 
 
 def _operand_key(access: Access, operand: Any) -> Hashable:
-    if access in (Access.CONSTANT, Access.PYTHON):
+    if access is Access.CONSTANT:
         return access, id(operand)
     if access is Access.ITEM:
         # 1, 1.0 and True are one key for a dict but not for every __getitem__.

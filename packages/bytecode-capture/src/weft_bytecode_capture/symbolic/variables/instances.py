@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import collections
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft_guards import Source
 
+from ...sources import ConvertedSource
 from ...unsupported import Unsupported
 from .base import Variable
 from .builtin_descriptors import DESCRIPTOR_CALLS, descriptor_call
@@ -126,12 +128,9 @@ def wrap_storage(evaluator: Evaluator, value: Any, source: Source) -> Variable |
     base = storage_class(kind)
     if base is None or base in _PLAIN:
         return None
-    for name in _READERS:
-        found = evaluator.state.find_in_type(kind, name)
-        if found is not None and not is_builtin_descriptor(found[1]):
-            raise Unsupported(
-                "container with reading methods of its own", f"{kind.__qualname__}.{name}"
-            )
+    if _reads_by_itself(evaluator, kind) and base in _ELEMENTS:
+        source = ConvertedSource(source, _ELEMENTS[base])
+        value = _ELEMENTS[base](value)
     if base is tuple:
         return TupleVariable.from_object(evaluator, value, source)
     if base is list:
@@ -146,6 +145,36 @@ def wrap_storage(evaluator: Evaluator, value: Any, source: Source) -> Variable |
     raise Unsupported(
         "instance of a subclass of a scalar", f"{kind.__qualname__} at {source.name()}"
     )
+
+
+def _reads_by_itself(evaluator: Evaluator, kind: type) -> bool:
+    """Whether reading an instance's elements may run a method written in Python."""
+    found = (evaluator.state.find_in_type(kind, name) for name in _READERS)
+    return any(place is not None and not is_builtin_descriptor(place[1]) for place in found)
+
+
+def list_elements(value: list[Any]) -> list[Any]:
+    """What a list holds, whatever its class answers."""
+    return list.__getitem__(value, slice(None))
+
+
+def tuple_elements(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a tuple holds, whatever its class answers."""
+    return tuple.__getitem__(value, slice(None))
+
+
+def ordered_dict_elements(value: collections.OrderedDict[Any, Any]) -> dict[Any, Any]:
+    """What an OrderedDict holds, in its order, whatever its class answers."""
+    return dict(collections.OrderedDict.items(value))
+
+
+# What gives the elements of an instance whose class has methods of its own to read them.
+_ELEMENTS: dict[type, Callable[[Any], Any]] = {
+    dict: dict.copy,
+    collections.OrderedDict: ordered_dict_elements,
+    list: list_elements,
+    tuple: tuple_elements,
+}
 
 
 def emit_new_instance(emitter: Emitter, instance: UserObjectVariable) -> None:

@@ -28,7 +28,7 @@ from .constant import ConstantVariable
 from .dying import require_quiet_end
 from .hashing import HashedKey, are_silent, hashed_key
 from .methods import MethodTable, method_of
-from .sequences import TupleVariable, storage_of
+from .sequences import TupleVariable, owner_of, storage_of
 from .values import find_raw
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class DictVariable(Variable):
         for hashed in self.deleted:
             if hashed.python_key is not None and hashed.python_key[0] in self.original:
                 emitter.load_callable(self.kind.__delitem__)
-                emitter.load_variable(self)
+                emitter.load_variable(owner_of(self))
                 emitter.load_variable(hashed.variable)
                 emitter.call(2)
                 emitter.pop()
@@ -269,7 +269,7 @@ class DictVariable(Variable):
         for hashed, value in self.entries.items():
             if hashed in self.written:
                 emitter.load_callable(self.kind.__setitem__)
-                emitter.load_variable(self)
+                emitter.load_variable(owner_of(self))
                 emitter.load_variable(hashed.variable)
                 emitter.load_variable(value)
                 emitter.call(3)
@@ -387,7 +387,15 @@ _READERS = ("__iter__", "__getitem__", "keys", "items")
 
 
 def reads_as_dict(kind: type) -> bool:
-    """Whether a subclass of dict has none of the methods that copying it would ask."""
+    """Whether copying an instance of a subclass of dict asks none of its methods, as CPython decides.
+
+    Copying looks at the iterator alone: where that is dict's own, the entries are taken directly.
+    """
+    return find_raw(kind, "__iter__") is vars(dict)["__iter__"] or _has_no_readers(kind)
+
+
+def _has_no_readers(kind: type) -> bool:
+    """Whether a subclass of dict has no methods of its own that read it."""
     builtin = (dict, collections.OrderedDict, collections.defaultdict, types.MappingProxyType)
     return kind in builtin or all(
         find_raw(kind, name) in (vars(dict).get(name), vars(collections.OrderedDict).get(name))
@@ -448,7 +456,7 @@ def _wrap_mapping(evaluator: Evaluator, value: Mapping[Any, Any], source: Source
 
     kind = type(value)
     behind = type(gc.get_referents(value)[0]) if kind is types.MappingProxyType else kind
-    if not (issubclass(behind, dict) and reads_as_dict(behind)):
+    if not (issubclass(behind, dict) and _has_no_readers(behind)):
         return RefusedVariable(
             value, source, "container with reading methods of its own", source.name()
         )

@@ -297,7 +297,7 @@ class ListVariable(SequenceVariable):
     def emit_mutation(self, emitter: Emitter) -> None:
         if self._unread is not None:
             emitter.load_callable(list.extend)
-            emitter.load_variable(self)
+            emitter.load_variable(owner_of(self))
             for item in self._appended:
                 emitter.load_variable(item)
             emitter.build("tuple", len(self._appended))
@@ -305,7 +305,7 @@ class ListVariable(SequenceVariable):
             emitter.pop()
             return
         emitter.load_callable(list.__setitem__)
-        emitter.load_variable(self)
+        emitter.load_variable(owner_of(self))
         emitter.load_object(slice(None))
         self.reconstruct(emitter)
         emitter.call(3)
