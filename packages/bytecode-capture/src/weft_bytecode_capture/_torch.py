@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import linecache
 import logging
 import threading
@@ -256,6 +257,29 @@ def expression_of(number: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
     return number.node.expr
 
 
+OPAQUE_METACLASSES: tuple[type, ...] = tuple(
+    {type(torch.distributed.ProcessGroup)} - {type} if torch.distributed.is_available() else ()
+)
+"""Metaclasses whose ``isinstance()`` looks through torch's stand-ins, which programs do not see."""
+
+
+def functional_collectives() -> Any:
+    """The module of torch's functional collectives; importing it registers their gradients and fakes."""
+    return importlib.import_module("torch.distributed._functional_collectives")
+
+
+def distributed_functions() -> Any:
+    """The module that ``torch.distributed``'s functions are written in."""
+    return importlib.import_module("torch.distributed.distributed_c10d")
+
+
+def finished_work() -> Any:
+    """A handle of a collective that has ended."""
+    future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+    future.set_result([])
+    return torch._C._distributed_c10d._create_work_from_future(future)
+
+
 APPLY_TAKES_KEYWORDS = torch.__version__ >= "2.12"
 """Whether ``autograd.Function.apply`` hands keyword arguments on to a forward without a context."""
 
@@ -266,6 +290,7 @@ __all__ = [
     "LIST_UPDATES",
     "MODULE_CALL",
     "NATIVE_FUNCTIONS",
+    "OPAQUE_METACLASSES",
     "OVERRIDE_QUERIES",
     "TORCH_MARKS",
     "DataDependentOutputException",
@@ -284,9 +309,12 @@ __all__ = [
     "assume",
     "constant_term",
     "deferred_checks",
+    "distributed_functions",
     "enable_python_dispatcher",
     "expression_of",
+    "finished_work",
     "forget_source_with",
+    "functional_collectives",
     "get_tracing_state",
     "group_tensors",
     "has_overrides",

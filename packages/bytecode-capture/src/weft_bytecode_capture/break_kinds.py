@@ -107,6 +107,11 @@ _TENSORS = {
         "reentrant checkpointing warns that nothing will be differentiated, and it shall still do so",
         ("pass use_reentrant=False",),
     ),
+    "collective with unusual arguments": BreakKind(
+        "a graph communicates dense, contiguous, real tensors without gradients, of sizes that are equal on "
+        "all processes of a group that this one belongs to",
+        ("use torch.distributed._functional_collectives where gradients are needed",),
+    ),
     "change of torch's defaults": BreakKind(
         "the code behind it runs under another state than the code before it",
         ("set it before the call of the compiled function",),

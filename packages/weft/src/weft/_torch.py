@@ -7,6 +7,16 @@ from typing import Any
 import torch.distributed
 
 
+def _operators_of_broadcast() -> tuple[Any, ...]:
+    if not torch.distributed.is_available():
+        return ()
+    packet: Any = torch.ops._c10d_functional.broadcast
+    return packet, packet.default
+
+
+BROADCASTS = _operators_of_broadcast()
+
+
 def data_parallel_bucket_bytes() -> int | None:
     """Bytes of gradients that the data parallel module around this call sends at once, None without one."""
     if not torch.distributed.is_available():

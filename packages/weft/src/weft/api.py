@@ -10,6 +10,7 @@ from typing import Any, TypeVar, overload
 import torch
 import weft_bytecode_capture as capture
 
+from ._torch import BROADCASTS
 from .compiled_module import CompiledModule
 from .errors import StageError, WeftWarning
 from .logs import requested_logs, with_logs
@@ -20,8 +21,11 @@ from .report import active_graph_observers, notify_conversion
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_EAGER_IN_TRAINING: frozenset[Callable[..., object]] = frozenset({torch.lstm})
-"""On the CPU oneDNN computes ``torch.lstm`` and leaves a workspace for backward whose size only it knows."""
+_EAGER_IN_TRAINING: frozenset[Callable[..., object]] = frozenset(
+    {torch.lstm, *BROADCASTS}
+)
+"""On the CPU oneDNN computes ``torch.lstm`` and leaves a workspace for backward whose size only it knows;
+a broadcast has no formula, and what eager makes of its gradient comes with a warning."""
 
 
 @overload

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ Wrapper = Callable[["Evaluator", Any, Source], "Variable"]
 _BY_IDENTITY: dict[int, tuple[Any, Wrapper]] = {}
 _BY_TYPE: dict[type, Wrapper] = {}
 _BY_PREDICATE: list[tuple[int, Callable[[Any], bool], Wrapper]] = []
+_LATE: dict[str, Callable[[], None]] = {}
 _CONSTANT_TYPES: set[type] = set()
 _SCALAR_TYPES: set[type] = set()
 _CONSTANT_PREDICATES: list[Callable[[Any], bool]] = []
@@ -95,8 +97,31 @@ def is_registered(value: Any) -> bool:
     return id(value) in _BY_IDENTITY
 
 
+def register_late(*modules: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Call the function, which registers, when a Python function of one of ``modules`` is met first.
+
+    For modules of torch that few programs import.
+    """
+
+    def register(load: Callable[[], None]) -> Callable[[], None]:
+        _LATE.update(dict.fromkeys(modules, load))
+        return load
+
+    return register
+
+
+def _load_late(value: Any) -> None:
+    load = _LATE.get(value.__module__)
+    if load is not None:
+        for module in [name for name, other in _LATE.items() if other is load]:
+            del _LATE[module]
+        load()
+
+
 def registered_wrapper(value: Any) -> Wrapper | None:
     """The registered wrapper of an object that is not a constant."""
+    if _LATE and type(value) is types.FunctionType:
+        _load_late(value)
     row = _BY_IDENTITY.get(id(value))
     if row is not None:
         return row[1]

@@ -15,6 +15,7 @@ from weft_guards import (
     Source,
 )
 
+from ..._torch import OPAQUE_METACLASSES
 from ...unsupported import Unsupported
 from ..builder import register_predicate, register_wrapper
 from ..operations import SWAPPED
@@ -45,7 +46,7 @@ CLASS_CALLS: dict[type, ClassCall] = {}
 
 _HEAP_CLASS = 1 << 9
 
-PLAIN_METACLASSES = (type, abc.ABCMeta, enum.EnumMeta)
+PLAIN_METACLASSES = (type, abc.ABCMeta, enum.EnumMeta, *OPAQUE_METACLASSES)
 
 
 class ClassVariable(Variable):
