@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -11,6 +12,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 WORLD_SIZE = 2
+_PATIENCE = timedelta(seconds=120)
+"""How long a process waits for another one in a collective: a test that would hang fails."""
 
 Check = Callable[[int], None]
 
@@ -20,7 +23,11 @@ def _work(rank: int, store: str, backend: str, checks: tuple[Check, ...]) -> Non
     if backend == "nccl":
         torch.cuda.set_device(rank)
     dist.init_process_group(
-        backend, init_method=f"file://{store}", rank=rank, world_size=WORLD_SIZE
+        backend,
+        init_method=f"file://{store}",
+        timeout=_PATIENCE,
+        rank=rank,
+        world_size=WORLD_SIZE,
     )
     try:
         for check in checks:

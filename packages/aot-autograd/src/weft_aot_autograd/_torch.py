@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
+    "COMMUNICATES",
     "DATA_DEPENDENT_ERRORS",
     "FakeTensor",
     "FakeTensorMode",
@@ -33,6 +34,9 @@ DATA_DEPENDENT_ERRORS: tuple[type[Exception], ...] = (
     DataDependentOutputException,
     DynamicOutputShapeException,
 )
+
+COMMUNICATES = "_c10d_functional"
+"""The namespace of collectives."""
 
 set_grad_enabled = torch._C._set_grad_enabled
 

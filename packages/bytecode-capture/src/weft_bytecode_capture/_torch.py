@@ -277,7 +277,8 @@ def finished_work() -> Any:
     """A handle of a collective that has ended."""
     future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     future.set_result([])
-    return torch._C._distributed_c10d._create_work_from_future(future)
+    native: Any = torch._C._distributed_c10d
+    return native._create_work_from_future(future)
 
 
 APPLY_TAKES_KEYWORDS = torch.__version__ >= "2.12"

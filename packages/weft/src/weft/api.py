@@ -21,9 +21,7 @@ from .report import active_graph_observers, notify_conversion
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_EAGER_IN_TRAINING: frozenset[Callable[..., object]] = frozenset(
-    {torch.lstm, *BROADCASTS}
-)
+_EAGER_IN_TRAINING: frozenset[Callable[..., object]] = frozenset({torch.lstm, *BROADCASTS})
 """On the CPU oneDNN computes ``torch.lstm`` and leaves a workspace for backward whose size only it knows;
 a broadcast has no formula, and what eager makes of its gradient comes with a warning."""
 

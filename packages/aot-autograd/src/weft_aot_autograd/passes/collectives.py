@@ -2,34 +2,82 @@
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Sequence
+
 import torch.fx
 
-from .._torch import OpOverload
+from .._torch import COMMUNICATES, OpOverload
+from .dead_code import is_impure
 
-NAMESPACE = "_c10d_functional"
+# What is taken first of several nodes whose arguments are all there.
+_START, _COMPUTE, _WAIT = range(3)
 
 
 def overlap_collectives(graph: torch.fx.Graph) -> int:
-    """Move each collective to just after its last argument, and each wait to just before its first reader.
+    """Order ``graph`` so that a collective runs beside all that does not depend on it.
 
-    Collectives keep their order among each other, which has to be the same on every rank: each stays
-    behind the one before.  Returns how many nodes have moved.
+    Each starts once its arguments are there, and is waited for when nothing else is left to compute.
+    Collectives keep their order among each other, which has to be the same on every rank, and so do random
+    numbers and other effects; what else there is stays in order as far as it can.  Returns how many nodes
+    come after one that they came before.  A graph without collectives is left alone.
     """
-    collectives = [node for node in graph.nodes if _is_collective(node)]
-    moved = 0
-    previous: torch.fx.Node | None = None
-    for node in [n for n in collectives if starts(n)]:
-        moved += _hoist(node, previous)
-        previous = node
-    for node in reversed([n for n in collectives if is_wait(n)]):
-        moved += _sink(node)
+    if not any(map(_is_collective, graph.nodes)):
+        return 0
+    (output,) = graph.find_nodes(op="output")
+    nodes = [n for n in graph.nodes if n.op not in ("placeholder", "output")]
+    order = _ordered(nodes)
+    for node in order:
+        output.prepend(node)
+    position = {node: index for index, node in enumerate(nodes)}
+    latest, moved = -1, 0
+    for node in order:
+        moved += position[node] < latest
+        latest = max(latest, position[node])
     return moved
+
+
+def _ordered(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
+    """``nodes`` of a graph, each behind its arguments and behind the ones that it must not overtake."""
+    position = {node: index for index, node in enumerate(nodes)}
+    followers: list[set[int]] = [set() for _ in nodes]
+    for index, node in enumerate(nodes):
+        for argument in node.all_input_nodes:
+            if argument in position:
+                followers[position[argument]].add(index)
+    for chain in (filter(starts, nodes), filter(_has_other_effect, nodes)):
+        previous: int | None = None
+        for node in chain:
+            if previous is not None:
+                followers[previous].add(position[node])
+            previous = position[node]
+    missing = [0] * len(nodes)
+    for several in followers:
+        for index in several:
+            missing[index] += 1
+    ready = [(_urgency(nodes[i]), i) for i, count in enumerate(missing) if count == 0]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, index = heapq.heappop(ready)
+        order.append(nodes[index])
+        for follower in followers[index]:
+            missing[follower] -= 1
+            if missing[follower] == 0:
+                heapq.heappush(ready, (_urgency(nodes[follower]), follower))
+    return order
+
+
+def _urgency(node: torch.fx.Node) -> int:
+    if starts(node):
+        return _START
+    return _WAIT if is_wait(node) else _COMPUTE
 
 
 def is_wait(node: torch.fx.Node) -> bool:
     """Whether ``node`` gives its argument once the collective that makes it has ended."""
     return isinstance(node.target, OpOverload) and node.target._schema.name == (
-        f"{NAMESPACE}::wait_tensor"
+        f"{COMMUNICATES}::wait_tensor"
     )
 
 
@@ -39,27 +87,8 @@ def starts(node: torch.fx.Node) -> bool:
 
 
 def _is_collective(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and node.target.namespace == NAMESPACE
+    return isinstance(node.target, OpOverload) and node.target.namespace == COMMUNICATES
 
 
-def _hoist(node: torch.fx.Node, previous: torch.fx.Node | None) -> bool:
-    """Put ``node`` after the last of its arguments and ``previous``; arguments may be waits themselves."""
-    bounds = {*node.all_input_nodes, *([previous] if previous is not None else [])}
-    last = node.prev
-    while last not in bounds and last.op not in ("placeholder", "root"):
-        last = last.prev
-    if last is node.prev:
-        return False
-    last.append(node)
-    return True
-
-
-def _sink(node: torch.fx.Node) -> bool:
-    """Put ``node`` before the first of its readers."""
-    first = node.next
-    while first not in node.users and first.op != "output":
-        first = first.next
-    if first is node.next:
-        return False
-    first.prepend(node)
-    return True
+def _has_other_effect(node: torch.fx.Node) -> bool:
+    return is_impure(node) and not _is_collective(node)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 import torch.fx
 
-from .._torch import HigherOrderOperator, OpOverload
-from .collectives import NAMESPACE
+from .._torch import COMMUNICATES, HigherOrderOperator, OpOverload
 
 
 def is_impure(node: torch.fx.Node) -> bool:
@@ -18,7 +17,7 @@ def is_impure(node: torch.fx.Node) -> bool:
     return (
         torch.Tag.nondeterministic_seeded in node.target.tags
         or not node.target._schema.returns
-        or node.target.namespace == NAMESPACE
+        or node.target.namespace == COMMUNICATES
     )
 
 

@@ -12,8 +12,8 @@ _FAMILIES = (
     "itertools_values", "itertools_shared", "itertools_combinations", "deques", "copying", "tensor",
     "subclass_tensors", "torch_overrides", "torch_function", "nn_module", "torch_values",
     "control_flow_operators", "optimizer_functions", "autograd_functions", "checkpoints",
-    "context_managers", "opaque", "process_groups", "weak_references", "annotations", "tracing", "exception_classes",
-    "regular_expressions", "byte_buffers", "varying_functions",
+    "context_managers", "opaque", "process_groups", "weak_references", "annotations", "tracing",
+    "exception_classes", "regular_expressions", "byte_buffers", "varying_functions",
 )  # fmt: skip
 _OPTIONAL = {"numpy_values": "numpy"}  # with the package that they are about
 

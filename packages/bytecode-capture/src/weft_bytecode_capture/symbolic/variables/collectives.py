@@ -125,9 +125,8 @@ class CollectiveVariable(IdentifiedFunctionVariable):
 
 def _group(evaluator: Evaluator, group: Variable | None) -> ProcessGroupVariable:
     if group is None or (group.is_constant() and group.as_constant() is None):
-        group = evaluator.wrap_known(distributed_functions()._get_default_group).call(
-            evaluator, [], {}
-        )
+        find = evaluator.wrap_known(distributed_functions()._get_default_group)
+        group = find.call(evaluator, [], {})
     if not isinstance(group, ProcessGroupVariable):
         raise Unsupported(COLLECTIVE, f"group {group!r}")
     group.identify(evaluator)
@@ -175,8 +174,10 @@ def _equal_parts(evaluator: Evaluator, tensor: Variable, processes: int) -> Vari
 
 def _checked(evaluator: Evaluator, name: str, variable: Variable) -> Any:
     """An argument's value, tensors as fakes; Unsupported for a tensor that eager treats in its own way."""
-    if isinstance(variable, ProcessGroupVariable) or variable.is_constant():
-        return variable.snapshot() if variable.is_constant() else variable.value
+    if isinstance(variable, ProcessGroupVariable):
+        return variable.value
+    if variable.is_constant():
+        return variable.as_constant()
     if not isinstance(variable, TensorVariable):
         if variable.node is not None:  # a symbolic size
             return variable.snapshot()

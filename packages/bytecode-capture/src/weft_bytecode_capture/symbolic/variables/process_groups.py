@@ -62,9 +62,7 @@ class ProcessGroupVariable(OpaqueVariable):
         self.identify(evaluator)
         if isinstance(other, ProcessGroupVariable):
             same = bool(self.same_object(evaluator, other))
-        elif other.is_constant():
-            same = False
-        elif isinstance(other, OpaqueVariable) and type(other.value) is object:  # of no group
+        elif other.is_constant() or _is_no_group(other):
             same = False
         else:
             return None
@@ -73,6 +71,11 @@ class ProcessGroupVariable(OpaqueVariable):
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         self.identify(evaluator)
         return identity_key(evaluator, self, self.value)
+
+
+def _is_no_group(variable: Variable) -> bool:
+    """Whether it is what stands for the group of a process that is in none."""
+    return isinstance(variable, OpaqueVariable) and type(variable.value) is object
 
 
 class _GroupQueryVariable(OpaqueVariable):
@@ -92,6 +95,8 @@ if torch.distributed.is_available():
     def _wrap_group(evaluator: Evaluator, value: Any, source: Source) -> Variable:
         return ProcessGroupVariable(value, source)
 
-    @register_late("torch.distributed.distributed_c10d", "torch.distributed._functional_collectives")
+    @register_late(
+        "torch.distributed.distributed_c10d", "torch.distributed._functional_collectives"
+    )
     def _register_collectives() -> None:
         importlib.import_module(f"{__package__}.collectives")
