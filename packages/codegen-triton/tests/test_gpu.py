@@ -68,6 +68,10 @@ CASES: dict[str, Case] = {
         lambda x, y: (F.gelu(x + y), (x * 1.7).sin() * y, F.silu(x)),
         (torch.linspace(-10, 10, 1000).bfloat16(), torch.randn(1000).bfloat16()),
     ),
+    "gelu of halves": (
+        lambda x, b: (F.gelu(x + b), F.gelu(x), F.gelu(b)),
+        (torch.linspace(-12, 12, 4000).half()[:, None], torch.randn(8).half()),
+    ),
     "large": (lambda x, y: F.gelu(x) + y, (torch.randn(3000, 1000), torch.randn(1000))),
     "large sum": (lambda x: x.sum(), (torch.randn(1 << 22).double(),)),
     "large transpose": (lambda x: x.t().contiguous() * 2, (torch.randn(1000, 3000),)),

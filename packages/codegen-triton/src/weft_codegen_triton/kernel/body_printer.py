@@ -94,6 +94,10 @@ class BodyPrinter:
         self.for_half = False  # all floats that are stored have 16 bits
         self.uses_assert = False
         self.uses_atomics = False
+        self.load_policy: Callable[[str, sympy.Expr], str] | None = (
+            None  # what the cache should keep
+        )
+        self.store_policy = ""
         self.row_access: Callable[[str, sympy.Expr, bool], RowAccess | None] | None = None
         self.reduce: Callable[[str, torch.dtype, Text], ReductionResult] | None = None
         self.store_result: Callable[[ReductionResult, str, sympy.Expr], None] | None = None
@@ -164,6 +168,8 @@ class BodyPrinter:
         options = f", {mask}" if mask else ""
         if self.mask is not None:
             options += ", other=0"
+        if self.load_policy is not None:
+            options += self.load_policy(buffer, index)
         value = Text(f"t{self.count}", self.dtype_of(buffer), axes)
         self.count += 1
         self.emit(f"{value.code} = tl.load({address}{options})")
@@ -199,7 +205,7 @@ class BodyPrinter:
         if row is not None and row.rest is not None:
             address = f"{self.pointers[buffer]} + {row.code}"
             for mask in (row.mask, row.rest):
-                self.emit(f"tl.store({address}, {value.code}, {mask})")
+                self.emit(f"tl.store({address}, {value.code}, {mask}{self.store_policy})")
             self._forget(buffer)
             return
         if row is not None:
@@ -210,7 +216,7 @@ class BodyPrinter:
         self._forget(buffer)
         options = f", {mask}" if mask else ""
         if mode is None:
-            self.emit(f"tl.store({address}, {value.code}{options})")
+            self.emit(f"tl.store({address}, {value.code}{options}{self.store_policy})")
             if value.dtype is self.dtype_of(buffer):
                 self.loaded[buffer, address, mask] = value
             return
@@ -350,7 +356,10 @@ def _by_way_of(source: torch.dtype, target: torch.dtype) -> tuple[torch.dtype, .
 def _elementwise(operation: str, to_bool: bool) -> Callable[..., Text]:
     def method(self: BodyPrinter, *operands: Text) -> Text:
         dtype = operands[0].dtype
-        code = template(operation, dtype, self.for_half).format(*(o.code for o in operands))
+        codes = tuple(o.code for o in operands)
+        code = template(operation, dtype, self.for_half).format(*codes)
+        if self.for_half:
+            code = self.facts.shorter(operation, codes) or code
         axes: Axes = frozenset().union(*(o.axes for o in operands))
         made = self.name(f"({code})", torch.bool if to_bool else dtype, axes)
         self.facts.note_operation(operation, tuple(o.code for o in operands), made.code)

@@ -14,6 +14,7 @@ from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.kernel.accumulators import COLUMN, Accumulators
 from weft_codegen_triton.kernel.blocks import extent, reduction_blocks, vector_blocks
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, RowAccess, Text
+from weft_codegen_triton.kernel.cache_hints import CacheHints
 from weft_codegen_triton.kernel.expressions import print_index
 from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis, split_index
 from weft_codegen_triton.kernel.online_softmax import sums_of_exponentials
@@ -56,6 +57,8 @@ class ReductionPrinter:
         """The grid's extents, the blocks along it, and the number of warps."""
         printer, kernel, space = self.printer, self.kernel, self.space
         self._place_rows()
+        read_again = {k for k in range(len(kernel.stages)) if k not in self.sums}
+        self.cache_hints = CacheHints(kernel, printer.recomputed, read_again)
         printer.tile.unit = space.unit
         rows = self.blocks.rows
         print_axis(self.frame, "x", 0, kernel.outer, rows, space.column)
@@ -74,7 +77,7 @@ class ReductionPrinter:
         written: set[str] = set()
         for position, stage in enumerate(kernel.stages):
             reads, writes = _touched(stage.body)
-            if reads & written - printer.registers:
+            if reads & written - printer.registers - printer.recomputed.keys():
                 printer.emit("tl.debug_barrier()")
             written |= writes
             self._stage(position, stage, writes)
@@ -232,7 +235,10 @@ class ReductionPrinter:
             space.enter()
             stage.body.replay(printer)
         else:
+            printer.load_policy = self.cache_hints.of_stage(position)
+            printer.store_policy = self.cache_hints.of_stores
             self._loops(stage, accumulators, writes)
+            printer.load_policy, printer.store_policy = None, ""
         space.leave()
         for result, name, index in self.stored.values():
             value = accumulators.pending[result.number]()

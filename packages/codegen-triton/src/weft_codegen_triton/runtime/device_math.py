@@ -112,6 +112,23 @@ def reciprocal(a):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def share(a, b):  # type: ignore[no-untyped-def]
+    """``a * b + 0.5`` in float32, from 0 to 1; 0 for NaN."""
+    if INTERPRETED:
+        result = tl.minimum(tl.maximum(a * b + 0.5, 0.0), 1.0)
+    else:
+        result = tl.inline_asm_elementwise(
+            "fma.rn.sat.f32 $0, $1, $2, 0f3F000000;",
+            "=r,r,r",
+            [a, b],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    return result
+
+
+@triton.jit
 def round_to_bfloat16(a):  # type: ignore[no-untyped-def]
     """float32 rounded to bfloat16, in float32 again: two at once, where one at once is slow."""
     if INTERPRETED or a.numel == 1:

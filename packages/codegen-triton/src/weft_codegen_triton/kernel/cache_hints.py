@@ -1,0 +1,70 @@
+"""What the second-level cache should keep of long rows that a kernel reads more than once.
+
+A row that a later stage reads again is to stay; what is read for the last time need not.  Without hints rows
+that were read and rows that are written push each other out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+
+import sympy
+from weft_loop_ir import Kernel, LoopBody
+
+KEEP = ', eviction_policy="evict_last"'
+DROP = ', eviction_policy="evict_first"'
+
+
+class CacheHints:
+    """Hints for the loads of ``kernel``, of which the stages ``printed`` are loops over rows.
+
+    ``recomputed`` are the local rows that are computed anew from others where they are read.
+    """
+
+    def __init__(
+        self, kernel: Kernel, recomputed: Mapping[str, LoopBody], printed: Set[int]
+    ) -> None:
+        self._outer = {loop.symbol for loop in kernel.outer}
+        self._written = set(kernel.writes)
+        self._last_read: dict[str, int] = {}
+        self._first_read: dict[str, int] = {}
+        for position, stage in enumerate(kernel.stages):
+            if stage.inner and position in printed:
+                for name in _read(stage.body, recomputed):
+                    self._last_read[name] = position
+                    self._first_read.setdefault(name, position)
+
+    @property
+    def of_stores(self) -> str:
+        """The options of a store: what is read again has the cache to itself."""
+        is_read_again = any(
+            last > self._first_read[name] and name not in self._written
+            for name, last in self._last_read.items()
+        )
+        return DROP if is_read_again else ""
+
+    def of_stage(self, position: int) -> Callable[[str, sympy.Expr], str]:
+        """The options of a load in a stage, by the buffer and the index."""
+
+        def hint(buffer: str, index: sympy.Expr) -> str:
+            is_row = not self._outer.isdisjoint(index.free_symbols)
+            if not is_row or buffer in self._written or buffer not in self._last_read:
+                return ""
+            if self._last_read[buffer] > position:
+                return KEEP
+            return DROP if self._first_read[buffer] < position else ""
+
+        return hint
+
+
+def _read(body: LoopBody, recomputed: Mapping[str, LoopBody]) -> set[str]:
+    """The buffers that ``body`` loads from, through rows that are computed anew."""
+    found: set[str] = set()
+    for instruction in body.instructions:
+        if instruction.operation == "load":
+            name = instruction.arguments[0]
+            found |= _read(recomputed[name], recomputed) if name in recomputed else {name}
+        for argument in instruction.arguments:
+            if isinstance(argument, LoopBody):
+                found |= _read(argument, recomputed)
+    return found
