@@ -59,7 +59,7 @@ class CppCodegen:
     """
 
     device_type = "cpu"
-    schedule_options = ScheduleOptions(parallel_kernels=256)
+    schedule_options = ScheduleOptions(parallel_kernels=256, split_short_rows=64)
     writes_inputs = True
 
     def __init__(self, options: CppOptions | None = None) -> None:

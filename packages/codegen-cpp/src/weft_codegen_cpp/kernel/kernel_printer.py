@@ -12,6 +12,7 @@ from weft_loop_ir import Buffer, Kernel, LoopVariable, SizeFloat, Stage
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Memory, Scope
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import print_index, static_int
+from weft_codegen_cpp.kernel.invariants import Tables, with_tables
 from weft_codegen_cpp.kernel.loop_structure import (
     HEAVY,
     VectorPlan,
@@ -74,22 +75,23 @@ class _KernelPrinter:
     def __init__(
         self, kernel: Kernel, buffers: Mapping[str, Buffer], lanes: int, shares_memory: bool
     ) -> None:
-        self.kernel = kernel
         self.qualifier = "const" if shares_memory else "__restrict const"
         self.buffers = buffers
         self.lanes = lanes
         self.plan: VectorPlan = plan_vectors(kernel, lanes)
+        self.kernel: Kernel
+        self.tables: Tables | None
+        self.kernel, self.tables = with_tables(kernel, self.plan.outer)
+        self.bodies = [stage.body for stage in kernel.stages]
         self.numbers = itertools.count()
         used = dict.fromkeys((*kernel.reads, *kernel.writes))
-        for stage in kernel.stages:
-            for instruction in instructions_of(stage.body):
-                if instruction.operation in ("load", "store"):
-                    used[instruction.arguments[0]] = None
+        instructions = [i for body in self.bodies for i in instructions_of(body)]
+        for instruction in instructions:
+            if instruction.operation in ("load", "store"):
+                used[instruction.arguments[0]] = None
         local = {b.name for b in kernel.local_buffers}
         self.used = tuple(name for name in used if name not in local)
-        self.has_reduction = any(
-            i.operation == "reduction" for s in kernel.stages for i in instructions_of(s.body)
-        )
+        self.has_reduction = any(i.operation == "reduction" for i in instructions)
         dtypes = {name: buffers[name].layout.dtype for name in self.used}
         self.tiles = None
         if not self.has_reduction:
@@ -98,22 +100,9 @@ class _KernelPrinter:
         self.loops = self._ordered_loops()
         self.pointers = {name: f"p{k}" for k, name in enumerate(self.used)}
         self.rows = {b.name: f"row{k}" for k, b in enumerate(kernel.local_buffers)}
-        self.scalars = {
-            number: f"scalar{k}"
-            for k, number in enumerate(
-                dict.fromkeys(
-                    i.arguments[0]
-                    for s in kernel.stages
-                    for i in instructions_of(s.body)
-                    if i.operation == "scalar"
-                )
-            )
-        }
-        self.checks = any(
-            i.operation == "indirect" and i.arguments[3]
-            for s in kernel.stages
-            for i in instructions_of(s.body)
-        )
+        numbers = dict.fromkeys(i.arguments[0] for i in instructions if i.operation == "scalar")
+        self.scalars = {number: f"scalar{k}" for k, number in enumerate(numbers)}
+        self.checks = any(i.operation == "indirect" and i.arguments[3] for i in instructions)
 
     def _column_blocks(self) -> int:
         """How many vectors of the outer vectorised loop a reduction runs side by side."""
@@ -152,9 +141,10 @@ class _KernelPrinter:
             bound |= {v.symbol for v in stage.inner}
             for variable in stage.inner:
                 free |= variable.size.free_symbols
-            for expression in expressions_of(stage.body):
+        for body in self.bodies:
+            for expression in expressions_of(body):
                 free |= expression.free_symbols
-            for instruction in instructions_of(stage.body):
+            for instruction in instructions_of(body):
                 if instruction.operation == "indirect":
                     bound.add(instruction.arguments[1])
         return tuple(sorted(free - bound, key=lambda s: str(s.name)))
@@ -169,6 +159,8 @@ class _KernelPrinter:
         }
         for local in self.kernel.local_buffers:
             memories[local.name] = Memory(self.rows[local.name], local.dtype, per_lane)
+        if self.tables is not None:
+            memories |= {name: Memory(name, dtype) for name, dtype in self.tables.dtypes.items()}
         return memories
 
     def _scope(self, vector_symbol: sympy.Symbol | None, tag: str) -> Scope:
@@ -192,7 +184,7 @@ class _KernelPrinter:
         setup = [f"{t}* {self.qualifier} {p} = call.{p};" for p, t in types.items()]
         setup += [f"const i64 {s.name} = call.{s.name};" for s in symbols]
         setup += [f"const f64 {name} = call.{name};" for name in self.scalars.values()]
-        setup += self._local_storage()
+        setup += [*self._local_storage(), *self._filled_tables()]
         prototype = f"WEFT_KERNEL void {PLACEHOLDER}(const void* raw, i64 begin, i64 end)"
         declaration = [f"struct {PLACEHOLDER}_call {{", *_indent(fields), "};", f"{prototype};"]
         body = [f"const auto& call = *(const {PLACEHOLDER}_call*)raw;", *setup, *self._units_loop()]
@@ -223,6 +215,27 @@ class _KernelPrinter:
             if self.plan.outer is None:
                 lines.append(f"{type_name}* const {row} = {row}_all;")
         return lines
+
+    def _filled_tables(self) -> list[str]:
+        """What is the same in every iteration of the other loops, computed before they begin."""
+        if self.tables is None:
+            return []
+        name, size = self.tables.variable.symbol.name, self._size(self.tables.variable)
+        printer = BodyPrinter(self._scope(self.tables.variable.symbol, "tag"))
+        self.tables.fill.replay(printer)
+        storage = [
+            f"alignas(64) {memory_type(dtype)} {table}[{size}];"
+            for table, dtype in self.tables.dtypes.items()
+        ]
+        fill = [f"auto fill = [&](auto tag, const i64 {name}) WEFT_LAMBDA {{"]
+        fill += [*_indent(printer.lines), "};"]
+        loop = [
+            f"for (i64 {name} = 0; {name} < {size}; {name} += lanes) {{",
+            f"  if ({name} + lanes <= {size}) fill(Full{{}}, {name});",
+            f"  else fill(Part({size} - {name}), {name});",
+            "}",
+        ]
+        return [*storage, "{", *_indent([*fill, *loop]), "}"]
 
     # -- units: a prefix of the outer loops, flattened -------------------------------------------------
 
@@ -452,37 +465,44 @@ class _KernelPrinter:
     ) -> list[str]:
         """The nest of ``loops``; a long one in chunks, each with a total of its own."""
         if not loops or not reductions.loses_digits:
-            return self._nest(loops, body)
-        first = loops[0] if len(loops) == 1 else loops[-1]
-        extent = static_int(first.size)
-        if extent is not None and extent <= 2 * CHUNK:
-            chunked = self._nest((first,), body)
+            return [*self._nest(loops, body), *reductions.settle(copies)]
+        last = loops[-1]
+        extent = static_int(last.size)
+        if extent is None or extent > 2 * CHUNK:
+            run = self._runs(reductions, last, CHUNK, body, copies)
+        elif len(loops) == 1:
+            return [*self._nest(loops, body), *reductions.settle(copies)]
         else:
-            name, size = first.symbol.name, self._size(first)
-            chunked = [
-                f"for (i64 {name}_chunk = 0; {name}_chunk < {size}; {name}_chunk += {CHUNK}) {{",
-                f"  const i64 {name}_end = min_index({name}_chunk + {CHUNK}, {size});",
-                *_indent(reductions.start_again(copies)),
-                f"  for (i64 {name} = {name}_chunk; {name} < {name}_end; ++{name}) {{",
-                *_indent(_indent(body)),
-                "  }",
-                *_indent(reductions.carry(copies, "", "_total")),
-                "}",
-            ]
-        others = tuple(v for v in loops if v.symbol != first.symbol)
-        if chunked[0].find("_chunk") < 0:
-            if not others:
-                return chunked
-            chunked = [
-                *reductions.start_again(copies),
-                *chunked,
-                *reductions.carry(copies, "", "_total"),
-            ]
+            run = self._run(reductions, self._nest((last,), body), copies)
+        return self._totalled(reductions, self._nest(loops[:-1], run), copies)
+
+    def _run(self, reductions: ReductionSet, body: list[str], copies: str) -> list[str]:
+        """``body`` with accumulators of its own, which then join the totals."""
+        return [*reductions.start_run(copies), *body, *reductions.end_run(copies)]
+
+    def _runs(
+        self, reductions: ReductionSet, loop: LoopVariable, step: int, body: list[str], copies: str
+    ) -> list[str]:
+        """The loop over ``body`` in chunks of ``step`` iterations, each with accumulators of its own."""
+        name, size = loop.symbol.name, self._size(loop)
+        chunk = [
+            f"for (i64 {name} = {name}_chunk; {name} < {name}_end; ++{name}) {{",
+            *_indent(body),
+            "}",
+        ]
         return [
-            *reductions.declare(copies, "_total"),
-            *self._nest(others, chunked),
-            *reductions.start_again(copies),
-            *reductions.carry(copies, "_total", ""),
+            f"for (i64 {name}_chunk = 0; {name}_chunk < {size}; {name}_chunk += {step}) {{",
+            f"  const i64 {name}_end = min_index({name}_chunk + {step}, {size});",
+            *_indent(self._run(reductions, chunk, copies)),
+            "}",
+        ]
+
+    def _totalled(self, reductions: ReductionSet, nest: list[str], copies: str) -> list[str]:
+        """``nest``, whose runs join totals, and then the totals as the accumulators."""
+        return [
+            *reductions.declare_totals(copies),
+            *nest,
+            *reductions.take_totals(copies),
         ]
 
     def _nest(self, loops: tuple[LoopVariable, ...], body: list[str]) -> list[str]:
@@ -498,6 +518,7 @@ class _KernelPrinter:
         stage.body.replay(printer)
         lines = ["constexpr int which = 0;", "(void)which;", *reductions.declare("1")]
         lines += self._nest(stage.inner, printer.lines)
+        lines += reductions.settle("1")
         after = BodyPrinter(self._scope(None, "One{}"))
         for buffer, index, key, mode in printer.stores:
             after.store(buffer, index, reductions.by_lane(key), mode)
@@ -540,33 +561,25 @@ class _KernelPrinter:
         """
         name, size = vector.symbol.name, self._size(vector)
         extent = static_int(vector.size)
+        number = str(copies)
         chunk = CHUNK * copies * self.lanes
         is_long = extent is None or extent > 2 * chunk
+        row = [*step, *self._row_loop(name, "0", size, extent, copies)]
         if not reductions.loses_digits or not (is_long or others):
-            return self._nest(others, [*step, *self._row_loop(name, "0", size, extent, copies)])
+            return [*self._nest(others, row), *reductions.settle(number)]
         if is_long:
+            part = self._row_loop(name, f"{name}_chunk", f"{name}_end", None, copies)
             row = [
                 *step,
                 f"for (i64 {name}_chunk = 0; {name}_chunk < {size}; {name}_chunk += {chunk}) {{",
                 f"  const i64 {name}_end = min_index({name}_chunk + {chunk}, {size});",
-                *_indent(reductions.start_again(str(copies))),
-                *_indent(self._row_loop(name, f"{name}_chunk", f"{name}_end", None, copies)),
-                *_indent(reductions.carry(str(copies), "", "_total")),
+                *_indent(self._run(reductions, part, number)),
                 "}",
             ]
-        else:
-            row = [
-                *step,
-                *reductions.start_again(str(copies)),
-                *self._row_loop(name, "0", size, extent, copies),
-                *reductions.carry(str(copies), "", "_total"),
-            ]
-        return [
-            *reductions.declare(str(copies), "_total"),
-            *self._nest(others, row),
-            *reductions.start_again(str(copies)),
-            *reductions.carry(str(copies), "_total", ""),
-        ]
+            return self._totalled(reductions, self._nest(others, row), number)
+        rows = max(chunk // max(extent or 1, 1), 1)
+        runs = self._runs(reductions, others[-1], rows, row, number)
+        return self._totalled(reductions, self._nest(others[:-1], runs), number)
 
     def _row_loop(
         self, name: str, low: str, high: str, extent: int | None, copies: int

@@ -12,7 +12,7 @@ from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Text
 from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE
 
 SIMPLE = {"sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any", "all": "All"}
-WELFORD = {"welford_mean": "mean", "welford_m2": "m2"}
+MOMENTS = {"welford_mean": "mean", "welford_m2": "m2"}
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,10 @@ class Accumulator:
 
     name: str
     type_name: str  # with ``X`` for the type of a step's values
+
+    @property
+    def is_moments(self) -> bool:
+        return self.type_name.startswith("Moments<")
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class ReductionSet:
         """Print the step of one reduction; gives the key of its result."""
         if kind in ("any", "all"):
             value = printer.to_dtype(value, torch.bool)
-        shared = "welford" if kind in WELFORD else kind
+        shared = "moments" if kind in MOMENTS else kind
         known = self._by_value.get((shared, value.code))
         name = known or f"{self._prefix}{shared}{len(self.accumulators)}"
         if known is None:
@@ -57,7 +61,7 @@ class ReductionSet:
         key = f"{name}.{kind}"
         is_position = kind in ("argmax", "argmin")
         result = torch.int64 if is_position else (torch.bool if kind in ("any", "all") else dtype)
-        self.results[key] = Result(name, WELFORD.get(kind, "value"), result, is_position)
+        self.results[key] = Result(name, MOMENTS.get(kind, "value"), result, is_position)
         return key
 
     def _step(self, printer: BodyPrinter, kind: str, name: str, value: Text) -> None:
@@ -71,8 +75,8 @@ class ReductionSet:
             type_name = f"ArgAccumulator<{'true' if kind == 'argmax' else 'false'}, {x}>"
             position = printer.index_expr(self._position, torch.int64)
             arguments = f"{operand}, {printer.vector(position) if self._varying else position.code}"
-        elif kind in WELFORD:
-            type_name = f"Welford<{x}>"
+        elif kind in MOMENTS:
+            type_name = f"Moments<{x}>"
             arguments = operand
         else:
             raise CodegenError(f"no C++ form for the reduction {kind!r}")
@@ -83,27 +87,49 @@ class ReductionSet:
     def loses_digits(self) -> bool:
         """Whether a long running total is less accurate than a total of short ones."""
         return any(
-            a.type_name.startswith(("Accumulator<Sum, Vec<f", "Accumulator<Sum, f"))
+            a.is_moments or a.type_name.startswith(("Accumulator<Sum, Vec<f", "Accumulator<Sum, f"))
             for a in self.accumulators.values()
         )
 
-    def declare(self, copies: str, suffix: str = "") -> list[str]:
-        return [f"{a.type_name} {a.name}{suffix}[{copies}];" for a in self.accumulators.values()]
+    def declare(self, copies: str) -> list[str]:
+        return [f"{a.type_name} {a.name}[{copies}];" for a in self.accumulators.values()]
 
-    def start_again(self, copies: str) -> list[str]:
+    def declare_totals(self, copies: str) -> list[str]:
+        """The accumulators ``<name>_total`` that short runs join; moments are their own."""
+        return [f"{a.type_name} {a.name}_total[{copies}];" for a in self._summed()]
+
+    def start_run(self, copies: str) -> list[str]:
         """Set the accumulators back to their start."""
         return [
             f"for (int which = 0; which < {copies}; ++which) {a.name}[which] = {{}};"
-            for a in self.accumulators.values()
+            for a in self._summed()
         ]
 
-    def carry(self, copies: str, source: str, target: str) -> list[str]:
-        """Join the accumulators ``<name><source>`` into ``<name><target>``, copy by copy."""
-        return [
+    def end_run(self, copies: str) -> list[str]:
+        """Join what a run has accumulated into the totals, copy by copy."""
+        return self.settle(copies) + [
             f"for (int which = 0; which < {copies}; ++which) "
-            f"{a.name}{target}[which].join({a.name}{source}[which]);"
-            for a in self.accumulators.values()
+            f"{a.name}_total[which].join({a.name}[which]);"
+            for a in self._summed()
         ]
+
+    def take_totals(self, copies: str) -> list[str]:
+        """Let the accumulators be the totals of all runs."""
+        return [
+            f"for (int which = 0; which < {copies}; ++which) {a.name}[which] = {a.name}_total[which];"
+            for a in self._summed()
+        ]
+
+    def settle(self, copies: str) -> list[str]:
+        """Make the moments those of all steps so far."""
+        return [
+            f"for (int which = 0; which < {copies}; ++which) {a.name}[which].settle();"
+            for a in self.accumulators.values()
+            if a.is_moments
+        ]
+
+    def _summed(self) -> list[Accumulator]:
+        return [a for a in self.accumulators.values() if not a.is_moments]
 
     def join(self, copies: int) -> list[str]:
         """Join the copies into the first, then its lanes into one value ``<name>_all``."""
@@ -116,7 +142,7 @@ class ReductionSet:
     def joined(self, key: str) -> Text:
         """The scalar result after :meth:`join`."""
         result = self.results[key]
-        is_struct = result.field in WELFORD.values()
+        is_struct = result.field in MOMENTS.values()
         code = f"{result.accumulator}_all" + (f".{result.field}" if is_struct else "")
         return Text(code, result.dtype, False)
 

@@ -39,7 +39,7 @@ def plan_tiles(
     body = kernel.stages[0].body
     if any(i.operation == "indirect" for i in instructions_of(body)):
         return None
-    candidates = {v.symbol: v for v in kernel.outer if v.symbol != vector and _is_long(v, lanes)}
+    candidates = {v.symbol: v for v in kernel.outer if v.symbol != vector and _pays(v, lanes)}
     found: dict[sympy.Symbol, list[tuple[str, sympy.Expr]]] = {s: [] for s in candidates}
     for instruction in body.instructions:
         if instruction.operation != "load":
@@ -59,9 +59,10 @@ def plan_tiles(
     return TilePlan(candidates[chosen], tuple(dict.fromkeys(found[chosen])))
 
 
-def _is_long(variable: LoopVariable, lanes: int) -> bool:
+def _pays(variable: LoopVariable, lanes: int) -> bool:
+    """Whether enough lines of a tile are used: reading half of them one by one costs as much as the tile."""
     size = static_int(variable.size)
-    return size is None or size >= lanes
+    return size is None or 2 * size >= lanes
 
 
 def tile_names(plan: TilePlan) -> dict[tuple[str, sympy.Expr], str]:

@@ -97,38 +97,52 @@ template <bool greatest, class X> struct ArgAccumulator {
   }
 };
 
-// Mean and sum of squared deviations by Welford's recurrence, joined by Chan's.
-template <class X> struct Welford {
+// Mean and sum of squared deviations.  A run of steps adds up distances from a value near the mean, its
+// first one or the mean so far, and their squares: unlike Welford's recurrence without a division a step, and
+// as exact, as long as runs are short.  `settle` ends a run; parts are joined by Chan's formula.
+template <class X> struct Moments {
   typedef Element<X> T;
   X mean = {}, m2 = {}, count = {};
+  X near = {}, distances = {}, squares = {}, steps = {};
+  bool fresh = true;
   template <class Tag> WEFT_INLINE void step(Tag tag, X x) {
-    X grown = count + T(1);
-    X delta = x - mean;
-    X moved = mean + delta / grown;
-    X spread = m2 + delta * (x - moved);
-    mean = tag.select(moved, mean);
-    m2 = tag.select(spread, m2);
-    count = tag.select(grown, count);
+    if (fresh) near = tag.select(x, near), fresh = false;
+    X distance = x - near;
+    distances = tag.select(distances + distance, distances);
+    squares = tag.select(squares + distance * distance, squares);
+    steps = tag.select(steps + T(1), steps);
   }
-  WEFT_INLINE void join(const Welford& o) {
-    X total = count + o.count;
-    X share = where(eq(total, X{}), X{}, X(o.count / total));
-    X delta = o.mean - mean;
+  WEFT_INLINE void settle() {
+    X share = where(eq(steps, X{}), X{}, X(distances / steps));
+    X spread = squares - distances * share;
+    add_part(near + share, where(lt(spread, X{}), X{}, spread), steps);
+    near = mean;
+    distances = squares = steps = X{};
+  }
+  WEFT_INLINE void add_part(X part_mean, X part_m2, X part_count) {
+    X total = count + part_count;
+    X share = where(eq(total, X{}), X{}, X(part_count / total));
+    X delta = part_mean - mean;
     mean = mean + delta * share;
-    m2 = m2 + o.m2 + delta * delta * count * share;
+    m2 = m2 + part_m2 + delta * delta * count * share;
     count = total;
   }
-  WEFT_INLINE Welford<T> across() const {
-    Welford<T> total;
+  WEFT_INLINE void join(const Moments& o) { add_part(o.mean, o.m2, o.count); }
+  template <int step> WEFT_INLINE void join_lanes() {
+    add_part(swap_lanes<step>(mean), swap_lanes<step>(m2), swap_lanes<step>(count));
+  }
+  WEFT_INLINE Moments<T> across() const {
     if constexpr (!is_vector<X>) return *this;
     else {
-      for (int k = 0; k < lanes; ++k) {
-        Welford<T> lane;
-        lane.mean = mean[k];
-        lane.m2 = m2[k];
-        lane.count = count[k];
-        total.join(lane);
-      }
+      Moments all = *this;
+      if constexpr (lanes > 8) all.template join_lanes<8>();
+      if constexpr (lanes > 4) all.template join_lanes<4>();
+      all.template join_lanes<2>();
+      all.template join_lanes<1>();
+      Moments<T> total;
+      total.mean = first_lane(all.mean);
+      total.m2 = first_lane(all.m2);
+      total.count = first_lane(all.count);
       return total;
     }
   }

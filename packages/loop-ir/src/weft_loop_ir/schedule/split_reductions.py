@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import sympy
 import torch
@@ -33,19 +34,40 @@ MOMENTS = ("welford_mean", "welford_m2")
 """The kinds of a node of moments, whose partial results are joined by Chan's rule."""
 
 
+ROWS_OF_PART = 64
+"""Short rows in one of the parts that they are reduced in, at least."""
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """How a node is split: ``cut`` is the reduced loop that falls in ``parts``.
+
+    ``kept`` are reduced loops that the partial results keep.
+    """
+
+    parts: int
+    cut: LoopVariable
+    kept: tuple[LoopVariable, ...] = ()
+
+
 def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> LoopGraph:
-    """Split each reduction of ``options.split_reduction_elements`` or more elements to few results."""
+    """Split each reduction of ``options.split_reduction_elements`` or more elements to few results.
+
+    So are those of ``options.split_short_rows``, whatever their results.
+    """
     limit = options.split_reduction_elements
     if limit is None:
         return loop_graph
     buffers = dict(loop_graph.buffers)
     nodes: list[LoopNode | ExternCall | Region] = []
     for node in loop_graph.nodes:
-        parts = _parts(node, limit, options) if isinstance(node, LoopNode) else None
-        if parts is None or not isinstance(node, LoopNode):
+        cut = None
+        if isinstance(node, LoopNode) and _is_splittable(node, options):
+            cut = _short_rows(node, options) or _parts(node, limit, options)
+        if cut is None or not isinstance(node, LoopNode):
             nodes.append(node)
             continue
-        nodes.extend(_split(node, parts, buffers))
+        nodes.extend(_split(node, cut, buffers))
     if len(nodes) == len(loop_graph.nodes):
         return loop_graph
     return LoopGraph(
@@ -60,16 +82,21 @@ def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> L
     )
 
 
-def _parts(node: LoopNode, limit: int, options: ScheduleOptions) -> int | None:
-    """How many parts the outermost reduced loop is cut in; None to leave the node whole."""
+def _is_splittable(node: LoopNode, options: ScheduleOptions) -> bool:
+    """Whether partial results of ``node`` can be joined, and how many there are is known."""
     kinds = _kinds(node)
-    has_moments = kinds == MOMENTS and options.split_rows > 1
+    has_moments = kinds == MOMENTS and (options.split_rows > 1 or options.split_short_rows > 0)
     if not has_moments and not (len(kinds) == 1 and kinds[0] in SPLITTABLE):
+        return False
+    return all(isinstance(v.size, sympy.Integer) for v in node.loops + node.reduction_loops)
+
+
+def _parts(node: LoopNode, limit: int, options: ScheduleOptions) -> _Cut | None:
+    """How the outermost reduced loop is cut; None to leave the node whole."""
+    if _kinds(node) == MOMENTS and options.split_rows <= 1:
         return None
     results = product(tuple(v.size for v in node.loops))
     elements = product(tuple(v.size for v in node.reduction_loops))
-    if not isinstance(results, sympy.Integer) or not isinstance(elements, sympy.Integer):
-        return None
     few = options.split_rows
     if _reads_columns(node):
         few, limit = options.split_columns, options.split_column_elements
@@ -78,10 +105,45 @@ def _parts(node: LoopNode, limit: int, options: ScheduleOptions) -> int | None:
     wanted = options.split_reduction_parts
     if few > 1:
         wanted = min(wanted, few // int(results) * PARTS_OF_FEW)
-    extent = int(node.reduction_loops[0].size)
-    for parts in range(wanted, 1, -1):
-        if extent % parts == 0:
-            return parts
+    first = node.reduction_loops[0]
+    parts = _divisor(int(first.size), wanted)
+    return None if parts == 1 else _Cut(parts, first)
+
+
+def _divisor(extent: int, wanted: int) -> int:
+    """The largest divisor of ``extent`` up to ``wanted``."""
+    return next((k for k in range(min(wanted, extent), 1, -1) if extent % k == 0), 1)
+
+
+def _short_rows(node: LoopNode, options: ScheduleOptions) -> _Cut | None:
+    """How to reduce many short rows, between which rows of other results lie (channels-last groups).
+
+    The loop along the rows is kept: the rows of all results together are long ones, added up side by side.
+    """
+    if len(node.reduction_loops) < 2:
+        return None
+    symbols = tuple(v.symbol for v in node.loops + node.reduction_loops)
+    forms = [
+        linear_form(index, symbols)
+        for buffer, is_store, index in index_expressions(node.body)
+        if buffer is not None and not is_store
+    ]
+    split = len(node.loops)
+    for position, row in enumerate(node.reduction_loops):
+        length = int(row.size)
+        others = [v for v in node.reduction_loops if v is not row]
+        rows = int(product(tuple(v.size for v in others)))
+        follow_each_other = any(
+            not form.opaque
+            and form.coefficients[split + position] == 1
+            and length in form.coefficients[:split]
+            for form in forms
+        )
+        is_short = 1 < length <= options.split_short_rows
+        if is_short and follow_each_other and rows >= 2 * ROWS_OF_PART:
+            outermost = max(others, key=lambda v: int(v.size) > 1)
+            wanted = min(options.split_reduction_parts, rows // ROWS_OF_PART)
+            return _Cut(_divisor(int(outermost.size), wanted), outermost, (row,))
     return None
 
 
@@ -103,9 +165,12 @@ def _reads_columns(node: LoopNode) -> bool:
     return any(step[0] == 1 for step in steps) and not any(step[1] == 1 for step in steps)
 
 
-def _split(node: LoopNode, parts: int, buffers: dict[str, Buffer]) -> list[LoopNode]:
-    sizes = (integer(parts), *(v.size for v in node.loops))
-    strides = contiguous_stride(sizes)
+def _split(node: LoopNode, cut: _Cut, buffers: dict[str, Buffer]) -> list[LoopNode]:
+    renamed = {
+        v.symbol: loop_symbol("i", len(node.loops) + 1 + k) for k, v in enumerate(cut.kept)
+    }
+    kept = tuple(LoopVariable(renamed[v.symbol], v.size) for v in cut.kept)
+    sizes = (integer(cut.parts), *(v.size for v in node.loops + kept))
     partial = {name: f"{name}_partial" for name in node.writes}
     for name, part_name in partial.items():
         _add_buffer(buffers, part_name, buffers[name].layout, sizes)
@@ -113,23 +178,28 @@ def _split(node: LoopNode, parts: int, buffers: dict[str, Buffer]) -> list[LoopN
     def dtype_of(name: str) -> torch.dtype:
         return buffers[name].layout.dtype
 
-    part = LoopVariable(loop_symbol("i", len(node.loops)), integer(parts))
-    first = node.reduction_loops[0]
-    length = integer(int(first.size) // parts)
-    inner = (LoopVariable(first.symbol, length), *node.reduction_loops[1:])
-    loops = (part, *node.loops)
+    part = LoopVariable(loop_symbol("i", len(node.loops)), integer(cut.parts))
+    first = cut.cut
+    length = integer(int(first.size) // cut.parts)
+    inner = tuple(
+        LoopVariable(v.symbol, length) if v is first else v
+        for v in node.reduction_loops
+        if v not in cut.kept
+    )
+    loops = (part, *node.loops, *kept)
     ranges = ranges_for(tuple((v.symbol, v.size) for v in loops + inner))
     ops = BodyRecorder(ranges, dtype_of)
     shifted = {first.symbol: first.symbol + length * part.symbol}
     symbols = (first.symbol,)
 
     def index(expression: sympy.Expr) -> sympy.Expr:
+        expression = expression.xreplace(renamed)
         form = linear_form(expression, symbols)
         if not form.opaque:
             return expression + to_int(form.coefficients[0]) * length * part.symbol
         return expression.xreplace(shifted)
 
-    place = dot(tuple(v.symbol for v in loops), strides, sympy.S.Zero)
+    place = dot(tuple(v.symbol for v in loops), contiguous_stride(sizes), sympy.S.Zero)
 
     def store(
         ops: BodyRecorder, name: str, where: sympy.Expr, value: Value, mode: str | None
@@ -138,10 +208,35 @@ def _split(node: LoopNode, parts: int, buffers: dict[str, Buffer]) -> list[LoopN
 
     Replayer(ops, index, None, store).replay(node.body)
     head = _node(ops, loops, inner, node)
+    joined = _Joined(node, LoopVariable(first.symbol, integer(cut.parts)), cut.kept)
     if len(partial) == 1:
-        return [head, _tail(node, buffers[partial[node.name]], dtype_of)]
+        return [head, _tail(joined, buffers[partial[node.name]], dtype_of)]
     length_of_part = product(tuple(v.size for v in inner))
-    return [head, *_tail_of_moments(node, length_of_part, buffers, dtype_of)]
+    return [head, *_tail_of_moments(joined, length_of_part, buffers, dtype_of)]
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """The loops over the partial results of ``node``: its own, inside ``part``, around ``kept``."""
+
+    node: LoopNode
+    part: LoopVariable
+    kept: tuple[LoopVariable, ...]
+
+    @property
+    def reduction_loops(self) -> tuple[LoopVariable, ...]:
+        return (self.part, *self.kept)
+
+    @property
+    def loops(self) -> tuple[LoopVariable, ...]:
+        """In the order of the partial results' dimensions."""
+        return (self.part, *self.node.loops, *self.kept)
+
+    def recorder(self, dtype_of: Callable[[str], torch.dtype]) -> BodyRecorder:
+        return BodyRecorder(ranges_for(tuple((v.symbol, v.size) for v in self.loops)), dtype_of)
+
+    def place(self, partial: Layout) -> sympy.Expr:
+        return dot(tuple(v.symbol for v in self.loops), partial.stride, sympy.S.Zero)
 
 
 def _add_buffer(
@@ -162,23 +257,20 @@ def _node(
     return LoopNode(writes[0], loops, reduction_loops, body, reads, writes, origin.origins)
 
 
-def _tail(node: LoopNode, partial: Buffer, dtype_of: Callable[[str], torch.dtype]) -> LoopNode:
-    """The node that reduces the parts and stores the results where ``node`` did."""
+def _tail(joined: _Joined, partial: Buffer, dtype_of: Callable[[str], torch.dtype]) -> LoopNode:
+    """The node that reduces the parts and stores the results where the node did."""
+    node = joined.node
     (reduction,) = [i for i in node.body.instructions if i.operation == "reduction"]
     (target,) = [i for i in node.body.instructions if i.operation == "store"]
-    loop = LoopVariable(node.reduction_loops[0].symbol, partial.layout.size[0])
-    loops = (loop, *node.loops)
-    ops = BodyRecorder(ranges_for(tuple((v.symbol, v.size) for v in loops)), dtype_of)
-    place = dot(tuple(v.symbol for v in loops), partial.layout.stride, sympy.S.Zero)
-    value = ops.reduction(
-        reduction.arguments[0], reduction.arguments[1], ops.load(partial.name, place)
-    )
+    ops = joined.recorder(dtype_of)
+    kind, dtype = reduction.arguments[:2]
+    value = ops.reduction(kind, dtype, ops.load(partial.name, joined.place(partial.layout)))
     ops.store(target.arguments[0], target.arguments[1], value)
-    return _node(ops, node.loops, (loop,), node)
+    return _node(ops, node.loops, joined.reduction_loops, node)
 
 
 def _tail_of_moments(
-    node: LoopNode,
+    joined: _Joined,
     length: sympy.Expr,
     buffers: dict[str, Buffer],
     dtype_of: Callable[[str], torch.dtype],
@@ -188,6 +280,7 @@ def _tail_of_moments(
     The mean of the means is the mean; squared deviations are those within the parts and, ``length`` times,
     those of the parts' means.
     """
+    node = joined.node
     mean, deviations = node.writes
     stores = {
         i.arguments[0]: i.arguments[1] for i in node.body.instructions if i.operation == "store"
@@ -197,18 +290,16 @@ def _tail_of_moments(
     for name in (within, between):
         _add_buffer(buffers, name, buffers[deviations].layout, size)
     partial = buffers[f"{mean}_partial"].layout
-    loop = LoopVariable(node.reduction_loops[0].symbol, partial.size[0])
+    place = joined.place(partial)
     symbols = tuple(v.symbol for v in node.loops)
-    place = dot((loop.symbol, *symbols), partial.stride, sympy.S.Zero)
     kept = dot(symbols, contiguous_stride(size), sympy.S.Zero)
-    loops = (loop, *node.loops)
-    ops = BodyRecorder(ranges_for(tuple((v.symbol, v.size) for v in loops)), dtype_of)
+    ops = joined.recorder(dtype_of)
     value = ops.load(f"{mean}_partial", place)
     for target, where, kind in ((mean, stores[mean], MOMENTS[0]), (between, kept, MOMENTS[1])):
         ops.store(target, where, ops.reduction(kind, partial.dtype, value))
     inside = ops.load(f"{deviations}_partial", place)
     ops.store(within, kept, ops.reduction("sum", partial.dtype, inside))
-    reduction = _node(ops, node.loops, (loop,), node)
+    reduction = _node(ops, node.loops, joined.reduction_loops, node)
     ops = BodyRecorder(ranges_for(tuple((v.symbol, v.size) for v in node.loops)), dtype_of)
     count = ops.constant(float(length), partial.dtype)
     total = ops.add(ops.load(within, kept), ops.mul(ops.load(between, kept), count))

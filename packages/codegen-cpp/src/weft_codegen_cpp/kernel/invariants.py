@@ -1,0 +1,141 @@
+"""Values that every iteration of the other loops would compute anew: computed once, kept in tables.
+
+In ``x[row, column] * rsqrt(variance[column] + epsilon)`` the second factor depends on the vectorised loop alone.
+Where that is worth more than a load, a loop before the kernel's own fills a table with it, by column.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import sympy
+import torch
+from weft_loop_ir import Instruction, Kernel, LoopBody, LoopVariable, Value
+
+from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE
+from weft_codegen_cpp.kernel.expressions import coefficient, static_int
+from weft_codegen_cpp.kernel.loop_structure import HEAVY
+
+TABLE_BYTES = 16384
+"""All tables of a kernel together: they lie on the stack and should stay in the nearest cache."""
+
+LEAST_ITERATIONS = 32
+"""Iterations of the other loops from which tables pay, where several threads fill one each."""
+
+WORTH = 3
+"""The cost, in instructions, of a value that is rather read from a table."""
+
+SLOW = frozenset(("truediv", "sqrt", "rsqrt", "reciprocal"))
+NOT_KEPT = frozenset(("store", "masked", "indirect", "rand", "randn", "reduction"))
+
+
+@dataclass(frozen=True)
+class Tables:
+    """``fill`` stores each value of ``dtypes``, by the name of its table, at the position of the loop."""
+
+    variable: LoopVariable
+    fill: LoopBody
+    dtypes: dict[str, torch.dtype]
+
+
+def with_tables(kernel: Kernel, vector: sympy.Symbol | None) -> tuple[Kernel, Tables | None]:
+    """``kernel`` reading its invariant values from tables, where that pays; else as it is.
+
+    ``vector`` is its vectorised outer loop.
+    """
+    if vector is None or len(kernel.stages) != 1 or kernel.stages[0].inner or kernel.local_buffers:
+        return kernel, None
+    variable = next(v for v in kernel.outer if v.symbol == vector)
+    others = [v for v in kernel.outer if v is not variable]
+    size = static_int(variable.size)
+    iterations = [static_int(v.size) for v in others]
+    known = math.prod(n for n in iterations if n is not None)
+    if size is None or not others or (None not in iterations and known < LEAST_ITERATIONS):
+        return kernel, None
+    body = kernel.stages[0].body
+    roots = _roots(body, vector, {v.symbol for v in others}, kernel.writes)
+    dtypes = {f"table{k}": body.instructions[root].dtype for k, root in enumerate(roots)}
+    known_dtypes = {name: dtype for name, dtype in dtypes.items() if dtype in COMPUTE_TYPE}
+    if not roots or len(known_dtypes) < len(dtypes):
+        return kernel, None
+    if size * sum(dtype.itemsize for dtype in known_dtypes.values()) > TABLE_BYTES:
+        return kernel, None
+    names = dict(zip(roots, dtypes, strict=True))
+    tables = Tables(variable, _filling(body, names, vector), known_dtypes)
+    stage = replace(kernel.stages[0], body=_reading(body, names, vector))
+    return replace(kernel, stages=(stage,)), tables
+
+
+def _roots(
+    body: LoopBody, vector: sympy.Symbol, others: set[sympy.Symbol], written: Collection[str]
+) -> list[int]:
+    """The positions of the values that tables are to hold."""
+    bound = others | {i.arguments[1] for i in body.instructions if i.operation == "indirect"}
+    costs: list[float | None] = []  # None: not the same in every iteration
+    varies: list[bool] = []
+    used = set()
+    for instruction in body.instructions:
+        operands = [a.index for a in instruction.arguments if isinstance(a, Value)]
+        indices = [a for a in instruction.arguments if isinstance(a, sympy.Expr)]
+        free = {symbol for index in indices for symbol in index.free_symbols}
+        cost = _cost(instruction, vector, written)
+        parts = [costs[k] for k in operands]
+        is_same = cost is not None and None not in parts and free.isdisjoint(bound)
+        costs.append(sum(p for p in (cost, *parts) if p is not None) if is_same else None)
+        varies.append(vector in free or any(varies[k] for k in operands))
+        if not is_same:
+            used.update(operands)
+    return sorted(k for k in used if varies[k] and (costs[k] or 0) >= WORTH)
+
+
+def _cost(
+    instruction: Instruction, vector: sympy.Symbol, written: Collection[str]
+) -> float | None:
+    """Of one instruction by itself; None where it has to run in each iteration."""
+    operation, arguments = instruction.operation, instruction.arguments
+    if operation in NOT_KEPT or (operation == "load" and arguments[0] in written):
+        return None
+    if operation == "load":
+        step = coefficient(arguments[1], vector)
+        return 0 if step is not None and step in (0, 1) else 8
+    if operation in HEAVY or operation in SLOW:
+        return 8
+    return 0 if operation in ("constant", "scalar") else 1
+
+
+def _filling(body: LoopBody, names: dict[int, str], vector: sympy.Symbol) -> LoopBody:
+    """The instructions that the values of ``names`` need, and stores to their tables."""
+    instructions = list(body.instructions)
+    stores = [Instruction("store", (name, vector, Value(k)), None) for k, name in names.items()]
+    return _needed([*instructions, *stores], range(len(instructions), len(instructions) + len(stores)))
+
+
+def _reading(body: LoopBody, names: dict[int, str], vector: sympy.Symbol) -> LoopBody:
+    """``body`` with loads in place of the values of ``names``."""
+    instructions = [
+        Instruction("load", (names[k], vector), i.dtype) if k in names else i
+        for k, i in enumerate(body.instructions)
+    ]
+    kept = [k for k, i in enumerate(instructions) if i.operation in ("store", "indirect")]
+    return _needed(instructions, kept)
+
+
+def _needed(instructions: Sequence[Instruction], wanted: Sequence[int]) -> LoopBody:
+    """A body of the instructions ``wanted`` and those that they need."""
+    needed = set(wanted)
+    for position in reversed(range(len(instructions))):
+        if position in needed:
+            needed |= {k for k in _operands(instructions[position].arguments)}
+    places = {old: Value(new) for new, old in enumerate(sorted(needed))}
+
+    def moved(instruction: Instruction) -> Instruction:
+        arguments = (places[a.index] if isinstance(a, Value) else a for a in instruction.arguments)
+        return replace(instruction, arguments=tuple(arguments))
+
+    return LoopBody(tuple(moved(instructions[k]) for k in sorted(needed)))
+
+
+def _operands(arguments: Sequence[object]) -> list[int]:
+    return [a.index for a in arguments if isinstance(a, Value)]
