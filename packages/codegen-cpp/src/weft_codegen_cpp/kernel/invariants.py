@@ -1,7 +1,8 @@
 """Values that every iteration of the other loops would compute anew: computed once, kept in tables.
 
-In ``x[row, column] * rsqrt(variance[column] + epsilon)`` the second factor depends on the vectorised loop alone.
-Where that is worth more than a load, a loop before the kernel's own fills a table with it, by column.
+In ``x[row, column] * rsqrt(variance[column] + epsilon)`` the second factor depends on the vectorised loop
+alone.  Where that is worth more than a load, a loop before the kernel's own fills a table with it, by
+column.
 """
 
 from __future__ import annotations
@@ -90,9 +91,7 @@ def _roots(
     return sorted(k for k in used if varies[k] and (costs[k] or 0) >= WORTH)
 
 
-def _cost(
-    instruction: Instruction, vector: sympy.Symbol, written: Collection[str]
-) -> float | None:
+def _cost(instruction: Instruction, vector: sympy.Symbol, written: Collection[str]) -> float | None:
     """Of one instruction by itself; None where it has to run in each iteration."""
     operation, arguments = instruction.operation, instruction.arguments
     if operation in NOT_KEPT or (operation == "load" and arguments[0] in written):
@@ -109,7 +108,9 @@ def _filling(body: LoopBody, names: dict[int, str], vector: sympy.Symbol) -> Loo
     """The instructions that the values of ``names`` need, and stores to their tables."""
     instructions = list(body.instructions)
     stores = [Instruction("store", (name, vector, Value(k)), None) for k, name in names.items()]
-    return _needed([*instructions, *stores], range(len(instructions), len(instructions) + len(stores)))
+    return _needed(
+        [*instructions, *stores], range(len(instructions), len(instructions) + len(stores))
+    )
 
 
 def _reading(body: LoopBody, names: dict[int, str], vector: sympy.Symbol) -> LoopBody:
@@ -127,7 +128,7 @@ def _needed(instructions: Sequence[Instruction], wanted: Sequence[int]) -> LoopB
     needed = set(wanted)
     for position in reversed(range(len(instructions))):
         if position in needed:
-            needed |= {k for k in _operands(instructions[position].arguments)}
+            needed |= set(_operands(instructions[position].arguments))
     places = {old: Value(new) for new, old in enumerate(sorted(needed))}
 
     def moved(instruction: Instruction) -> Instruction:

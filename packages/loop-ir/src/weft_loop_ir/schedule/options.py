@@ -16,8 +16,8 @@ class ScheduleOptions:
     ``split_reduction_parts``: how many partial results such a split makes of one, at most.
     ``split_rows`` and ``split_columns``: how many results count as few where the elements of each lie side by
     side, and where those of neighbours do; ``split_column_elements``: how long the latter must be.
-    ``split_short_rows``: rows of at most so many elements side by side, between which the rows of other results
-    lie, are added up for all results together and reduced then.
+    ``split_short_rows``: rows of at most so many elements side by side, between which the rows of other
+    results lie, are added up for all results together and reduced then.
     ``parallel_kernels``: how many independent kernels become one step at most; 1 leaves each a step.
     ``parallel_bytes``: kernels that touch more bytes of intermediates stay apart, for memory's sake.
     ``reuse_memory``, ``reuse_in_place``: what the memory plan may do.  ``alignment`` counts bytes.

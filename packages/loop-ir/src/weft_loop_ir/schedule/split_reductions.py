@@ -166,9 +166,7 @@ def _reads_columns(node: LoopNode) -> bool:
 
 
 def _split(node: LoopNode, cut: _Cut, buffers: dict[str, Buffer]) -> list[LoopNode]:
-    renamed = {
-        v.symbol: loop_symbol("i", len(node.loops) + 1 + k) for k, v in enumerate(cut.kept)
-    }
+    renamed = {v.symbol: loop_symbol("i", len(node.loops) + 1 + k) for k, v in enumerate(cut.kept)}
     kept = tuple(LoopVariable(renamed[v.symbol], v.size) for v in cut.kept)
     sizes = (integer(cut.parts), *(v.size for v in node.loops + kept))
     partial = {name: f"{name}_partial" for name in node.writes}
