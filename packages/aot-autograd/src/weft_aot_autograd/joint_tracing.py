@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import FunctionalGraph, OutputKind
+from weft_functionalize import FunctionalGraph, is_gradient_rule
 
 from ._torch import (
     DATA_DEPENDENT_ERRORS,
@@ -34,8 +35,8 @@ def trace_joint(
 
     Differentiated are the outputs that need gradients, with respect to the inputs whose descriptors say
     ``requires_grad``; None if autograd would record nothing: gradients are disabled, or no output needs any.
-    Raises :class:`Unsupported` for what has no joint graph here: an operator without a formula, a write
-    behind autograd's back to a value that has gradients, gradients enabled inside a call that has none.
+    Raises :class:`Unsupported` for what has no joint graph here: an operator without a formula, gradients
+    enabled inside a call that has none.
     """
     mode = fake_mode_of(functional.graph_module.graph)
     if mode is None or not _records(functional):
@@ -80,25 +81,25 @@ class _Trace:
             without_autocast(self._device_types()),
         ):
             inputs = self._add_inputs()
-            outputs = self._run_forward()
-            self._check_outputs(outputs)
+            outputs = self._with_histories(self._run_forward(), inputs)
             constant = self._constant_outputs()
             differentiated = [
                 i for i, value in enumerate(outputs) if _has_gradient(value) and i not in constant
             ]
             if not differentiated:
                 return None
-            self._check_unrecorded_writes()
             tangents = [self._add_tangent(i, outputs[i]) for i in differentiated]
             wanted = [i for i, value in enumerate(inputs) if _has_gradient(value)]
             with self._recorder:
-                gradients = torch.autograd.grad(
+                gradients: Sequence[torch.Tensor | None] = torch.autograd.grad(
                     [outputs[i] for i in differentiated],
                     [inputs[i] for i in wanted],
                     tangents,
                     allow_unused=True,
                 )
-        return self._result(outputs, differentiated, wanted, gradients)
+            found = {i: g for i, g in zip(wanted, gradients, strict=True) if g is not None}
+            found |= self._zeros_for([i for i in wanted if i not in found], inputs)
+        return self._result(outputs, differentiated, found)
 
     def _add_inputs(self) -> list[Any]:
         """Leaves of their own for the placeholders; two that share storage stay apart."""
@@ -128,32 +129,44 @@ class _Trace:
         values = (node.meta.get("val") for node in self._functional.graph_module.graph.nodes)
         return sorted({v.device.type for v in values if isinstance(v, torch.Tensor)})
 
-    def _check_unrecorded_writes(self) -> None:
-        """Eager keeps the history that a value had before such a write; the functional graph has not."""
-        present = set(self._functional.graph_module.graph.nodes)
-        for node in self._functional.unrecorded_writes:
-            if node not in present or _has_gradient(self._values[node]):
-                raise Unsupported(
-                    "write without gradients to a value that has them",
-                    node.name,
-                    "write to a copy of it",
-                )
+    def _with_histories(self, outputs: list[Any], inputs: Sequence[Any]) -> list[Any]:
+        """The outputs, with gradients of zero for those that have them in eager but depend on nothing here.
 
-    def _check_outputs(self, outputs: list[Any]) -> None:
-        """What has gradients in eager has to have them here, be they zero."""
+        So is what a program overwrites: it keeps its history.
+        """
+        completed = list(outputs)
         for descriptor in self._functional.outputs:
             index = descriptor.graph_index
-            if index is not None and descriptor.requires_grad and not _has_gradient(outputs[index]):
+            if index is None or not descriptor.requires_grad or _has_gradient(outputs[index]):
+                continue
+            if not descriptor.reached:
                 raise Unsupported("result whose history is lost", f"output {descriptor.position}")
+            node = self._recorder.node_of(outputs[index])
+            value = outputs[index].detach()
+            reached = [inputs[i] for i in sorted(descriptor.reached)]
+            completed[index] = _ZeroGradients.apply((value,), *reached)  # type: ignore[no-untyped-call]
+            self._recorder.know(completed[index], node)
+        return completed
+
+    def _zeros_for(self, missing: Sequence[int], inputs: Sequence[Any]) -> dict[int, torch.Tensor]:
+        """Gradients of zero for inputs that have one in eager by what the program has overwritten since.
+
+        In a program that writes nothing, or brings gradients of its own, eager has none here either.
+        """
+        functional = self._functional
+        rules = any(is_gradient_rule(node.target) for node in functional.graph_module.graph.nodes)
+        if rules or not functional.has_writes:
+            return {}
+        reached = {i for descriptor in functional.outputs for i in descriptor.reached or ()}
+        with self._recorder, torch.no_grad():
+            return {i: torch.zeros_like(inputs[i]) for i in missing if i in reached}
 
     def _constant_outputs(self) -> set[int]:
         """The graph's outputs that have no gradients in eager."""
         return {
             descriptor.graph_index
             for descriptor in self._functional.outputs
-            if descriptor.kind is OutputKind.USER_OUTPUT
-            and descriptor.graph_index is not None
-            and not descriptor.requires_grad
+            if descriptor.graph_index is not None and not descriptor.requires_grad
         }
 
     def _add_tangent(self, index: int, output: torch.Tensor) -> torch.Tensor:
@@ -166,13 +179,12 @@ class _Trace:
         self,
         outputs: list[Any],
         differentiated: list[int],
-        wanted: list[int],
-        gradients: tuple[torch.Tensor | None, ...],
+        gradients: Mapping[int, torch.Tensor],
     ) -> JointGraph:
         recorder = self._recorder
-        pairs = [(i, g) for i, g in zip(wanted, gradients, strict=True) if g is not None]
+        order = sorted(gradients)
         results = [recorder.node_of(value) for value in outputs]
-        results += self._owned([gradient for _, gradient in pairs])
+        results += self._owned([gradients[i] for i in order])
         with self._mode:
             recorder.finish(results)
         return JointGraph(
@@ -180,7 +192,7 @@ class _Trace:
             self._functional.inputs,
             tuple(map(TangentDescriptor, differentiated)),
             self._functional.outputs,
-            tuple(GradientDescriptor(i) for i, _ in pairs),
+            tuple(map(GradientDescriptor, order)),
             len(outputs),
         )
 
@@ -201,6 +213,19 @@ class _Trace:
             taken.add(storage)
             nodes.append(self._recorder.node_of(gradient))
         return nodes
+
+
+class _ZeroGradients(torch.autograd.Function):
+    """Takes a value that depends on nothing, in a tuple, and the inputs that its gradient goes to."""
+
+    @staticmethod
+    def forward(ctx: Any, values: tuple[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
+        ctx.inputs = inputs
+        return values[0]
+
+    @staticmethod
+    def backward(ctx: Any, _: torch.Tensor) -> tuple[Any, ...]:
+        return None, *map(torch.zeros_like, ctx.inputs)
 
 
 def _has_gradient(value: Any) -> bool:

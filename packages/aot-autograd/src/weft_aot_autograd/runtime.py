@@ -61,6 +61,9 @@ class _Values:
 
     def __init__(self) -> None:
         self.known: list[Any] | None = None
+        self.absent: frozenset[int] = (
+            frozenset()
+        )  # arguments that eager gives no gradient this time
 
 
 class _Stage:
@@ -80,7 +83,12 @@ class _Stage:
         results = self._program(*(values.known[k] for k in self._inputs))
         count = len(self.arguments)
         values.known.extend(results[count:])
-        return results[:count]
+        if not values.absent:
+            return results[:count]
+        return [
+            None if k in values.absent else gradient
+            for k, gradient in zip(self.arguments, results, strict=False)
+        ]
 
 
 _Layout = tuple[tuple[int, ...], tuple[int, ...]]  # size and stride, in elements
@@ -151,6 +159,7 @@ class _Plan:
             for position, tangent in enumerate(partitioned.tangents)
         )
         differentiated = {tangent.output_index for tangent in self.tangents}
+        self._reaching = _reaching_outputs(partitioned)
         self.constants = tuple(i for i in range(self.output_count) if i not in differentiated)
         self.gradients = tuple(order[g.input_index] for g in partitioned.gradients)
         if callable(backward):
@@ -182,6 +191,38 @@ class _Plan:
             for node in graph.nodes
         )
         self.warned = False
+
+    def absent(self, gradients: Sequence[Any]) -> frozenset[int]:
+        """The arguments that eager gives no gradient, where only some of the outputs have one."""
+        if self._reaching is None:
+            return frozenset()
+        given = {t.output_index for t in self.tangents if gradients[t.output_index] is not None}
+        if len(given) == len(self.tangents):
+            return frozenset()
+        return frozenset(
+            argument
+            for argument, outputs in zip(self.gradients, self._reaching, strict=True)
+            if outputs.isdisjoint(given)
+        )
+
+
+def _reaching_outputs(partitioned: PartitionedGraph) -> tuple[frozenset[int], ...] | None:
+    """For each gradient the outputs by which eager gives it; None where it isn't known of all."""
+    reached = {
+        descriptor.graph_index: descriptor.reached
+        for descriptor in partitioned.outputs
+        if descriptor.graph_index is not None
+    }
+    outputs: dict[int, frozenset[int]] = {}
+    for tangent in partitioned.tangents:
+        inputs = reached[tangent.output_index]
+        if inputs is None:
+            return None
+        outputs[tangent.output_index] = inputs
+    return tuple(
+        frozenset(index for index, inputs in outputs.items() if gradient.input_index in inputs)
+        for gradient in partitioned.gradients
+    )
 
 
 def _tangent(partitioned: PartitionedGraph, position: int, output_index: int) -> _Tangent:
@@ -265,6 +306,7 @@ class CompiledFunction(torch.autograd.Function):
                 for k in range(len(plan.saved))
             ]
         ctx.values.known = [*saved, *tangents]
+        ctx.values.absent = plan.absent(gradients)
         first = plan.stages[0]
         computed = first.run(ctx.values)
         if len(plan.stages) == 1:
@@ -314,14 +356,20 @@ def _backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...
         with_random_state(ctx.random_state),
     ):
         results = GradientModeInterpreter(plan.functional.graph_module).run(*every)
-    used = [t.output_index for t in plan.tangents if gradients[t.output_index] is not None]
-    computed = torch.autograd.grad(
+    given = [t.output_index for t in plan.tangents if gradients[t.output_index] is not None]
+    used = [index for index in given if results[index].requires_grad]  # others have zeros in eager
+    computed: Sequence[Any] = torch.autograd.grad(
         [results[index] for index in used],
         wanted,
         [gradients[index] for index in used],
         create_graph=torch.is_grad_enabled(),
         allow_unused=True,
     )
+    absent = plan.absent(gradients)
+    computed = [
+        None if position in absent else torch.zeros_like(like) if gradient is None else gradient
+        for position, like, gradient in zip(plan.gradients, wanted, computed, strict=True)
+    ]
     ctx.values.known = None
     return _placed(plan, plan.gradients, computed)
 

@@ -36,6 +36,7 @@ from .symbolic_numbers import (
 )
 from .tensor_map import TensorMap
 from .tensor_ssa.interpreter import interpret
+from .tensor_ssa.kept_history import keep_history
 from .tensor_ssa.verifier import VerificationError, verify_functional
 from .unsupported import Unsupported
 
@@ -66,6 +67,7 @@ __all__ = [
     "is_empty",
     "is_float_symbol",
     "is_gradient_rule",
+    "keep_history",
     "known_equal",
     "known_true",
     "new_integer",

@@ -57,6 +57,7 @@ __all__ = [
     "pytree",
     "quiet_meta_failures",
     "run_by_element",
+    "saved_tensor_hooks_enabled",
     "schema_arguments",
     "set_grad_enabled",
     "size_hint",
@@ -93,6 +94,12 @@ def view_base(tensor: torch.Tensor) -> torch.Tensor:
     """What autograd takes ``tensor`` as a view of: itself, if of nothing else."""
     base: torch.Tensor | None = tensor._base
     return tensor if base is None else base
+
+
+def saved_tensor_hooks_enabled() -> bool:
+    """Whether hooks for the tensors that autograd saves may be set."""
+    autograd: Any = torch._C._autograd
+    return bool(autograd._saved_tensors_hooks_is_enabled())
 
 
 def storage_identity(tensor: torch.Tensor) -> int:

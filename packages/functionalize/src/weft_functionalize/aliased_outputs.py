@@ -62,11 +62,14 @@ def plan_outputs(
     plan = OutputPlan()
     for index in mutated:
         recorded = recorder.inputs[index]
-        plan.add(
-            recorded.node,
+        described = OutputDescriptor(
+            OutputKind.MUTATED_INPUT,
             None,
-            OutputDescriptor(OutputKind.MUTATED_INPUT, None, input_index=index),
+            input_index=index,
+            requires_grad=recorder.history.changes(index, recorded.value),
+            reached=recorder.history.reached(recorded.value),
         )
+        plan.add(recorded.node, None, described)
     _UserOutputs(plan, recorder, aliases, outputs, written).add_all()
     return plan
 
@@ -112,8 +115,8 @@ class _UserOutputs:
                 view = ViewOfOutput(bases[origin], *_view_of(value, origin.meta["val"]))
                 descriptor = replace(descriptor, alias=view)
             self._plan.descriptors.append(descriptor)
-        for index in bases.values():
-            self._plan.descriptors.append(OutputDescriptor(OutputKind.ALIAS_BASE, index))
+        for origin, index in bases.items():
+            self._plan.descriptors.append(self._describe_base(origin, index))
         self._add_numbers()
 
     def _add_numbers(self) -> None:
@@ -138,7 +141,13 @@ class _UserOutputs:
             return replace(described, alias=Number(value))
         if not isinstance(value, torch.Tensor):
             return replace(described, alias=Constant(value))
-        described = replace(described, requires_grad=value.requires_grad)
+        history = self._recorder.history
+        described = replace(
+            described,
+            requires_grad=value.requires_grad,
+            reached=history.reached(value),
+            exposed=not history.holds(value),
+        )
         node, origin = self._recorder.node_of(value), self._origins[id(value)]
         if node in self._input_of:
             return replace(described, alias=SameAsInput(self._input_of[node]))
@@ -155,6 +164,20 @@ class _UserOutputs:
             self._plan.values.append((node, value))
             return replace(described, graph_index=index)
         return described  # regenerated from the base
+
+    def _describe_base(self, origin: torch.fx.Node, index: int) -> OutputDescriptor:
+        """The base has gradients as its views together have."""
+        history = self._recorder.history
+        views = list(self._groups[origin].values())
+        reached = [history.reached(view) for view in views]
+        known = None if None in reached else frozenset().union(*(r for r in reached if r))
+        return OutputDescriptor(
+            OutputKind.ALIAS_BASE,
+            index,
+            requires_grad=any(view.requires_grad for view in views),
+            reached=known,
+            exposed=not history.holds(views[0]),
+        )
 
     def _needs_base(self, origin: torch.fx.Node) -> bool:
         """Whether outputs share the origin's storage, or leave gaps in it that a version would not have."""

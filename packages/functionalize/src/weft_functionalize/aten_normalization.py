@@ -69,6 +69,7 @@ def normalize(
     interpreter = _Interpreter(graph_module, recorder)
     with torch.set_grad_enabled(torch.is_grad_enabled()), fake_mode, quiet_meta_failures():
         outputs = interpreter.run(example_inputs, shared)
+    recorder.history.note_results([*outputs, *(recorded.value for recorded in recorder.inputs)])
     return NormalizedGraph(recorder, fake_mode, outputs)
 
 
@@ -211,7 +212,8 @@ class _RegionRunner:
     def record(
         self, module: torch.fx.GraphModule, recorder: AtenRecorder, values: Sequence[Any]
     ) -> tuple[Any, ...]:
-        return _Interpreter(module, recorder).run(values)
+        with recorder.history.observed():
+            return _Interpreter(module, recorder).run(values)
 
     def inline(
         self, module: torch.fx.GraphModule, recorder: AtenRecorder, values: Sequence[Any]

@@ -26,6 +26,7 @@ from ._torch import (
     storage_identity,
 )
 from .functional_graph import InputKind, SharedMember
+from .gradient_history import GradientHistory
 from .shared_inputs import FlatExample, flat_view, member_view
 from .symbolic_numbers import SYMBOLIC_TYPES, NumberNodes, with_numbers
 from .tensor_map import TensorMap
@@ -111,6 +112,7 @@ class AtenRecorder(TorchDispatchMode):
         # Results of region operators that may be what operands or other results are.
         self.region_aliases: list[RegionAlias] = []
         self.effort = RegionEffort.LEAST
+        self.history = GradientHistory()  # its inputs are numbered as ``inputs``
         self._module = module
         self._nodes: TensorMap[torch.fx.Node] = TensorMap()
         self._fakes: TensorMap[torch.Tensor] = TensorMap()  # of real tensors
@@ -137,6 +139,7 @@ class AtenRecorder(TorchDispatchMode):
         )
         if isinstance(fake, torch.Tensor):
             self._register(fake, node)
+            self._note_input(fake)
         return fake
 
     def add_shared_input(self, position: int, hint: str, example: FlatExample) -> torch.fx.Node:
@@ -153,8 +156,13 @@ class AtenRecorder(TorchDispatchMode):
             )
         )
         self._register(fake, node)
+        self._note_input(fake)
         self.shared[node] = example.members
         return node
+
+    def _note_input(self, fake: torch.Tensor) -> None:
+        """Note the input added last, which ``fake`` stands for."""
+        self.history.note_input(len(self.inputs) - 1, fake)
 
     def view_shared_inputs(self, values: list[Any]) -> None:
         """Put the views that the flat tensors stand for in their places among ``values``."""
@@ -197,6 +205,7 @@ class AtenRecorder(TorchDispatchMode):
         )
         self._fakes[tensor] = fake
         self._register(fake, node)
+        self._note_input(fake)
         return fake
 
     def _placeholder(self, hint: str, value: Any) -> torch.fx.Node:
@@ -233,6 +242,8 @@ class AtenRecorder(TorchDispatchMode):
         """Let ``tensor`` have gradients as an operator's result has them, or one that was written to."""
         with self.paused():
             _give_gradients(tensor, is_leaf=False)
+        if tensor.requires_grad:
+            self.history.note_opaque(tensor)
 
     def _fake_without_gradients(self, tensor: torch.Tensor) -> torch.Tensor:
         fake = tensor

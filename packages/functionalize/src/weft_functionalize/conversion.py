@@ -12,7 +12,7 @@ import torch.fx
 from ._torch import quiet_meta_failures
 from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
 from .aten_normalization import NormalizedGraph, normalize
-from .aten_recorder import AtenRecorder, RegionEffort
+from .aten_recorder import AtenRecorder, RecordedInput, RegionEffort
 from .functional_graph import FunctionalGraph, InputDescriptor, InputKind, SharedBase
 from .gradient_rules import convert_gradient_rules
 from .options import FunctionalizeOptions
@@ -26,7 +26,7 @@ from .tensor_ssa.region_aliases import NeedsMoreEffort, SharedValues, check_regi
 from .tensor_ssa.renaming import rename
 from .tensor_ssa.rewrite_mutation import rewrite_mutation
 from .tensor_ssa.verifier import verify_functional
-from .tensor_ssa.written_origins import unrecorded_origins, written_origins
+from .tensor_ssa.written_origins import seen_region_writes, written_origins
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -80,18 +80,35 @@ def _convert(
         aliases = build_alias_graph(graph)
         shared = SharedValues(graph, aliases, recorder.region_aliases)
         written = written_origins(graph, shared)
-        unrecorded = unrecorded_origins(graph, aliases)
         mutated = [i for i, recorded in enumerate(recorder.inputs) if recorded.node in written]
+        by_regions = seen_region_writes(graph, aliases)
+        if by_regions:
+            inputs = [
+                i for i, recorded in enumerate(recorder.inputs) if recorded.node in by_regions
+            ]
+            recorder.history.note_region_writes(frozenset(inputs))
         _check_shared_inputs(recorder, mutated, options)
         plan = plan_outputs(normalized.outputs, recorder, aliases, mutated, written)
         kept = tuple(node for node, _ in plan.values)
         check_region_aliases(graph, shared, kept)
         graph.output(kept)
-        rewrite_mutation(graph, shared, kept)
+        rewrite_mutation(graph, shared, kept, with_gradients=_has_gradients(recorder))
         versions = rename(graph)
         _set_outputs(graph, plan, versions)
         eliminate_dead_code(graph)
-    return _result(graph_module, normalized, plan, mutated, unrecorded)
+    return _result(graph_module, normalized, plan, mutated, bool(written))
+
+
+def _has_gradients(recorder: AtenRecorder) -> bool:
+    return recorder.with_gradients and any(recorded.requires_grad for recorded in recorder.inputs)
+
+
+def _is_exposed(recorder: AtenRecorder, recorded: RecordedInput) -> bool:
+    """Whether others have the tensor, and eager's autograd does not hold it."""
+    is_literal = recorded.kind is InputKind.CONSTANT and not recorded.target
+    if not isinstance(recorded.value, torch.Tensor) or is_literal:
+        return False
+    return not recorder.history.holds(recorded.value)
 
 
 def _check_shared_inputs(
@@ -159,7 +176,7 @@ def _result(
     normalized: NormalizedGraph,
     plan: OutputPlan,
     mutated: Sequence[int],
-    unrecorded: frozenset[torch.fx.Node],
+    has_writes: bool,
 ) -> FunctionalGraph:
     """Number the inputs as the graph orders them: lifted tensors first."""
     recorder = normalized.recorder
@@ -177,6 +194,7 @@ def _result(
             old in mutated,
             recorded.requires_grad,
             number if recorded.kind is InputKind.USER_INPUT else None,
+            _is_exposed(recorder, recorded),
         )
         if recorded.tensor is not None:
             lifted[new_index[old]] = recorded.tensor
@@ -185,7 +203,7 @@ def _result(
     module.graph.lint()
     described = tuple(descriptor for descriptor in inputs if descriptor is not None)
     shared = tuple(SharedBase(order[node], members) for node, members in recorder.shared.items())
-    return FunctionalGraph(module, described, outputs, lifted, source, unrecorded, shared)
+    return FunctionalGraph(module, described, outputs, lifted, source, has_writes, shared)
 
 
 def _renumbered(descriptor: Any, new_index: Sequence[int]) -> Any:
@@ -195,4 +213,7 @@ def _renumbered(descriptor: Any, new_index: Sequence[int]) -> Any:
     if alias is not None and hasattr(alias, "input_index"):
         alias = replace(alias, input_index=new_index[alias.input_index])
         descriptor = replace(descriptor, alias=alias)
+    if descriptor.reached is not None:
+        reached = frozenset(new_index[index] for index in descriptor.reached)
+        descriptor = replace(descriptor, reached=reached)
     return descriptor

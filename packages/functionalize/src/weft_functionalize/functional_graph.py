@@ -35,7 +35,8 @@ class InputDescriptor:
     ``target`` is the attribute path in the captured module (empty for a user input and for a tensor that
     tracing created), ``position`` the index among the captured graph's placeholders (None for a lifted
     tensor).  ``specialized_value`` is the number that a numeric user input was traced with, None
-    for tensors and symbolic numbers: the graph is valid for this value only.
+    for tensors and symbolic numbers: the graph is valid for this value only.  ``exposed``: somebody else may
+    write to the tensor before backward runs, since eager's autograd does not hold it and so allows that.
     """
 
     kind: InputKind
@@ -45,6 +46,7 @@ class InputDescriptor:
     mutated: bool = False
     requires_grad: bool = False
     specialized_value: int | float | bool | None = None
+    exposed: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ class OutputDescriptor:
     position: int | None = None
     alias: Alias | None = None
     requires_grad: bool = False
+    reached: frozenset[int] | None = None
+    exposed: bool = False
 
 
 @dataclass(frozen=True)
@@ -159,9 +163,9 @@ class FunctionalGraph:
     inputs, by input index.  ``source`` is the captured module.  A user input may stand for several that the
     caller passes in one storage (``shared_bases``), in the place of the first of them.
 
-    Nodes that the program itself runs with gradients disabled have ``meta["gradients_disabled"]``.
-    ``unrecorded_writes`` are the nodes that own memory which the program wrote to behind autograd's back:
-    with gradients disabled, or through a detached view.
+    Nodes that the program itself runs with gradients disabled have ``meta["gradients_disabled"]``.  What it
+    writes behind autograd's back, so or through a detached view, has the history of the version before by
+    :func:`~.tensor_ssa.kept_history.keep_history`.  ``has_writes``: whether the program writes to anything.
     """
 
     graph_module: torch.fx.GraphModule
@@ -169,7 +173,7 @@ class FunctionalGraph:
     outputs: tuple[OutputDescriptor, ...]
     lifted: Mapping[int, torch.Tensor] = field(repr=False)
     source: torch.fx.GraphModule = field(repr=False)
-    unrecorded_writes: frozenset[torch.fx.Node] = field(default=frozenset(), repr=False)
+    has_writes: bool = False
     shared_bases: tuple[SharedBase, ...] = ()
 
     @property

@@ -17,6 +17,7 @@ import torch.fx
 
 from .aten_recorder import AtenRecorder
 from .functional_graph import FunctionalGraph, OutputKind
+from .tensor_ssa.kept_history import drop_kept_histories
 from .unsupported import Unsupported
 
 Functionalize = Callable[[torch.fx.GraphModule, Sequence[Any]], FunctionalGraph]
@@ -78,6 +79,7 @@ class _Backward:
 
 def drop_gradient_rules(graph: torch.fx.Graph) -> None:
     """Let what uses the results use the values that they were made of, where gradients do not matter."""
+    drop_kept_histories(graph)
     for node in list(graph.nodes):
         if node.op == "call_function" and is_gradient_rule(node.target):
             results: Any = node.args[0]

@@ -69,11 +69,15 @@ class RegionRecorder(AtenRecorder):
     ) -> None:
         super().__init__(module, parent.fake_mode)
         self.effort = parent.effort
+        self.history = parent.history
         self.parent = parent
         self.views = views
         self.ties = ties
         self.carried_flags: list[int] = []  # of ties, as positions in ``inputs``
         self.taken: dict[Any, tuple[Any, int]] = {}  # by id; the parent's, and its position
+
+    def _note_input(self, fake: torch.Tensor) -> None:
+        """The history's inputs are those of the whole program."""
 
     def complete_inputs(self, values: Sequence[Any]) -> list[Any]:
         completed = list(values)

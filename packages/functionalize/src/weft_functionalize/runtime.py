@@ -93,8 +93,11 @@ class _Runtime:
             if d.kind is InputKind.USER_INPUT and d.specialized_value is not None
         )
         self._write_back = tuple(
-            (output, index, _is_unrecorded(functional, index))
-            for output, index in functional.mutated_inputs.items()
+            (d.graph_index, d.input_index, not d.requires_grad)
+            for d in functional.outputs
+            if d.kind is OutputKind.MUTATED_INPUT
+            and d.graph_index is not None
+            and d.input_index is not None
         )
         self._mutated = frozenset(index for _, index, _ in self._write_back)
         self._shared = SharedArguments(functional) if functional.shared_bases else None
@@ -227,12 +230,6 @@ def _view(
     if detached and base.requires_grad:
         base = base.detach()
     return torch.as_strided(base, size, stride, base.storage_offset() + offset)
-
-
-def _is_unrecorded(functional: FunctionalGraph, input_index: int) -> bool:
-    """Whether the program wrote to the input behind autograd's back."""
-    placeholders = functional.graph_module.graph.find_nodes(op="placeholder")
-    return placeholders[input_index] in functional.unrecorded_writes
 
 
 def _overlaps(every: Sequence[Any], mutated: frozenset[int]) -> bool:

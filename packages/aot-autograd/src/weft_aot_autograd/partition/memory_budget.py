@@ -36,7 +36,7 @@ def values_to_keep(
 
 
 def _bytes(sides: Sides, nodes: Sequence[torch.fx.Node]) -> int:
-    return sum(sides.nbytes(node) for node in nodes if node.op != "placeholder")
+    return sum(sides.nbytes(node) for node in nodes if not sides.is_free(node))
 
 
 def knapsack(weights: Sequence[int], values: Sequence[float], room: int) -> list[int]:

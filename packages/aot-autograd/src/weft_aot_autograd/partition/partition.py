@@ -33,7 +33,7 @@ def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> 
     options = options or PartitionOptions()
     compress_masks(joint.graph_module.graph)
     sizes = NumberNodes(joint.graph_module.graph).known()
-    sides = Sides(joint)
+    sides = Sides(joint, inputs_stay=options.activation_memory_budget < 1)
     saved = _cut(sides, {n for n in sides.forward if may_recompute(n, sides)})
     if options.activation_memory_budget < 1:
         repeatable = {
@@ -78,13 +78,14 @@ def _cut(sides: Sides, recomputable: Set[torch.fx.Node]) -> list[torch.fx.Node]:
 
 
 def _capacity(node: torch.fx.Node, sides: Sides) -> int | None:
-    """Bytes that saving ``node`` costs; an input lives anyway, a view is saved as its base."""
+    """Bytes that saving ``node`` costs; a view is saved as its base."""
     value = node.meta["val"]
     if node.op == "placeholder":
-        return 1 + (_UNREALISED * sides.nbytes(node) if node in sides.mutated else 0)
+        return 1 if sides.is_free(node) else 1 + _UNREALISED * sides.nbytes(node)
     if isinstance(value, torch.SymInt):
         return 1
     if not isinstance(value, torch.Tensor) or is_view(node) or starts(node):
         return None
-    factor = _REALISED if is_materialized(node, sides) else _UNREALISED
+    copied = node in sides.exposed or not is_materialized(node, sides)
+    factor = _UNREALISED if copied else _REALISED
     return 1 + factor * sides.nbytes(node)

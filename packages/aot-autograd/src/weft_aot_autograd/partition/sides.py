@@ -16,10 +16,11 @@ class Sides:
     """The joint graph's nodes by what they depend on.
 
     ``forward``: inputs and the nodes computed from these alone, in order; ``backward``: the nodes that
-    depend on tangents; ``crossing``: the forward nodes that backward nodes read or that are gradients.
+    depend on tangents; ``crossing``: the forward nodes that backward nodes read or that are gradients;
+    ``exposed``: inputs (unless ``inputs_stay``) and outputs that somebody may write to before backward runs.
     """
 
-    def __init__(self, joint: JointGraph) -> None:
+    def __init__(self, joint: JointGraph, *, inputs_stay: bool = False) -> None:
         graph = joint.graph_module.graph
         (self._output,) = graph.find_nodes(op="output")
         placeholders = graph.find_nodes(op="placeholder")
@@ -28,11 +29,20 @@ class Sides:
         returned: Any = self._output.args[0]
         self.outputs: list[torch.fx.Node] = list(returned[: joint.output_count])
         self.gradients: list[torch.fx.Node] = list(returned[joint.output_count :])
-        self.mutated = {
+        mutated = {
             self.inputs[descriptor.input_index]
             for descriptor in joint.outputs
             if descriptor.kind is OutputKind.MUTATED_INPUT and descriptor.input_index is not None
         }
+        # What has to be copied to be kept: others have it, and may write to it.
+        described = zip(self.inputs, joint.inputs, strict=True)
+        exposed = [node for node, d in described if d.exposed and not inputs_stay]
+        exposed += [
+            self.outputs[descriptor.graph_index]
+            for descriptor in joint.outputs
+            if descriptor.graph_index is not None and descriptor.exposed
+        ]
+        self.exposed = mutated.union(exposed)
         self.backward = set(self.tangents)
         self.forward: list[torch.fx.Node] = []
         for node in graph.nodes:
@@ -62,6 +72,10 @@ class Sides:
             seen.update(fresh)
             pending += fresh
         return seen
+
+    def is_free(self, node: torch.fx.Node) -> bool:
+        """Whether keeping the node costs no memory: it is an input that lives anyway."""
+        return node.op == "placeholder" and node not in self.exposed
 
     @staticmethod
     def nbytes(node: torch.fx.Node) -> int:

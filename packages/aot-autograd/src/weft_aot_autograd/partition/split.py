@@ -54,9 +54,9 @@ class _Forward:
 
     def _save(self, node: torch.fx.Node, returned: list[torch.fx.Node]) -> SavedDescriptor:
         nbytes = self._sides.nbytes(node)
-        if node.op == "placeholder" and node not in self._sides.mutated:
+        if self._sides.is_free(node):
             return SavedDescriptor(self._sides.inputs.index(node), None, nbytes)
-        if node in self._sides.outputs:
+        if node in self._sides.outputs and node not in self._sides.exposed:
             return SavedDescriptor(None, self._sides.outputs.index(node), nbytes)
         origin, copy = storage_origin(node), self._copies[node]
         if node.op == "placeholder" or origin in self._taken:

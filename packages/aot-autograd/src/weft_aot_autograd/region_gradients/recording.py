@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import SYMBOLIC_TYPES, is_gradient_rule
+from weft_functionalize import SYMBOLIC_TYPES, is_gradient_rule, keep_history
 
 from .._torch import OpOverload
 from ..differentiable_forms import call_differentiably
@@ -52,7 +52,7 @@ def _run_node(
     kwargs: Any = torch.fx.map_arg(node.kwargs, values.__getitem__)
     if node.target is operator.getitem:
         return args[0][args[1]]
-    if is_gradient_rule(node.target):
+    if is_gradient_rule(node.target) or node.target is keep_history:
         assert callable(node.target)
         return node.target(*args)
     with torch.set_grad_enabled(torch.is_grad_enabled() and GRADIENTS_DISABLED not in node.meta):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ import torch.fx
 
 from ..symbolic_numbers import NumberNodes, with_numbers
 
-_PROVENANCE = ("stack_trace", "nn_module_stack", "source_node", "gradients_disabled")
+_PROVENANCE = ("stack_trace", "nn_module_stack", "source_node")
+GRADIENTS_DISABLED = "gradients_disabled"
+"""Key of a node's metadata: present where the program runs it with gradients disabled."""
 
 
 def fake_value(node: torch.fx.Node) -> Any:
@@ -28,10 +31,20 @@ class Emitter:
         self.graph = graph
         self._numbers = NumberNodes(graph)
         self._anchor: torch.fx.Node | None = None
+        self._mode: tuple[torch.fx.Node | None] | None = None  # None: as the anchor's
 
     def before(self, anchor: torch.fx.Node) -> Emitter:
         self._anchor = anchor
         return self
+
+    @contextlib.contextmanager
+    def in_mode_of(self, node: torch.fx.Node | None) -> Iterator[None]:
+        """What is inserted meanwhile runs in the gradient mode of ``node``: enabled, if that is None."""
+        before, self._mode = self._mode, (node,)
+        try:
+            yield
+        finally:
+            self._mode = before
 
     def call(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.fx.Node:
         """Insert ``target(*args, **kwargs)``."""
@@ -45,6 +58,9 @@ class Emitter:
         for key in _PROVENANCE:
             if key in self._anchor.meta:
                 node.meta[key] = self._anchor.meta[key]
+        (source,) = self._mode or (self._anchor,)
+        if source is not None and GRADIENTS_DISABLED in source.meta:
+            node.meta[GRADIENTS_DISABLED] = True
         node.meta["val"] = value
         return node
 

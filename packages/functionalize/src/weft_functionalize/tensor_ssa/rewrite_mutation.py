@@ -9,7 +9,8 @@ Unlike the paper's, pass-down leaves out views that nothing uses any more: the r
 elimination is the same, and a chain of n writes through n views takes n steps rather than n squared.
 
 Beyond the paper, a write also reaches values that may be one with the written one: their new version is
-``where(flag, new, old)``, with the flag that says whether they are (:mod:`.region_aliases`).
+``where(flag, new, old)``, with the flag that says whether they are (:mod:`.region_aliases`).  And a write
+that autograd does not see leaves each version with the history of the one before (:mod:`.kept_history`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .alias_graph import AliasGraph, argument_value
 from .block_propagation import region_writes
 from .emitter import Emitter
 from .functional_counterparts import HIDDEN_WRITES, functional_counterpart, written_arguments
+from .kept_history import hides_writes, keep_history, runs_unseen
 from .region_aliases import SharedValues, any_of
 from .view_operators import emit_access, emit_assign
 from .writes import written_variables
@@ -57,9 +59,16 @@ class _Uses:
 
 
 def rewrite_mutation(
-    graph: torch.fx.Graph, shared: SharedValues, kept: tuple[torch.fx.Node, ...]
+    graph: torch.fx.Graph,
+    shared: SharedValues,
+    kept: tuple[torch.fx.Node, ...],
+    *,
+    with_gradients: bool = False,
 ) -> None:
-    """Replace every write in ``graph``; ``kept`` are values whose last version is needed at the end."""
+    """Replace every write in ``graph``; ``kept`` are values whose last version is needed at the end.
+
+    ``with_gradients``: values may have gradients, so that it matters what autograd sees.
+    """
     uses = _Uses(graph, shared.aliases)
     for node in kept:
         uses.keep_to_end(node)
@@ -68,10 +77,12 @@ def rewrite_mutation(
         if node.op == "call_function" and isinstance(node.target, OpOverload):
             written = written_arguments(node.target)
             if written:
-                _Rewrite(emit.before(node), shared, uses, node, node).run(written)
+                _Rewrite(emit.before(node), shared, uses, node, node, with_gradients).run(written)
         elif region_writes(node):
             after = node.next
-            _Rewrite(emit.before(after), shared, uses, node, after).take_region_results()
+            rewrite = _Rewrite(emit.before(after), shared, uses, node, after, with_gradients)
+            with emit.in_mode_of(node):
+                rewrite.take_region_results()
 
 
 class _Rewrite:
@@ -84,7 +95,9 @@ class _Rewrite:
         uses: _Uses,
         node: torch.fx.Node,
         anchor: torch.fx.Node,
+        with_gradients: bool,
     ) -> None:
+        self._with_gradients = with_gradients
         self._emit = emit
         self._shared = shared
         self._aliases = shared.aliases
@@ -155,17 +168,29 @@ class _Rewrite:
     ) -> None:
         """``value`` is what ``variable`` now is; the origins ``known`` get their versions otherwise."""
         emit = self._emit
-        value = _as_stored(emit, value, variable)
+        unseen = self._with_gradients and runs_unseen(self._node)
+        value = self._keep_history(_as_stored(emit, value, variable), variable, unseen)
         versions = {variable: value}
         for edge in self._aliases.path_to_origin(variable):  # pass up
-            value = emit_assign(emit, edge.base, value, edge)
-            versions[edge.base] = value
+            unseen = unseen or (self._with_gradients and hides_writes(edge))
+            assigned = emit_assign(emit, edge.base, value, edge)
+            value = versions[edge.base] = self._keep_history(assigned, edge.base, unseen)
         origin = self._aliases.origin(variable)
         self._pass_down(origin, value, versions)
         now = self._uses.position[self._node]
         for other in self._shared.others(origin, now):
             if other not in known and self._uses.used_after(other, now):
-                self._pass_down(other, self._where_one(origin, other, value), {})
+                chosen = self._where_one(origin, other, value)
+                self._pass_down(other, self._keep_history(chosen, other, unseen), {})
+
+    def _keep_history(
+        self, value: torch.fx.Node, variable: torch.fx.Node, unseen: bool
+    ) -> torch.fx.Node:
+        """``value``, with the history that ``variable`` has before if autograd does not see the write."""
+        if not unseen:
+            return value
+        with self._emit.in_mode_of(None):
+            return self._emit.call(keep_history, value, variable)
 
     def _where_one(
         self, origin: torch.fx.Node, other: torch.fx.Node, value: torch.fx.Node
@@ -204,7 +229,8 @@ class _Rewrite:
                 if self._uses.position[view] < now and self._uses.used_after(view, now):
                     new = versions.get(view)
                     if new is None:
-                        new = emit_access(self._emit, value, edge)
+                        with self._emit.in_mode_of(edge.access):
+                            new = emit_access(self._emit, value, edge)
                     pending.append((view, new))
 
 

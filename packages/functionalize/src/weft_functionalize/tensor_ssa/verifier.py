@@ -12,10 +12,11 @@ from ..gradient_rules import is_gradient_rule
 from ..symbolic_numbers import SYMBOLIC_TYPES
 from .block import build_block_tree
 from .functional_counterparts import HIDDEN_WRITES, written_arguments
+from .kept_history import keep_history
 from .writes import written_variables
 
 # ``and_`` joins the two tests of a loop that a tensor may end early.
-_PYTHON_FUNCTIONS = frozenset({operator.getitem, operator.and_})
+_PYTHON_FUNCTIONS = frozenset({operator.getitem, operator.and_, keep_history})
 
 
 class VerificationError(Exception):

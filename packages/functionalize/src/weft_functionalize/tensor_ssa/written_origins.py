@@ -7,7 +7,9 @@ import torch.fx
 
 from .._torch import OpOverload
 from .alias_graph import AliasGraph
+from .block_propagation import region_writes
 from .functional_counterparts import written_arguments
+from .kept_history import runs_unseen
 from .region_aliases import SharedValues
 from .writes import block_writes, written_variables
 
@@ -29,6 +31,16 @@ def origins_of_write(node: torch.fx.Node, shared: SharedValues) -> set[torch.fx.
     return found
 
 
+def seen_region_writes(graph: torch.fx.Graph, aliases: AliasGraph) -> frozenset[torch.fx.Node]:
+    """The values whose storage regions write that run with gradients enabled."""
+    return frozenset(
+        aliases.origin(variable)
+        for node in graph.nodes
+        if not runs_unseen(node)
+        for variable, _ in region_writes(node)
+    )
+
+
 def unrecorded_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> frozenset[torch.fx.Node]:
     """The values whose storage is written with gradients disabled or through a detached view."""
     found: set[torch.fx.Node] = set()
@@ -37,6 +49,6 @@ def unrecorded_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> frozenset[
             continue
         for variable in written_variables(node, written_arguments(node.target)):
             path = [node, *(edge.access for edge in aliases.path_to_origin(variable))]
-            if any("gradients_disabled" in n.meta or n.target is aten.detach.default for n in path):
+            if any(runs_unseen(n) or n.target is aten.detach.default for n in path):
                 found.add(aliases.origin(variable))
     return frozenset(found)
