@@ -8,6 +8,7 @@ and tests compare with it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -210,7 +211,13 @@ class _Run:
             count = evaluate_expression(buffer.size, self.sizes)
             local[buffer.name] = torch.empty((iterations, count), dtype=buffer.dtype)
         for stage in kernel.stages:
-            self._stage(kernel.outer, outer, stage, local)
+            if not stage.is_sequential:
+                self._stage(kernel.outer, outer, stage, local)
+                continue
+            once = replace(stage, inner=(), is_sequential=False)
+            for number in range(self._count(stage.inner)):
+                self.sizes[stage.inner[0].symbol] = number
+                self._stage(kernel.outer, outer, once, local)
 
     def _node(self, node: LoopNode) -> None:
         stage = Stage(node.reduction_loops, node.body, bool(node.reduction_loops))

@@ -166,7 +166,7 @@ def _kernel(kernel: Kernel) -> list[str]:
     for buffer in kernel.local_buffers:
         lines.append(f"{pad}local {buffer.name}: {_dtype(buffer.dtype)}[{buffer.size}]")
     for stage in kernel.stages:
-        word = "reduce" if stage.is_reduction else "for"
+        word = "reduce" if stage.is_reduction else "loop" if stage.is_sequential else "for"
         inner = _loops(lines, stage.inner, depth, word)
         _body(lines, stage.body, inner)
     return lines

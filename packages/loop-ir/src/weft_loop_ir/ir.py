@@ -125,11 +125,15 @@ class Stage:
     In a reduction stage, ``reduction`` instructions accumulate over ``inner``; a ``store`` of a value
     computed from a reduction's result runs once, after the inner loops.  A reduction's result may be used
     only by ``store`` in its own stage.  With ``inner`` empty the body runs once per outer iteration.
+
+    Iterations of ``inner`` may be reordered, but for a sequential stage, whose one inner loop may read what
+    earlier iterations of it have stored: a loop of the program, with its state in local buffers.
     """
 
     inner: tuple[LoopVariable, ...]
     body: LoopBody
     is_reduction: bool = False
+    is_sequential: bool = False
 
 
 @dataclass(frozen=True)

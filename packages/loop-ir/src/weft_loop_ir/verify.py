@@ -45,7 +45,7 @@ def verify(program: LoopGraph | Schedule) -> None:
     Checked: every buffer is known and written before it is read; the dtype rules of
     :mod:`weft_loop_ir.ops`; values are defined before use; indices use symbols that are in scope;
     reductions are in reduction stages only, and their results only stored; the memory plan covers what it
-    must and nothing else; kernels that run in parallel are independent.
+    must and nothing else; kernels that run in parallel are independent; sequential stages have one loop.
     """
     steps: Sequence[Item] = program.steps if isinstance(program, Schedule) else program.nodes
     sizes = {s.symbol for s in program.symbols}
@@ -142,6 +142,8 @@ def _verify_kernel(
 ) -> None:
     local = {b.name: b.dtype for b in kernel.local_buffers}
     for stage in kernel.stages:
+        if stage.is_sequential and (len(stage.inner) != 1 or stage.is_reduction):
+            raise VerificationError(f"{kernel.name}: a sequential stage has one inner loop")
         checker = _Checker(kernel.name, buffers, local, sizes)
         checker.stage(kernel.outer, stage.inner, stage.body, stage.is_reduction, written)
         _, stage_writes = body_accesses(stage.body)

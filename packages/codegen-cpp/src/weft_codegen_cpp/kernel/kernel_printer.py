@@ -93,8 +93,9 @@ class _KernelPrinter:
         self.used = tuple(name for name in used if name not in local)
         self.has_reduction = any(i.operation == "reduction" for i in instructions)
         dtypes = {name: buffers[name].layout.dtype for name in self.used}
+        self.has_loop = any(s.is_sequential for s in kernel.stages)
         self.tiles = None
-        if not self.has_reduction:
+        if not (self.has_reduction or self.has_loop):
             self.tiles = plan_tiles(kernel, self.plan.outer, dtypes, lanes)
         self.columns = self._column_blocks()
         self.loops = self._ordered_loops()
@@ -105,16 +106,21 @@ class _KernelPrinter:
         self.checks = any(i.operation == "indirect" and i.arguments[3] for i in instructions)
 
     def _column_blocks(self) -> int:
-        """How many vectors of the outer vectorised loop a reduction runs side by side."""
-        if self.plan.outer is None or not self.has_reduction:
+        """How many vectors of the outer vectorised loop a reduction or a program's loop runs abreast."""
+        if self.plan.outer is None or not (self.has_reduction or self.has_loop):
             return 1
         count = COLUMN_BLOCKS
-        if any(i.operation in HEAVY for s in self.kernel.stages for i in instructions_of(s.body)):
+        if self._is_heavy() and not self.has_loop:
             count = 2
         size = static_int(next(v.size for v in self.kernel.outer if v.symbol == self.plan.outer))
         while count > 1 and size is not None and size < count * self.lanes:
             count //= 2
         return count
+
+    def _is_heavy(self) -> bool:
+        return any(
+            i.operation in HEAVY for s in self.kernel.stages for i in instructions_of(s.body)
+        )
 
     def _ordered_loops(self) -> tuple[LoopVariable, ...]:
         """The outer loops, the vectorised one last, the one that tiles block before it."""
@@ -258,7 +264,8 @@ class _KernelPrinter:
 
     def _block(self) -> int:
         """Elements of the vectorised outer loop in one unit, when the unit number includes it."""
-        return self.lanes * self.columns if self.has_reduction else POINTWISE_BLOCK
+        in_blocks = self.has_reduction or self.has_loop
+        return self.lanes * self.columns if in_blocks else POINTWISE_BLOCK
 
     def _counts(self) -> list[str]:
         """The number of values of each loop of the prefix, in units."""
@@ -445,7 +452,9 @@ class _KernelPrinter:
             type_name = memory_type(local.dtype)
             place.append(f"{type_name}* const {row} = {row}_all + which * ({size}) * lanes;")
             place.append(f"(void){row};")
-        side_by_side = ["WEFT_UNROLL(8) for (int which = 0; which < count.value; ++which) {"]
+        # of several vectors, a loop's iterations overlap without being unrolled
+        unroll = "" if self.has_loop and self._is_heavy() else "WEFT_UNROLL(8) "
+        side_by_side = [f"{unroll}for (int which = 0; which < count.value; ++which) {{"]
         body = [*side_by_side, *_indent([*place, *printer.lines]), "}"]
         lines = [*reductions.declare("count.value")]
         lines += self._chunked(reductions, stage.inner, body, "count.value")

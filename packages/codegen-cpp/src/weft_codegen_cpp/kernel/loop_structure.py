@@ -95,7 +95,7 @@ def merge_loops(kernel: Kernel) -> Kernel:
     stages = []
     for stage, body in zip(kernel.stages, bodies, strict=True):
         inner, (merged,) = _merge(stage.inner, (body,))
-        stages.append(Stage(inner, merged, stage.is_reduction))
+        stages.append(replace(stage, inner=inner, body=merged))
     return replace(kernel, outer=outer, stages=tuple(stages))
 
 
@@ -146,7 +146,7 @@ def plan_vectors(kernel: Kernel, lanes: int) -> VectorPlan:
     inner_total = 0.0
     for stage, weight in zip(kernel.stages, weights, strict=True):
         best = _best(
-            stage.inner,
+            () if stage.is_sequential else stage.inner,
             lambda v, stage=stage: (
                 _score(v.symbol, stage.body, frozenset())  # type: ignore[misc]
                 - _extent_penalty(v, lanes)
@@ -162,7 +162,7 @@ def plan_vectors(kernel: Kernel, lanes: int) -> VectorPlan:
 
 
 def _has_inner(kernel: Kernel) -> bool:
-    return any(stage.inner for stage in kernel.stages)
+    return any(stage.inner and not stage.is_sequential for stage in kernel.stages)
 
 
 def _best(

@@ -16,6 +16,7 @@ from weft_loop_ir.loop_graph import LoopNode, reads_only_at_store
 from weft_loop_ir.lowering.context import LoweringContext, storage_stride
 from weft_loop_ir.lowering.tensors import TensorValue
 from weft_loop_ir.lowering.windows import selected, sliced
+from weft_loop_ir.schedule.iterations import reads_what_it_keeps
 
 if TYPE_CHECKING:
     from weft_loop_ir.lowering.lower import Driver
@@ -72,7 +73,7 @@ def _store(
     context.write_node(name, value.size, stride, value.load, origins, offset)
     node = context.nodes[-1]
     assert isinstance(node, LoopNode)
-    if not reads_only_at_store(node.body, name):
+    if not (reads_only_at_store(node.body, name) or reads_what_it_keeps(node, name)):
         context.nodes.pop()
         value = context.realize(context.copy_of(value))
         context.write_node(name, value.size, stride, value.load, origins, offset)

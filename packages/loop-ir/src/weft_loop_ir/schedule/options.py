@@ -20,6 +20,8 @@ class ScheduleOptions:
     results lie, are added up for all results together and reduced then.
     ``parallel_kernels``: how many independent kernels become one step at most; 1 leaves each a step.
     ``parallel_bytes``: kernels that touch more bytes of intermediates stay apart, for memory's sake.
+    ``expanded_bytes``: what a loop's iterations need for themselves, all together, for it to become a kernel
+    over all of them at most.
     ``reuse_memory``, ``reuse_in_place``: what the memory plan may do.  ``alignment`` counts bytes.
     ``round_low_precision`` as in :class:`~weft_loop_ir.LoweringOptions`, for values forwarded between fused
     nodes.  ``verify`` checks the program before, between and after the passes.
@@ -39,6 +41,7 @@ class ScheduleOptions:
     split_short_rows: int = 0
     parallel_kernels: int = 1
     parallel_bytes: int = 1 << 20
+    expanded_bytes: int = 1 << 26
     reuse_memory: bool = True
     reuse_in_place: bool = True
     alignment: int = 64

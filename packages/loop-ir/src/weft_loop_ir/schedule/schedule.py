@@ -14,19 +14,23 @@ from weft_loop_ir.ir import (
     BufferKind,
     BufferView,
     ExternCall,
+    Loop,
     Region,
     Schedule,
     Step,
 )
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, item_reads, item_writes
+from weft_loop_ir.schedule.dead_stores import without_dead_stores
 from weft_loop_ir.schedule.dependency_graph import DependencyGraph
 from weft_loop_ir.schedule.fusion import fuse_groups
 from weft_loop_ir.schedule.groups import Group
+from weft_loop_ir.schedule.loop_kernels import loop_kernel
 from weft_loop_ir.schedule.memory_plan import plan_memory, storage_elements
 from weft_loop_ir.schedule.options import ScheduleOptions
 from weft_loop_ir.schedule.parallel_kernels import run_in_parallel
 from weft_loop_ir.schedule.split_reductions import split_large_reductions
 from weft_loop_ir.schedule.stages import build_kernel
+from weft_loop_ir.schedule.vectorize_loops import vectorize_loops
 from weft_loop_ir.verify import verify
 
 SYMBOLIC_BYTES = 1 << 20
@@ -39,6 +43,8 @@ def schedule(loop_graph: LoopGraph, options: ScheduleOptions | None = None) -> S
     Raises :class:`~weft_loop_ir.VerificationError` with ``options.verify`` where a pass gave a wrong program.
     """
     options = options or ScheduleOptions()
+    _check(loop_graph, options)
+    loop_graph = vectorize_loops(loop_graph, options)
     _check(loop_graph, options)
     loop_graph = split_large_reductions(loop_graph, options)
     _check(loop_graph, options)
@@ -111,7 +117,7 @@ class _Scheduler:
                     for name in {**readers, **writers}
                     if (readers.get(name, set()) | writers.get(name, set())) != {position}
                 }
-                steps.append(self._region(payload, outside | kept))
+                steps.append(self._one_kernel(self._region(payload, outside | kept)))
             else:
 
                 def is_private(name: str, position: int = position) -> bool:
@@ -128,7 +134,13 @@ class _Scheduler:
                         self.options,
                     )
                 )
+        steps = list(without_dead_stores(steps, self.buffers))
         return run_in_parallel(steps, self.buffers, self.sizes, self.options, self.batches)
+
+    def _one_kernel(self, region: Region) -> Step:
+        """The kernel that a loop can be, else the region."""
+        kernel = loop_kernel(region, self.buffers) if isinstance(region, Loop) else None
+        return region if kernel is None else kernel
 
     def _region(self, region: Region, kept: Set[str]) -> Region:
         if isinstance(region, Branch):

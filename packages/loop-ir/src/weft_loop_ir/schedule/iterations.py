@@ -1,0 +1,260 @@
+"""Which iterations of a loop touch the same elements of a buffer.
+
+An access touches the elements ``step * k + sum(strides * loops) + rest``, ``k`` being the number of the
+iteration.  The tests here compare linear forms; what they can't prove counts as a conflict.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import sympy
+
+from weft_loop_ir.expressions import FloorDiv, to_int
+from weft_loop_ir.ir import Count, LoopBody, LoopVariable
+from weft_loop_ir.loop_graph import LoopNode
+from weft_loop_ir.schedule.accesses import Extent, divides, index_expressions, linear_form
+from weft_loop_ir.size_float import SizeFloat
+
+ONCE = Count(sympy.Symbol("once", integer=True), sympy.S.Zero, 1, sympy.S.One)
+"""The counter of what isn't in a loop."""
+
+
+@dataclass(frozen=True)
+class IterationAccess:
+    """An access in a loop's body; ``is_opaque`` where ``rest`` isn't the same in every iteration."""
+
+    buffer: str
+    is_store: bool
+    step: Extent
+    strides: tuple[Extent, ...]
+    extents: tuple[Extent, ...]
+    rest: sympy.Expr
+    is_opaque: bool
+
+
+def trip_count(count: Count) -> sympy.Expr:
+    """How many iterations a counted loop has."""
+    assert count.stop is not None
+    distance = sympy.expand((count.stop - count.start) * (1 if count.step > 0 else -1))
+    step = abs(count.step)
+    trips = FloorDiv(sympy.expand(distance + step - 1), sympy.Integer(step))
+    return trips if distance.is_nonnegative else sympy.Max(trips, 0)
+
+
+def value_in(count: Count, number: sympy.Expr) -> sympy.Expr:
+    """The counter's value in iteration ``number``, which counts from 0."""
+    return count.start + count.step * number
+
+
+def accesses_in_loop(
+    body: LoopBody, count: Count, loops: Sequence[LoopVariable]
+) -> Iterator[IterationAccess]:
+    """The accesses of a body that runs over ``loops`` in each iteration of a counted loop."""
+    symbols = (count.symbol, *(v.symbol for v in loops))
+    extents = tuple(to_int(v.size) for v in loops)
+    given = _bound_by_data(body)
+    for buffer, is_store, expression in index_expressions(body):
+        if buffer is None:
+            continue
+        form = linear_form(expression, symbols)
+        first, *strides = form.coefficients
+        start = sympy.sympify(first) * count.start
+        yield IterationAccess(
+            buffer,
+            is_store,
+            first * count.step,
+            tuple(strides),
+            extents,
+            form.rest + start,
+            form.opaque or not given.isdisjoint(form.rest.free_symbols),
+        )
+
+
+def _bound_by_data(body: LoopBody) -> set[sympy.Symbol]:
+    """The symbols of positions that are read from memory."""
+    found = set()
+    for instruction in body.instructions:
+        if instruction.operation == "indirect":
+            found.add(instruction.arguments[1])
+        for argument in instruction.arguments:
+            if isinstance(argument, LoopBody):
+                found |= _bound_by_data(argument)
+    return found
+
+
+def host_symbols(body: LoopBody) -> Iterator[set[sympy.Symbol]]:
+    """The symbols of what isn't an index: numbers that the host computes, and sizes of checked positions."""
+    for instruction in body.instructions:
+        for argument in instruction.arguments:
+            if isinstance(argument, SizeFloat):
+                yield argument.free_symbols
+            elif isinstance(argument, LoopBody):
+                yield from host_symbols(argument)
+        if instruction.operation == "indirect":
+            yield instruction.arguments[2].free_symbols
+
+
+def are_independent(accesses: Iterable[IterationAccess], trips: sympy.Expr) -> bool:
+    """Whether no iteration stores to an element that another one touches."""
+    return all(_apart(a, b, to_int(trips)) for a, b in _conflicts(accesses))
+
+
+def keep_to_themselves(accesses: Iterable[IterationAccess], trips: sympy.Expr) -> bool:
+    """Whether no point of ``loops`` stores, in any iteration, to an element that another point touches.
+
+    Then each point may run all iterations before the next point begins.
+    """
+    return all(_own(a, b, to_int(trips)) for a, b in _conflicts(accesses))
+
+
+def covers(access: IterationAccess, elements: sympy.Expr) -> bool:
+    """Whether a store over ``loops`` alone writes each of a buffer's ``elements``, none of them twice."""
+    if access.is_opaque or access.rest != 0 or access.step != 0:
+        return False
+    if not _is_injective(access.strides, access.extents):
+        return False
+    product = sympy.Mul(*(sympy.sympify(n) for n in access.extents))
+    return bool(sympy.expand(product - elements) == 0)
+
+
+def reads_what_it_keeps(node: LoopNode, name: str) -> bool:
+    """Whether ``node`` reads of a buffer only elements that it doesn't store to, or where it stores them."""
+    loops = (*node.loops, *node.reduction_loops)
+    accesses = [a for a in accesses_in_loop(node.body, ONCE, loops) if a.buffer == name]
+    return all(
+        a == replace(b, is_store=a.is_store) or _never_meet(a, b)
+        for a, b in itertools.product(accesses, accesses)
+        if b.is_store and not a.is_store
+    )
+
+
+def _never_meet(first: IterationAccess, second: IterationAccess) -> bool:
+    """Whether two accesses of one iteration touch different elements: one lies before the other."""
+    if first.is_opaque or second.is_opaque:
+        return False
+    low = high = _difference(first, second)
+    for access, sign in ((first, 1), (second, -1)):
+        for stride, extent in _moving(access):
+            size = _magnitude(stride)
+            if size is None:
+                return False
+            if (sign > 0) == (size == stride):
+                high = high + size * (extent - 1)
+            else:
+                low = low - size * (extent - 1)
+    return _below(0, low) or _below(high, 0)
+
+
+def _conflicts(
+    accesses: Iterable[IterationAccess],
+) -> Iterator[tuple[IterationAccess, IterationAccess]]:
+    """Pairs of accesses to one buffer of which one stores, each access with itself included."""
+    known = list(dict.fromkeys(accesses))
+    for first, second in itertools.combinations_with_replacement(known, 2):
+        if first.buffer == second.buffer and (first.is_store or second.is_store):
+            yield first, second
+
+
+def _apart(first: IterationAccess, second: IterationAccess, trips: Extent) -> bool:
+    """Whether two accesses never meet in different iterations.
+
+    Loops of strides up to the iteration's stay within a window that is no longer than its step; all
+    others move by multiples of more than the iterations and the window together.
+    """
+    step = _magnitude(first.step)
+    if first.is_opaque or second.is_opaque or first.step != second.step or not _below(0, step):
+        return False
+    low = high = _difference(first, second)
+    outer: list[Extent] = []
+    for access, sign in ((first, 1), (second, -1)):
+        for stride, extent in _moving(access):
+            size = _magnitude(stride)
+            if size is None:
+                return False
+            if not _below(size, step + 1):
+                outer.append(size)
+            elif (sign > 0) == (size == stride):
+                high = high + size * (extent - 1)
+            else:
+                low = low - size * (extent - 1)
+    if not (_below(high, step) and _below(-low, step)):
+        return False
+    if not outer:
+        return True
+    unit, reach = _common_divisor(outer), step * (trips - 1)
+    return _below(reach + high, unit) and _below(reach - low, unit)
+
+
+def _own(first: IterationAccess, second: IterationAccess, trips: Extent) -> bool:
+    """Whether two accesses meet only at one point of the loops, in whatever iterations."""
+    if first.is_opaque or second.is_opaque or first.strides != second.strides:
+        return False
+    if not _is_injective(first.strides, first.extents):
+        return False
+    distance = _magnitude(_difference(first, second))
+    steps = [_magnitude(s) for s in {first.step, second.step} if s != 0]
+    strides = [_magnitude(s) for s, _ in _moving(first)]
+    if distance is None or None in steps:
+        return False
+    if not strides or (not steps and distance == 0):
+        return True
+    moves = [*steps, *([distance] if distance != 0 else [])]
+    reach = sum((_magnitude(s) * (n - 1) for s, n in _moving(first)), 0)
+    if _below(reach, _common_divisor(moves)):
+        return True
+    return _below(distance + sum(s * (trips - 1) for s in steps), _common_divisor(strides))
+
+
+def _difference(first: IterationAccess, second: IterationAccess) -> Extent:
+    return to_int(sympy.expand(first.rest - second.rest))
+
+
+def _moving(access: IterationAccess) -> list[tuple[Extent, Extent]]:
+    """The strides and extents of the loops along which an access moves."""
+    pairs = zip(access.strides, access.extents, strict=True)
+    return [(stride, extent) for stride, extent in pairs if stride != 0 and extent != 1]
+
+
+def _is_injective(strides: Sequence[Extent], extents: Sequence[Extent]) -> bool:
+    """Whether different points of the loops are different elements: digits of a number."""
+    digits = [(_magnitude(s), n) for s, n in zip(strides, extents, strict=True) if n != 1]
+    if any(size is None for size, _ in digits):
+        return False
+    reach: Extent = 0
+    while digits:
+        digit = next((d for d in digits if all(_below(d[0], e[0] + 1) for e in digits)), digits[0])
+        if not _below(reach, digit[0]):
+            return False
+        reach = reach + digit[0] * (digit[1] - 1)
+        digits.remove(digit)
+    return True
+
+
+def _magnitude(value: Extent) -> Extent | None:
+    """The absolute value; None where the sign isn't known."""
+    if isinstance(value, int):
+        return abs(value)
+    if value.is_nonnegative:
+        return value
+    return -value if value.is_nonpositive else None
+
+
+def _below(left: Extent | None, right: Extent | None) -> bool:
+    """Whether ``left < right`` is sure."""
+    if left is None or right is None:
+        return False
+    difference = right - left
+    if isinstance(difference, int):
+        return difference > 0
+    return bool(sympy.expand(difference).is_positive)
+
+
+def _common_divisor(values: Sequence[Extent]) -> Extent | None:
+    """A divisor of all ``values``, the greatest where they are numbers; None where none is found."""
+    if all(isinstance(v, int) for v in values):
+        return math.gcd(*values)
+    return next((v for v in values if all(divides(v, w) is not None for w in values)), None)

@@ -1,0 +1,172 @@
+"""Loops inside kernels: where each element of what a loop carries depends on itself alone.
+
+Each point of the kernel's loops then runs all iterations before the next point, with the state that an
+iteration leaves for the next in a local buffer of one element: a register.  Points stay independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import sympy
+import torch
+
+from weft_loop_ir.expressions import loop_symbol
+from weft_loop_ir.index_simplify import IndexRanges, ranges_for
+from weft_loop_ir.ir import (
+    Buffer,
+    Count,
+    Kernel,
+    LocalBuffer,
+    Loop,
+    LoopBody,
+    LoopVariable,
+    ParallelKernels,
+    Stage,
+    Value,
+)
+from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.schedule.accesses import index_expressions
+from weft_loop_ir.schedule.iterations import (
+    accesses_in_loop,
+    host_symbols,
+    keep_to_themselves,
+    trip_count,
+    value_in,
+)
+from weft_loop_ir.schedule.transform import Replayer
+
+
+def loop_kernel(loop: Loop, buffers: Mapping[str, Buffer]) -> Kernel | ParallelKernels | None:
+    """One kernel that runs all iterations of ``loop``, or one for each that its body runs in parallel.
+
+    None where the counter alone doesn't end the loop, the body is more than one pointwise kernel, or
+    elements depend on each other.
+    """
+    if loop.predicate is not None or loop.condition or len(loop.body) != 1:
+        return None
+    (step,), count = loop.body, loop.count
+    if count is None or count.stop is None:
+        return None
+    if isinstance(step, Kernel):
+        return _with_loop(step, loop, count, buffers)
+    if not isinstance(step, ParallelKernels):
+        return None
+    kernels = [_with_loop(kernel, loop, count, buffers) for kernel in step.kernels]
+    whole = tuple(kernel for kernel in kernels if kernel is not None)
+    return ParallelKernels(step.name, whole) if len(whole) == len(kernels) else None
+
+
+def _with_loop(
+    kernel: Kernel, loop: Loop, count: Count, buffers: Mapping[str, Buffer]
+) -> Kernel | None:
+    """``kernel`` with the loop inside."""
+    if len(kernel.stages) != 1 or kernel.stages[0].inner or kernel.stages[0].is_sequential:
+        return None
+    body = kernel.stages[0].body
+    if any(i.operation == "store" and len(i.arguments) > 3 for i in body.instructions):
+        return None
+    if any(count.symbol in v.size.free_symbols for v in kernel.outer):
+        return None
+    if any(count.symbol in symbols for symbols in host_symbols(body)):
+        return None
+    trips = trip_count(count)
+    if not keep_to_themselves(accesses_in_loop(body, count, kernel.outer), trips):
+        return None
+    state = _state(kernel, body, count)
+    if not set(state) <= set(loop.carried):
+        return None
+    return _Builder(kernel, count, state, buffers).kernel(LoopVariable(loop_symbol("r", 0), trips))
+
+
+def _state(kernel: Kernel, body: LoopBody, count: Count) -> dict[str, sympy.Expr]:
+    """The buffers that the body writes at one place in all iterations, with the index of that place."""
+    places: dict[str, set[sympy.Expr]] = {name: set() for name in kernel.writes}
+    for buffer, _, expression in index_expressions(body):
+        if buffer in places:
+            places[buffer].add(expression)
+    state = {}
+    for name, indices in places.items():
+        index = next(iter(indices))
+        if len(indices) == 1 and count.symbol not in index.free_symbols:
+            state[name] = index
+    return state
+
+
+class _Builder:
+    """Builds the kernel: a stage that reads the state, one that runs the iterations, one that writes it."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        count: Count,
+        state: Mapping[str, sympy.Expr],
+        buffers: Mapping[str, Buffer],
+    ) -> None:
+        self.original = kernel
+        self.count = count
+        self.state = state
+        self.local = {
+            name: LocalBuffer(f"{name}_now", buffers[name].layout.dtype, sympy.S.One)
+            for name in state
+        }
+        self.dtypes = {name: buffers[name].layout.dtype for name in buffers}
+        self.dtypes |= {local.name: local.dtype for local in self.local.values()}
+
+    def kernel(self, iterations: LoopVariable) -> Kernel:
+        kernel = self.original
+        outer = ranges_for(tuple((v.symbol, v.size) for v in kernel.outer))
+        stages = [
+            self._copies(outer, lambda name, local: (name, self.state[name], local, sympy.S.Zero)),
+            Stage((iterations,), self._body(iterations), is_sequential=True),
+            self._copies(outer, lambda name, local: (local, sympy.S.Zero, name, self.state[name])),
+        ]
+        return Kernel(
+            kernel.name,
+            kernel.outer,
+            tuple(stage for stage in stages if stage.body.instructions),
+            tuple(self.local.values()),
+            tuple(dict.fromkeys((*kernel.reads, *self.state))),
+            kernel.writes,
+            kernel.origins,
+        )
+
+    def _dtype_of(self, name: str) -> torch.dtype:
+        return self.dtypes[name]
+
+    def _copies(
+        self,
+        ranges: IndexRanges,
+        between: Callable[[str, str], tuple[str, sympy.Expr, str, sympy.Expr]],
+    ) -> Stage:
+        """A stage that copies all state; ``between`` gives the source, the target and their indices."""
+        ops = BodyRecorder(ranges, self._dtype_of)
+        for name, local in self.local.items():
+            source, source_index, target, target_index = between(name, local.name)
+            ops.store(target, target_index, ops.load(source, source_index))
+        return Stage((), ops.body())
+
+    def _body(self, iterations: LoopVariable) -> LoopBody:
+        loops = (*self.original.outer, iterations)
+        ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
+        recorder = BodyRecorder(ranges, self._dtype_of)
+        value = {self.count.symbol: value_in(self.count, iterations.symbol)}
+
+        def index(expression: sympy.Expr) -> sympy.Expr:
+            if self.count.symbol not in expression.free_symbols:
+                return expression
+            return ranges.simplify(sympy.expand_mul(expression.xreplace(value)))
+
+        def place(name: str, where: sympy.Expr) -> tuple[str, sympy.Expr]:
+            return (self.local[name].name, sympy.S.Zero) if name in self.local else (name, where)
+
+        def load(ops: BodyRecorder, name: str, where: sympy.Expr) -> Value:
+            return ops.load(*place(name, where))
+
+        def store(
+            ops: BodyRecorder, name: str, where: sympy.Expr, stored: Value, mode: str | None
+        ) -> None:
+            ops.store(*place(name, where), stored, mode)
+
+        Replayer(recorder, index, load, store).replay(self.original.stages[0].body)
+        return recorder.body()
