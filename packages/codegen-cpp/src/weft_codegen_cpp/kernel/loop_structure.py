@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import sympy
-from weft_loop_ir import Instruction, Kernel, LoopBody, LoopVariable, Stage
+from weft_loop_ir import Instruction, Kernel, LoopBody, LoopVariable
 
 from weft_codegen_cpp.kernel.expressions import coefficient, static_int
 

@@ -234,7 +234,7 @@ def _is_injective(strides: Sequence[Extent], extents: Sequence[Extent]) -> bool:
     return True
 
 
-def _magnitude(value: Extent) -> Extent | None:
+def _magnitude(value: Extent) -> Extent:
     """The absolute value; None where the sign isn't known."""
     if isinstance(value, int):
         return abs(value)
