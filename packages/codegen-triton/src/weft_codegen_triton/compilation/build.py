@@ -15,6 +15,17 @@ from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
 from weft_codegen_triton.compilation.cache import put
 
 
+class TargetOnly:
+    """A driver that knows only what is compiled for; Triton's own would import torch and start CUDA."""
+
+    def __init__(self, target: GPUTarget) -> None:
+        self._target = target
+
+    def get_current_target(self) -> GPUTarget:
+        """The GPU that functions which look at it are compiled for."""
+        return self._target
+
+
 def build(job: CompileJob, folder: Path) -> KernelBinary:
     """The machine code of ``job``'s kernel; its module's text stays in ``folder`` for debuggers."""
     path = folder / f"{job.key()}.py"
@@ -27,9 +38,11 @@ def build(job: CompileJob, folder: Path) -> KernelBinary:
         {(names.index(name),): value for name, value in job.constants.items()},
         {(names.index(name),): [["tt.divisibility", 16]] for name in job.aligned},
     )
+    target = GPUTarget("cuda", job.capability, 32)
+    triton.runtime.driver.set_active(TargetOnly(target))
     compiled: Any = triton.compile(
         source,
-        target=GPUTarget("cuda", job.capability, 32),
+        target=target,
         options={
             "num_warps": job.warps,
             "num_stages": job.stages,

@@ -285,10 +285,12 @@ class BodyPrinter:
         axes = value.axes | other.axes
         code = f"({value.code} / {other.code})"
         if value.dtype is torch.float32:
-            if other.code in self.facts.at_least_one:
+            is_large = other.code in self.facts.at_least_one
+            if other.axes < axes:
+                function = "divide_by_large_row" if is_large else "divide_by_row"
+                code = f"weft.{function}({value.code}, {other.code})"
+            elif is_large:
                 code = f"weft.divide_by_one_or_more({value.code}, {other.code})"
-            elif other.axes < axes:
-                code = f"weft.divide_by_row({value.code}, {other.code})"
         return self.name(code, value.dtype, axes)
 
     def to_dtype_bitcast(self, value: Text, dtype: torch.dtype) -> Text:

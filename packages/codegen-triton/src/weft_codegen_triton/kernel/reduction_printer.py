@@ -113,11 +113,12 @@ class ReductionPrinter:
             (f"scratch{k}", dtype, count) for k, (_, dtype, count) in enumerate(self.scratch)
         ]
         printer.pointers = pointers
+        self.sums_of_exponentials = sums_of_exponentials(kernel)
         if self.space.vectors is not None:
             kept = registers | printer.recomputed.keys()
             self.sums = {
                 later: stage
-                for later, stage in sums_of_exponentials(kernel).items()
+                for later, stage in self.sums_of_exponentials.items()
                 if _touched(kernel.stages[later].body)[1] <= kept
             }
 
@@ -242,6 +243,8 @@ class ReductionPrinter:
         space.leave()
         for result, name, index in self.stored.values():
             value = accumulators.pending[result.number]()
+            if position in self.sums_of_exponentials:
+                printer.facts.at_least_one.add(value.code)
             self._store_result(name, index, value)
             if position in self.sums.values():
                 self.finished[position] = (accumulators, value)
@@ -265,6 +268,7 @@ class ReductionPrinter:
         total = accumulators.sum_of_exponentials(
             accumulators.lanes_of(0), largest, reduction.arguments[1]
         )
+        self.printer.facts.at_least_one.add(total.code)
         number = stage.body.instructions.index(reduction)
         for instruction in stage.body.instructions:
             if instruction.operation == "store" and instruction.arguments[2].index == number:

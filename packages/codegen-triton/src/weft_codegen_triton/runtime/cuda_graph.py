@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,16 +34,28 @@ def pays_off(buffers: Sequence[torch.Tensor], steps: int) -> bool:
     return 2 * copied / COPIED_BYTES_PER_SECOND < steps * HOST_SECONDS_PER_STEP
 
 
+@dataclass(frozen=True)
+class _Pool:
+    """The memory pool that all recordings for a stream share.
+
+    ``keeper`` is a graph that keeps it alive without them.  They are made on ``side``, one stream for all:
+    the library of products holds 32 MiB for each stream that it has worked on.
+    """
+
+    handle: Any
+    keeper: torch.cuda.CUDAGraph
+    side: torch.cuda.Stream
+
+
 @functools.cache
-def _pool(device: int, stream: int) -> tuple[Any, torch.cuda.CUDAGraph]:
-    """The memory pool that all recordings on a stream share, and a graph that keeps it alive without them."""
-    handle = torch.cuda.graph_pool_handle()
-    keeper = torch.cuda.CUDAGraph()
-    with torch.cuda.stream(torch.cuda.Stream()):
-        keeper.capture_begin(pool=handle, capture_error_mode=MODE)
+def _pool(device: int, stream: int) -> _Pool:
+    """The pool for recordings that are replayed on ``stream``."""
+    pool = _Pool(torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph(), torch.cuda.Stream(device))
+    with torch.cuda.stream(pool.side):
+        pool.keeper.capture_begin(pool=pool.handle, capture_error_mode=MODE)
         torch.zeros(1, device=device)
-        keeper.capture_end()
-    return handle, keeper
+        pool.keeper.capture_end()
+    return pool
 
 
 class GraphRecording:
@@ -81,11 +94,11 @@ class GraphRecording:
         self, compute: Compute, inputs: Sequence[Any], constants: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, ...]:
         current = torch.cuda.current_stream()
-        pool, _ = _pool(current.device.index, self._stream)
-        side = torch.cuda.Stream()
+        pool = _pool(current.device.index, self._stream)
+        side = pool.side
         side.wait_stream(current)
         with torch.cuda.stream(side):
-            self._graph.capture_begin(pool=pool, capture_error_mode=MODE)
+            self._graph.capture_begin(pool=pool.handle, capture_error_mode=MODE)
             try:
                 buffers = compute(inputs, constants, side.cuda_stream)
             finally:

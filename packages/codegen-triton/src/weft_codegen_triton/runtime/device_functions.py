@@ -151,6 +151,12 @@ def divide_by_row(a, b):
 
 
 @triton.jit
+def divide_by_large_row(a, b):
+    """As :func:`divide_by_row`, where ``b`` is from 1 to 2**126, or NaN."""
+    return a * (1.0 / b)
+
+
+@triton.jit
 def divide_by_one_or_more(a, b):
     """The quotient of float32 where ``b`` is from 1 to infinity, or NaN."""
     return a * device_math.reciprocal(b)
