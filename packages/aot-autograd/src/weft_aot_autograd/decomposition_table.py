@@ -170,12 +170,18 @@ def _zeros(size: list[int], **keywords: Any) -> torch.Tensor:
     return torch.zeros(size, **keywords)
 
 
+def _chosen_attention(*args: Any, **keywords: Any) -> Any:
+    """``scaled_dot_product_attention`` as the kernel that torch chooses for such operands."""
+    return aten.scaled_dot_product_attention.default(*args, **keywords)
+
+
 # Rules of our own, over torch's.
 _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten._efficientzerotensor.default: _zeros,
     aten.native_batch_norm.default: _inference_batch_norm,
     aten.native_dropout.default: _inference_dropout,
     aten.nll_loss_backward.default: _nll_loss_backward,
+    aten.scaled_dot_product_attention.default: _chosen_attention,
 }
 
 

@@ -19,6 +19,7 @@ from weft_loop_ir import (
     ScheduleOptions,
     Step,
     SymbolInput,
+    use_library_attention,
 )
 
 from weft_codegen_triton.compilation.cache import cache_directory
@@ -107,6 +108,13 @@ class TritonCodegen:
         """
         rewrite(graph_module.graph)
         graph_module.recompile()
+
+    def rewrite_functional(
+        self, graph_module: torch.fx.GraphModule, *, differentiated: bool
+    ) -> None:
+        """Have the library run attention that is written out, before gradients are recorded."""
+        if use_library_attention(graph_module.graph, differentiated=differentiated):
+            graph_module.recompile()
 
     @property
     def interprets(self) -> bool:

@@ -34,6 +34,7 @@ from weft_loop_ir.ir import (
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, all_items, item_reads, item_writes
 from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
 from weft_loop_ir.ops import OpsHandler
+from weft_loop_ir.rewriting.attention import use_library_attention
 from weft_loop_ir.rewriting.channels_last import convolve_channels_last
 from weft_loop_ir.rewriting.freezing import freeze
 from weft_loop_ir.schedule import ScheduleOptions, plan_memory, schedule
@@ -92,6 +93,7 @@ __all__ = [
     "plan_memory",
     "register_lowering",
     "schedule",
+    "use_library_attention",
     "verify",
     "write_back",
 ]

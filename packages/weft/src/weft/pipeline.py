@@ -119,6 +119,7 @@ class Pipeline:
 
         with self.stage("functionalize", location, seconds):
             functional = weft_functionalize.functionalize(graph_module, example_inputs)
+            self._rewrite_functional(functional)
         dump.graph("2_functional", functional.graph_module)
 
         with self.stage("aot-autograd", location, seconds):
@@ -170,6 +171,16 @@ class Pipeline:
             rewrite = getattr(codegen, method, None)
             if rewrite is not None:
                 rewrite(graph_module)
+
+    def _rewrite_functional(self, functional: weft_functionalize.FunctionalGraph) -> None:
+        """Let code generators change the graph before gradients are recorded, if they will be."""
+        differentiated = torch.is_grad_enabled() and any(
+            descriptor.requires_grad for descriptor in functional.inputs
+        )
+        for codegen in self.codegens(functional.graph_module):
+            rewrite = getattr(codegen, "rewrite_functional", None)
+            if rewrite is not None:
+                rewrite(functional.graph_module, differentiated=differentiated)
 
     def codegens(self, graph_module: torch.fx.GraphModule) -> list[Codegen]:
         """The code generator of the graph's device, or of the one beside the CPU."""

@@ -1,0 +1,76 @@
+"""What nodes of a functional graph always give, computed while compiling from nothing but numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+
+from weft_loop_ir._torch import OpOverload, must_keep, writes_argument
+
+MOST_ELEMENTS = 1 << 24
+"""Of a value that is computed while compiling."""
+
+
+class KnownValues:
+    """The values of nodes that depend on no input, on the CPU, each computed once and when asked for."""
+
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self._values: dict[torch.fx.Node, Any] = {}
+        self._position = {node: position for position, node in enumerate(graph.nodes)}
+
+    def tensor(self, node: torch.fx.Node) -> torch.Tensor | None:
+        """What ``node`` always gives; None if that depends on inputs, chance or sizes, or is large."""
+        order: set[torch.fx.Node] = set()
+        pending = [node]
+        while pending:
+            current = pending.pop()
+            if current in order:
+                continue
+            if current not in self._position or not _is_computable(current):
+                return None
+            order.add(current)
+            pending.extend(current.all_input_nodes)
+        for current in sorted(order, key=self._position.__getitem__):
+            if current not in self._values:
+                self._values[current] = self._compute(current)
+        result = self._values[node]
+        return result if isinstance(result, torch.Tensor) else None
+
+    def number(self, argument: Any) -> float | None:
+        """``argument`` as one number: a number, or a node whose elements are all the same."""
+        if isinstance(argument, bool | int | float):
+            return float(argument)
+        value = self.tensor(argument) if isinstance(argument, torch.fx.Node) else None
+        if value is None or value.numel() == 0 or value.is_complex():
+            return None
+        first = value.flatten()[0]
+        return float(first) if bool((value == first).all()) else None
+
+    @torch.no_grad()
+    def _compute(self, node: torch.fx.Node) -> Any:
+        arguments: Any = torch.fx.map_arg(_on_cpu(node.args), self._values.__getitem__)
+        keywords: Any = torch.fx.map_arg(_on_cpu(node.kwargs), self._values.__getitem__)
+        assert callable(node.target)
+        return node.target(*arguments, **keywords)
+
+
+def _is_computable(node: torch.fx.Node) -> bool:
+    target, value = node.target, node.meta.get("val")
+    if node.op != "call_function" or not isinstance(target, OpOverload):
+        return False
+    if must_keep(target) or writes_argument(target) or not isinstance(value, torch.Tensor):
+        return False
+    return all(type(n) is int for n in value.shape) and value.numel() <= MOST_ELEMENTS
+
+
+def _on_cpu(argument: Any) -> Any:
+    """``argument`` with the CPU in place of every device."""
+    if isinstance(argument, torch.device):
+        return torch.device("cpu")
+    if isinstance(argument, tuple | list):
+        return type(argument)(_on_cpu(a) for a in argument)
+    if isinstance(argument, dict):
+        return {key: _on_cpu(a) for key, a in argument.items()}
+    return argument
