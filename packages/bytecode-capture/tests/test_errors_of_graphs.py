@@ -106,6 +106,25 @@ def view_written_before(x):
         return torch.rand(2)
 
 
+@torch.library.custom_op("weft_test::tripled", mutates_args=())
+def tripled(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+@tripled.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def library_operator_before(x):
+    y = torch.ops.weft_test.tripled(x)
+    y += tripled(y)
+    try:
+        return torch.linalg.cholesky(x) + y
+    except RuntimeError:
+        return y, "failed"
+
+
 def drawn_before(x):
     y = torch.rand(3)
     try:
@@ -114,7 +133,9 @@ def drawn_before(x):
         return y, torch.rand(2)
 
 
-@pytest.mark.parametrize("function", [written_before, view_written_before, drawn_before])
+@pytest.mark.parametrize(
+    "function", [written_before, view_written_before, drawn_before, library_operator_before]
+)
 def test_what_was_written_and_drawn_is_put_back(function):
     check(function, CALLS, reset=lambda: torch.manual_seed(0))
     seeds = []

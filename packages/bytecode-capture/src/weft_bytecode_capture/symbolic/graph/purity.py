@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..._torch import NATIVE_FUNCTIONS, OpOverload, TensorBase
+from ..._torch import NATIVE_FUNCTIONS, OpOverload, OpOverloadPacket, TensorBase
 from ...gradient_rule import GradientRule
 from .modes import MODE_CALLS
 
@@ -51,6 +51,24 @@ def writes(node: torch.fx.Node) -> bool:
         and _has_effect(node, _WRITES)
         and node.target not in MODE_CALLS
         and not _is_plain_lookup(node)
+        and not _is_functional_custom_operator(node)
+    )
+
+
+def _is_functional_custom_operator(node: torch.fx.Node) -> bool:
+    """Whether a node calls an operator of a library whose schemas declare that it writes to nothing."""
+    target: Any = node.target
+    if isinstance(target, OpOverload):
+        overloads = [target]
+    elif isinstance(target, OpOverloadPacket):
+        overloads = [getattr(target, name) for name in target.overloads()]
+    else:
+        return False
+    return not any(
+        overload.namespace == "aten"
+        or overload._schema.is_mutable
+        or torch.Tag.nondeterministic_seeded in overload.tags
+        for overload in overloads
     )
 
 
