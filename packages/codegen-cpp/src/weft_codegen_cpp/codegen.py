@@ -137,7 +137,7 @@ class CppCodegen:
         schedule = with_linear_calls(schedule, self.options)
         kernels, kernels_printed = self._print_kernels(schedule)
         host = print_host(schedule, kernels, bound, self.options)
-        return TranslationUnit(schedule.name, kernels_printed, host.source), host
+        return TranslationUnit(schedule.name, kernels_printed, host.source, host.headers), host
 
     def _print_kernels(
         self, schedule: Schedule

@@ -17,17 +17,22 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class TranslationUnit:
-    """The kernels of a graph and the host program that calls them."""
+    """The kernels of a graph and the host program that calls them, which needs ``headers`` of the runtime."""
 
     name: str
     kernels: tuple[KernelSource, ...]
     host: str
+    headers: tuple[str, ...] = ()
+
+    @property
+    def _includes(self) -> str:
+        return "".join(f'#include "{name}"\n' for name in ("weft_host.h", *self.headers))
 
     @property
     def whole(self) -> str:
         """Everything as one translation unit, whose kernels are static."""
         kernels = [k.comment + k.declaration + k.definition for k in self.kernels]
-        return _unit(f'// {self.name}\n#include "weft_host.h"\n', [*kernels, self.host])
+        return _unit(f"// {self.name}\n{self._includes}", [*kernels, self.host])
 
     def split(self, count: int) -> tuple[str, ...]:
         """``count`` translation units of about the same length: the host is in the first.
@@ -46,7 +51,7 @@ class TranslationUnit:
         first = [*declarations, *(k.definition for k in groups[0]), self.host]
         rest = [[k.declaration + k.definition for k in group] for group in groups[1:] if group]
         return (
-            _unit('#include "weft_host.h"\n', first),
+            _unit(self._includes, first),
             *(_unit('#include "weft_kernel.h"\n', part) for part in rest),
         )
 

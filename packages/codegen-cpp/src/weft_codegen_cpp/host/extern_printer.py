@@ -9,6 +9,7 @@ import torch
 from weft_loop_ir import BufferView, ExternCall
 
 from weft_codegen_cpp import _torch
+from weft_codegen_cpp.host.attention import has_kernel, print_attention
 from weft_codegen_cpp.host.data_symbols import check_requirements, is_read, read_number, read_sizes
 from weft_codegen_cpp.host.extern_calls import (
     NativeCall,
@@ -34,6 +35,8 @@ def print_extern(writer: HostWriter, call: ExternCall) -> bool:
         _callback(writer, call)
     elif native.function.endswith("_out"):
         _native_into_memory(writer, call, native)
+    elif native.function == "attention" and has_kernel(writer, native):
+        print_attention(writer, call, native)
     else:
         _native(writer, call, native)
     writer.steps += check_requirements(call.requires, writer.index)

@@ -23,7 +23,6 @@ from weft_loop_ir import (
     item_writes,
 )
 
-from weft_codegen_cpp import _torch
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.entry import Entry, print_entry
 from weft_codegen_cpp.host.extern_calls import writes_into
@@ -39,10 +38,14 @@ from weft_codegen_cpp.options import CppOptions
 
 @dataclass(frozen=True)
 class PrintedHost:
-    """``source`` follows the kernels; ``objects`` are what the program refers to by position."""
+    """``source`` follows the kernels; ``objects`` are what the program refers to by position.
+
+    ``headers`` of the runtime come before all.
+    """
 
     source: str
     objects: tuple[Any, ...]
+    headers: tuple[str, ...] = ()
 
 
 def print_host(
@@ -93,7 +96,7 @@ class _HostPrinter(HostWriter):
         given = {name: f"c.arguments[{k}]" for name, k in self.positions.items()}
         results = print_results(self, {**given, **self.constants})
         parts = [self._call_struct(), self._steps_function(), results, self._entry()]
-        return PrintedHost("\n".join(parts), tuple(self.objects))
+        return PrintedHost("\n".join(parts), tuple(self.objects), tuple(sorted(self.headers)))
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -193,17 +196,7 @@ class _HostPrinter(HostWriter):
             names = [n for n in step.outputs if n is not None]
         for name in names:
             if not self.has_memory(name):
-                self._allocate_buffer(name)
-
-    def _allocate_buffer(self, name: str) -> None:
-        layout = self.schedule.buffers[name].layout
-        slot = self.own(name)
-        self.steps.append(
-            f"if (api.empty_strided({len(layout.size)}, {self.array(layout.size)}, "
-            f"{self.array(layout.stride)}, {_torch.dtype_code(layout.dtype)}, 0, 0, &c.owned[{slot}])) "
-            f'return c.failed = "allocation", operator_failed;'
-        )
-        self.point(name, f"c.owned[{slot}]")
+                self.allocate(name)
 
     def _release(self, number: int) -> None:
         """Free the tensors that no later step and no result needs, as eager would."""
@@ -219,7 +212,7 @@ class _HostPrinter(HostWriter):
         """Outputs of which no step writes an element (they are empty)."""
         for view in self.schedule.outputs:
             if isinstance(view, BufferView) and not self.has_memory(view.buffer):
-                self._allocate_buffer(view.buffer)
+                self.allocate(view.buffer)
 
     # -- functions ---------------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ class HostWriter:
         self.made_in_regions: set[str] = set()
         self.views = 0
         self.depth = 0
+        self.headers: set[str] = set()
         self.symbols = {s.symbol: s for s in schedule.symbols}
         self.counters = counters(schedule)
         self.given = tuple(definition.symbol for definition in definitions(schedule))
@@ -85,6 +86,18 @@ class HostWriter:
         slot = self.own(name)
         self.sources[name] = f"{_OBJECT_HANDLE}c.made[{slot}])"
         return slot
+
+    def allocate(self, name: str) -> None:
+        """Print what gives the buffer ``name`` memory that this call owns."""
+        layout = self.schedule.buffers[name].layout
+        slot = self.own(name)
+        self.steps += self.drops("owned", [slot])
+        self.steps.append(
+            f"if (api.empty_strided({len(layout.size)}, {self.array(layout.size)}, "
+            f"{self.array(layout.stride)}, {_torch.dtype_code(layout.dtype)}, 0, 0, &c.owned[{slot}])) "
+            f'return c.failed = "allocation", operator_failed;'
+        )
+        self.point(name, f"c.owned[{slot}]")
 
     def object_of(self, name: str) -> str | None:
         """The C++ expression of the Python object that is the buffer's tensor, where there is one."""

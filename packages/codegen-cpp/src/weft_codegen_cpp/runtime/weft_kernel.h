@@ -444,6 +444,13 @@ template <int step, class V> WEFT_INLINE void exchange_blocks(V* rows) {
   WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k)
     if (!(k & step)) exchange<step>(rows[k], rows[k | step], typename CountLanes<lanes>::Numbers{});
 }
+// rows[j][lane] becomes rows[lane][j].
+template <class V> WEFT_INLINE void transpose_lanes(V* rows) {
+  if constexpr (lanes > 8) exchange_blocks<8>(rows);
+  if constexpr (lanes > 4) exchange_blocks<4>(rows);
+  exchange_blocks<2>(rows);
+  exchange_blocks<1>(rows);
+}
 // tile[j][lane] = row(lane)[j] for j < count: rows are read along, then transposed in registers.
 template <class V, class Tag, class Row>
 WEFT_INLINE void read_transposed(V* tile, Tag tag, i64 count, Row row) {
@@ -454,10 +461,7 @@ WEFT_INLINE void read_transposed(V* tile, Tag tag, i64 count, Row row) {
   } else {
     for (int k = 0; k < lanes; ++k) rows[k] = tag.active(k) ? Part(count).load(row(k)) : V{};
   }
-  if constexpr (lanes > 8) exchange_blocks<8>(rows);
-  if constexpr (lanes > 4) exchange_blocks<4>(rows);
-  exchange_blocks<2>(rows);
-  exchange_blocks<1>(rows);
+  transpose_lanes(rows);
   WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) tile[k] = rows[k];
 }
 

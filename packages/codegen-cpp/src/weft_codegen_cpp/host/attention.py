@@ -1,0 +1,114 @@
+"""Attention as a kernel of the runtime (``weft_attention.h``), where it has one for the call's tensors.
+
+torch's own multiplies with MKL, tile by tile: on a processor that Intel did not make it takes three times as
+long in bfloat16 and twice in float32 (4 x 6 heads of 128 x 64 on one thread, µs: 1417 and 1255).
+"""
+
+from __future__ import annotations
+
+import math
+
+import sympy
+import torch
+from weft_loop_ir import BufferView, ExternCall
+
+from weft_codegen_cpp.host.extern_calls import NativeCall
+from weft_codegen_cpp.host.writer import HostWriter
+from weft_codegen_cpp.kernel.dtypes import literal, memory_type
+from weft_codegen_cpp.toolchain import lanes
+
+DTYPES = (torch.float32, torch.bfloat16)
+MOST_DEPTH = 256
+HEADER = "weft_attention.h"
+
+OPERATIONS_A_NANOSECOND = 80.0
+"""Floating point operations, on one thread: what decides how many threads are used."""
+
+
+def has_kernel(writer: HostWriter, native: NativeCall) -> bool:
+    """Whether the runtime attends to the tensors of ``native``: query, key, value and mask or None."""
+    query, key, value, mask = native.tensors
+    assert query is not None and key is not None and value is not None
+    dropout, _, scale = native.scalars
+    depth = query.size[-1]
+    if dropout != 0 or not (scale is None or isinstance(scale, int | float)):
+        return False
+    if not depth.is_Integer or int(depth) % lanes(writer.options) or not 0 < depth <= MOST_DEPTH:
+        return False
+    for view in (query, key, value):
+        is_row = len(view.size) == 4 and view.stride[-1] == 1 and view.size[-1] == depth
+        if not is_row or view.dtype != query.dtype or view.dtype not in DTYPES:
+            return False
+        if view.size[:2] != query.size[:2]:
+            return False
+    return key.size[2] == value.size[2] and (mask is None or _is_readable(mask, query.dtype))
+
+
+def _is_readable(mask: BufferView, dtype: torch.dtype) -> bool:
+    """Whether a mask's rows lie side by side, or hold one number for all keys."""
+    if len(mask.size) not in (2, 4) or mask.dtype not in (torch.float32, dtype):
+        return False
+    return bool(mask.size[-1] == 1 or mask.stride[-1] in (0, 1))
+
+
+def print_attention(writer: HostWriter, call: ExternCall, native: NativeCall) -> None:
+    """Append the statements that allocate the results of ``call`` and compute them."""
+    query, key, _, mask = native.tensors
+    assert query is not None and key is not None
+    _, causal, scale = native.scalars
+    out, log_sums = call.outputs
+    name = out if out is not None else log_sums
+    assert name is not None
+    for result in (out, log_sums):
+        if result is not None:
+            writer.allocate(result)
+    depth = int(query.size[-1])
+    chosen = 1 / math.sqrt(depth) if scale is None else float(scale)
+    tensors = [None if t is None else _pointer(writer, t) for t in native.tensors]
+    pointers = [*(t or "nullptr" for t in tensors)]
+    pointers += ["nullptr" if r is None else f"c.{r}" for r in (out, log_sums)]
+    strides = [_numbers(writer, t.stride[:3]) for t in native.tensors[:3] if t is not None]
+    strides += [
+        _result_strides(writer, out),
+        _numbers(writer, () if mask is None else _mask_strides(mask)),
+        _result_strides(writer, log_sums),
+    ]
+    extents = [writer.index(n) for n in (*query.size[:3], key.size[2])]
+    types = [memory_type(t.dtype) for t in (query, mask or query)]
+    number = literal(chosen, torch.float32)
+    batch, heads, queries, keys = (f"f64(call0.{n})" for n in ("batch", "heads", "queries", "keys"))
+    cost = f"{4 * depth / OPERATIONS_A_NANOSECOND:.3f} * {batch} * {heads} * {queries} * {keys}"
+    blocks = "((call0.queries + attention_queries - 1) / attention_queries)"
+    fields = [*pointers, *extents, *strides, number, str(bool(causal)).lower()]
+    task = f"attend<{types[0]}, {types[1]}, {depth}>, &call0, units, {cost}"
+    writer.headers.add(HEADER)
+    writer.steps += [
+        "{",
+        f"  const Attention call0 = {{{', '.join(fields)}}};",
+        f"  const i64 units = call0.batch * call0.heads * {blocks};",
+        f"  run_task({{{task}}}, {writer.options.threads});",
+        "}",
+    ]
+
+
+def _pointer(writer: HostWriter, view: BufferView) -> str:
+    return f"c.{view.buffer} + {writer.index(view.offset)}"
+
+
+def _numbers(writer: HostWriter, expressions: tuple[sympy.Expr, ...]) -> str:
+    return "{" + ", ".join(f"i64({writer.index(e)})" for e in expressions) + "}"
+
+
+def _result_strides(writer: HostWriter, name: str | None) -> str:
+    return (
+        "{}" if name is None else _numbers(writer, writer.schedule.buffers[name].layout.stride[:3])
+    )
+
+
+def _mask_strides(mask: BufferView) -> tuple[sympy.Expr, ...]:
+    """Of batch, head, query and key; 0 along what the mask does not tell apart."""
+    strides = [
+        sympy.S.Zero if size == 1 else step
+        for size, step in zip(mask.size, mask.stride, strict=True)
+    ]
+    return (*[sympy.S.Zero] * (4 - len(strides)), *strides)
