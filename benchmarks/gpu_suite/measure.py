@@ -2,7 +2,8 @@
 
 Prints ``ready`` once everything is compiled, waits for a line on standard input, and prints a line of JSON:
 ``ms`` and ``spread`` (the quartiles' distance) of a call, ``first_call_seconds``, ``peak_bytes`` of memory
-over what model and inputs take, ``kernels`` on the GPU in a call, and ``error`` beside eager.
+that is reserved over what model and inputs take, ``allocated_bytes`` of it, ``kernels`` on the GPU in a call,
+and ``error`` beside eager.
 """
 
 from __future__ import annotations
@@ -53,11 +54,24 @@ def measure(name: str, compiler: str, dtype: torch.dtype, train: bool) -> None:
                 "spread": quartiles[2] - quartiles[0],
                 "first_call_seconds": first,
                 "peak_bytes": torch.cuda.max_memory_reserved() - held,
+                "allocated_bytes": torch.cuda.max_memory_allocated() - held,
                 "kernels": _kernels(lambda: run(compiled)),
                 "error": error,
             }
         )
     )
+
+
+def print_first_call(name: str, compiler: str) -> None:
+    """Print the seconds of the first call of the model ``name`` under ``compiler``, in float16."""
+    run = _Run(name, torch.float16, False)
+    run(None)
+    torch.cuda.synchronize()
+    compiled = compile_with(compiler, run.model)
+    start = time.perf_counter()
+    run(compiled)
+    torch.cuda.synchronize()
+    print(time.perf_counter() - start)
 
 
 class _Run:

@@ -3,7 +3,8 @@
 A process a measurement, with empty caches.  The processes of a few models build and compile side by side;
 when all of them are ready, they are timed one after another, so that nothing else uses the GPU meanwhile.
 Results are appended to FILE, and what is there already isn't measured again; ``--seconds`` ends the run after
-the batch during which they pass.  Prints a Markdown table of all that FILE holds.
+the batch during which they pass.  Prints a model's row of a Markdown table as soon as it is whole, and the
+table of all that FILE holds in the end.
 """
 
 from __future__ import annotations
@@ -79,32 +80,46 @@ def geometric_mean(ratios: list[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
-def table(results: dict[Key, Result], dtype: str, what: str, compilers: list[str]) -> str:
-    """Milliseconds with their spread, speed-up over eager, kernels, memory and the first call's seconds."""
-    lines = [
-        "| model | " + " | ".join(compilers) + " |",
-        "|---|" + "---|" * len(compilers),
+def row(model: str, of_compilers: list[Result | None]) -> str:
+    """A model's row: milliseconds with their spread, speed-up over eager (the first), and the rest."""
+    eager = of_compilers[0]
+    cells = [
+        "-"
+        if found is None or eager is None
+        else f"{found['ms']:.2f} ±{found['spread'] / 2:.2f} ms, {eager['ms'] / found['ms']:.2f}x, "
+        f"{found['kernels']} kernels, {found['peak_bytes'] / 2**30:.2f} GiB, "
+        f"{found['first_call_seconds']:.0f} s, error {found['error']:.0e}"
+        for found in of_compilers
     ]
+    return f"| {model} | " + " | ".join(cells) + " |"
+
+
+def table(results: dict[Key, Result], dtype: str, what: str, compilers: list[str]) -> str:
+    """The rows of the models that eager was measured on, and geometric means of the speed-ups over it."""
+    lines = ["| model | " + " | ".join(compilers) + " |", "|---|" + "---|" * len(compilers)]
     ratios: dict[str, list[float]] = {c: [] for c in compilers}
     for model in SUITE:
-        eager = results.get((model, "eager", dtype, what))
-        cells = []
-        for compiler in compilers:
-            found = results.get((model, compiler, dtype, what))
-            if found is None or eager is None:
-                cells.append("-")
-                continue
-            ratios[compiler].append(eager["ms"] / found["ms"])
-            cells.append(
-                f"{found['ms']:.2f} ±{found['spread'] / 2:.2f} ms, {ratios[compiler][-1]:.2f}x, "
-                f"{found['kernels']} kernels, {found['peak_bytes'] / 2**30:.2f} GiB, "
-                f"{found['first_call_seconds']:.0f} s, error {found['error']:.0e}"
-            )
-        if eager is not None:
-            lines.append(f"| {model} | " + " | ".join(cells) + " |")
+        found = [results.get((model, c, dtype, what)) for c in compilers]
+        eager = found[0]
+        if eager is None:
+            continue
+        lines.append(row(model, found))
+        for compiler, result in zip(compilers, found, strict=True):
+            if result is not None:
+                ratios[compiler].append(eager["ms"] / result["ms"])
     means = [f"{geometric_mean(r):.2f}x of {len(r)}" if r else "-" for r in ratios.values()]
     lines.append("| geometric mean | " + " | ".join(means) + " |")
     return "\n".join(lines)
+
+
+def print_whole_rows(
+    results: dict[Key, Result], batch: list[Key], missing: list[Key], compilers: list[str]
+) -> None:
+    """Print the rows of the models of ``batch`` of which nothing is ``missing`` any more."""
+    waiting = {key[0] for key in missing}
+    for model, _, dtype, what in dict.fromkeys((k[0], "", k[2], k[3]) for k in batch):
+        if model not in waiting:
+            print(row(model, [results.get((model, c, dtype, what)) for c in compilers]), flush=True)
 
 
 def main() -> None:
@@ -132,6 +147,7 @@ def main() -> None:
                 print(json.dumps(result), file=file, flush=True)
                 if "failure" in result:
                     print(f"{measurement.key} failed: {result['failure']}", file=sys.stderr)
+        print_whole_rows(read(arguments.results), batch, missing, compilers)
         print(f"{len(missing)} left after {time.perf_counter() - start:.0f} s", file=sys.stderr)
     print(table(read(arguments.results), arguments.dtype, what, compilers))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from compiled_beside_eager import check
-from kernel_cases import INDEX, INDEXING, MATRIX
+from compiled_beside_eager import check, schedule_of
+from kernel_cases import INDEX, INDEXING, LAYOUTS, MATRIX, ROWS
+from torch._subclasses.fake_tensor import FakeTensorMode
 from weft_codegen_triton import TritonCodegen
+from weft_codegen_triton.kernel import body_printer, kernel_printer
 
 
 @pytest.mark.parametrize("name", INDEXING)
@@ -31,3 +33,24 @@ def test_an_index_out_of_range_is_an_error(codegen: TritonCodegen) -> None:
     assert "tl.device_assert" in program.source
     with pytest.raises(Exception, match="out of bounds"):
         program(MATRIX, INDEX + 9)
+
+
+@pytest.mark.parametrize("name", [*LAYOUTS, *ROWS, *INDEXING])
+def test_in_64_bits(codegen: TritonCodegen, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a place may be beyond what 32 bits hold, here because little is said to be held."""
+    for module in (kernel_printer, body_printer):
+        monkeypatch.setattr(module, "INT32_SAFE", 1)
+    function, inputs = {**LAYOUTS, **ROWS, **INDEXING}[name]
+    program = check(codegen, function, *inputs)
+    assert "tl.program_id(0)" not in program.source.replace("tl.program_id(0).to(tl.int64)", "")
+
+
+def test_64_bits_where_places_pass_31(codegen: TritonCodegen) -> None:
+    def source(rows: int) -> str:
+        x = torch.empty(rows, 1 << 20, device="meta")
+        with FakeTensorMode() as mode:
+            schedule = schedule_of(lambda x: x[:, :8] * 2, (mode.from_tensor(x),), codegen)
+        return codegen.print(schedule).source
+
+    assert "program_id(0).to(tl.int64)" not in source(1 << 10)
+    assert "program_id(0).to(tl.int64)" in source(1 << 12)

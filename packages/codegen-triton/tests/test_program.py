@@ -185,3 +185,21 @@ def test_the_tail_reads_what_was_computed_before(codegen: TritonCodegen) -> None
 
     inputs = (torch.randn(1024, 8) / 8, torch.randn(8, 1024) / 8)
     assert_equals_eager(compiled(codegen, function, *inputs)(*inputs), function, inputs)
+
+
+def test_complex_numbers_are_the_librarys(codegen: TritonCodegen) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        z = torch.fft.rfft(x * 2) * torch.complex(y, y)
+        return torch.fft.irfft(z) + 1, z.abs().relu(), torch.view_as_real(z) * 3
+
+    check(codegen, program, torch.randn(4, 16), torch.randn(4, 9))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_numbers_of_8_bits(codegen: TritonCodegen, dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        scale = 448.0 / x.abs().amax().clamp(min=1e-12)
+        quantized = (x * scale).clamp(-448, 448).to(dtype)
+        return quantized.float() / scale, quantized.t().bfloat16() * 2, y.float().sum(1), scale
+
+    check(codegen, program, torch.randn(8, 16), torch.randn(4, 8).to(dtype))

@@ -158,3 +158,21 @@ def test_other_tensors_on_the_cpu_stay(codegen: TritonCodegen) -> None:
         before = [n.meta["val"].device for n in graph.graph.nodes if n.op != "output"]
         codegen.rewrite(graph)
         assert before == [n.meta["val"].device for n in graph.graph.nodes if n.op != "output"]
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.bool], ids=str)
+def test_sums_at_places_of_few_bits(codegen: TritonCodegen, dtype: torch.dtype) -> None:
+    limit = 1 if dtype is torch.bool else torch.iinfo(dtype).max
+    target = torch.randint(0, limit + 1, (4, 3)).to(dtype)
+    source = torch.randint(0, limit + 1, (6, 3)).to(dtype)
+    index = torch.randint(0, 4, (6, 3))
+
+    def sums(t: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        put = torch.ops.aten.index_put(t, [i[:, 0]], s, True)
+        set_ = torch.ops.aten.index_put(t.clone(), [torch.tensor([1, 0])], s[:2])
+        return t.scatter_add(0, i, s), put, set_
+
+    schedule = rewritten(codegen, sums, target, index, source)
+    assert not schedule.fallbacks
+    if dtype is not torch.bool:
+        rewritten(codegen, lambda t, i, s: t.index_add(0, i[:, 0], s), target, index, source)

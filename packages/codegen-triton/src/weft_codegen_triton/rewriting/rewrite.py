@@ -14,8 +14,16 @@ from weft_codegen_triton.rewriting.aligned_products import align_products
 from weft_codegen_triton.rewriting.convolution_bias import separate_biases
 from weft_codegen_triton.rewriting.random_numbers import draw_in_kernels
 from weft_codegen_triton.rewriting.scalars import move_scalars
+from weft_codegen_triton.rewriting.small_sums import widen_small_sums
 
-PASSES = (move_scalars, draw_in_kernels, align_products, separate_biases, convolve_channels_last)
+PASSES = (
+    move_scalars,
+    draw_in_kernels,
+    widen_small_sums,
+    align_products,
+    separate_biases,
+    convolve_channels_last,
+)
 """In order."""
 
 
