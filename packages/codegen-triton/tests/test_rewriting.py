@@ -58,12 +58,75 @@ def test_an_odd_product_is_cut(codegen: TritonCodegen, bias: tuple[int, ...] | N
     [
         (randn(8, 16), randn(1031, 16)),
         (randn(512, 512), randn(1032, 512)),
-        (randn(512, 511), randn(1031, 511)),
+        (randn(512, 511), randn(104, 511)),
     ],
-    ids=["small", "aligned", "odd rows of the weight"],
+    ids=["small", "aligned", "odd rows, few columns"],
 )
 def test_other_products_stay(codegen: TritonCodegen, inputs: tuple[torch.Tensor, ...]) -> None:
     assert len(externs(rewritten(codegen, lambda a, w: a @ w.t(), *inputs), "mm")) == 1
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_odd_rows_are_padded(codegen: TritonCodegen, has_bias: bool) -> None:
+    a, weight, bias = randn(520, 1021), randn(528, 1021), randn(528)
+    schedule = rewritten(
+        codegen, lambda c, a, w: F.linear(a, w, c if has_bias else None), bias, a, weight
+    )
+    (call,) = externs(schedule, "mm")
+    assert [view.size[1] for view in call.arguments[-2:]] == [1024, 528]
+    assert [max(view.stride) for view in call.arguments[-2:]] == [1024, 1024]
+
+
+def frozen(
+    codegen: TritonCodegen,
+    function: Callable[..., Any],
+    weights: list[torch.Tensor],
+    x: torch.Tensor,
+) -> Schedule:
+    """The schedule of ``function(*weights, x)`` with constant weights; compares it with eager."""
+    with torch.no_grad():
+        graph = make_fx(lambda *v: function(*v), tracing_mode="fake")(*weights, x)
+    graph = weft_loop_ir.freeze(graph, dict(enumerate(weights)), codegen.rewrite_frozen)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
+    program = codegen.compile(schedule, {})
+    assert_equals_eager(program(*weights, x), function, (*weights, x))
+    return schedule
+
+
+def test_frozen_convolutions_take_their_batch_norm_and_lie_channels_last(
+    codegen: TritonCodegen,
+) -> None:
+    def function(*values: torch.Tensor) -> tuple[torch.Tensor]:
+        w, first, mean, variance, scale, shift, x = values
+        y = F.conv2d(x, w, first, padding=1)
+        norm = torch.ops.aten._native_batch_norm_legit_no_training
+        return (norm(y, scale, shift, mean, variance, 0.1, 1e-3)[0].relu(),)
+
+    weights = [randn(8, 4, 3, 3), randn(8), randn(8), randn(8).abs() + 0.5, randn(8), randn(8)]
+    schedule = frozen(codegen, function, weights, randn(2, 4, 6, 6))
+    (call,) = externs(schedule, "convolution")
+    assert call.arguments[1].stride[1] == 1 and call.arguments[2] is None
+    assert call.arguments[1].buffer in schedule.constants  # folded, and turned, once
+    assert sum(isinstance(step, weft_loop_ir.Kernel) for step in schedule.steps) <= 2
+
+
+def test_frozen_projections_are_one_product(codegen: TritonCodegen) -> None:
+    def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        *weights, x = values
+        q, k, v = (F.linear(x, w).view(2, 6, -1, 8).transpose(1, 2) for w in weights)
+        return (F.scaled_dot_product_attention(q, k, v),)
+
+    weights = [randn(32, 16) for _ in range(3)]
+    schedule = frozen(codegen, function, weights, randn(12, 16))
+    (call,) = externs(schedule, "mm")
+    assert call.arguments[1].size[1] == 96 and call.arguments[1].buffer in schedule.constants
+
+
+def test_frozen_odd_rows_are_padded_once(codegen: TritonCodegen) -> None:
+    schedule = frozen(codegen, lambda w, x: (x @ w.t(),), [randn(528, 1021)], randn(520, 1021))
+    (call,) = externs(schedule, "mm")
+    assert call.arguments[1].buffer in schedule.constants
+    assert call.arguments[1].size[0] == 1024
 
 
 def network(x: torch.Tensor, *w: torch.Tensor) -> tuple[torch.Tensor, ...]:

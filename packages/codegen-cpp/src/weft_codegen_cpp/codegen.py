@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import sympy
@@ -98,7 +98,9 @@ class CppCodegen:
         if count:
             graph_module.recompile()
 
-    def rewrite_frozen(self, graph_module: torch.fx.GraphModule) -> None:
+    def rewrite_frozen(
+        self, graph_module: torch.fx.GraphModule, constants: Collection[torch.fx.Node]
+    ) -> None:
         """Lay convolutions channels-last, in place: their weights are turned once, being constants."""
         if torch.backends.mkldnn.is_available():
             convolve_channels_last(graph_module.graph, LAID_DTYPES, least_channels=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from weft_loop_ir import (
     ScheduleOptions,
     Step,
     SymbolInput,
+    merge_products,
     use_library_attention,
 )
 
@@ -108,6 +109,13 @@ class TritonCodegen:
         """
         rewrite(graph_module.graph)
         graph_module.recompile()
+
+    def rewrite_frozen(
+        self, graph_module: torch.fx.GraphModule, constants: Collection[torch.fx.Node]
+    ) -> None:
+        """The same where ``constants`` are computed once: products of one matrix with several become one."""
+        merge_products(graph_module.graph, constants)
+        self.rewrite(graph_module)
 
     def rewrite_functional(
         self, graph_module: torch.fx.GraphModule, *, differentiated: bool

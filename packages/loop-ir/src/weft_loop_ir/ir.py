@@ -352,8 +352,9 @@ class Codegen(Protocol):
     It may also have ``lowering_options`` and ``schedule_options``, those that suit the device,
     ``for_mode(mode)``, which gives the code generator for a ``mode`` of torch.compile, and
     ``rewrite(graph_module)``, which changes a functional ATen graph in place before it is lowered;
-    ``rewrite_frozen`` does so where parameters are constants, and
-    ``rewrite_functional(graph_module, *, differentiated)`` before gradients are recorded, if they will be.
+    ``rewrite_frozen(graph_module, constants)`` takes its place where parameters are constants, while
+    :func:`freeze` makes them so, and ``rewrite_functional(graph_module, *, differentiated)`` comes before
+    gradients are recorded, if they will be.
     Where ``writes_inputs`` is true, kernels may store to buffers of kind INPUT and CONSTANT
     (:func:`write_back`).
     """

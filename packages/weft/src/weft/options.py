@@ -21,7 +21,8 @@ class CompileOptions:
     ``keep_control_flow``: branches and loops on tensors' values and long loops stay in the graph, where
     every stage takes them; elsewhere loops are unrolled and branches break the graph.
     ``freezing``: where no gradients are recorded, parameters are taken for constants: what depends on them
-    alone is computed once, batch norms join convolutions, weights are laid out for the library.  A write to a
+    alone is computed once, batch norms join convolutions, weights are laid out for the library, on GPUs
+    products of one matrix with several parameters become one.  A write to a
     parameter has the program made again, except a write through ``.data``, which is not seen.
     ``dump_directory``: where every stage's result is written, None for nowhere; default from WEFT_DUMP.
     ``strict``: a stage's error is raised instead of falling back to eager; default from WEFT_STRICT.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -126,7 +126,8 @@ class Pipeline:
             joint = weft_aot_autograd.trace_joint(functional)
             if joint is None:
                 forward = weft_aot_autograd.trace_inference(functional).graph_module
-                self._rewrite(forward)
+                if not self.options.freezing:
+                    self._rewrite(forward)
             else:
                 self._rewrite(joint.graph_module)
                 dump.graph("3_joint", joint.graph_module)
@@ -143,8 +144,7 @@ class Pipeline:
         if joint is None:
             program: CompiledProgram
             if self.options.freezing:
-                self._rewrite(forward, "rewrite_frozen")
-                program = _frozen(line, forward, functional)
+                program = self._frozen(line, forward, functional)
             else:
                 program = line.compile(
                     forward, functional.lifted, written=functional.mutated_inputs
@@ -165,12 +165,23 @@ class Pipeline:
         training = weft_aot_autograd.TrainingProgram(functional, partitioned, program, backward)
         return weft_functionalize.wrap(functional, training)
 
-    def _rewrite(self, graph_module: torch.fx.GraphModule, method: str = "rewrite") -> None:
+    def _rewrite(self, graph_module: torch.fx.GraphModule) -> None:
         """Let the code generator of the graph's device, or of the one beside the CPU, change it."""
         for codegen in self.codegens(graph_module):
-            rewrite = getattr(codegen, method, None)
+            rewrite = getattr(codegen, "rewrite", None)
             if rewrite is not None:
                 rewrite(graph_module)
+
+    def _rewrite_frozen(
+        self, graph_module: torch.fx.GraphModule, constants: Collection[torch.fx.Node]
+    ) -> None:
+        """The same where ``constants`` are computed once; a code generator may know nothing of that."""
+        for codegen in self.codegens(graph_module):
+            rewrite = getattr(codegen, "rewrite_frozen", None)
+            if rewrite is not None:
+                rewrite(graph_module, constants)
+            elif hasattr(codegen, "rewrite"):
+                codegen.rewrite(graph_module)
 
     def _rewrite_functional(self, functional: weft_functionalize.FunctionalGraph) -> None:
         """Let code generators change the graph before gradients are recorded, if they will be."""
@@ -181,6 +192,22 @@ class Pipeline:
             rewrite = getattr(codegen, "rewrite_functional", None)
             if rewrite is not None:
                 rewrite(functional.graph_module, differentiated=differentiated)
+
+    def _frozen(
+        self,
+        line: _Line,
+        forward: torch.fx.GraphModule,
+        functional: weft_functionalize.FunctionalGraph,
+    ) -> FrozenProgram:
+        """The program of ``forward`` with every parameter that it does not write to as a constant."""
+        written = functional.mutated_inputs
+        constants = {k: t for k, t in functional.lifted.items() if k not in written.values()}
+
+        def build() -> CompiledProgram:
+            frozen = weft_loop_ir.freeze(forward, constants, self._rewrite_frozen)
+            return line.compile(frozen, functional.lifted, written=written)
+
+        return FrozenProgram(build, tuple(constants.values()))
 
     def codegens(self, graph_module: torch.fx.GraphModule) -> list[Codegen]:
         """The code generator of the graph's device, or of the one beside the CPU."""
@@ -280,20 +307,6 @@ class _Line:
                 None,
             )
         )
-
-
-def _frozen(
-    line: _Line, forward: torch.fx.GraphModule, functional: weft_functionalize.FunctionalGraph
-) -> FrozenProgram:
-    """The program of ``forward`` with every parameter that it does not write to as a constant."""
-    written = functional.mutated_inputs
-    constants = {k: t for k, t in functional.lifted.items() if k not in written.values()}
-    return FrozenProgram(
-        lambda: line.compile(
-            weft_loop_ir.freeze(forward, constants), functional.lifted, written=written
-        ),
-        tuple(constants.values()),
-    )
 
 
 class _TimedStage:

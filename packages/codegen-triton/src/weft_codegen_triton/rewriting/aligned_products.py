@@ -1,10 +1,14 @@
-"""Products of an odd number of columns: the library's fast kernels for most, a small one for the rest.
+"""Products of odd sizes, so that the library's fast kernels take them.
 
 In 16 bits a row must begin at a multiple of 16 bytes.  A product to 50257 columns is five times slower than
-one to 50256; the weight, [50257, n] in memory, can be cut there without a copy.
+one to 50256; the weight, [50257, n] in memory, can be cut there without a copy, and a small product does the
+rest.  Where rows of both operands are odd, zeros are put behind them; a weight that is constant gets them
+once.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import torch.fx
@@ -21,11 +25,42 @@ LEAST_OPERATIONS = 1 << 28
 
 
 def align_products(graph: torch.fx.Graph) -> None:
-    """Cut large products in 16 bits at the last column that is a multiple of 8."""
+    """Pad rows of large products in 16 bits to a multiple of 8, and cut them at the last such column."""
     for target in PRODUCTS:
         for node in graph.find_nodes(op="call_function", target=target):
+            if _has_odd_rows(node):
+                _pad(node)
             if _is_worth_it(node):
                 _cut(node)
+
+
+def _has_odd_rows(node: torch.fx.Node) -> bool:
+    """Whether the operands' rows are what is added up over, side by side, and so many that a copy pays."""
+    left, right = node.args[-2:]
+    if not (is_static(node) and is_static(left) and is_static(right)):
+        return False
+    assert isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node)
+    value, inner = node.meta["val"], left.meta["val"].shape[1]
+    if value.itemsize != 2 or inner % UNIT == 0 or min(value.shape) < LEAST_COLUMNS // 2:
+        return False
+    is_turned = right.meta["val"].stride(0) == 1
+    return bool(is_turned and value.numel() * inner >= LEAST_OPERATIONS)
+
+
+def _pad(node: torch.fx.Node) -> None:
+    """Let both operands of ``node`` have zeros behind each row."""
+    *others, left, right = node.args
+    assert isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node)
+    missing = -left.meta["val"].shape[1] % UNIT
+    rows = _call(node, aten.t.default, right)
+    padded = [_call(node, aten.constant_pad_nd.default, o, [0, missing]) for o in (left, rows)]
+    node.args = (*others, padded[0], _call(node, aten.t.default, padded[1]))
+
+
+def _call(before: torch.fx.Node, target: Any, *arguments: Any) -> torch.fx.Node:
+    node = insert_call(before, before.meta["val"], target, *arguments)
+    node.meta["val"] = computed(node)
+    return node
 
 
 def _is_worth_it(node: torch.fx.Node) -> bool:
@@ -63,7 +98,4 @@ def _cut(node: torch.fx.Node) -> None:
 
 def _sliced(before: torch.fx.Node, operand: object, start: int, end: int) -> torch.fx.Node:
     assert isinstance(operand, torch.fx.Node)
-    value = operand.meta["val"]
-    node = insert_call(before, value, aten.slice.Tensor, operand, value.dim() - 1, start, end)
-    node.meta["val"] = computed(node)
-    return node
+    return _call(before, aten.slice.Tensor, operand, operand.meta["val"].dim() - 1, start, end)

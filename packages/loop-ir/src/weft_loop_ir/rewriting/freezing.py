@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
 import torch.fx
 
 from weft_loop_ir._torch import OpOverload, is_view_operator, must_keep, writes_argument
+from weft_loop_ir.rewriting.fakes import computed, insert_call
 
 aten = torch.ops.aten
 
@@ -17,14 +18,21 @@ GROWTH = 4
 """A result with more times the elements of its operands is not kept."""
 
 
+Rewrite = Callable[[torch.fx.GraphModule, Collection[torch.fx.Node]], None]
+
+
 def freeze(
-    graph_module: torch.fx.GraphModule, constants: Mapping[int, torch.Tensor]
+    graph_module: torch.fx.GraphModule,
+    constants: Mapping[int, torch.Tensor],
+    rewrite: Rewrite | None = None,
 ) -> torch.fx.GraphModule:
     """A copy of a functional ATen graph that holds ``constants``, given by placeholder, as attributes.
 
     Batch norms by running statistics become part of the convolutions before them, and nodes that depend on
     constants alone are computed here; views of constants stay views.  The placeholders stay, unused.  The
     copy holds as long as the constants' values do: their memory is shared where they are not folded.
+    ``rewrite`` may change the copy in between: it is given the nodes that depend on constants alone, and what
+    it makes of those is computed here too.
     """
     graph = torch.fx.Graph()
     output = graph.graph_copy(graph_module.graph, {}, return_output_node=True)
@@ -36,6 +44,10 @@ def freeze(
     folding.compute()
     _fold_batch_norms(graph, folding.values)
     folding.compute()
+    if rewrite is not None:
+        graph.eliminate_dead_code()
+        rewrite(frozen, frozenset(folding.values))
+        folding.compute()
     folding.hold_results()
     graph.eliminate_dead_code()
     graph.lint()
@@ -59,7 +71,7 @@ def _fold_batch_norms(graph: torch.fx.Graph, values: Mapping[torch.fx.Node, Any]
         convolution = norm.args[0]
         if _is_foldable(convolution, norm, values):
             (result,) = norm.users
-            result.replace_all_uses_with(_scaled(graph, convolution, norm))
+            result.replace_all_uses_with(_scaled(convolution, norm))
 
 
 def _is_foldable(
@@ -77,9 +89,7 @@ def _is_foldable(
     )
 
 
-def _scaled(
-    graph: torch.fx.Graph, convolution: torch.fx.Node, norm: torch.fx.Node
-) -> torch.fx.Node:
+def _scaled(convolution: torch.fx.Node, norm: torch.fx.Node) -> torch.fx.Node:
     """The convolution that gives what ``norm`` gave, its weight and bias computed in the graph."""
     _, weight, bias, mean, variance, _, epsilon = norm.args
     kernel, first_bias = convolution.args[1:3]
@@ -88,34 +98,29 @@ def _scaled(
     dtype = original.dtype
     wide = torch.float64 if dtype == torch.float64 else torch.float32
 
-    def call(function: Any, *arguments: Any) -> torch.fx.Node:
-        return graph.call_function(function, arguments)
+    def call(function: Any, *arguments: Any, **keywords: Any) -> torch.fx.Node:
+        node = insert_call(norm, original, function, *arguments, **keywords)
+        node.meta["val"] = computed(node)
+        return node
 
-    def widened(node: Any) -> torch.fx.Node:
-        return graph.call_function(aten._to_copy.default, (node,), {"dtype": wide})
+    def converted(node: Any, to: torch.dtype = wide) -> torch.fx.Node:
+        return call(aten._to_copy.default, node, dtype=to)
 
-    with graph.inserting_before(norm):
-        deviation = call(aten.sqrt.default, call(aten.add.Scalar, widened(variance), epsilon))
-        scale = call(aten.reciprocal.default, deviation)
-        if weight is not None:
-            scale = call(aten.mul.Tensor, scale, widened(weight))
-        shift = call(aten.neg.default, widened(mean))
-        if first_bias is not None:
-            shift = call(aten.add.Tensor, shift, widened(first_bias))
-        shift = call(aten.mul.Tensor, shift, scale)
-        if bias is not None:
-            shift = call(aten.add.Tensor, shift, widened(bias))
-        column = call(aten.view.default, scale, [-1, *[1] * (original.dim() - 1)])
-        kernel = call(aten.mul.Tensor, widened(kernel), column)
-        parameters = [
-            graph.call_function(aten._to_copy.default, (p,), {"dtype": dtype})
-            for p in (kernel, shift)
-        ]
-    parameters[0].meta["val"] = original
-    parameters[1].meta["val"] = mean.meta["val"].to(dtype)
-    with graph.inserting_before(norm):
-        arguments = (convolution.args[0], *parameters, *convolution.args[3:])
-        scaled = call(aten.convolution.default, *arguments)
+    deviation = call(aten.sqrt.default, call(aten.add.Scalar, converted(variance), epsilon))
+    scale = call(aten.reciprocal.default, deviation)
+    if weight is not None:
+        scale = call(aten.mul.Tensor, scale, converted(weight))
+    shift = call(aten.neg.default, converted(mean))
+    if first_bias is not None:
+        shift = call(aten.add.Tensor, shift, converted(first_bias))
+    shift = call(aten.mul.Tensor, shift, scale)
+    if bias is not None:
+        shift = call(aten.add.Tensor, shift, converted(bias))
+    column = call(aten.view.default, scale, [-1, *[1] * (original.dim() - 1)])
+    kernel = call(aten.mul.Tensor, converted(kernel), column)
+    parameters = [converted(p, dtype) for p in (kernel, shift)]
+    arguments = (convolution.args[0], *parameters, *convolution.args[3:])
+    scaled = insert_call(norm, convolution.meta["val"], aten.convolution.default, *arguments)
     scaled.meta.update(convolution.meta)
     return scaled
 

@@ -1,0 +1,148 @@
+"""Products of one matrix with several constant ones become one product, whose columns are told apart again.
+
+The projections to queries, keys and values, or to a gate and what it lets through, are such.  One product of
+many columns keeps a GPU busier than several of few, and reads what it multiplies once.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from weft_loop_ir._torch import OpOverload, is_view_operator
+from weft_loop_ir.rewriting.fakes import computed, insert_call, lies_like
+
+aten = torch.ops.aten
+
+Node = torch.fx.Node
+
+ALIGNMENT = 16
+"""Bytes; the columns of each product have to begin at a multiple of it."""
+
+
+def merge_products(graph: torch.fx.Graph, constants: Collection[Node]) -> int:
+    """Merge products in ``graph``, whose ``constants`` are nodes that are computed once; gives how many go.
+
+    Views follow; a result of the graph lies as before.
+    """
+    groups: dict[Any, list[Node]] = {}
+    for node in graph.nodes:
+        if node.target in (aten.mm.default, aten.addmm.default) and _is_mergeable(node, constants):
+            groups.setdefault((node.target, node.args[-2]), []).append(node)
+    several = [products for products in groups.values() if len(products) > 1]
+    pieces: dict[Node, torch.Tensor] = {}
+    for products in several:
+        pieces |= _merged(products, constants)
+    _follow_strides(graph, pieces)
+    return sum(len(products) - 1 for products in several)
+
+
+def _is_mergeable(node: Node, constants: Collection[Node]) -> bool:
+    *bias, left, right = node.args
+    if node.kwargs or left in constants or right not in constants:
+        return False
+    value = node.meta["val"]
+    columns = value.shape[1]
+    if not isinstance(columns, int) or columns * value.itemsize % ALIGNMENT:
+        return False
+    return all(
+        b in constants and b.meta["val"].shape == (columns,)  # type: ignore[union-attr]
+        for b in bias
+    )
+
+
+def _merged(products: Sequence[Node], constants: Collection[Node]) -> dict[Node, torch.Tensor]:
+    """Put one product in the place of ``products``; gives its result's parts, and what they stand for."""
+    first = products[0]
+    _hoist([o for p in products for o in p.args if o in constants], first)
+
+    def call(target: Any, *arguments: Any) -> Node:
+        node = insert_call(first, first.meta["val"], target, *arguments)
+        node.meta["val"] = computed(node)
+        return node
+
+    # rows of weights side by side, as those of each lie
+    rows = call(aten.cat.default, [call(aten.t.default, p.args[-1]) for p in products])
+    operands = [first.args[-2], call(aten.t.default, rows)]
+    if len(first.args) == 3:
+        operands.insert(0, call(aten.cat.default, [p.args[0] for p in products]))
+    whole = call(first.target, *operands)
+    pieces, start = {}, 0
+    for product in products:
+        end = start + product.meta["val"].shape[1]
+        piece = call(aten.slice.Tensor, whole, 1, start, end)
+        product.replace_all_uses_with(piece)
+        pieces[piece] = product.meta["val"]
+        start = end
+    for product in products:
+        product.graph.erase_node(product)
+    return pieces
+
+
+def _hoist(nodes: Sequence[Any], before: Node) -> None:
+    """Move constants, and those that they are computed of, before ``before`` where they come after it."""
+    needed: set[Node] = set()
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        if node not in needed:
+            needed.add(node)
+            pending.extend(node.all_input_nodes)
+    is_after = False
+    for node in list(before.graph.nodes):
+        is_after = is_after or node is before
+        if is_after and node in needed:
+            before.prepend(node)
+
+
+def _follow_strides(graph: torch.fx.Graph, pieces: Mapping[Node, torch.Tensor]) -> None:
+    """Let views of ``pieces`` lie as these do now, and copy what was a view and is none, or leaves the graph.
+
+    ``pieces`` gives each as it lay before.
+    """
+    moved: dict[Node, Any] = dict(pieces)
+    for node in list(graph.nodes):
+        operands = [n for n in node.all_input_nodes if n in moved]
+        if not operands:
+            continue
+        if node.op == "output":
+            for operand in operands:
+                node.replace_input_with(operand, _restored(operand, moved, node))
+        elif node.target is operator.getitem:
+            moved[node], node.meta["val"] = node.meta["val"], _item(node)
+        elif _is_view(node):
+            _view(node, operands[0], moved)
+
+
+def _item(node: Node) -> Any:
+    values, position = node.args
+    assert isinstance(values, Node) and isinstance(position, int)
+    return values.meta["val"][position]
+
+
+def _is_view(node: Node) -> bool:
+    target = node.target
+    return target is aten._unsafe_view.default or (
+        isinstance(target, OpOverload) and is_view_operator(target)
+    )
+
+
+def _view(node: Node, operand: Node, moved: dict[Node, Any]) -> None:
+    before = node.meta["val"]
+    try:
+        value = computed(node)
+    except (RuntimeError, ValueError):  # torch's, of a view that would not be one
+        node.replace_input_with(operand, _restored(operand, moved, node))
+        return
+    node.meta["val"] = value
+    if not isinstance(value, torch.Tensor) or not lies_like(before, value):
+        moved[node] = before
+
+
+def _restored(node: Node, moved: Mapping[Node, Any], before: Node) -> Node:
+    """A copy of ``node`` that lies as it did."""
+    return insert_call(before, moved[node], aten.clone.default, node)
