@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from test_native_regions import check, loops, while_graph
 from weft_loop_ir import Kernel, Schedule, all_items
+
+from tests.regions.test_native_regions import check, loops, while_graph
 
 Body = Callable[..., Any]
 
