@@ -63,25 +63,32 @@ def observed(compiler: str) -> Any:
     return weft.observe(weft.CompileLog())
 
 
+def _nothing() -> None:
+    """The CPU has done its work when a call returns."""
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("program", choices=tuple(PROGRAMS))
     parser.add_argument("compiler", choices=COMPILERS)
     parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     program = PROGRAMS[options.program]
-    inputs = program.inputs()
+    inputs = tuple(x.to(options.device) for x in program.inputs())
+    wait = torch.cuda.synchronize if options.device == "cuda" else _nothing
     with torch.no_grad(), observed(options.compiler) as log:
         wanted = program.function(*inputs)
         start = time.perf_counter()
         compiled = compiled_by(options.compiler, program.function)
         got = compiled(*inputs)
+        wait()
         first = time.perf_counter() - start
         compiled(*inputs)  # TorchScript specialises at the second call
         result = {
             "first_call_seconds": first,
-            "steady_ms": median_ms(lambda: compiled(*inputs), options.seconds),
+            "steady_ms": median_ms(lambda: (compiled(*inputs), wait()), options.seconds),
             "difference": difference(got, wanted),
         }
         result |= counts(options.compiler, log)

@@ -27,7 +27,7 @@ def yolov3(prediction: Tensor, anchors: Tensor) -> Tensor:
     """Boxes of one scale: offsets and anchors applied in place to slices of the prediction."""
     out = prediction.clone()
     size = 32
-    grid = torch.arange(size, dtype=torch.float32)
+    grid = torch.arange(size, dtype=torch.float32, device=out.device)
     out[..., 0:2] = torch.sigmoid(out[..., 0:2])
     out[..., 0] += grid.view(1, 1, 1, size)
     out[..., 1] += grid.view(1, 1, size, 1)
@@ -54,8 +54,9 @@ def yolact(masks: Tensor, boxes: Tensor) -> Tensor:
     scaled[:, 1::2] *= float(masks.shape[0])
     scaled[:, 0] = torch.clamp(scaled[:, 0] - 1, min=0)
     scaled[:, 2] = torch.clamp(scaled[:, 2] + 1, max=float(masks.shape[1]))
-    rows = torch.arange(masks.shape[0], dtype=torch.float32).view(-1, 1, 1)
-    columns = torch.arange(masks.shape[1], dtype=torch.float32).view(1, -1, 1)
+    rows = torch.arange(masks.shape[0], dtype=torch.float32, device=masks.device).view(-1, 1, 1)
+    columns = torch.arange(masks.shape[1], dtype=torch.float32, device=masks.device)
+    columns = columns.view(1, -1, 1)
     inside = (columns >= scaled[:, 0]) & (columns < scaled[:, 2])
     inside = inside & (rows >= scaled[:, 1]) & (rows < scaled[:, 3])
     return torch.sigmoid(masks) * inside
@@ -95,7 +96,7 @@ def nasrnn(x: Tensor, h: Tensor, c: Tensor, wx: Tensor, wh: Tensor) -> tuple[Ten
 
 def lstm(x: Tensor, h: Tensor, c: Tensor, wx: Tensor, wh: Tensor) -> tuple[Tensor, Tensor]:
     """A long short-term memory written out, over a sequence."""
-    outputs = torch.zeros(x.shape[0], x.shape[1], 128)
+    outputs = torch.zeros(x.shape[0], x.shape[1], 128, device=x.device)
     for t in range(x.shape[0]):
         gates = x[t] @ wx + h @ wh
         i, f, g, o = gates.chunk(4, 1)
@@ -107,9 +108,9 @@ def lstm(x: Tensor, h: Tensor, c: Tensor, wx: Tensor, wh: Tensor) -> tuple[Tenso
 
 def seq2seq(h: Tensor, embedding: Tensor, wx: Tensor, wh: Tensor, head: Tensor) -> Tensor:
     """Greedy decoding until every sentence has ended."""
-    tokens = torch.zeros(50, h.shape[0], dtype=torch.int64)
-    token = torch.ones(h.shape[0], dtype=torch.int64)
-    ended = torch.zeros(h.shape[0], dtype=torch.bool)
+    tokens = torch.zeros(50, h.shape[0], dtype=torch.int64, device=h.device)
+    token = torch.ones(h.shape[0], dtype=torch.int64, device=h.device)
+    ended = torch.zeros(h.shape[0], dtype=torch.bool, device=h.device)
     for t in range(50):
         h = torch.tanh(embedding[token] @ wx + h @ wh)
         token = (h @ head).argmax(1)
@@ -124,9 +125,9 @@ def attention(
     x: Tensor, keys: Tensor, values: Tensor, wq: Tensor, wk: Tensor, wv: Tensor
 ) -> Tensor:
     """Decoding by one head with a cache that is written in place."""
-    out = torch.zeros(64, x.shape[0], 64)
+    out = torch.zeros(64, x.shape[0], 64, device=x.device)
     keys, values = keys.clone(), values.clone()
-    positions = torch.arange(64)
+    positions = torch.arange(64, device=x.device)
     for t in range(64):
         keys[:, t] = x @ wk
         values[:, t] = x @ wv
@@ -139,9 +140,9 @@ def attention(
 
 def decode(x: Tensor, keys: Tensor, values: Tensor, w: Tensor, head: Tensor) -> Tensor:
     """Decoding with a cache until a token ends it."""
-    tokens = torch.zeros(128, dtype=torch.int64)
+    tokens = torch.zeros(128, dtype=torch.int64, device=x.device)
     keys, values = keys.clone(), values.clone()
-    positions = torch.arange(128)
+    positions = torch.arange(128, device=x.device)
     for t in range(128):
         keys[t] = x @ w
         values[t] = torch.sin(x @ w)
@@ -166,8 +167,8 @@ def rope(q: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 def sinkhorn(cost: Tensor) -> Tensor:
     """Entropic transport, until the scaling settles."""
     kernel = torch.exp(-cost)
-    u = torch.full((cost.shape[0],), 1.0 / cost.shape[0])
-    v = torch.full((cost.shape[1],), 1.0 / cost.shape[1])
+    u = torch.full((cost.shape[0],), 1.0 / cost.shape[0], device=cost.device)
+    v = torch.full((cost.shape[1],), 1.0 / cost.shape[1], device=cost.device)
     for _ in range(500):
         before = u
         u = (1.0 / cost.shape[0]) / (kernel @ v)
@@ -180,7 +181,7 @@ def sinkhorn(cost: Tensor) -> Tensor:
 def nms(boxes: Tensor, scores: Tensor) -> Tensor:
     """Greedy suppression: the best box that is left, and without those that overlap it, 64 times."""
     left = scores.clone()
-    kept = torch.zeros(64, dtype=torch.int64)
+    kept = torch.zeros(64, dtype=torch.int64, device=boxes.device)
     area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     for k in range(64):
         best = left.argmax()
@@ -198,7 +199,7 @@ def nms(boxes: Tensor, scores: Tensor) -> Tensor:
 
 def sampler(x: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
     """Two hundred steps of a sampler that keeps its trajectory."""
-    trajectory = torch.empty(200, x.shape[0], x.shape[1])
+    trajectory = torch.empty(200, x.shape[0], x.shape[1], device=x.device)
     for step in range(200):
         x = x - 0.01 * (torch.tanh(x @ w1) @ w2)
         trajectory[step] = x

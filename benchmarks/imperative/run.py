@@ -24,7 +24,9 @@ Row = dict[str, dict[str, float] | None]
 TIMED_OUT: dict[str, float] = {}
 
 
-def measure(program: str, compiler: str, seconds: float, limit: float) -> dict[str, float] | None:
+def measure(
+    program: str, compiler: str, seconds: float, limit: float, device: str = "cpu"
+) -> dict[str, float] | None:
     """One measurement in a fresh process; None where the compiler refuses the program.
 
     :data:`TIMED_OUT` where it has no result after ``limit`` seconds.
@@ -38,7 +40,7 @@ def measure(program: str, compiler: str, seconds: float, limit: float) -> dict[s
         command = [sys.executable, "-m", "benchmarks.imperative.measure", program, compiler]
         try:
             process = subprocess.run(
-                [*command, "--seconds", str(seconds)],
+                [*command, "--seconds", str(seconds), "--device", device],
                 env=environment,
                 cwd=Path(__file__).parent.parent.parent,
                 capture_output=True,
@@ -105,12 +107,13 @@ def main() -> None:
     parser.add_argument("programs", nargs="*", default=list(PROGRAMS))
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--limit", type=float, default=60.0)
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     rows: dict[str, Row] = {}
     for program in options.programs:
         rows[program] = {}
         for compiler in COMPILERS:
-            result = measure(program, compiler, options.seconds, options.limit)
+            result = measure(program, compiler, options.seconds, options.limit, options.device)
             rows[program][compiler] = result
             print(program, compiler, result, file=sys.stderr, flush=True)
     print(table(rows, options.limit))

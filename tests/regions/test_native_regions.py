@@ -13,7 +13,7 @@ import weft_aot_autograd
 import weft_functionalize
 import weft_loop_ir
 from weft_codegen_cpp import CppCodegen, CppOptions
-from weft_loop_ir import Kernel, Loop, Schedule, all_items
+from weft_loop_ir import Codegen, Kernel, Loop, Schedule, ScheduleOptions, all_items
 
 hop = torch.ops.higher_order
 
@@ -36,18 +36,25 @@ def while_graph(
     return torch.fx.GraphModule(root, graph)
 
 
-def check(module: torch.fx.GraphModule, *inputs: torch.Tensor) -> Schedule:
+def check(
+    module: torch.fx.GraphModule,
+    *inputs: torch.Tensor,
+    codegen: Codegen | None = None,
+    options: ScheduleOptions | None = None,
+) -> Schedule:
     """The native program, the reference evaluator and eager agree, effects on inputs included."""
+    if codegen is None:
+        codegen = CppCodegen(CppOptions(poison_arena=True))
     functional = weft_functionalize.functionalize(module, inputs)
     forward = weft_aot_autograd.trace_inference(functional)
     constants = frozenset(functional.lifted)
     loop_graph = weft_loop_ir.lower(forward.graph_module, constant_inputs=constants)
     weft_loop_ir.verify(loop_graph)
-    schedule = weft_loop_ir.schedule(loop_graph)
+    schedule = weft_loop_ir.schedule(loop_graph, options)
     weft_loop_ir.verify(schedule)
     assert weft_loop_ir.format_schedule(schedule)
     bound = {str(schedule.inputs[i]): t for i, t in functional.lifted.items()}
-    program = CppCodegen(CppOptions(poison_arena=True)).compile(schedule, bound)
+    program = codegen.compile(schedule, bound)
     theirs = [x.clone() for x in inputs]
     with torch.no_grad():
         wanted = module(*theirs)

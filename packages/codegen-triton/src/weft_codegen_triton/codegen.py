@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from weft_codegen_triton.errors import DeviceUnavailable, Unsupported
 from weft_codegen_triton.host.expressions import bits_of_float
 from weft_codegen_triton.host.extern_calls import settle
 from weft_codegen_triton.host.host_printer import KernelLaunch, PrintedHost, print_host
+from weft_codegen_triton.host.regions import every_step, is_repeatable
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import (
     KERNEL_IMPORTS,
@@ -132,7 +134,8 @@ class TritonCodegen:
 
     def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> TritonProgram:
         """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""
-        if any(step.defines for step in schedule.steps if isinstance(step, ExternCall)):
+        calls = [s for s in every_step(schedule.steps) if isinstance(s, ExternCall)]
+        if any(call.defines for call in calls):
             raise Unsupported("a size or number that depends on data")
         device = self._device(schedule)
         bound = {**schedule.constants, **constants}
@@ -155,7 +158,7 @@ class TritonCodegen:
             device,
             source=printed.source,
             kernel_count=sum(map(len, printed.host.launches.values())),
-            extern_count=sum(isinstance(s, ExternCall) for s in schedule.steps),
+            extern_count=len(calls),
             scalars=_scalars(printed.host.inputs, schedule),
             constant_scalars=_scalars(printed.host.constants, schedule),
             returned_count=len(printed.host.returned),
@@ -170,7 +173,7 @@ class TritonCodegen:
         functions: dict[str, Function] = {}
         known: dict[Function, str] = {}
         launches: dict[str, list[KernelLaunch]] = {}
-        for step in schedule.steps:
+        for step in every_step(schedule.steps):
             for kernel, printed in self._print_step(step, schedule):
                 name = known.setdefault(printed.function, kernel.name)
                 if name not in functions or not printed.function.is_repeatable:
@@ -216,7 +219,10 @@ def is_recordable(schedule: Schedule) -> bool:
     """
     if any(not symbol.symbol.is_integer for symbol in schedule.symbols):
         return False
-    operators = [step.operator for step in schedule.steps if isinstance(step, ExternCall)]
+    if not is_repeatable(schedule):
+        return False
+    steps = every_step(schedule.steps)
+    operators = [step.operator for step in steps if isinstance(step, ExternCall)]
     return not any(
         operator.namespace == COMMUNICATES or tag in operator.tags
         for operator in operators
@@ -248,6 +254,7 @@ def _host_functions(
     """The two functions of the host program's module."""
     namespace: dict[str, Any] = {
         "torch": torch,
+        "itertools": itertools,
         "math": math,
         "bits_of_float": bits_of_float,
         "empty": torch.empty,

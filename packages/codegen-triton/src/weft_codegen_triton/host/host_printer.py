@@ -20,6 +20,7 @@ from weft_loop_ir import (
     ExternCall,
     Kernel,
     ParallelKernels,
+    Region,
     Schedule,
     Step,
     SymbolInput,
@@ -31,6 +32,7 @@ from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.host.expressions import print_size, print_tuple
 from weft_codegen_triton.host.extern_calls import print_argument, print_settle, returns_alias
 from weft_codegen_triton.host.launches import Launch, LaunchPrinter, Operand
+from weft_codegen_triton.host.regions import every_step, print_region, read_within
 from weft_codegen_triton.host.tail import tail_length
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
@@ -78,6 +80,7 @@ class _HostPrinter:
         self.buffers = schedule.buffers
         self.kernel_launches = launches
         self.lines: list[str] = []
+        self.depth = 0  # regions around what is being printed
         self.launches = LaunchPrinter(self.emit)
         self.objects: dict[str, Any] = {}
         self.tensors: dict[str, str] = {}  # buffers to the variable of their tensor
@@ -97,7 +100,7 @@ class _HostPrinter:
         )
 
     def emit(self, line: str) -> None:
-        self.lines.append("    " + line)
+        self.lines.append("    " * (1 + self.depth) + line)
 
     def constant(self, value: Any) -> str:
         """The name of a global that holds ``value``."""
@@ -120,7 +123,7 @@ class _HostPrinter:
         early = tuple(n for n in self.returned if n in self._touched_before(edge))
         carried = [n for n in self.tensors if n not in early and self._is_carried(n, edge)]
         uses_arena = bool(self.schedule.memory.offsets) and edge < len(steps)
-        given = [*(self._tensor(n) for n in early), *(self.tensors[n] for n in carried)]
+        given = [*(self.tensor(n) for n in early), *(self.tensors[n] for n in carried)]
         self.emit(f"return {self._tuple([*given, *(['arena'] if uses_arena else [])])}")
         compute, self.lines = self.lines, []
         self._finish(edge, [*early, *carried], uses_arena)
@@ -147,17 +150,22 @@ class _HostPrinter:
 
     def _steps(self, start: int, end: int) -> None:
         for number in range(start, end):
-            step = self.schedule.steps[number]
-            if isinstance(step, Kernel | ParallelKernels):
-                for launch in self.kernel_launches.get(step.name, ()):
-                    self._kernel(launch)
-            elif isinstance(step, ExternCall):
-                self.launches.flush()
-                self._extern(step, number)
-            else:
-                raise Unsupported(f"no host program for a step of type {type(step).__name__}")
+            self.step(self.schedule.steps[number], number)
             self._release(number)
         self.launches.flush()
+
+    def step(self, step: Step, number: int) -> None:
+        """Print what runs ``step``, which is the schedule's step ``number`` or inside that."""
+        if isinstance(step, Kernel | ParallelKernels):
+            for launch in self.kernel_launches.get(step.name, ()):
+                self._kernel(launch)
+        elif isinstance(step, ExternCall):
+            self.launches.flush()
+            self._extern(step, number)
+        elif isinstance(step, Region):
+            print_region(self, step, number)
+        else:
+            raise Unsupported(f"no host program for a step of type {type(step).__name__}")
 
     def _touched_before(self, edge: int) -> set[str]:
         """The buffers that steps before ``edge`` read or write."""
@@ -185,7 +193,7 @@ class _HostPrinter:
                 self._arena_views()
             self._steps(edge, len(self.schedule.steps))
         for name in self.returned:
-            self._allocate(name)  # an output of which no step writes an element
+            self.allocate(name)  # an output of which no step writes an element
         self._results()
 
     def _tuple(self, items: Iterable[str]) -> str:
@@ -244,9 +252,12 @@ class _HostPrinter:
         """The arena's address, and the arena as each dtype that operators take of it."""
         memory = self.schedule.memory
         self.emit("base = arena.data_ptr()")
-        calls = [s for s in self.schedule.steps if isinstance(s, ExternCall)]
+        items = list(every_step(self.schedule.steps))
+        calls = [s for s in items if isinstance(s, ExternCall)]
         used = {name for call in calls for name in (*item_reads(call), *item_writes(call))}
         used.update(self.returned)
+        regions = [s for s in items if isinstance(s, Region) and s.predicate is not None]
+        used.update(s.predicate.buffer for s in regions if s.predicate is not None)
         dtypes = {self.buffers[n].layout.dtype for n in memory.offsets if n in used}
         for dtype in sorted(dtypes, key=str):
             self.emit(f"arena_{str(dtype)[6:]} = arena.view({dtype})")
@@ -254,7 +265,7 @@ class _HostPrinter:
     def _device(self) -> Any:
         return next(iter(self.buffers.values())).layout.device
 
-    def _tensor(self, name: str) -> str:
+    def tensor(self, name: str) -> str:
         """The variable of a buffer's tensor, made now if it lies in the arena."""
         if name not in self.tensors:
             layout = self.buffers[name].layout
@@ -282,7 +293,7 @@ class _HostPrinter:
             self.emit(f"p_{name} = {self.tensors[name]}.data_ptr()")
         return self.pointers[name]
 
-    def _allocate(self, name: str) -> None:
+    def allocate(self, name: str) -> None:
         """Give a buffer memory of its own, unless it has some."""
         if name in self.tensors or name in self.schedule.memory.offsets:
             return
@@ -312,7 +323,7 @@ class _HostPrinter:
     def _kernel(self, launch: KernelLaunch) -> None:
         printed = launch.printed
         for name in printed.buffers:
-            self._allocate(name)
+            self.allocate(name)
         arguments = [self._address(n) for n in printed.buffers]
         for number, scratch in enumerate(printed.scratch):
             variable = f"{launch.name}_scratch{number}"
@@ -334,24 +345,25 @@ class _HostPrinter:
         self.launches.add(launch.function, [*blocks, *arguments], origins)
 
     def _extern(self, call: ExternCall, number: int) -> None:
-        arguments = [print_argument(a, self._view, self.constant) for a in call.arguments]
+        arguments = [print_argument(a, self.view, self.constant) for a in call.arguments]
         arguments += [
-            f"{k}={print_argument(a, self._view, self.constant)}" for k, a in call.keywords.items()
+            f"{k}={print_argument(a, self.view, self.constant)}" for k, a in call.keywords.items()
         ]
         self.emit(f"# {call.name}: {call.operator} ({call.origin})")
         if call.out_variant is not None and len(call.outputs) == 1:
             (name,) = call.outputs
             assert name is not None
-            self._allocate(name)
+            self.allocate(name)
             out = next(a.name for a in call.out_variant._schema.arguments if a.is_out)
-            arguments.append(f"{out}={self._tensor(name)}")
+            arguments.append(f"{out}={self.tensor(name)}")
             self.emit(f"{self.constant(call.out_variant)}({', '.join(arguments)})")
             return
         # an operator may give None where its meta function gives a tensor that nobody reads
+        read = read_within(self.schedule.steps[number]) if self.depth else set()
         used = [
             n
             for n in call.outputs
-            if n is not None and (n in self.returned or self.last_use[n] > number)
+            if n is not None and (n in self.returned or n in read or self.last_use[n] > number)
         ]
         targets = [
             self._named(n) if n is not None and n in used else f"unused{k}"
@@ -365,9 +377,9 @@ class _HostPrinter:
             line = print_settle(self.tensors[name], self.buffers[name], copy, self.constant)
             self.emit(line)
 
-    def _view(self, view: BufferView) -> str:
+    def view(self, view: BufferView) -> str:
         """A tensor of ``view`` as an expression."""
-        tensor = self._tensor(view.buffer)
+        tensor = self.tensor(view.buffer)
         layout = self.buffers[view.buffer].layout
         if view.dtype != layout.dtype:
             tensor = f"{tensor}.view({view.dtype})"
@@ -384,7 +396,7 @@ class _HostPrinter:
         items = []
         for output in self.schedule.outputs:
             if isinstance(output, BufferView):
-                items.append(self._view(output))
+                items.append(self.view(output))
             elif isinstance(output, sympy.Expr):
                 items.append(print_size(output))
             elif isinstance(output, float):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from weft_loop_ir import Schedule, item_writes
+from weft_loop_ir import Region, Schedule, item_writes
 
 LARGE = 4 << 20
 """Bytes of a result whose copy costs more than a launch."""
@@ -24,8 +24,12 @@ def tail_length(schedule: Schedule, returned: Collection[str]) -> int:
         for name in item_writes(step):
             if name in large:
                 first.setdefault(name, number)
+    last_region = max(
+        (n for n, s in enumerate(schedule.steps, 1) if isinstance(s, Region)), default=0
+    )
+    most = min(MOST_STEPS, len(schedule.steps) - last_region)
     lengths = [len(schedule.steps) - number for number in first.values()]
-    return max((n for n in lengths if n <= MOST_STEPS), default=0)
+    return max((n for n in lengths if n <= most), default=0)
 
 
 def _bytes(schedule: Schedule, name: str) -> int:

@@ -175,3 +175,18 @@ def _columns_are_contiguous(kernel: Kernel) -> bool:
                 by_row += unit_stride(index, last)
                 by_column += unit_stride(index, inner)
     return by_row > by_column
+
+
+def touched(body: LoopBody) -> tuple[set[str], set[str]]:
+    """The buffers that ``body`` loads from and stores to."""
+    reads: set[str] = set()
+    writes: set[str] = set()
+    for instruction in body.instructions:
+        if instruction.operation == "load":
+            reads.add(instruction.arguments[0])
+        elif instruction.operation == "store":
+            writes.add(instruction.arguments[0])
+        for argument in instruction.arguments:
+            if isinstance(argument, LoopBody):
+                reads |= touched(argument)[0]
+    return reads, writes

@@ -24,6 +24,7 @@ from weft_codegen_triton.kernel.dtypes import pointer_type
 from weft_codegen_triton.kernel.expressions import INT32_SAFE, magnitude
 from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis
 from weft_codegen_triton.kernel.loop_order import with_contiguous_rows
+from weft_codegen_triton.kernel.loop_printer import print_sequential_stage
 from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
 
 PLACEHOLDER = "KERNEL_NAME"
@@ -115,7 +116,7 @@ def print_kernel(
     printer = BodyPrinter(tile, pointers, dtype_of, frozenset(local), wide)
     printer.for_half = _stores_half(kernel, dtype_of)
     frame = KernelFrame(kernel, printer)
-    if any(stage.inner for stage in kernel.stages) or any(s.is_reduction for s in kernel.stages):
+    if any((s.inner and not s.is_sequential) or s.is_reduction for s in kernel.stages):
         reduction = ReductionPrinter(frame, limits, overwritten)
         counts, blocks, warps = reduction.print()
         scratch = tuple(Scratch(*row) for row in reduction.scratch)
@@ -228,5 +229,8 @@ def _print_pointwise(
         counts, blocks = (extent(columns), extent(row)), (side, side)
         warps = 8 if side == TILE else 4
     for stage in kernel.stages:
-        stage.body.replay(printer)
+        if stage.is_sequential:
+            print_sequential_stage(printer, stage)
+        else:
+            stage.body.replay(printer)
     return counts, blocks, warps

@@ -12,7 +12,7 @@ from weft_loop_ir import LoopBody, LoopVariable, Stage
 
 from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.kernel.accumulators import COLUMN, Accumulators
-from weft_codegen_triton.kernel.blocks import extent, reduction_blocks, vector_blocks
+from weft_codegen_triton.kernel.blocks import extent, reduction_blocks, touched, vector_blocks
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, RowAccess, Text
 from weft_codegen_triton.kernel.cache_hints import CacheHints
 from weft_codegen_triton.kernel.expressions import print_index
@@ -76,7 +76,7 @@ class ReductionPrinter:
                 self.frame.loop_axes.append(space.axis)
         written: set[str] = set()
         for position, stage in enumerate(kernel.stages):
-            reads, writes = _touched(stage.body)
+            reads, writes = touched(stage.body)
             if reads & written - printer.registers - printer.recomputed.keys():
                 printer.emit("tl.debug_barrier()")
             written |= writes
@@ -119,7 +119,7 @@ class ReductionPrinter:
             self.sums = {
                 later: stage
                 for later, stage in self.sums_of_exponentials.items()
-                if _touched(kernel.stages[later].body)[1] <= kept
+                if touched(kernel.stages[later].body)[1] <= kept
             }
 
     # -- ranges ----------------------------------------------------------------------------------------
@@ -326,18 +326,3 @@ def _accesses_by_name(body: LoopBody) -> list[tuple[str, sympy.Expr]]:
             if isinstance(argument, LoopBody):
                 found += _accesses_by_name(argument)
     return found
-
-
-def _touched(body: LoopBody) -> tuple[set[str], set[str]]:
-    """The buffers that ``body`` loads from and stores to."""
-    reads: set[str] = set()
-    writes: set[str] = set()
-    for instruction in body.instructions:
-        if instruction.operation == "load":
-            reads.add(instruction.arguments[0])
-        elif instruction.operation == "store":
-            writes.add(instruction.arguments[0])
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                reads |= _touched(argument)[0]
-    return reads, writes

@@ -1,0 +1,125 @@
+"""Branches and loops of the host program: Python around the steps that they run.
+
+What a test reads comes back from the device, once for a branch and once for each iteration of a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from weft_loop_ir import (
+    Branch,
+    BufferView,
+    Count,
+    ExternCall,
+    Loop,
+    Region,
+    Schedule,
+    Step,
+    all_items,
+    item_reads,
+    item_writes,
+)
+
+from weft_codegen_triton.host.expressions import print_size
+from weft_codegen_triton.host.launches import LaunchPrinter
+
+
+class RegionPrinter(Protocol):
+    """What printing a region needs of the host program's printer."""
+
+    depth: int
+    launches: LaunchPrinter
+    tensors: dict[str, str]
+    pointers: dict[str, str]
+
+    def emit(self, line: str) -> None: ...
+
+    def allocate(self, name: str) -> None: ...
+
+    def tensor(self, name: str) -> str: ...
+
+    def step(self, step: Step, number: int) -> None: ...
+
+    def view(self, view: BufferView) -> str: ...
+
+
+def is_repeatable(schedule: Schedule) -> bool:
+    """Whether calls of one size run the same steps: no branch, and no loop that data ends."""
+    regions = [step for step in every_step(schedule.steps) if isinstance(step, Region)]
+    return all(isinstance(region, Loop) and region.predicate is None for region in regions)
+
+
+def every_step(steps: Sequence[Step]) -> Iterator[Step]:
+    """``steps`` in order, each region followed by the steps within."""
+    for step in steps:
+        yield step
+        if isinstance(step, Region):
+            for block in step.blocks:
+                yield from every_step(block)
+
+
+def read_within(step: Step) -> set[str]:
+    """The buffers that something in a step reads."""
+    found: set[str] = set()
+    for item in all_items([step]):
+        if isinstance(item, Branch):
+            found.add(item.predicate.buffer)
+        elif isinstance(item, Loop):
+            found |= set() if item.predicate is None else {item.predicate.buffer}
+        else:
+            found.update(item_reads(item))
+    return found
+
+
+def print_region(printer: RegionPrinter, region: Region, number: int) -> None:
+    """Print ``region``, which is (in) the schedule's step ``number``."""
+    printer.launches.flush()
+    calls = [step for step in every_step([region]) if isinstance(step, ExternCall)]
+    made = {name for call in calls if call.out_variant is None for name in call.outputs}
+    for name in item_writes(region):
+        if name not in made:
+            printer.allocate(name)
+    for name in dict.fromkeys(n for c in calls for n in (*item_reads(c), *item_writes(c))):
+        if name not in made:
+            printer.tensor(name)  # once, not in each iteration
+    printer.emit(f"# {region.name}: {region.origin}")
+    if isinstance(region, Branch):
+        printer.emit(f"if {printer.view(region.predicate)}.item():")
+        _block(printer, region.true_block, number)
+        printer.emit("else:")
+        _block(printer, region.false_block, number)
+        return
+    printer.emit(_head(region.count))
+    _block(printer, region.condition, number, region.predicate)
+    _block(printer, region.body, number)
+
+
+def _head(count: Count | None) -> str:
+    if count is None:
+        return "while True:"
+    name, start = count.symbol.name, print_size(count.start)
+    if count.stop is None:
+        return f"for {name} in itertools.count({start}, {count.step}):"
+    return f"for {name} in range({start}, {print_size(count.stop)}, {count.step}):"
+
+
+def _block(
+    printer: RegionPrinter,
+    block: Sequence[Step],
+    number: int,
+    ends_without: BufferView | None = None,
+) -> None:
+    """Print a block; what it names is not there after it.  ``ends_without``: a flag that ends the loop."""
+    tensors, pointers = dict(printer.tensors), dict(printer.pointers)
+    printer.depth += 1
+    for step in block:
+        printer.step(step, number)
+    printer.launches.flush()
+    if ends_without is not None:
+        printer.emit(f"if not {printer.view(ends_without)}.item():")
+        printer.emit("    break")
+    printer.emit("pass")
+    printer.depth -= 1
+    printer.tensors, printer.pointers = tensors, pointers
