@@ -48,8 +48,11 @@ _TENSORS = {
     ),
     "condition on data that does not hold": BreakKind("CPython raises the condition's own error"),
     "number that the graph computes": BreakKind(_DATA, (_KEEP_TENSOR,)),
-    "decision by an integer that the graph computes": BreakKind(_DATA, (_KEEP_TENSOR,)),
-    "use of an integer that the graph computes": BreakKind(_DATA, (_KEEP_TENSOR,)),
+    "decision by a number that the graph computes": BreakKind(_DATA, (_KEEP_TENSOR,)),
+    "use of a number that the graph computes": BreakKind(_DATA, (_KEEP_TENSOR,)),
+    "integer that may grow beyond a tensor's": BreakKind(
+        "Python computes in whole numbers of any size, a tensor in 64 bits", (_KEEP_TENSOR,)
+    ),
     "subscript that the graph computes": BreakKind(_DATA, ("index a tensor instead of a list",)),
     "result whose size depends on data": BreakKind(
         "how large the result is depends on the values of a tensor, and sizes are fixed in a graph",
@@ -351,7 +354,7 @@ _REGIONS = {
     **dict.fromkeys(
         ("jump out of a region", "jump out of a loop on a tensor's value", "return inside a loop",
          "local that a loop deletes", "local that is bound in a loop",
-         "local that is unbound after no iteration", "element that is used after a loop",
+         "local that is unbound after no iteration",
          "tensor whose size differs by iteration", "subscript out of range in some iteration"),
         BreakKind(f"{_BODY}, and each iteration must begin as the last one ended", (_UNROLL,)),
     ),
@@ -381,6 +384,16 @@ _REGIONS = {
     **dict.fromkeys(
         ("gradients on one side of a branch only", "question about gradients inside a region"),
         BreakKind("whether a tensor has gradients depends on the way that the program takes", (_UNROLL,)),
+    ),
+    **dict.fromkeys(
+        ("element at a position that data gives, after a write",
+         "element at a position that data gives, in a container",
+         "write to an element at a position that data gives",
+         "subscript of a tensor that data gives, in inference mode"),
+        BreakKind(
+            "in a region x[t] is a copy, and it may be seen that it is no view",
+            ("write x[t] = y or x[t] += y, and clone() what is read before a write", _UNROLL),
+        ),
     ),
     "identity of a tensor that a region gives": BreakKind(
         "which object it is depends on the way that the program takes", (_UNROLL,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import operator
 import re
@@ -25,6 +26,7 @@ from ..._torch import (
     DynamicOutputShapeException,
     FakeTensorMode,
     GuardOnDataDependentSymNode,
+    HigherOrderOperator,
     deferred_checks,
     errors_unlogged,
     expression_of,
@@ -43,11 +45,12 @@ from .data_dependence import (
 from .gradient_rules import GradientRules
 from .modes import ModeSwitches
 from .overlap import guard_overlap
-from .purity import is_effectful
+from .purity import is_effectful, writes
 from .recovery import version_of
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
+    from ..regions.positions import ElementVariable
     from ..variables.tensor import TensorVariable
 
 
@@ -89,6 +92,8 @@ class GraphBuilder:
             torch.fx.Node, int
         ] = {}  # of inputs' and attributes' fake tensors
         self.data_place: DataPlace | None = None  # of the number that is being read
+        self.written: collections.Counter[torch.dtype] = collections.Counter()  # in regions
+        self.elements: list[ElementVariable] = []
         self.in_block = False  # some node was made within ``try`` or ``with``
         self.in_handled_code = False  # some node was made where the program catches exceptions
 
@@ -356,11 +361,19 @@ class GraphBuilder:
     ) -> torch.fx.Node:
         """A node where the graph stands, with the line that it comes from."""
         node = self.graph.create_node(kind, target, arguments, keywords)
+        if self.graph is not self.outermost:
+            self._note_write(node)
         reason = evaluator.current_reason()
         node.meta["stack_trace"] = (
             f'  File "{reason.file}", line {reason.line}, in captured code\n    {reason.text}'
         )
         return node
+
+    def _note_write(self, node: torch.fx.Node) -> None:
+        """Count writes in regions by the type of the tensors that they may be to."""
+        if not isinstance(node.target, HigherOrderOperator) and writes(node):
+            fakes = [n.meta.get("example_value") for n in node.all_input_nodes]
+            self.written.update({f.dtype for f in fakes if isinstance(f, torch.Tensor)})
 
     def _refuse_data_in_regions(self, arguments: Sequence[Variable]) -> None:
         if not self.shapes.data or self.graph is self.outermost:

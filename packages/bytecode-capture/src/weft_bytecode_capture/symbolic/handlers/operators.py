@@ -10,6 +10,7 @@ from ..operations import contains, is_same_object, unary_operation
 from ..variables.constant import ConstantVariable
 from ..variables.sequences import SliceVariable
 from ..variables.strings import format_value, join_strings
+from ..variables.tensor_number import truth_in_tensor
 
 _BINARY_NAMES = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow",
@@ -67,7 +68,9 @@ def _contains_op(evaluator: Evaluator, instruction: Instruction) -> None:
 
 @handles("UNARY_NOT")
 def _unary_not(evaluator: Evaluator, instruction: Instruction) -> None:
-    evaluator.stack.append(ConstantVariable(not evaluator.pop().truth(evaluator)))
+    operand = evaluator.pop()
+    found = truth_in_tensor(evaluator, operand, wanted=False)
+    evaluator.stack.append(found or ConstantVariable(not operand.truth(evaluator)))
 
 
 _UNARY = {"UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "invert"}

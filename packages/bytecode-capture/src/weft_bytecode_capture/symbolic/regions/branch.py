@@ -17,10 +17,12 @@ from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction
 from ..variables.base import Variable
+from ..variables.sequences import TupleVariable
 from ..variables.tensor import TensorVariable
+from ..variables.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
 from .choices import Choice, note_choice
 from .decisions import Place
-from .early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_result, note_end
+from .early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_result
 from .evaluation import (
     as_predicate,
     check_unchanged,
@@ -29,11 +31,11 @@ from .evaluation import (
     run_until,
 )
 from .join_points import EXIT, join_point, leaves_loop, loops
+from .positions import note_element_result
 from .slots import Slot, tensor_slots
 from .state import (
     ObjectStates,
     difference,
-    is_integer,
     leaves,
     rebuilt,
     same_constant,
@@ -54,6 +56,8 @@ def keep_branch(
     False where the condition is no tensor, or the region at this place was refused.  The condition is
     popped already.  Raises :class:`RegionRefused`, after which the frame is evaluated again without it.
     """
+    if isinstance(condition, TensorNumberVariable):
+        condition = condition.tensor
     if not isinstance(condition, TensorVariable) or evaluator.suspended:
         return False
     place = (evaluator.code, instruction.index)
@@ -66,7 +70,9 @@ def keep_branch(
         if rolled is not None:
             _Break(evaluator, instruction, predicate, jump_if, place, rolled).run()
         elif loop is not None:
-            keep_while(evaluator, loop, predicate)
+            returned = keep_while(evaluator, loop, predicate)
+            if returned is not None:
+                ReturnFromLoop(evaluator, instruction, *returned, evaluator.next_index).run()
         else:
             _Branch(evaluator, instruction, predicate, jump_if, place).run()
     except Unsupported as error:
@@ -149,6 +155,7 @@ class _Branch:
 
     def _join(self, true: Side, false: Side) -> None:
         evaluator = self.evaluator
+        make_numbers_alike(evaluator, true, false)
         joined = Joined()
         if self.meeting == EXIT:
             assert true.result is not None and false.result is not None
@@ -165,8 +172,6 @@ class _Branch:
                 for a, b in zip(true.stack, false.stack, strict=True)
             ]
             both = [n for n in true.locals if n in self.live and n in false.locals]
-            for name in both:
-                self._require_no_count(name, true.locals[name], false.locals[name])
             local_variables = {
                 name: joined.add(true.locals[name], false.locals[name], name) for name in both
             }
@@ -190,14 +195,41 @@ class _Branch:
         if self.meeting != EXIT:
             evaluator.next_index = self.meeting
 
-    def _require_no_count(self, name: str, left: Variable, right: Variable) -> None:
-        """An integer that only one side counts has to be in a tensor from the loop's beginning."""
-        loop = self.evaluator.rolled_loop
-        if loop is None or same_constant(left, right):
-            return
-        if is_integer(left) and is_integer(right):
-            place = (self.evaluator.code, loop.head)
-            raise refuse(self.evaluator, place, f"{name} is {left!r} or {right!r}", counted=name)
+
+def make_numbers_alike(evaluator: Evaluator, true: Side, false: Side) -> None:
+    """Put numbers in which the sides of a branch differ into tensors, each in its side's graph."""
+
+    def alike(left: Any, right: Any) -> tuple[Any, Any]:
+        if left is None or right is None or same_constant(left, right):
+            return left, right
+        if type(left) is TupleVariable and type(right) is TupleVariable:
+            if len(left._items) != len(right._items):
+                return left, right
+            pairs = list(map(alike, left._items, right._items))
+            return TupleVariable([a for a, _ in pairs]), TupleVariable([b for _, b in pairs])
+        kind = number_kind(left)
+        if kind is None or kind is not number_kind(right):
+            return left, right
+        numbers = []
+        for side, value in ((true, left), (false, right)):
+            with side.subgraph.active():
+                numbers.append(number_in_tensor(evaluator, value))
+        first, second = numbers
+        assert first is not None and second is not None
+        is_step = first.is_step and second.is_step
+        return TensorNumberVariable(first.tensor, kind, is_step), second
+
+    true.result, false.result = alike(true.result, false.result)
+    pairs = list(map(alike, true.stack, false.stack))
+    if len(true.stack) == len(false.stack):
+        true.stack, false.stack = [a for a, _ in pairs], [b for _, b in pairs]
+    sides: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
+        (true.locals, false.locals),
+        (true.elements, false.elements),
+    ]
+    for mine, theirs in sides:
+        for key in mine.keys() & theirs.keys():
+            mine[key], theirs[key] = alike(mine[key], theirs[key])
 
 
 def emit_branch(
@@ -236,6 +268,7 @@ def emit_branch(
         sides = [pair[k] for pair in joined.pairs]
         note_aliases(evaluator, place, made, sides, list(taken))
         for result, operand in zip(made, sides, strict=True):
+            note_element_result(evaluator, place, result, operand)
             note_choice(evaluator, Choice(result, predicate, k == 1, operand))
     return made
 
@@ -260,22 +293,27 @@ class _Break(_Branch):
         self.live = self.loop.live(self.evaluator)
 
     def evaluate_side(self, start: int) -> None:
-        leaves = start not in self.loop.inside
-        stops = self.loop.breaks if leaves else {self.loop.head}
-        run_until(self.evaluator, stops, range(len(self.evaluator.decoded.instructions)))
-        note_end(self.evaluator, self.loop, leaves)
+        self.loop.finish_side(self.evaluator, start not in self.loop.inside)
 
     def _join(self, true: Side, false: Side) -> None:
-        for one, other in ((true, false), (false, true)):
-            if RETURNED in one.locals and RETURNED not in other.locals:
-                with other.subgraph.active():
-                    other.locals[RETURNED] = flag(self.evaluator, False)
-                    other.locals[RESULT] = like_result(self.evaluator, one.locals[RESULT])
+        _note_no_return(self.evaluator, true, false)
         super()._join(true, false)
 
 
+def _note_no_return(evaluator: Evaluator, true: Side, false: Side) -> None:
+    """Where one side has returned from the frame, note that the other has not."""
+    for one, other in ((true, false), (false, true)):
+        if RETURNED in one.locals and RETURNED not in other.locals:
+            with other.subgraph.active():
+                other.locals[RETURNED] = flag(evaluator, False)
+                other.locals[RESULT] = like_result(evaluator, one.locals[RESULT])
+
+
 class ReturnFromLoop(_Branch):
-    """After a loop that may have returned: the frame's result is the loop's, or what follows gives."""
+    """After a loop that may have returned: the frame's result is the loop's, or what follows gives.
+
+    Inside another loop that is kept, that loop has returned then.
+    """
 
     _RETURNED, _FOLLOWS = 0, 1
 
@@ -294,6 +332,10 @@ class ReturnFromLoop(_Branch):
 
     def find_meeting(self) -> None:
         evaluator, head = self.evaluator, self.instruction.index
+        self.around = evaluator.rolled_loop
+        if self.around is not None:
+            self.meeting, self.live = self.around.head, self.around.live(evaluator)
+            return
         around = [loop for loop in loops(evaluator.decoded) if head in loop.body]
         if len(around) > 1:
             raise Unsupported("return inside a loop", "which is inside another loop")
@@ -303,9 +345,18 @@ class ReturnFromLoop(_Branch):
         evaluator = self.evaluator
         if start == self._RETURNED:
             evaluator.finished, evaluator.result = True, self.result
+            if self.around is not None:
+                self.around.note_end(evaluator, True)
+            return
+        evaluator.next_index = self.following
+        if self.around is not None:
+            self.around.finish_side(evaluator, False)
         else:
-            evaluator.next_index = self.following
             super().evaluate_side(start)
+
+    def _join(self, true: Side, false: Side) -> None:
+        _note_no_return(self.evaluator, true, false)
+        super()._join(true, false)
 
 
 class _Marker(Variable):

@@ -11,13 +11,14 @@ import torch.fx
 
 from ...unsupported import Unsupported
 from ..variables.base import Variable
-from ..variables.constant import ConstantVariable
+from ..variables.sequences import TupleVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable
 from ..variables.tensor import TensorVariable
-from ..variables.tensor_integer import TensorIntegerVariable
+from ..variables.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
 from .decisions import Place
 from .evaluation import refuse
-from .state import difference, is_integer, leaves, rebuilt, same_constant, same_structure
+from .positions import ElementVariable, note_element_result
+from .state import difference, leaves, rebuilt, same_constant, same_structure
 from .subgraph import fresh_like, give_gradients, parameter, regional
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class CarriedLocals:
         self.place = place
         self.tensors: list[Carried] = []
         self._differs = differs
+        self._written = evaluator.graph.written.copy()
         self._before: dict[str, Variable] = {}
         self._parameters: dict[str, list[Carried]] = {}  # in the order of a local's leaves
 
@@ -77,18 +79,41 @@ class CarriedLocals:
             evaluator.locals[name] = rebuilt(variable, iter(inner))
 
     def _start(self, name: str) -> Variable | None:
-        """A local before the loop: in a tensor, if it is an integer that the loop counts."""
+        """A local before the loop: in a tensor, if it is a number that the loop changes."""
         evaluator = self.evaluator
         variable = evaluator.locals.get(name)
         counted = evaluator.state.cache.regions.is_counted(self.place, name)
-        if not counted or variable is None or not is_integer(variable):
+        if not counted or variable is None:
             return variable
-        shape, dtype = evaluator.wrap_result(()), ConstantVariable(torch.int64)
-        tensor = evaluator.graph.call_function(
-            evaluator, torch.full, [shape, variable], {"dtype": dtype}
-        )
-        assert isinstance(tensor, TensorVariable)
-        return TensorIntegerVariable(tensor)
+        return numbers_in_tensors(evaluator, variable)
+
+    def settle(self, element: Variable | None = None) -> None:
+        """Put what the body has left of such numbers into tensors; its graph is at hand.
+
+        ``element``: what the loop iterates over, in this iteration.
+        """
+        for name in self.names:
+            before, after = self._before.get(name), self.evaluator.locals.get(name)
+            if after is None or after is element:
+                continue
+            if before is not None:
+                self.evaluator.locals[name] = self._like(before, after)
+            elif isinstance(after, SymbolicIntegerVariable):
+                self.evaluator.locals[name] = numbers_in_tensors(self.evaluator, after)
+
+    def _like(self, before: Variable, after: Variable) -> Variable:
+        if type(before) is TupleVariable and type(after) is TupleVariable:
+            if len(before._items) != len(after._items):
+                return after
+            pairs = zip(before._items, after._items, strict=True)
+            return TupleVariable([self._like(a, b) for a, b in pairs])
+        if type(before) is not TensorNumberVariable or number_kind(after) is not before.kind:
+            return after
+        number = number_in_tensor(self.evaluator, after)
+        assert number is not None
+        if number.kind is int and not number.is_step:
+            raise Unsupported("integer that may grow beyond a tensor's", repr(after))
+        return number
 
     def add(self, name: str, start: TensorVariable, result: TensorVariable | None) -> Carried:
         """Carry a tensor."""
@@ -114,6 +139,7 @@ class CarriedLocals:
         if before is None:
             return rebuilt(after, iter([self._first(name, i, first_bound) for i in items]))
         if not same_structure(before, after):
+            self._check_numbers(name, before, after)
             self._differs(f"{name} becomes {after!r}")
         parameters = iter(self._parameters[name])
         pairs = zip(leaves(before) or (), items, strict=True)
@@ -124,6 +150,7 @@ class CarriedLocals:
     ) -> Variable:
         if isinstance(item, TensorVariable):
             carried = self.add(name, first_bound(item), item)
+            self._note_element(carried.parameter, item)
             if item.fake.requires_grad:
                 give_gradients(self.evaluator, carried.parameter.fake)
             return carried.parameter
@@ -136,9 +163,7 @@ class CarriedLocals:
     ) -> Variable:
         if not isinstance(old, TensorVariable):
             if not same_constant(old, new):
-                if is_integer(old) and is_integer(new):
-                    reason = f"{name} is {old!r}, then {new!r}"
-                    raise refuse(self.evaluator, self.place, reason, counted=name)
+                self._check_numbers(name, old, new)
                 self._differs(f"{name} is {old!r}, then {new!r}")
             return old
         carried = next(parameters)
@@ -152,7 +177,20 @@ class CarriedLocals:
         if new.fake.requires_grad and not carried.parameter.fake.requires_grad:
             give_gradients(self.evaluator, carried.parameter.fake)
         carried.result = new
+        self._note_element(carried.parameter, new)
         return carried.parameter
+
+    def _note_element(self, parameter: TensorVariable, left: TensorVariable) -> None:
+        if isinstance(left, ElementVariable):
+            left.check_unwritten(self._written[left.fake.dtype])
+            note_element_result(self.evaluator, self.place, parameter, left)
+
+    def _check_numbers(self, name: str, old: Variable, new: Variable) -> None:
+        """Where both are numbers of one type, have the loop evaluated with that in a tensor."""
+        for before, after in _numbers(old, new):
+            if not same_constant(before, after):
+                reason = f"{name} is {before!r}, then {after!r}"
+                raise refuse(self.evaluator, self.place, reason, counted=name)
 
     def finish(self) -> list[Carried]:
         """What is carried indeed; the body takes the others as they are before the loop."""
@@ -162,3 +200,20 @@ class CarriedLocals:
                 node.replace_all_uses_with(carried.start.node)
                 self.graph.erase_node(node)
         return [carried for carried in self.tensors if carried.result is not None]
+
+
+def numbers_in_tensors(evaluator: Evaluator, variable: Variable) -> Variable:
+    """A number, or those of a tuple, in tensors of the graph at hand."""
+    if type(variable) is TupleVariable:
+        return TupleVariable([numbers_in_tensors(evaluator, item) for item in variable._items])
+    return number_in_tensor(evaluator, variable) or variable
+
+
+def _numbers(old: Variable, new: Variable) -> Iterator[tuple[Variable, Variable]]:
+    """The numbers in the same places of two values that are of one type."""
+    if type(old) is TupleVariable and type(new) is TupleVariable:
+        if len(old._items) == len(new._items):
+            for before, after in zip(old._items, new._items, strict=True):
+                yield from _numbers(before, after)
+    elif number_kind(old) is not None and number_kind(old) is number_kind(new):
+        yield old, new

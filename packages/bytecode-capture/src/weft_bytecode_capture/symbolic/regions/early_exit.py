@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+import torch.fx
 
 from ...unsupported import Unsupported
 from ..decode import DecodedCode, Instruction, after_loop
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
+from ..variables.sequences import ListVariable
 from ..variables.tensor import TensorVariable
+from .carried import CarriedLocals, numbers_in_tensors
+from .evaluation import run_until
 from .join_points import resolved
 from .state import leaves, rebuilt
 
@@ -33,7 +37,23 @@ RESULT = ".result"
 """The local that has what the frame then returns, and anything like it elsewhere."""
 
 
-class RolledLoop:
+class RolledLoop(Protocol):
+    """The loop whose body a frame evaluates; the sides of a branch that leaves it meet at ``head``."""
+
+    head: int
+    inside: frozenset[int]
+
+    def live(self, evaluator: Evaluator) -> frozenset[str]:
+        """The locals that matter after an iteration, whether it is the last or not."""
+
+    def finish_side(self, evaluator: Evaluator, leaves: bool) -> None:
+        """Evaluate the rest of an iteration, on a side that leaves the loop or one that does not."""
+
+    def note_end(self, evaluator: Evaluator, has_left: bool) -> None:
+        """Note whether a side has left the loop, unless something inside it has noted that."""
+
+
+class RolledFor:
     """The loop whose body a frame evaluates: its head, its instructions, and where ``break`` leaves it.
 
     ``stack`` is the frame's at the head.
@@ -50,13 +70,7 @@ class RolledLoop:
         self.head = head.index
         self.inside = inside
         self.exit = after_loop(head)
-        self.breaks = frozenset(
-            i.index
-            for i in decoded.instructions
-            if i.name == "POP_TOP"  # of the loop's iterator
-            and i.index not in inside
-            and _is_same_code(decoded, i.index + 1, self.exit)
-        )
+        self.breaks = breaks_of(decoded, head, inside)
 
     def live(self, evaluator: Evaluator) -> frozenset[str]:
         """The locals that matter after an iteration, whether it is the last or not."""
@@ -64,8 +78,31 @@ class RolledLoop:
         notes = {DONE, RETURNED, RESULT}
         return decoded.live_at(self.head) | decoded.live_at(self.exit) | notes
 
+    def finish_side(self, evaluator: Evaluator, leaves: bool) -> None:
+        """Evaluate the rest of an iteration, on a side that leaves the loop or one that does not."""
+        stops = self.breaks if leaves else {self.head}
+        run_until(evaluator, stops, range(len(evaluator.decoded.instructions)))
+        self.note_end(evaluator, leaves)
 
-def _is_same_code(decoded: DecodedCode, left: int, right: int) -> bool:
+    def note_end(self, evaluator: Evaluator, has_left: bool) -> None:
+        """Note whether a side has left the loop, unless something inside it has noted that."""
+        if has_left or not isinstance(evaluator.locals.get(DONE), TensorVariable):
+            evaluator.locals[DONE] = flag(evaluator, has_left)
+        note_return(evaluator, self.stack)
+
+
+def breaks_of(decoded: DecodedCode, head: Instruction, inside: frozenset[int]) -> frozenset[int]:
+    """The instructions of a code object at which ``break`` leaves the loop with this head."""
+    return frozenset(
+        i.index
+        for i in decoded.instructions
+        if i.name == "POP_TOP"  # of the loop's iterator
+        and i.index not in inside
+        and is_same_code(decoded, i.index + 1, after_loop(head))
+    )
+
+
+def is_same_code(decoded: DecodedCode, left: int, right: int) -> bool:
     """Whether two places are one, or begin copies of one block that returns (CPython copies small ones)."""
     left, right = resolved(decoded, left), resolved(decoded, right)
     instructions = decoded.instructions
@@ -82,11 +119,10 @@ def _is_same_code(decoded: DecodedCode, left: int, right: int) -> bool:
 
 
 @contextlib.contextmanager
-def rolling(evaluator: Evaluator, head: Instruction, inside: frozenset[int]) -> Iterator[None]:
+def rolling(evaluator: Evaluator, loop: RolledLoop) -> Iterator[None]:
     """The frame evaluates the body of this loop meanwhile."""
     before = evaluator.rolled_loop
-    stack = list(evaluator.stack)
-    evaluator.rolled_loop = RolledLoop(evaluator.decoded, head, inside, stack)
+    evaluator.rolled_loop = loop
     try:
         yield
     finally:
@@ -102,18 +138,71 @@ def left_loop(evaluator: Evaluator, instruction: Instruction) -> RolledLoop | No
     return loop if sides.count(True) == 1 else None
 
 
-def note_end(evaluator: Evaluator, loop: RolledLoop, has_left: bool) -> None:
-    """Note at the end of a side whether it leaves the loop, unless something inside it has noted that."""
-    if has_left or not isinstance(evaluator.locals.get(DONE), TensorVariable):
-        evaluator.locals[DONE] = flag(evaluator, has_left)
-    if evaluator.finished:
-        assert evaluator.result is not None
-        evaluator.locals[RETURNED], evaluator.locals[RESULT] = (
-            flag(evaluator, True),
-            evaluator.result,
-        )
-        evaluator.finished, evaluator.result = False, None
-        evaluator.stack = list(loop.stack)
+def note_return(evaluator: Evaluator, stack: list[Variable | None]) -> None:
+    """Note what the frame has returned at the end of a side, if it has; go on with ``stack``."""
+    if not evaluator.finished:
+        return
+    assert evaluator.result is not None
+    evaluator.locals[RETURNED] = flag(evaluator, True)
+    evaluator.locals[RESULT] = numbers_in_tensors(evaluator, evaluator.result)
+    evaluator.finished, evaluator.result = False, None
+    evaluator.stack = list(stack)
+
+
+def returned_value(
+    evaluator: Evaluator, carried: CarriedLocals, around: torch.fx.Graph
+) -> tuple[TensorVariable, Variable] | None:
+    """Whether an iteration has returned from the frame, and what, as results of the loop.
+
+    ``around`` is the graph that the loop is in.
+    """
+    returned = evaluator.locals.pop(RETURNED, None)
+    if returned is None:
+        return None
+    assert isinstance(returned, TensorVariable)
+    result = carried.result(RESULT, lambda like: unset_like(evaluator, around, like))
+    del evaluator.locals[RESULT]
+    return carried.add("returned", unset_flag(evaluator, around), returned).parameter, result
+
+
+def call_in(
+    evaluator: Evaluator,
+    graph: torch.fx.Graph,
+    function: Any,
+    arguments: list[Variable],
+    keywords: dict[str, Variable],
+) -> TensorVariable:
+    """The result of a call in another graph than the one at hand: before a loop, around it."""
+    builder = evaluator.graph
+    inner, builder.graph = builder.graph, graph
+    try:
+        made = builder.call_function(evaluator, function, arguments, keywords)
+    finally:
+        builder.graph = inner
+    assert isinstance(made, TensorVariable)
+    return made
+
+
+def unset_flag(evaluator: Evaluator, graph: torch.fx.Graph) -> TensorVariable:
+    """False, in ``graph``."""
+    dtype: dict[str, Variable] = {"dtype": ConstantVariable(torch.bool)}
+    return call_in(evaluator, graph, torch.zeros, [evaluator.wrap_result(())], dtype)
+
+
+def unset_like(
+    evaluator: Evaluator,
+    graph: torch.fx.Graph,
+    like: TensorVariable,
+    count: Variable | None = None,
+) -> TensorVariable:
+    """An uninitialised tensor in ``graph``: ``count`` rows like ``like``, or one."""
+    row = evaluator.wrap_result(list(like.fake.shape))
+    shape = row if count is None else ListVariable([count, *row.iterate(evaluator)])
+    options: dict[str, Variable] = {
+        "dtype": ConstantVariable(like.fake.dtype),
+        "device": ConstantVariable(like.fake.device),
+    }
+    return call_in(evaluator, graph, torch.empty, [shape], options)
 
 
 def flag(evaluator: Evaluator, value: bool) -> Variable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from ..decode import DecodedCode, Instruction
@@ -105,6 +105,18 @@ def _natural_loops(decoded: DecodedCode) -> list[NaturalLoop]:
                     pending += before.get(index, ())
     every = [NaturalLoop(head, frozenset(body)) for head, body in found.items()]
     return sorted(every, key=lambda loop: len(loop.body))
+
+
+def reachable(decoded: DecodedCode, start: int, stops: Container[int]) -> set[int]:
+    """The instructions that control may come to from ``start`` on, up to ``stops``."""
+    found: set[int] = set()
+    pending = [start]
+    while pending:
+        index = pending.pop()
+        if index != EXIT and index not in found and index not in stops:
+            found.add(index)
+            pending += successors(decoded.instructions, index)
+    return found
 
 
 def leaves_loop(decoded: DecodedCode, index: int, meeting: int) -> bool:

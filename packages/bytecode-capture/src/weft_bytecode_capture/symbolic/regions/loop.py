@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 import torch.fx
@@ -36,9 +36,17 @@ from ..variables.tensor import TensorVariable
 from .branch import ReturnFromLoop
 from .carried import CarriedLocals
 from .decisions import Place
-from .early_exit import DONE, RESULT, RETURNED, rolling
+from .early_exit import (
+    DONE,
+    RolledFor,
+    breaks_of,
+    returned_value,
+    rolling,
+    unset_flag,
+    unset_like,
+)
 from .evaluation import check_unchanged, may_attempt, refuse, run_until
-from .join_points import loops, resolved
+from .join_points import loops, reachable, resolved
 from .joint import JointElements, joint_span
 from .rows import AppendedLists, RowVariable, become_rows
 from .slots import CarriedSlots
@@ -48,6 +56,11 @@ from .subgraph import Subgraph, add_region, call_region, note_aliases, parameter
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
+
+
+_DECISIONS = frozenset(
+    {"decision by a loop's counter", "decision by a number that the graph computes"}
+)
 
 
 def loop_iterator(
@@ -111,7 +124,8 @@ def roll_loop(evaluator: Evaluator, instruction: Instruction, iterator: Variable
     try:
         loop.run()
     except Unsupported as error:
-        raise refuse(evaluator, place, str(error)) from error
+        # The first iteration may be the one that differs, by its number.
+        raise refuse(evaluator, place, str(error), peel=error.kind in _DECISIONS) from error
     except CapturedException as error:
         raise refuse(evaluator, place, "exception in the loop's body") from error
     return True
@@ -136,10 +150,12 @@ class _ForLoop:
         self.subgraph = Subgraph(self.evaluator)
         self.span = span
         live = evaluator.decoded.live_at(head.index)
+        breaks = breaks_of(evaluator.decoded, head, inside)
+        iteration = reachable(evaluator.decoded, head.index + 1, breaks | {head.index})
         stored = {
             i.operand
             for i in evaluator.decoded.instructions
-            if i.index in inside and i.name in ("STORE_FAST", "DELETE_FAST")
+            if i.index in iteration and i.name in ("STORE_FAST", "DELETE_FAST")
         }
         self.live = [name for name in sorted(stored) if name in live]
         self.dead = [name for name in sorted(stored) if name not in live]
@@ -159,10 +175,12 @@ class _ForLoop:
         lists = AppendedLists(evaluator)
         try:
             depth = len(evaluator.stack)
-            with self.subgraph.active(), rolling(evaluator, self.head, self.inside):
+            rolled = RolledFor(evaluator.decoded, self.head, self.inside, list(evaluator.stack))
+            with self.subgraph.active(), rolling(evaluator, rolled):
                 element = self.iterator.element(evaluator, index)
                 evaluator.stack.append(element)
                 run_until(evaluator, {self.head.index}, self.inside)
+                self.carried.settle(None if DONE in evaluator.locals else element)
             if evaluator.finished or len(evaluator.stack) != depth:  # in every iteration
                 raise Unsupported("return inside a loop")
         finally:
@@ -170,7 +188,7 @@ class _ForLoop:
         slots.settle()
         check_unchanged(states)
         self._end_early(evaluator.locals.pop(DONE, None), appended)
-        returned = self._returned()
+        returned = returned_value(evaluator, self.carried, self.outer)
         with self.subgraph.active(may_add_outside=True):
             buffers = self._fill_buffers(index, appended)
         results = {name: self._result(name, element) for name in self.live}
@@ -194,27 +212,13 @@ class _ForLoop:
         if returned is not None:
             ReturnFromLoop(evaluator, self.head, *returned, evaluator.next_index).run()
 
-    def _returned(self) -> tuple[TensorVariable, Variable] | None:
-        """Whether an iteration has returned from the frame, and what, in terms of the loop's results."""
-        returned = self.evaluator.locals.pop(RETURNED, None)
-        if returned is None:
-            return None
-        assert isinstance(returned, TensorVariable)
-        result = self.carried.result(RESULT, lambda like: self._buffer(None, like))
-        del self.evaluator.locals[RESULT]
-        return self.carried.add("returned", self._outside_flag(), returned).parameter, result
-
-    def _outside_flag(self) -> TensorVariable:
-        dtype: dict[str, Variable] = {"dtype": ConstantVariable(torch.bool)}
-        return self._outside(torch.zeros, [self.evaluator.wrap_result(())], dtype)
-
     def _result(self, name: str, element: Variable) -> Variable:
         """What a local is after the loop."""
-        if self.evaluator.locals.get(name) is element:
-            if self.done is not None:
-                raise Unsupported("element that is used after a loop", name)
+        is_read = name in self.evaluator.decoded.live_at(self.head.index + 1)
+        is_last = self.done is None and not is_read  # by the next iteration
+        if self.evaluator.locals.get(name) is element and is_last:
             return self.iterator.element(self.evaluator, ConstantVariable(self._values()[-1]))
-        return self.carried.result(name, lambda like: self._buffer(None, like))
+        return self.carried.result(name, lambda like: unset_like(self.evaluator, self.outer, like))
 
     def _end_early(self, done: Variable | None, appended: Sequence[object]) -> None:
         """Carry whether an iteration has left the loop on a tensor's value."""
@@ -223,7 +227,9 @@ class _ForLoop:
         assert isinstance(done, TensorVariable)
         if appended:
             raise Unsupported("list of a length that depends on data")
-        self.done = self.carried.add("done", self._outside_flag(), done).parameter.node
+        self.done = self.carried.add(
+            "done", unset_flag(self.evaluator, self.outer), done
+        ).parameter.node
 
     def _differs(self, reason: str) -> NoReturn:
         """The first iteration may differ from the others only: it is tried without that one."""
@@ -267,7 +273,7 @@ class _ForLoop:
             for item in added:
                 if not isinstance(item, TensorVariable):
                     raise Unsupported("append of something that is no tensor", repr(item))
-                rows.append(self._buffer(count, item))
+                rows.append(unset_like(self.evaluator, self.outer, item, count))
                 where = [rows[-1], ConstantVariable(0), self._position(index)]
                 row = self.builder.call_function(self.evaluator, torch.select, where, {})
                 self.builder.call_method(self.evaluator, "copy_", row, (item,), {})
@@ -298,29 +304,6 @@ class _ForLoop:
                 assert isinstance(made, SymbolicIntegerVariable)
                 node, value = made.node, made.value
         return SymbolicIntegerVariable(node, value)
-
-    def _buffer(self, count: Variable | None, like: TensorVariable) -> TensorVariable:
-        """An uninitialised tensor in the graph around the loop: ``count`` rows like ``like``, or one."""
-        fake = like.fake
-        row = self.evaluator.wrap_result(list(fake.shape))
-        shape = row if count is None else ListVariable([count, *row.iterate(self.evaluator)])
-        options: dict[str, Variable] = {
-            "dtype": ConstantVariable(fake.dtype),
-            "device": ConstantVariable(fake.device),
-        }
-        return self._outside(torch.empty, [shape], options)
-
-    def _outside(
-        self, function: Any, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> TensorVariable:
-        """The result of a call in the graph around the loop, before it."""
-        inner, self.builder.graph = self.builder.graph, self.outer
-        try:
-            made = self.builder.call_function(self.evaluator, function, arguments, keywords)
-        finally:
-            self.builder.graph = inner
-        assert isinstance(made, TensorVariable)
-        return made
 
     # The region.
 

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...unsupported import Unsupported
 from ..variables.base import Variable
 from ..variables.mappings import DictVariable
 from ..variables.sequences import ListVariable, SequenceVariable
 from ..variables.tensor import TensorVariable
+from .positions import ElementVariable
 from .rows import RowVariable
 from .state import difference
 
@@ -97,6 +99,10 @@ class CarriedSlots:
             left = slot.get()
             if left is carried.parameter or not isinstance(left, TensorVariable):
                 continue
+            if isinstance(left, ElementVariable):
+                raise Unsupported(
+                    "element at a position that data gives, in a container", repr(left)
+                )
             if difference(carried.start, left) is None and not left.fake.requires_grad:
                 carried.result = left
                 slot.set(carried.parameter)

@@ -9,7 +9,7 @@ from ..variables.base import Variable
 from ..variables.generators import GeneratorVariable
 from ..variables.sequences import TupleVariable
 from ..variables.tensor import TensorVariable
-from ..variables.tensor_integer import TensorIntegerVariable
+from ..variables.tensor_number import TensorNumberVariable
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -95,8 +95,8 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def leaves(variable: Variable) -> list[Variable] | None:
-    """The elements of nested exact tuples, the tensors of integers in tensors, or the variable itself."""
-    if type(variable) is TensorIntegerVariable:
+    """The elements of nested exact tuples, the tensors of numbers in tensors, or the variable itself."""
+    if type(variable) is TensorNumberVariable:
         return [variable.tensor]
     if type(variable) is not TupleVariable:
         return [variable]
@@ -113,17 +113,17 @@ def leaves(variable: Variable) -> list[Variable] | None:
 
 def rebuilt(variable: Variable, items: Iterator[Variable]) -> Variable:
     """The structure of ``variable`` with the next of ``items`` for each leaf."""
-    if type(variable) is TensorIntegerVariable:
+    if type(variable) is TensorNumberVariable:
         tensor: Any = next(items)
-        return TensorIntegerVariable(tensor)
+        return TensorNumberVariable(tensor, variable.kind, variable.is_step)
     if type(variable) is not TupleVariable:
         return next(items)
     return TupleVariable([rebuilt(item, items) for item in variable._items])
 
 
 def same_structure(left: Variable, right: Variable) -> bool:
-    if TensorIntegerVariable in (type(left), type(right)):
-        return type(left) is type(right)
+    if TensorNumberVariable in (type(left), type(right)):
+        return type(left) is type(right) and left.python_type() is right.python_type()
     if type(left) is not TupleVariable or type(right) is not TupleVariable:
         return (type(left) is TupleVariable) == (type(right) is TupleVariable)
     if len(left._items) != len(right._items):
@@ -141,14 +141,6 @@ def same_constant(left: Variable, right: Variable) -> bool:
     if isinstance(first, float) and isinstance(second, float):
         return first.hex() == second.hex()
     return type(first) is type(second) and bool(first == second)
-
-
-def is_integer(variable: Variable) -> bool:
-    """Whether it is an int constant (no bool) that fits into a tensor."""
-    if not variable.is_constant():
-        return False
-    value = variable.as_constant()
-    return type(value) is int and abs(value) < 2**62
 
 
 def difference(left: TensorVariable, right: TensorVariable) -> str | None:

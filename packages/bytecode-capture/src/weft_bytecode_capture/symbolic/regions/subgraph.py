@@ -55,6 +55,8 @@ class Subgraph:
         """The region's module: its placeholders are ``parameters``, then one for each node ``taken``."""
         for node in (*parameters, *taken):
             self._check(node.meta.get("example_value"))
+        for element in self._builder.elements:
+            element.check()
         anchor = self.graph._root
         for node in parameters:
             if anchor.next is not node:

@@ -1,4 +1,7 @@
-"""Subscripts of tensors with integers that differ by iteration: a chain of views, dimension by dimension."""
+"""Subscripts of tensors with integers that differ by iteration: a chain of views, dimension by dimension.
+
+Positions that tensors give come last, all together.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +26,32 @@ def symbolic_subscript(
     evaluator: Evaluator, tensor: TensorVariable, arguments: list[Variable]
 ) -> Variable:
     """``tensor[key]``, or with a second argument ``tensor[key] = value``."""
+    from ..variables.tensor_number import number_in_tensor
+    from .positions import read_at, write_at
+
     key, *values = arguments
-    view = _view(evaluator, tensor, key)
+    view, positions = _view(evaluator, tensor, key)
+    place = (tensor, key)
     if not values:
-        return view
+        return read_at(evaluator, view, positions, place) if positions else view
     (value,) = values
-    method = (
-        "fill_" if value.is_constant() or isinstance(value, SymbolicIntegerVariable) else "copy_"
-    )
+    if positions:
+        write_at(evaluator, view, positions, value, place)
+        return ConstantVariable(None)
+    number = number_in_tensor(evaluator, value) if not value.is_constant() else None
+    value = value if number is None else number.tensor
+    method = "fill_" if value.is_constant() else "copy_"
     evaluator.graph.call_method(evaluator, method, view, (value,), {})
     return ConstantVariable(None)
 
 
-def _view(evaluator: Evaluator, tensor: TensorVariable, key: Variable) -> TensorVariable:
+def _view(
+    evaluator: Evaluator, tensor: TensorVariable, key: Variable
+) -> tuple[TensorVariable, list[Variable | None]]:
+    """The view that all but positions in tensors make; these, by the dimension of it that they are in."""
+    from .positions import is_position
+
+    positions: list[Variable | None] = []
     items = list(key._items) if type(key) is TupleVariable else [key]
     dimension = 0
     for item in items:
@@ -53,9 +69,12 @@ def _view(evaluator: Evaluator, tensor: TensorVariable, key: Variable) -> Tensor
         elif isinstance(item, SymbolicIntegerVariable) or _is_number(item):
             index = _in_range(evaluator, item, tensor.fake.shape[dimension])
             tensor = _call(evaluator, torch.select, tensor, dimension, index)
+        elif is_position(item):
+            positions += [None] * (dimension - len(positions)) + [item]
+            dimension += 1
         else:
             raise Unsupported("subscript of a loop's counter and other things", repr(item))
-    return tensor
+    return tensor, positions
 
 
 def _after(items: list[Variable], ellipsis: Variable) -> int:

@@ -1,8 +1,9 @@
-"""Loops that a tensor's value ends: ``while`` with a test on a tensor, ``while True`` with one ``break``.
+"""Loops that a tensor's value ends: ``while`` with a test on a tensor, ``while True`` with ``break``.
 
 The loop begins at its test, wherever in the loop that is: what comes before the first test has been evaluated
 already.  One iteration goes from the test to the next, which CPython may have compiled a second time at the
-loop's end.  The test's outcome is carried like the state.
+loop's end.  The test's outcome is carried like the state.  A branch in between that leaves the loop has the
+rest of the iteration on one side, and the outcome False on the other.
 """
 
 from __future__ import annotations
@@ -12,13 +13,24 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ...unsupported import Unsupported
 from ..decode import Instruction
+from ..variables.base import Variable
 from ..variables.tensor import TensorVariable
+from ..variables.tensor_number import TensorNumberVariable
 from .carried import CarriedLocals
 from .choices import Choice, note_choice
 from .decisions import Place
+from .early_exit import (
+    RESULT,
+    RETURNED,
+    flag,
+    is_same_code,
+    note_return,
+    returned_value,
+    rolling,
+)
 from .emission import emit_while
 from .evaluation import as_predicate, check_unchanged, refuse, run_until
-from .join_points import loops, resolved
+from .join_points import loops, reachable, resolved
 from .slots import CarriedSlots
 from .state import ObjectStates
 from .subgraph import Subgraph, note_aliases
@@ -73,9 +85,65 @@ def find_while(evaluator: Evaluator, instruction: Instruction, jump_if: bool) ->
     return WhileLoop((evaluator.code, index), stay, leave, tests, around.body)
 
 
-def keep_while(evaluator: Evaluator, loop: WhileLoop, predicate: TensorVariable) -> None:
-    """Keep the loop, whose first test has the outcome ``predicate``, and go to where it leaves."""
-    _WhileLoop(evaluator, loop).run(predicate)
+def keep_while(
+    evaluator: Evaluator, loop: WhileLoop, predicate: TensorVariable
+) -> tuple[TensorVariable, Variable] | None:
+    """Keep the loop, whose first test has the outcome ``predicate``, and go to where it leaves.
+
+    Gives whether an iteration has returned from the frame, and what; None if none does.
+    """
+    return _WhileLoop(evaluator, loop).run(predicate)
+
+
+_TEST = ".test"
+"""The local, of a name that no program has, that says whether the loop goes on."""
+
+
+class _RolledWhile:
+    """The loop while its body is evaluated; ``stack`` is the frame's before the test."""
+
+    def __init__(self, evaluator: Evaluator, loop: WhileLoop, stack: list[Variable | None]) -> None:
+        self.loop = loop
+        self.stack = stack
+        self.inside = loop.inside
+        self.head = min(index for index in loop.tests if index in loop.inside)
+        decoded = evaluator.decoded
+        self.exits = frozenset(
+            i.index
+            for i in decoded.instructions
+            if i.index not in loop.inside and is_same_code(decoded, i.index, loop.leave)
+        )
+
+    def live(self, evaluator: Evaluator) -> frozenset[str]:
+        decoded, loop = evaluator.decoded, self.loop
+        notes = {_TEST, RETURNED, RESULT}
+        return decoded.live_at(loop.stay) | decoded.live_at(loop.leave) | notes
+
+    def finish_side(self, evaluator: Evaluator, leaves: bool) -> None:
+        stops = self.exits if leaves else self.loop.tests
+        run_until(evaluator, stops, range(len(evaluator.decoded.instructions)))
+        self.note_end(evaluator, leaves)
+
+    def note_end(self, evaluator: Evaluator, has_left: bool) -> None:
+        if has_left or evaluator.finished:
+            evaluator.locals[_TEST] = flag(evaluator, False)
+            note_return(evaluator, self.stack)
+        elif _TEST not in evaluator.locals:
+            test = evaluator.pop()
+            evaluator.locals[_TEST] = self.outcome(evaluator, test, evaluator.next_index)
+
+    def outcome(self, evaluator: Evaluator, test: Variable, index: int) -> TensorVariable:
+        """Whether the loop goes on after the test at ``index``, as a tensor."""
+        if isinstance(test, TensorNumberVariable):
+            test = test.tensor
+        if not isinstance(test, TensorVariable):
+            raise Unsupported("loop whose test is no tensor in later iterations", repr(test))
+        predicate = as_predicate(evaluator, test)
+        if self.loop.tests[index]:
+            return predicate
+        result = evaluator.graph.call_method(evaluator, "logical_not", predicate, (), {})
+        assert isinstance(result, TensorVariable)
+        return result
 
 
 class _WhileLoop:
@@ -86,10 +154,13 @@ class _WhileLoop:
         self.subgraph = Subgraph(self.evaluator)
         decoded = evaluator.decoded
         live = decoded.live_at(loop.stay) | decoded.live_at(loop.leave)
+        self.rolled = _RolledWhile(evaluator, loop, list(evaluator.stack))
+        stops = self.rolled.exits | loop.tests.keys()
+        iteration = reachable(decoded, loop.stay, stops) | loop.inside
         stored = {
             i.operand
             for i in evaluator.decoded.instructions
-            if i.index in loop.inside and i.name in ("STORE_FAST", "DELETE_FAST")
+            if i.index in iteration and i.name in ("STORE_FAST", "DELETE_FAST")
         }
         self.live = [name for name in sorted(stored) if name in live]
         self.dead = [name for name in sorted(stored) if name not in live]
@@ -97,25 +168,28 @@ class _WhileLoop:
             evaluator, self.subgraph.graph, self.live, loop.place, self._differs
         )
 
-    def run(self, predicate: TensorVariable) -> None:
+    def run(self, predicate: TensorVariable) -> tuple[TensorVariable, Variable] | None:
         evaluator, loop = self.evaluator, self.loop
+        outer = self.builder.graph
         self.carried.begin()
         slots = CarriedSlots(evaluator, self.carried)
         states = ObjectStates(evaluator)
-        depth = len(evaluator.stack)
         evaluator.next_index = loop.stay
-        with self.subgraph.active():
+        with self.subgraph.active(), rolling(evaluator, self.rolled):
             # The test may be at the very beginning: at least one instruction of the body comes first.
             run_until(evaluator, loop.tests, loop.inside)
-            if evaluator.finished or len(evaluator.stack) != depth + 1:
+            if evaluator.finished:
                 raise Unsupported("return inside a loop")
-            test = evaluator.pop()
-            if not isinstance(test, TensorVariable):
-                raise Unsupported("loop whose test is no tensor in later iterations", repr(test))
-            following = self._outcome(as_predicate(evaluator, test), evaluator.next_index)
+            self.rolled.note_end(evaluator, False)
+            self.carried.settle()
+        if len(evaluator.stack) != len(self.rolled.stack):
+            raise Unsupported("return inside a loop")
+        following = evaluator.locals.pop(_TEST)
+        assert isinstance(following, TensorVariable)
         slots.settle()
         check_unchanged(states)
-        first = self._outcome(predicate, loop.place[1])
+        first = self.rolled.outcome(evaluator, predicate, loop.place[1])
+        returned = returned_value(evaluator, self.carried, outer)
         results = {name: self.carried.result(name, self._unbound) for name in self.live}
         self._emit(first, following)
         for name in self.dead:
@@ -123,14 +197,7 @@ class _WhileLoop:
         evaluator.locals.update(results)
         slots.finish()
         evaluator.next_index = loop.leave
-
-    def _outcome(self, predicate: TensorVariable, test: int) -> TensorVariable:
-        """Whether the loop goes on, as a tensor."""
-        if self.loop.tests[test]:
-            return predicate
-        result = self.builder.call_method(self.evaluator, "logical_not", predicate, (), {})
-        assert isinstance(result, TensorVariable)
-        return result
+        return returned
 
     def _unbound(self, like: TensorVariable) -> TensorVariable:
         raise Unsupported("local that is unbound after no iteration", repr(like))

@@ -28,6 +28,7 @@ from .sets import FrozenSetVariable, SetVariable, new_set
 from .strings import printable
 from .symbolic_number import SymbolicNumberVariable
 from .symbolic_range import SymbolicRangeVariable
+from .tensor_number import truth_in_tensor
 from .values import is_callable
 
 if TYPE_CHECKING:
@@ -184,7 +185,8 @@ def _bool(
     evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
 ) -> Variable:
     _refuse(bool, keywords)
-    return ConstantVariable(bool(arguments) and arguments[0].truth(evaluator))
+    found = truth_in_tensor(evaluator, arguments[0], wanted=True) if arguments else None
+    return found or ConstantVariable(bool(arguments) and arguments[0].truth(evaluator))
 
 
 @_calls(type)

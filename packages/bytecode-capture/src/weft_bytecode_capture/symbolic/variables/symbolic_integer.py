@@ -47,7 +47,9 @@ class SymbolicIntegerVariable(Variable):
     ) -> Variable | None:
         operand = _operand(other)
         if operand is None:
-            if other.is_constant() and isinstance(other.as_constant(), (bool, float, complex)):
+            if other.is_constant() and type(other.as_constant()) in (bool, float):
+                return self._as_number(evaluator, operator, other, reflected)
+            if other.is_constant() and isinstance(other.as_constant(), complex):
                 raise Unsupported("arithmetic of a loop's counter", f"{operator} with {other!r}")
             return None
         node, value = operand
@@ -55,13 +57,33 @@ class SymbolicIntegerVariable(Variable):
         (first, left), (second, right) = reversed(pairs) if reflected else pairs
         comparison = _COMPARISONS.get(operator)
         if comparison is not None:
-            return ConstantVariable(
-                decide(comparison(left, right), f"{self!r} {operator} {other!r}")
-            )
+            decided = decided_or_none(comparison(left, right))
+            if decided is None:
+                return self._as_number(evaluator, operator, other, reflected)
+            return ConstantVariable(decided)
         function = _ARITHMETIC.get(operator)
+        if operator in ("truediv", "itruediv"):
+            return self._as_number(evaluator, operator, other, reflected)
         if function is None:
             raise Unsupported("arithmetic of a loop's counter", f"{operator} of {self!r}")
         return integer_result(evaluator, function, (first, second), function(left, right))
+
+    def _as_number(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        """The operation on the counter in a tensor, where no integer of the graph is its result."""
+        from .tensor_number import number_operation
+
+        pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
+        return number_operation(evaluator, operator, pair)
+
+    def is_never_zero(self) -> bool:
+        """Whether it is another number than 0 in every iteration."""
+        return decided_or_none(self.value != 0) is True
+
+    def is_never_negative(self) -> bool:
+        """Whether it is at least 0 in every iteration."""
+        return decided_or_none(self.value >= 0) is True
 
     def call_method(
         self,
@@ -99,12 +121,20 @@ def integer_result(
     return SymbolicIntegerVariable(node, value)
 
 
-def decide(value: Any, what: str) -> bool:
-    """A comparison that has the same outcome in every iteration."""
+def decided_or_none(value: Any) -> bool | None:
+    """A comparison's outcome; None if iterations differ in it."""
     try:
         return bool(value)
-    except GuardOnDataDependentSymNode as error:
-        raise Unsupported("decision by a loop's counter", what) from error
+    except GuardOnDataDependentSymNode:
+        return None
+
+
+def decide(value: Any, what: str) -> bool:
+    """A comparison that has the same outcome in every iteration."""
+    decided = decided_or_none(value)
+    if decided is None:
+        raise Unsupported("decision by a loop's counter", what)
+    return decided
 
 
 def has_symbolic_integer(key: Variable) -> bool:

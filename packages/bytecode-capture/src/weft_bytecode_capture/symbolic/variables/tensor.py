@@ -262,8 +262,15 @@ class TensorVariable(Variable):
         if name in _QUERIES:
             positional, named = evaluator.snapshots(arguments, keywords, name)
             return self._query(evaluator, name, *positional, **named)
-        if name in ("__getitem__", "__setitem__") and has_symbolic_integer(arguments[0]):
-            return symbolic_subscript(evaluator, self, arguments)
+        if name in ("__getitem__", "__setitem__"):
+            from ..regions.positions import has_position, with_numbers
+
+            has_positions = has_position(arguments[0])
+            if has_positions and evaluator.graph.graph is evaluator.graph.outermost:
+                arguments = [with_numbers(evaluator, arguments[0]), *arguments[1:]]
+                has_positions = False
+            if has_positions or has_symbolic_integer(arguments[0]):
+                return symbolic_subscript(evaluator, self, arguments)
         if name in ("__getitem__", "__setitem__"):
             require_ordinary_slices(evaluator, arguments[0])
             part = selected_part(evaluator, self, arguments[0])
@@ -303,9 +310,13 @@ class TensorVariable(Variable):
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
+        from .tensor_number import TensorNumberVariable
+
         function = OPERATORS.get(operator)
         if function is None:
             function = getattr(operator_module, operator, None)
+        if isinstance(other, TensorNumberVariable):
+            other = other.beside(evaluator, self, operator)
         numbers = (TensorVariable, SymbolicNumberVariable, SymbolicIntegerVariable)
         pair = [other, self] if reflected else [self, other]
         if function is not None:
@@ -409,6 +420,10 @@ def _number_of_data(
     if name == "tolist":
         return read_list(evaluator, tensor)
     kind = float if tensor.fake.dtype.is_floating_point else int
+    if evaluator.graph.graph is not evaluator.graph.outermost:
+        from .tensor_number import read_in_region
+
+        return read_in_region(evaluator, tensor, _READS[name])
     if not can_read(evaluator, tensor) or _READS[name] not in (None, kind):
         return None
     return read_number(evaluator, tensor)
@@ -456,6 +471,10 @@ def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: A
         node.meta["example_value"] = value
         variable = TensorVariable(node, value, None)
         _note_data_dependent_sizes(evaluator, variable)
+        if evaluator.graph.elements:
+            from ..regions.positions import note_element_view
+
+            note_element_view(evaluator, variable)
         return variable
     if isinstance(value, torch.Size):
         return SizeVariable([wrap_graph_result(evaluator, None, size) for size in value])

@@ -1,0 +1,293 @@
+"""Python numbers that the graph holds in tensors: what loops count and compute, and what differs by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...unsupported import Unsupported
+from .base import Variable
+from .constant import ConstantVariable
+from .symbolic_integer import SymbolicIntegerVariable
+from .tensor import TensorVariable
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+_USE = "use of a number that the graph computes"
+_GREATEST_STEP = 2**31  # no loop runs long enough for steps of this size to leave int64
+_DTYPES: dict[type, torch.dtype] = {int: torch.int64, float: torch.float64, bool: torch.bool}
+_COMPARISONS: dict[str, Callable[..., Any]] = {
+    name: getattr(torch, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
+}
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "truediv": torch.div,
+}
+_WITH_TENSORS = frozenset({*_ARITHMETIC, *_COMPARISONS})
+# Scalars of these operators are not rounded to the tensor's type first, as tensors of that type are.
+_ROUNDED = frozenset({torch.float16, torch.bfloat16})
+
+
+class TensorNumberVariable(Variable):
+    """An int, float or bool whose value only the graph knows: ``tensor`` is one without dimensions.
+
+    It is int64, float64 or bool.  ``is_step``: an integer that constants were added to only, which no loop
+    brings out of int64.  What Python would raise, or compute in whole numbers of any size, is unsupported.
+    """
+
+    reflects_own_type = True  # 2 + i: a constant knows nothing of these numbers
+
+    def __init__(self, tensor: TensorVariable, kind: type, is_step: bool = True) -> None:
+        self.tensor = tensor
+        self.kind = kind
+        self.is_step = is_step
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        raise Unsupported("decision by a number that the graph computes", repr(self))
+
+    def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        if other.python_type() is not self.kind:
+            return False
+        raise Unsupported(_USE, f"{self!r} is {other!r}")
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if isinstance(other, TensorVariable):
+            return None  # it knows how
+        return number_operation(evaluator, operator, (other, self) if reflected else (self, other))
+
+    def beside(self, evaluator: Evaluator, tensor: TensorVariable, operator: str) -> TensorVariable:
+        """The number as an operand beside ``tensor``: in the type that a Python number would have there."""
+        plain = operator[1:] if operator[0] == "i" and operator[1:] in _WITH_TENSORS else operator
+        with evaluator.graph.fake_mode:
+            dtype = torch.result_type(tensor.fake, self.kind(1))
+        if plain not in _WITH_TENSORS or dtype in _ROUNDED:
+            raise Unsupported(_USE, f"{operator} of {tensor!r} and {self!r}")
+        return _cast(evaluator, self.tensor, dtype)
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        if not arguments and not keywords:
+            if name == "__float__" or (name == "__int__" and self.kind is not float):
+                kind = float if name == "__float__" else int
+                converted = _cast(evaluator, self.tensor, _DTYPES[kind])
+                return TensorNumberVariable(converted, kind, self.is_step)
+            if name in ("__neg__", "__abs__") and self.kind is float:
+                function = torch.neg if name == "__neg__" else torch.abs
+                return _number(evaluator, function, [self.tensor], float)
+        raise Unsupported(_USE, f"{self!r}.{name}")
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(torch.Tensor.item)
+        emitter.load_variable(self.tensor)
+        emitter.call(1)
+
+    def __repr__(self) -> str:
+        return f"TensorNumber({self.tensor!r})"
+
+
+_KNOWN = frozenset({*_WITH_TENSORS, "floordiv", "mod"})
+
+
+def number_operation(
+    evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
+) -> Variable:
+    """An operation on two numbers, of which the graph computes one at least.
+
+    :raises Unsupported: no operator on tensors gives what Python gives, for all values.
+    """
+    plain = operator[1:] if operator[0] == "i" and operator[1:] in _KNOWN else operator
+    kinds = {number_kind(variable) for variable in pair}
+    made: Variable | None = None
+    if None in kinds:
+        pass
+    elif plain in _COMPARISONS:
+        made = _compared(evaluator, plain, pair, float if float in kinds else int)
+    elif float in kinds or plain == "truediv":
+        made = _float_result(evaluator, plain, pair)
+    else:
+        made = _whole_result(evaluator, plain, pair)
+    if made is None:
+        raise Unsupported(_USE, f"{operator} of {pair[0]!r} and {pair[1]!r}")
+    return made
+
+
+def number_in_tensor(evaluator: Evaluator, variable: Variable) -> TensorNumberVariable | None:
+    """A constant number, or a loop's counter, as a tensor of the graph at hand; None for other values."""
+    if isinstance(variable, TensorNumberVariable):
+        return variable
+    kind = number_kind(variable)
+    if kind is None:
+        return None
+    arguments = [evaluator.wrap_result(()), variable]
+    dtype: dict[str, Variable] = {"dtype": ConstantVariable(_DTYPES[kind])}
+    tensor = evaluator.graph.call_function(evaluator, torch.full, arguments, dtype)
+    assert isinstance(tensor, TensorVariable)
+    return TensorNumberVariable(tensor, kind)
+
+
+def read_in_region(
+    evaluator: Evaluator, tensor: TensorVariable, kind: type | None
+) -> TensorNumberVariable | None:
+    """The only element of ``tensor`` as a number in a tensor; None where it is another kind of number.
+
+    ``kind`` is the type that the program asks for; None: the one that ``tensor.item()`` gives.
+    """
+    dtype = tensor.fake.dtype
+    own = bool if dtype == torch.bool else float if dtype.is_floating_point else int
+    is_one = all(type(size) is int and size == 1 for size in tensor.fake.shape)
+    if dtype.is_complex or dtype == torch.uint64 or not is_one or (own is float and kind is int):
+        return None
+    result: Variable = tensor
+    for method in ("detach", "clone"):
+        result = evaluator.graph.call_method(evaluator, method, result, (), {})
+    if tensor.fake.dim():
+        shape = evaluator.wrap_result(())
+        result = evaluator.graph.call_method(evaluator, "reshape", result, (shape,), {})
+    assert isinstance(result, TensorVariable)
+    kind = kind or own
+    return TensorNumberVariable(_cast(evaluator, result, _DTYPES[kind]), kind, is_step=False)
+
+
+def truth_in_tensor(
+    evaluator: Evaluator, variable: Variable, wanted: bool
+) -> TensorNumberVariable | None:
+    """Whether the truth of a tensor, or of a number in one, is ``wanted``; None: no graph says it."""
+    from ..regions.evaluation import as_predicate
+
+    if isinstance(variable, TensorNumberVariable):
+        variable = variable.tensor
+    if not isinstance(variable, TensorVariable) or not evaluator.state.options.keep_control_flow:
+        return None
+    predicate = as_predicate(evaluator, variable)
+    method = "clone" if wanted else "logical_not"
+    result = evaluator.graph.call_method(evaluator, method, predicate, (), {})
+    assert isinstance(result, TensorVariable)
+    return TensorNumberVariable(result, bool)
+
+
+def number_kind(variable: Variable) -> type | None:
+    """The type of a number that a tensor can hold; None for anything else."""
+    if isinstance(variable, TensorNumberVariable):
+        return variable.kind
+    if isinstance(variable, SymbolicIntegerVariable):
+        return int
+    if type(variable) is not ConstantVariable:
+        return None
+    value = variable.as_constant()
+    if type(value) not in _DTYPES or (type(value) is int and abs(value) >= 2**62):
+        return None
+    return type(value)
+
+
+def _operand(evaluator: Evaluator, variable: Variable, kind: type) -> Variable:
+    """A number of type ``kind`` as an operand beside a tensor of that type."""
+    if variable.is_constant():
+        return ConstantVariable(kind(variable.as_constant()))
+    number = number_in_tensor(evaluator, variable)
+    assert number is not None
+    return _cast(evaluator, number.tensor, _DTYPES[kind])
+
+
+def _whole_result(
+    evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
+) -> Variable | None:
+    """Arithmetic on integers; None where the result might not fit into a tensor."""
+    constants = [int(variable.as_constant()) for variable in pair if variable.is_constant()]
+    if len(constants) != 1 or abs(constants[0]) > _GREATEST_STEP:
+        return None
+    if any(isinstance(v, TensorNumberVariable) and not v.is_step for v in pair):
+        return None
+    arguments = [_operand(evaluator, variable, int) for variable in pair]
+    if operator in ("floordiv", "mod") and pair[1].is_constant() and constants[0] > 0:
+        function = torch.floor_divide if operator == "floordiv" else torch.remainder
+        return _number(evaluator, function, arguments, int)
+    if operator not in ("add", "sub", "mul"):
+        return None
+    made = _number(evaluator, _ARITHMETIC[operator], _tensor_first(evaluator, arguments), int)
+    made.is_step = operator != "mul"
+    return made
+
+
+def _compared(
+    evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable], kind: type
+) -> Variable:
+    arguments = [_operand(evaluator, variable, kind) for variable in pair]
+    function = _COMPARISONS[operator]
+    if pair[0].is_constant():
+        function = _COMPARISONS[_SWAPPED.get(operator, operator)]
+        arguments.reverse()
+    return _number(evaluator, function, arguments, bool)
+
+
+_SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+
+
+def _float_result(
+    evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
+) -> Variable | None:
+    """Arithmetic on floats; None for what raises at some floats."""
+    if operator == "pow":
+        return _power(evaluator, pair)
+    if operator not in _ARITHMETIC:
+        return None
+    if operator == "truediv" and not _is_never_zero(pair[1]):
+        return None
+    arguments = [_operand(evaluator, variable, float) for variable in pair]
+    return _number(evaluator, _ARITHMETIC[operator], _tensor_first(evaluator, arguments), float)
+
+
+def _tensor_first(evaluator: Evaluator, arguments: list[Variable]) -> list[Variable]:
+    """The operands with a tensor first, as torch's functions take them."""
+    first = number_in_tensor(evaluator, arguments[0]) if arguments[0].is_constant() else None
+    return arguments if first is None else [first.tensor, *arguments[1:]]
+
+
+def _is_never_zero(divisor: Variable) -> bool:
+    if isinstance(divisor, SymbolicIntegerVariable):
+        return divisor.is_never_zero()
+    return divisor.is_constant() and divisor.as_constant() != 0
+
+
+def _power(evaluator: Evaluator, pair: tuple[Variable, Variable]) -> Variable | None:
+    """A constant to the power of a counter, where that is finite at every one of its values."""
+    base, exponent = pair
+    if not base.is_constant() or not isinstance(exponent, SymbolicIntegerVariable):
+        return None
+    value = base.as_constant()
+    if not 0 < abs(value) <= 1 or not exponent.is_never_negative():
+        return None
+    arguments = _tensor_first(evaluator, [_operand(evaluator, v, float) for v in pair])
+    return _number(evaluator, torch.pow, arguments, float)
+
+
+def _number(
+    evaluator: Evaluator, function: Callable[..., Any], arguments: list[Variable], kind: type
+) -> TensorNumberVariable:
+    made = evaluator.graph.call_function(evaluator, function, arguments, {})
+    assert isinstance(made, TensorVariable)
+    return TensorNumberVariable(made, kind)
+
+
+def _cast(evaluator: Evaluator, tensor: TensorVariable, dtype: torch.dtype) -> TensorVariable:
+    if tensor.fake.dtype == dtype:
+        return tensor
+    kind: tuple[Variable, ...] = (ConstantVariable(dtype),)
+    made = evaluator.graph.call_method(evaluator, "to", tensor, kind, {})
+    assert isinstance(made, TensorVariable)
+    return made
