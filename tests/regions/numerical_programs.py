@@ -276,4 +276,6 @@ def kalman(x: torch.Tensor) -> Any:
     return means, covariance
 
 
-PROGRAMS = [value for value in vars().copy().values() if getattr(value, "__module__", "") == __name__]
+PROGRAMS = [
+    value for value in vars().copy().values() if getattr(value, "__module__", "") == __name__
+]

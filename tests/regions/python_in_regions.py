@@ -1,4 +1,4 @@
-"""What Python programs do inside loops and branches on tensors: exceptions, contexts, generators, closures, state.
+"""What programs do inside loops and branches on tensors: exceptions, contexts, generators, closures, state.
 
 Each function takes a matrix of 20 rows and 4 columns.
 """
@@ -204,7 +204,7 @@ def conditional_expressions(x: torch.Tensor) -> torch.Tensor:
 def and_or_not(x: torch.Tensor) -> torch.Tensor:
     total = torch.zeros(4)
     for row in x:
-        if row.sum() > 0 and row.max() > 0.5 or not row.min() > -1:
+        if (row.sum() > 0 and row.max() > 0.5) or not row.min() > -1:
             total = total + row
     return total
 
@@ -379,7 +379,7 @@ def sum_over_rows(x: torch.Tensor) -> torch.Tensor:
 
 def sliding_pairs(x: torch.Tensor) -> torch.Tensor:
     total = torch.zeros(4)
-    for a, b in zip(x[:-1], x[1:], strict=True):
+    for a, b in zip(x[:-1], x[1:], strict=True):  # noqa: RUF007
         total = total + a * b
     return total
 

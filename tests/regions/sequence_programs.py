@@ -294,7 +294,7 @@ def suppression(x: torch.Tensor) -> torch.Tensor:
 
 def bubble_sort(x: torch.Tensor) -> torch.Tensor:
     y = x[:, 0].clone()
-    for i in range(20):
+    for _ in range(20):
         for j in range(19):
             if y[j] > y[j + 1]:
                 y[j], y[j + 1] = y[j + 1].clone(), y[j].clone()
@@ -325,4 +325,6 @@ def sampling_steps(x: torch.Tensor) -> Any:
     return trajectory
 
 
-PROGRAMS = [value for value in vars().copy().values() if getattr(value, "__module__", "") == __name__]
+PROGRAMS = [
+    value for value in vars().copy().values() if getattr(value, "__module__", "") == __name__
+]

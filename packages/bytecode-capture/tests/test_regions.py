@@ -113,6 +113,14 @@ def continue_in_loop(x: torch.Tensor) -> torch.Tensor:
     return y + 1
 
 
+def by_number(x: torch.Tensor) -> torch.Tensor:
+    for i in range(20):
+        if i == 3:
+            x = x + 1
+        x = x * 1.1
+    return x
+
+
 @pytest.mark.parametrize(
     ("function", "regions"),
     [
@@ -126,6 +134,7 @@ def continue_in_loop(x: torch.Tensor) -> torch.Tensor:
         (branch_in_loop, 1),
         (break_in_loop, 1),
         (continue_in_loop, 1),
+        (by_number, 1),
     ],
 )
 def test_loops_are_evaluated_once(function: Callable[..., Any], regions: int) -> None:
@@ -178,8 +187,22 @@ def shortcuts(x: torch.Tensor) -> torch.Tensor:
     return x + 0
 
 
+def sides_with_other_numbers(x: torch.Tensor) -> torch.Tensor:
+    n = 1 if x.sum() > 0 else 2
+    return x * n
+
+
 @pytest.mark.parametrize(
-    "function", [early_return, expression, in_place, chained, inside_a_call, shortcuts]
+    "function",
+    [
+        early_return,
+        expression,
+        in_place,
+        chained,
+        inside_a_call,
+        shortcuts,
+        sides_with_other_numbers,
+    ],
 )
 @pytest.mark.parametrize("scale", [1.0, -1.0, float("nan")])
 def test_both_sides_of_a_branch_are_kept(function: Callable[..., Any], scale: float) -> None:
@@ -221,14 +244,6 @@ def test_loops_on_values_are_kept(function: Callable[..., Any], scale: float) ->
     check(function, torch.rand(20, 4) * scale, regions=1)
 
 
-def by_number(x: torch.Tensor) -> torch.Tensor:
-    for i in range(20):
-        if i == 3:
-            x = x + 1
-        x = x * 1.1
-    return x
-
-
 def grows(x: torch.Tensor) -> torch.Tensor:
     y = x[:1]
     for _ in range(16):
@@ -250,14 +265,9 @@ def out_of_range(x: torch.Tensor) -> torch.Tensor:
     return total
 
 
-@pytest.mark.parametrize("function", [by_number, grows, looked_at, out_of_range])
+@pytest.mark.parametrize("function", [grows, looked_at, out_of_range])
 def test_other_loops_are_unrolled(function: Callable[..., Any]) -> None:
     check(function, torch.rand(20, 4), regions=0)
-
-
-def sides_with_other_numbers(x: torch.Tensor) -> torch.Tensor:
-    n = 1 if x.sum() > 0 else 2
-    return x * n
 
 
 def maybe_a_view(x: torch.Tensor) -> torch.Tensor:
@@ -271,7 +281,7 @@ def changes_a_list(x: torch.Tensor) -> torch.Tensor:
     return x * (1 + len(found))
 
 
-@pytest.mark.parametrize("function", [sides_with_other_numbers, maybe_a_view, changes_a_list])
+@pytest.mark.parametrize("function", [maybe_a_view, changes_a_list])
 def test_other_branches_are_broken_on(function: Callable[..., Any]) -> None:
     x = torch.rand(20, 4)
     with torch.no_grad():
