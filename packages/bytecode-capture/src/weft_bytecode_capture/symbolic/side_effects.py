@@ -51,7 +51,6 @@ class SideEffects:
     def __init__(self) -> None:
         self._effects: list[Mutated] = []
         self._seen: set[int] = set()
-        self.version = 0  # grows with every effect, repeated ones too
 
     def __bool__(self) -> bool:
         return bool(self._effects)
@@ -61,19 +60,16 @@ class SideEffects:
 
     def mutated(self, variable: Mutated) -> None:
         """Record that a pre-existing object's variable no longer equals the object."""
-        self.version += 1
         if id(variable) not in self._seen:
             self._seen.add(id(variable))
             self._effects.append(variable)
 
     def call(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Record a call to make after the graph."""
-        self.version += 1
         self._effects.append(JournaledCall(function, arguments, keywords))
 
     def record(self, emit: Callable[[Emitter], None]) -> None:
         """Record an effect of another kind."""
-        self.version += 1
         self._effects.append(EmittedEffect(emit))
 
     def mutated_variables(self) -> list[Variable]:

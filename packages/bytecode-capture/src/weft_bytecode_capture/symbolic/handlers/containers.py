@@ -64,7 +64,7 @@ def _list_append(evaluator: Evaluator, instruction: Instruction) -> None:
     value = evaluator.pop()
     target = _target(evaluator, instruction)
     assert isinstance(target, ListVariable)
-    target.mutate(evaluator).append(value)
+    target.append(evaluator, value)
 
 
 @handles("SET_ADD")

@@ -32,7 +32,7 @@ from .evaluation import (
 )
 from .join_points import EXIT, join_point, leaves_loop, loops
 from .positions import note_element_result
-from .slots import Slot, tensor_slots
+from .slots import Slot, find_slots
 from .state import (
     ObjectStates,
     difference,
@@ -86,7 +86,7 @@ def keep_branch(
 class Side:
     """The state in which one side ends; ``result`` if the frame has returned.
 
-    ``elements`` are the tensors in lists and dicts that were there before.
+    ``elements`` are what was there before in containers, attributes and cells.
     """
 
     subgraph: Subgraph
@@ -125,14 +125,14 @@ class _Branch:
         evaluator = self.evaluator
         stack, local_variables = list(evaluator.stack), dict(evaluator.locals)
         states = ObjectStates(evaluator)
-        slots = {slot: slot.get() for slot in tensor_slots(evaluator)}
+        slots = {slot: slot.get() for slot in find_slots(evaluator)}
         sides = []
         for start in (self.true_start, self.false_start):
             evaluator.stack, evaluator.locals = list(stack), dict(local_variables)
             sides.append(self._evaluate(start))
             for slot, before in slots.items():
                 sides[-1].elements[slot] = slot.get()
-                slot.set(_required(before))
+                slot.set(before)
             check_unchanged(states)
         self._join(*sides)
 
@@ -187,7 +187,7 @@ class _Branch:
         if result is not None:
             evaluator.result = joined.resolve(result, values)
         for slot, value in elements.items():
-            slot.set(_required(joined.resolve(value, values)))
+            slot.set(joined.resolve(value, values))
         evaluator.stack = [joined.resolve(v, values) for v in stack]
         evaluator.locals = {
             name: _required(joined.resolve(v, values)) for name, v in local_variables.items()

@@ -58,9 +58,14 @@ if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
 
-_DECISIONS = frozenset(
-    {"decision by a loop's counter", "decision by a number that the graph computes"}
+_ONLY_FIRST = frozenset(
+    {
+        "decision by a loop's counter",
+        "decision by a number that the graph computes",
+        "effect inside a region",
+    }
 )
+"""Kinds of what may be so in the first iteration only: by its number, or as it changes an object first."""
 
 
 def loop_iterator(
@@ -124,8 +129,7 @@ def roll_loop(evaluator: Evaluator, instruction: Instruction, iterator: Variable
     try:
         loop.run()
     except Unsupported as error:
-        # The first iteration may be the one that differs, by its number.
-        raise refuse(evaluator, place, str(error), peel=error.kind in _DECISIONS) from error
+        raise refuse(evaluator, place, str(error), peel=error.kind in _ONLY_FIRST) from error
     except CapturedException as error:
         raise refuse(evaluator, place, "exception in the loop's body") from error
     return True
@@ -170,7 +174,7 @@ class _ForLoop:
         evaluator = self.evaluator
         index = self._counter()
         self.carried.begin()
-        slots = CarriedSlots(evaluator, self.carried)
+        slots = CarriedSlots(evaluator, self.carried, self._unset)
         states = ObjectStates(evaluator)
         lists = AppendedLists(evaluator)
         try:
@@ -181,12 +185,13 @@ class _ForLoop:
                 evaluator.stack.append(element)
                 run_until(evaluator, {self.head.index}, self.inside)
                 self.carried.settle(None if DONE in evaluator.locals else element)
+                slots.settle()
             if evaluator.finished or len(evaluator.stack) != depth:  # in every iteration
                 raise Unsupported("return inside a loop")
         finally:
             appended = lists.release()
-        slots.settle()
         check_unchanged(states)
+        slots.bind()
         self._end_early(evaluator.locals.pop(DONE, None), appended)
         returned = returned_value(evaluator, self.carried, self.outer)
         with self.subgraph.active(may_add_outside=True):
@@ -218,7 +223,10 @@ class _ForLoop:
         is_last = self.done is None and not is_read  # by the next iteration
         if self.evaluator.locals.get(name) is element and is_last:
             return self.iterator.element(self.evaluator, ConstantVariable(self._values()[-1]))
-        return self.carried.result(name, lambda like: unset_like(self.evaluator, self.outer, like))
+        return self.carried.result(name, self._unset)
+
+    def _unset(self, like: TensorVariable) -> TensorVariable:
+        return unset_like(self.evaluator, self.outer, like)
 
     def _end_early(self, done: Variable | None, appended: Sequence[object]) -> None:
         """Carry whether an iteration has left the loop on a tensor's value."""

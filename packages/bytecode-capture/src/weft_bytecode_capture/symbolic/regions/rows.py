@@ -48,13 +48,13 @@ class AppendingListVariable(ListVariable):
 
 
 class AppendedLists:
-    """The lists made in the frame that locals hold, watched while a loop's body is evaluated."""
+    """The lists made in the frame that locals and comprehensions hold, watched while a body is evaluated."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         self._lists: list[AppendingListVariable] = []
         frame: Evaluator | None = evaluator
         while frame is not None:
-            for variable in frame.locals.values():
+            for variable in (*frame.locals.values(), *frame.stack):
                 if type(variable) is ListVariable and variable.source is None:
                     variable.__class__ = AppendingListVariable
                     assert isinstance(variable, AppendingListVariable)

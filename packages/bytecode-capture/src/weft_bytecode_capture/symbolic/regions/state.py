@@ -20,26 +20,29 @@ _NOTES = frozenset({"version", "_quiet"})  # that lists keep on changes: what th
 class ObjectStates:
     """The state of every object that the program has made and can reach, to tell whether a region changed it.
 
-    Objects from outside the frame are journaled when they change; those made in the frame are compared.
+    Objects from outside the frame are journaled when they first change; from then on, and where they are made
+    in the frame, they are compared.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
         self._side_effects = evaluator.side_effects
-        self._version = evaluator.side_effects.version
+        self._effects = len(evaluator.side_effects)
+        self._mutated = {id(v) for v in evaluator.side_effects.mutated_variables()}
         self._states = {
             id(variable): (variable, _state(variable)) for variable in _reachable(evaluator)
         }
 
     def effects(self) -> bool:
-        """Whether an effect on the world outside the frame was recorded since."""
-        return self._side_effects.version != self._version
+        """Whether an effect on the world outside the frame was recorded since, and none like it before."""
+        return len(self._side_effects) != self._effects
 
     def changed(self) -> list[tuple[Variable, dict[str, Any]]]:
         """The objects that changed since, each with its state before."""
         return [
             (variable, state)
             for variable, state in self._states.values()
-            if variable.source is None and not _same(state, _state(variable))
+            if (variable.source is None or id(variable) in self._mutated)
+            and not _same(state, _state(variable))
         ]
 
 

@@ -172,7 +172,7 @@ class _WhileLoop:
         evaluator, loop = self.evaluator, self.loop
         outer = self.builder.graph
         self.carried.begin()
-        slots = CarriedSlots(evaluator, self.carried)
+        slots = CarriedSlots(evaluator, self.carried, self._unbound)
         states = ObjectStates(evaluator)
         evaluator.next_index = loop.stay
         with self.subgraph.active(), rolling(evaluator, self.rolled):
@@ -182,12 +182,13 @@ class _WhileLoop:
                 raise Unsupported("return inside a loop")
             self.rolled.note_end(evaluator, False)
             self.carried.settle()
+            slots.settle()
         if len(evaluator.stack) != len(self.rolled.stack):
             raise Unsupported("return inside a loop")
         following = evaluator.locals.pop(_TEST)
         assert isinstance(following, TensorVariable)
-        slots.settle()
         check_unchanged(states)
+        slots.bind()
         first = self.rolled.outcome(evaluator, predicate, loop.place[1])
         returned = returned_value(evaluator, self.carried, outer)
         results = {name: self.carried.result(name, self._unbound) for name in self.live}
