@@ -49,8 +49,8 @@ def test_explain_prints_graphs_breaks_guards_and_times(capsys) -> None:
 
 def test_explain_says_which_branches_and_loops_are_not_kept() -> None:
     def chosen(x):
-        factor = 2.0 if x.sum() > 0 else 3.0
-        return x * factor
+        factor = None if x.sum() > 0 else 3.0
+        return x if factor is None else x * factor
 
     def grows(x):
         y = x[:1]

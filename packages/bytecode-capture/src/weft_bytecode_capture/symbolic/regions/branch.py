@@ -133,6 +133,7 @@ class _Branch:
             for slot, before in slots.items():
                 sides[-1].elements[slot] = slot.get()
                 slot.set(before)
+            states.forget_iterators(evaluator)
             check_unchanged(states)
         self._join(*sides)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..variables.base import Variable
 from ..variables.generators import GeneratorVariable
+from ..variables.iterators import RangeIteratorVariable
 from ..variables.sequences import TupleVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable
@@ -35,6 +36,13 @@ class ObjectStates:
     def effects(self) -> bool:
         """Whether an effect on the world outside the frame was recorded since, and none like it before."""
         return len(self._side_effects) != self._effects
+
+    def forget_iterators(self, evaluator: Evaluator) -> None:
+        """Put back iterators over ranges that changed, where nothing can reach them any more."""
+        reached = {id(variable) for variable in _reachable(evaluator)}
+        for variable, state in self.changed():
+            if type(variable) is RangeIteratorVariable and id(variable) not in reached:
+                variable.position = state["position"]
 
     def changed(self) -> list[tuple[Variable, dict[str, Any]]]:
         """The objects that changed since, each with its state before."""

@@ -15,7 +15,7 @@ from ...unsupported import Unsupported
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.sequences import SliceVariable, TupleVariable
-from ..variables.symbolic_integer import SymbolicIntegerVariable, decide
+from ..variables.symbolic_integer import SymbolicIntegerVariable, decide, decided_or_none
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -99,7 +99,8 @@ def _in_range(evaluator: Evaluator, item: Variable, size: int | torch.SymInt) ->
         item = moved
     # What is below a counter is below the size that the counter is below.
     below = item.value - min(0, constant_term(item.value))
-    if decide(item.value < 0, repr(item)) or not decide(below < size, repr(item)):
+    inside = decided_or_none(item.value < size) or decided_or_none(below < size)
+    if decide(item.value < 0, repr(item)) or not inside:
         raise Unsupported("subscript out of range in some iteration", repr(item))
     return item
 
