@@ -79,14 +79,14 @@ def loops(schedule: Schedule) -> list[Loop]:
 
 
 def test_a_loop_that_writes_rows_touches_only_these() -> None:
-    def body(i: Any, table: torch.Tensor, x: torch.Tensor) -> Any:
-        torch.select(table, 0, i).copy_(x * i)
+    def body(i: Any, table: torch.Tensor, matrix: torch.Tensor) -> Any:
+        torch.select(table, 0, i + 1).copy_(torch.mv(matrix, torch.select(table, 0, i)) + i)
         return (i + 1,)
 
-    module = while_graph(lambda i, t, x: i < 6, body, [0], 2)
-    schedule = check(module, torch.randn(6, 5), torch.randn(5))
+    module = while_graph(lambda i, t, m: i < 5, body, [0], 2)
+    schedule = check(module, torch.randn(6, 5), torch.randn(5, 5))
     (loop,) = loops(schedule)
-    (kernel,) = loop.body
+    *_, kernel = loop.body
     assert isinstance(kernel, Kernel) and loop.predicate is None
     assert [int(v.size) for v in kernel.outer] == [5]
 
