@@ -83,6 +83,21 @@ def test_causal(codegen: CppCodegen, dtype: torch.dtype, length: int) -> None:
     assert "attend<" in check(codegen, causal, *(heads(1, 2, length, 32, dtype) for _ in range(3)))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_heads_that_share_keys(codegen: CppCodegen, dtype: torch.dtype) -> None:
+    query, key, value = (heads(2, n, 20, 32, dtype) for n in (6, 2, 2))
+    graph = make_fx(causal, tracing_mode="fake")(query, key, value)
+    program = codegen.compile(weft_loop_ir.schedule(weft_loop_ir.lower(graph)), {})
+    assert "attend<" in program.source
+    wanted = causal(query, *(x.repeat_interleave(3, 1) for x in (key, value)))
+    error = 2e-5 if dtype == torch.float32 else 2e-2
+    for result, eager, same in zip(
+        program(query, key, value), causal(query, key, value), wanted, strict=True
+    ):
+        torch.testing.assert_close(result, eager, rtol=error, atol=error)
+        torch.testing.assert_close(result, same, rtol=error, atol=error)
+
+
 MASKS: dict[str, Callable[[], torch.Tensor]] = {
     "one for all": lambda: torch.randn(20, 37),
     "of each head": lambda: torch.randn(2, 3, 20, 37),

@@ -39,9 +39,23 @@ def has_kernel(writer: HostWriter, native: NativeCall) -> bool:
         is_row = len(view.size) == 4 and view.stride[-1] == 1 and view.size[-1] == depth
         if not is_row or view.dtype != query.dtype or view.dtype not in DTYPES:
             return False
-        if view.size[:2] != query.size[:2]:
-            return False
-    return key.size[2] == value.size[2] and (mask is None or _is_readable(mask, query.dtype))
+    if (
+        query.size[0] != key.size[0]
+        or key.size[:3] != value.size[:3]
+        or not _heads_of_one(query, key)
+    ):
+        return False
+    return mask is None or _is_readable(mask, query.dtype)
+
+
+def _heads_of_one(query: BufferView, key: BufferView) -> int:
+    """How many heads of queries share one of keys, side by side; 0 where that is not known."""
+    of_queries, of_keys = query.size[1], key.size[1]
+    if of_queries == of_keys:
+        return 1
+    if not of_queries.is_Integer or not of_keys.is_Integer or of_queries % of_keys != 0:
+        return 0
+    return int(of_queries) // int(of_keys)
 
 
 def _is_readable(mask: BufferView, dtype: torch.dtype) -> bool:
@@ -74,6 +88,7 @@ def print_attention(writer: HostWriter, call: ExternCall, native: NativeCall) ->
         _result_strides(writer, log_sums),
     ]
     extents = [writer.index(n) for n in (*query.size[:3], key.size[2])]
+    extents.append(str(_heads_of_one(query, key)))
     types = [memory_type(t.dtype) for t in (query, mask or query)]
     number = literal(chosen, torch.float32)
     batch, heads, queries, keys = (f"f64(call0.{n})" for n in ("batch", "heads", "queries", "keys"))

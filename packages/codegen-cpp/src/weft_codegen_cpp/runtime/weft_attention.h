@@ -14,6 +14,7 @@ struct Attention {
   void* out;
   f32* log_sums;  // null, or where the logarithm of each query's sum goes
   i64 batch, heads, queries, keys;
+  i64 heads_of_one;  // heads of queries that share one of keys and values
   i64 query_stride[3], key_stride[3], value_stride[3], out_stride[3];  // of batch, head, row
   i64 mask_stride[4], log_sums_stride[3];
   f32 scale;
@@ -195,8 +196,9 @@ template <class T, class M, int depth> static void attend(const void* raw, i64 b
   for (i64 unit = begin; unit < end; ++unit) {
     const i64 first = unit % blocks * attention_queries, head = unit / blocks % a.heads, batch = unit / blocks / a.heads;
     const i64 count = min_index(attention_queries, a.queries - first);
-    auto of = [&](const void* p, const i64* stride) { return (const T*)p + batch * stride[0] + head * stride[1]; };
-    const T *query = of(a.query, a.query_stride), *key = of(a.key, a.key_stride), *value = of(a.value, a.value_stride);
+    auto of = [&](const void* p, const i64* stride, i64 h) { return (const T*)p + batch * stride[0] + h * stride[1]; };
+    const T *query = of(a.query, a.query_stride, head), *key = of(a.key, a.key_stride, head / a.heads_of_one),
+            *value = of(a.value, a.value_stride, head / a.heads_of_one);
     for (i64 q = 0; q < attention_queries; ++q) t.most[q] = -__builtin_inff(), t.sum[q] = 0;
     for (i64 q = 0; q < attention_queries * depth; q += lanes) Full::store(t.out + q, vf32{});
     const i64 needed = a.causal ? min_index(a.keys, first + count) : a.keys;
@@ -221,7 +223,7 @@ template <class T, class M, int depth> static void attend(const void* raw, i64 b
     }
     for (i64 row = 0; row < count; ++row) {
       const bool nothing = t.sum[row] == 0;
-      T* out = (T*)of(a.out, a.out_stride) + (first + row) * a.out_stride[2];
+      T* out = (T*)of(a.out, a.out_stride, head) + (first + row) * a.out_stride[2];
       for (int d = 0; d < depth; d += lanes)
         store_as(out + d, nothing ? vf32{} : Full::load(t.out + row * depth + d) / t.sum[row]);
       if (a.log_sums)
