@@ -40,6 +40,9 @@ from weft_codegen_triton.kernel.kernel_printer import (
 )
 from weft_codegen_triton.kernel.merging import merge_kernels
 from weft_codegen_triton.options import TritonOptions
+from weft_codegen_triton.products.find_products import ProductKernel, fuse_products
+from weft_codegen_triton.products.print_product import print_product
+from weft_codegen_triton.products.time_products import ProductTimer, can_be_timed
 from weft_codegen_triton.program import TritonProgram
 from weft_codegen_triton.rewriting.rewrite import rewrite
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
@@ -142,6 +145,7 @@ class TritonCodegen:
         for name, buffer in schedule.buffers.items():
             if buffer.kind is BufferKind.CONSTANT and name not in bound:
                 raise Unsupported(f"the constant {name} is not bound to a tensor")
+        schedule = self._with_products(schedule, device)
         printed = self.print(schedule)
         launchers = device.load(printed.functions)
         lists = {
@@ -187,6 +191,8 @@ class TritonCodegen:
         limits = RowLimits(self.options.persistent_elements, self.options.loop_elements)
 
         def printed(kernel: Kernel) -> PrintedKernel:
+            if isinstance(kernel, ProductKernel):
+                return print_product(kernel, schedule.buffers)
             return print_kernel(kernel, schedule.buffers, limits, _overwritten(kernel, schedule))
 
         if isinstance(step, Kernel):
@@ -196,6 +202,20 @@ class TritonCodegen:
                 members = [step.kernels[k] for k in merged.members]
                 origins = dict.fromkeys(o for kernel in members for o in kernel.origins)
                 yield replace(members[0], origins=tuple(origins)), merged.printed
+
+    def _with_products(
+        self, schedule: Schedule, device: CudaDevice | InterpretedDevice
+    ) -> Schedule:
+        """``schedule`` with those matrix products in kernels that options or times say are to be."""
+        if self.options.fuse_products is not None:
+            return fuse_products(schedule, lambda product: bool(self.options.fuse_products))
+        if not self.options.autotune or not isinstance(device, CudaDevice):
+            return schedule
+        limits = RowLimits(self.options.persistent_elements, self.options.loop_elements)
+        folder = cache_directory(self.options.cache_directory)
+        with device.guard():
+            is_faster = ProductTimer(device, folder, schedule.buffers, limits)
+            return fuse_products(schedule, lambda p: can_be_timed(p) and is_faster(p))
 
     def _device(self, schedule: Schedule) -> CudaDevice | InterpretedDevice:
         devices = {b.layout.device for b in schedule.buffers.values()}

@@ -16,6 +16,8 @@ class TritonOptions:
     ``loop_elements``: how much of a longer row a step of its loop handles, more or less; a power of two.
     ``cuda_graphs``: replay a recorded CUDA graph where that is sound.
     ``autotune``: time several block sizes of each kernel on the device and keep the fastest.
+    ``fuse_products``: let a kernel of our own compute a matrix product with the loops that read it; None:
+    where that is faster on the device, if ``autotune`` is on.
     ``compile_processes``: kernels compiled at once; 0 for one a processor, at most 16.
     ``interpret``: run kernels on CPU tensors through Triton's interpreter, for tests; None: as the
     environment's ``TRITON_INTERPRET`` says.
@@ -26,5 +28,6 @@ class TritonOptions:
     loop_elements: int = 4096
     cuda_graphs: bool = True
     autotune: bool = False
+    fuse_products: bool | None = None
     compile_processes: int = 0
     interpret: bool | None = None

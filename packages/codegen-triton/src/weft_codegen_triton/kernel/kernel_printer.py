@@ -54,6 +54,8 @@ class Function:
     its parameters by Triton's names (``*fp32``, ``i64``); those in ``constants`` follow them.
     ``grid_blocks`` names the constants that divide the grid's axes, ``loop_blocks`` those by which a loop
     steps: both may be changed.  ``is_repeatable``: running it again on the same memory changes nothing.
+    ``stages``: steps of a loop whose loads are in flight.  ``alternatives``: the same with other constants,
+    where only these are to be timed.
     """
 
     template: str
@@ -64,6 +66,8 @@ class Function:
     grid_blocks: tuple[str, ...]
     loop_blocks: tuple[str, ...]
     is_repeatable: bool = field(compare=False)
+    stages: int = 1
+    alternatives: tuple[Function, ...] = ()
 
     def module(self, name: str) -> str:
         """The text of a Python module that defines the function alone, called ``name``."""
@@ -114,7 +118,7 @@ def print_kernel(
     wide = _needs_int64(kernel, sizes)
     tile = Tile(("x",), "[XBLOCK]", "[1]", sizes=sizes)
     printer = BodyPrinter(tile, pointers, dtype_of, frozenset(local), wide)
-    printer.for_half = _stores_half(kernel, dtype_of)
+    printer.for_half = stores_half(kernel, dtype_of)
     frame = KernelFrame(kernel, printer)
     if any((s.inner and not s.is_sequential) or s.is_reduction for s in kernel.stages):
         reduction = ReductionPrinter(frame, limits, overwritten)
@@ -147,7 +151,7 @@ def print_kernel(
     return PrintedKernel(function, names, scratch, symbols, tuple(printer.scalars), counts, blocks)
 
 
-def _stores_half(kernel: Kernel, dtype_of: Callable[[str], torch.dtype]) -> bool:
+def stores_half(kernel: Kernel, dtype_of: Callable[[str], torch.dtype]) -> bool:
     """Whether all floats that the kernel stores have 16 bits."""
     floats = {dtype_of(n) for n in kernel.writes if dtype_of(n).is_floating_point}
     return bool(floats) and floats <= set(STORAGE_ONLY)

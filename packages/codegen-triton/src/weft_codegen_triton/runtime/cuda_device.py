@@ -102,7 +102,7 @@ def compile_job(function: Function, capability: int) -> CompileJob:
         constants=constants,
         aligned=tuple(name for name, kind in function.parameters if kind.startswith("*")),
         warps=function.warps,
-        stages=1,
+        stages=function.stages,
         capability=capability,
         checks=function.checks_indices,
     )

@@ -45,6 +45,7 @@ class InterpretedDevice:
         interpreter_builder.options = dataclasses.replace(
             interpreter_builder.options, debug=True, sanitize_overflow=False
         )  # debug: assertions are checked
+        _multiply_bfloat16(type(interpreter_builder))
         self.turn = threading.RLock()
         self._folder = folder
 
@@ -78,6 +79,28 @@ class InterpretedDevice:
         module = importlib.util.module_from_spec(specification)
         specification.loader.exec_module(module)
         return module.kernel
+
+
+def _multiply_bfloat16(builder: Any) -> None:
+    """Let the interpreter's products of matrices take bfloat16, whose bits it would take for numbers."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    plain = builder.create_dot
+    if hasattr(plain, "takes_bfloat16"):
+        return
+
+    def widened(operand: Any) -> Any:
+        if operand.dtype.scalar != tl.bfloat16:
+            return operand
+        bits = operand.data.view("uint16").astype("uint32") << 16
+        return TensorHandle(bits.view("float32"), tl.float32)
+
+    def create_dot(self: Any, a: Any, b: Any, *others: Any) -> Any:
+        return plain(self, widened(a), widened(b), *others)
+
+    create_dot.takes_bfloat16 = True  # type: ignore[attr-defined]
+    builder.create_dot = create_dot
 
 
 class InterpretedKernel:
