@@ -49,6 +49,7 @@ __all__ = [
     "expression_nodes",
     "expression_of",
     "is_list_operator",
+    "is_python_operator",
     "known_equal",
     "known_true",
     "new_fake_mode",
@@ -105,6 +106,11 @@ def saved_tensor_hooks_enabled() -> bool:
 def storage_identity(tensor: torch.Tensor) -> int:
     """A number that two tensors have in common exactly if they share storage."""
     return int(tensor.untyped_storage()._cdata)
+
+
+def is_python_operator(operator: OpOverload) -> bool:
+    """Whether ``operator`` was defined by ``torch.library.custom_op``."""
+    return operator._schema.name in torch._library.custom_ops.OPDEFS
 
 
 def schema_arguments(operator: OpOverload) -> list[Any]:

@@ -24,12 +24,13 @@ from .._torch import OpOverload, schema_arguments
 from ..unsupported import Unsupported
 from .alias_graph import AliasGraph, argument_value
 from .block_propagation import region_writes
+from .custom_operators import functional_form, is_custom
 from .emitter import Emitter
 from .functional_counterparts import HIDDEN_WRITES, functional_counterpart, written_arguments
 from .kept_history import hides_writes, keep_history, runs_unseen
 from .region_aliases import SharedValues, any_of
 from .view_operators import emit_access, emit_assign
-from .writes import written_variables
+from .writes import block_writes, written_variables
 
 aten = torch.ops.aten
 
@@ -139,6 +140,8 @@ class _Rewrite:
         target = self._node.target
         assert isinstance(target, OpOverload)
         counterpart = functional_counterpart(target)
+        if counterpart is None and is_custom(target):
+            counterpart = functional_form(target)
         if counterpart is None:
             raise Unsupported("in-place operator without a functional form", str(target))
         outs = {str(a.name) for a in schema_arguments(target) if a.is_out}
@@ -150,8 +153,10 @@ class _Rewrite:
             return [call]
         plain = len(results) - count
         if isinstance(self._node.meta["val"], torch.Tensor) and self._node.users:
-            # Its views are known by the node that would have to go.
-            raise Unsupported("result of an operator that writes besides", str(target))
+            if not self._is_only_read():
+                # Its views are known by the node that would have to go.
+                raise Unsupported("result of an operator that writes besides", str(target))
+            self._node.replace_all_uses_with(self._emit.item(call, 0))
         for user in list(self._node.users):
             index = user.args[1]
             assert isinstance(index, int)
@@ -159,6 +164,12 @@ class _Rewrite:
                 raise Unsupported("result of a write", str(target))
             user.replace_input_with(self._node, call)
         return [self._emit.item(call, plain + index) for index in range(count)]
+
+    def _is_only_read(self) -> bool:
+        """Whether nothing views or writes the node's result."""
+        if self._node in self._aliases.views_of:
+            return False
+        return not any(self._node in block_writes(user) for user in self._node.users)
 
     def _new_version(
         self,
@@ -168,7 +179,7 @@ class _Rewrite:
     ) -> None:
         """``value`` is what ``variable`` now is; the origins ``known`` get their versions otherwise."""
         emit = self._emit
-        unseen = self._with_gradients and runs_unseen(self._node)
+        unseen = self._with_gradients and _writes_unseen(self._node)
         value = self._keep_history(_as_stored(emit, value, variable), variable, unseen)
         versions = {variable: value}
         for edge in self._aliases.path_to_origin(variable):  # pass up
@@ -232,6 +243,11 @@ class _Rewrite:
                         with self._emit.in_mode_of(edge.access):
                             new = emit_access(self._emit, value, edge)
                     pending.append((view, new))
+
+
+def _writes_unseen(node: torch.fx.Node) -> bool:
+    """Whether autograd does not see what ``node`` writes."""
+    return runs_unseen(node) or (isinstance(node.target, OpOverload) and is_custom(node.target))
 
 
 def _missing_defaults(node: torch.fx.Node, counterpart: OpOverload) -> dict[str, object]:
