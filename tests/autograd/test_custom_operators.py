@@ -58,6 +58,11 @@ def writes_to_two_and_to_views(x: Tensor, y: Tensor) -> Any:
     return left * right, x + y, row
 
 
+def returns_and_views_the_result(x: Tensor, y: Tensor) -> Any:
+    total = accumulate(y, x)
+    return total, accumulate(y, x * 2)[1:].mul_(3)
+
+
 def writes_without_gradients(x: Tensor, y: Tensor) -> Any:
     w = x * 2
     with torch.no_grad():
@@ -86,6 +91,7 @@ def observe(program: Callable[..., Any], with_gradients: bool) -> Any:
     [
         (writes_to_results_and_inputs, False),
         (writes_to_two_and_to_views, False),
+        (returns_and_views_the_result, False),
         (writes_without_gradients, False),
         (writes_without_gradients, True),
         (writes_that_autograd_does_not_see, True),

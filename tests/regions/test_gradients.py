@@ -176,6 +176,80 @@ def test_nested_loops_and_a_window_of_rows(compiled_regions: list[int]) -> None:
     assert compiled_regions == [1]
 
 
+def _settled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h = torch.zeros_like(x[0])
+    for t in range(x.shape[0]):
+        h = torch.tanh(h @ w + x[t])
+        if h.sum() > 1.5:
+            break
+    return h
+
+
+def _halting(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Adaptive computation: a state is weighted until the weights sum to enough."""
+    spent = torch.zeros(x.shape[1], dtype=x.dtype)
+    out = torch.zeros_like(x[0])
+    h = x[0]
+    for _ in range(20):
+        h = torch.sin(h @ w)
+        weight = torch.sigmoid(h.sum(-1))
+        out = out + weight.unsqueeze(-1) * h
+        spent = spent + weight
+        if (spent > 2).all():
+            break
+    return out, spent
+
+
+def _gathered(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Backward reads positions that forward has kept: those of iterations that did not run are none."""
+    h = x[0]
+    for t in range(x.shape[0]):
+        index = (h.detach().abs().sum(-1) * 10).long() % 3
+        h = torch.tanh(h * w[index] + x[t])
+        if h.norm() > 2.2:
+            break
+    return h
+
+
+@pytest.mark.parametrize("program", [_settled, _halting, _gathered])
+def test_a_loop_that_a_tensor_ends_early(
+    program: Callable[..., Any], compiled_regions: list[int]
+) -> None:
+    def make(seed: int) -> Sequence[torch.Tensor]:
+        torch.manual_seed(seed)
+        return _tensor(20, 2, 3, gradient=True), _tensor(3, 3, gradient=True)
+
+    check(program, make, lengths=range(8))
+    assert compiled_regions == [1]
+
+
+def _damped(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h = x[0]
+    while h.norm() > 0.5:
+        h = h * 0.7 + 0.01 * (h @ w)
+    return h
+
+
+def _damped_and_counted(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h, n = x[0], 0
+    while n < 30 and h.abs().max() > 0.1:
+        h = h @ w * 0.3
+        n += 1
+    return h * n
+
+
+@pytest.mark.parametrize("program", [_damped, _damped_and_counted])
+def test_a_loop_without_a_bound_trains_in_parts(
+    program: Callable[..., Any], compiled_regions: list[int]
+) -> None:
+    def make(seed: int) -> Sequence[torch.Tensor]:
+        torch.manual_seed(seed)
+        return _tensor(3, 2, 3, gradient=True), _tensor(3, 3, gradient=True)
+
+    check(program, make, lengths=range(4))
+    assert not any(compiled_regions)
+
+
 def test_a_loop_that_counts_down_by_two(compiled_regions: list[int]) -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         h = w

@@ -21,6 +21,7 @@ from ._torch import (
     OpOverload,
     TorchDispatchMode,
     is_list_operator,
+    is_python_operator,
     run_by_element,
     schema_arguments,
     storage_identity,
@@ -417,6 +418,11 @@ class AtenRecorder(TorchDispatchMode):
             if _is_write(returns[0]):
                 return _written_argument(func, returns[0], args, kwargs)
             self._register_new(func, result, node)
+            if is_python_operator(func) and written_arguments(func):
+                with (
+                    self
+                ):  # which may be viewed, unlike the one of several results that this becomes
+                    return aten.clone.default(result)
             return result
         if isinstance(result, (tuple, list)):
             items = [

@@ -24,7 +24,7 @@ class Counter:
     """The carried integer at ``position`` takes the values ``start, start + step, ...`` before ``stop``.
 
     ``start`` and ``step`` are numbers, ``step`` is not 0; ``stop`` may be symbolic.  ``may_end_early``: a
-    tensor may end the loop before.
+    tensor may end the loop before; ``ended`` is the position of the carried flag whose negation that is.
     """
 
     position: int
@@ -32,6 +32,7 @@ class Counter:
     stop: int | torch.SymInt
     step: int
     may_end_early: bool = False
+    ended: int | None = None
 
     @property
     def trips(self) -> int | None:
@@ -68,8 +69,9 @@ def find_counter(
     """
     compared = _returned(condition)
     joined = isinstance(compared, torch.fx.Node) and compared.target is operator.and_
+    goes_on: Any = None
     if joined:
-        compared = compared.args[0]  # the other is a tensor that may end the loop early
+        compared, goes_on = compared.args  # the latter is a tensor that may end the loop early
     if not isinstance(compared, torch.fx.Node) or len(compared.args) != 2:
         return None
     if compared.target not in (operator.lt, operator.gt):
@@ -88,7 +90,17 @@ def find_counter(
         return None
     if (compared.target is operator.lt) != (step > 0):
         return None
-    return Counter(position, start, bound, step, joined)
+    return Counter(
+        position, start, bound, step, joined, _negated(goes_on, parameters[: len(carried)])
+    )
+
+
+def _negated(test: Any, parameters: Sequence[torch.fx.Node]) -> int | None:
+    """The position of the parameter that ``test`` is the negation of."""
+    if not isinstance(test, torch.fx.Node) or test.target != "logical_not":
+        return None
+    (flag,) = test.args
+    return parameters.index(flag) if flag in parameters else None
 
 
 def _returned(module: torch.fx.GraphModule) -> Any:

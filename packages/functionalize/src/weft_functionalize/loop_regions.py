@@ -41,6 +41,8 @@ from .tensor_ssa.layout import same_layout
 from .tensor_ssa.region_aliases import NeedsMoreEffort
 from .unsupported import Unsupported
 
+_ZEROS = (torch.ops.aten.zeros.default, torch.ops.aten.zeros_like.default)
+
 
 class _FirstIterationDiffers(NeedsMoreEffort):
     """What the loop begins with is seen by others, what later iterations begin with may not be."""
@@ -218,12 +220,23 @@ class _Loop:
     def _runs(self) -> bool:
         """Whether the loop certainly has an iteration."""
         counter = self.counter
-        if counter is None or counter.may_end_early:
+        if counter is None or not self._goes_on_at_first(counter):
             return False
         if counter.trips is not None:
             return counter.trips > 0
         ahead = counter.stop > counter.start if counter.step > 0 else counter.stop < counter.start
         return known_true(ahead)
+
+    def _goes_on_at_first(self, counter: Counter) -> bool:
+        """Whether no tensor ends the loop before its first iteration: what says so begins with False."""
+        if counter.ended is None:
+            return not counter.may_end_early
+        begun = self.parent.node_of(self.operands.values[counter.ended])
+        only_user: dict[torch.fx.Node, None] = {}
+        while begun.target is torch.ops.aten.detach.default and begun.users == only_user:
+            only_user = {begun: None}
+            begun = begun.all_input_nodes[0]
+        return begun.target in _ZEROS and begun.users == only_user
 
     def _record(self, module: torch.fx.GraphModule, extra_steps: int = 0) -> Block:
         values = self._values(extra_steps)

@@ -1,4 +1,8 @@
-"""Loops: forward keeps what each iteration's backward needs in the rows of stacks; backward counts down."""
+"""Loops: forward keeps what each iteration's backward needs in the rows of stacks; backward counts down.
+
+Where a tensor may end the loop early, forward also counts its iterations, in a tensor.  Backward begins at
+the last that there could be, and what it computes of those that did not run is dropped.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +32,6 @@ def differentiate_loop(
     count = find_count(condition, module, carried)
     if count is None:
         raise Unsupported("gradient of a loop that does not count")
-    if count.may_end_early:
-        raise Unsupported("gradient of a loop that may end early")
     operands = [*carried, *additional]
     body, tracked = _differentiated_body(recorder, module, operands, len(carried), rule)
     if body is None:
@@ -64,7 +66,7 @@ class _LoopFunction(torch.autograd.Function):
     def forward(ctx: Any, loop: _CountedLoop, *operands: Any) -> tuple[Any, ...]:
         ctx.set_materialize_grads(False)
         ctx.loop, ctx.operands = loop, operands
-        results, ctx.stacks = loop.forward(operands)
+        results, ctx.stacks, ctx.ran = loop.forward(operands)
         constant = [
             result
             for k, result in enumerate(results)
@@ -75,7 +77,7 @@ class _LoopFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        found = ctx.loop.backward(ctx.operands, ctx.stacks, gradients)
+        found = ctx.loop.backward(ctx.operands, ctx.stacks, ctx.ran, gradients)
         return None, *(found.get(k) for k in range(len(ctx.operands)))
 
 
@@ -115,16 +117,28 @@ class _CountedLoop:
 
     # Forward.
 
-    def forward(self, operands: Sequence[Any]) -> tuple[tuple[Any, ...], list[torch.Tensor]]:
-        """Record the loop with stacks; its results, and the filled stacks."""
-        recorder, body = self.recorder, self.body
-        saved = body.saved_values()
+    def _stacks(self, device: torch.device) -> list[torch.Tensor]:
+        """New stacks; and last, if the loop may end early, how many iterations ran (0-dim, int64)."""
+        saved = self.body.saved_values()
+        # What did not run may be read as positions, and has to be some.
+        make = torch.zeros if self.count.may_end_early else torch.empty
         stacks = [
-            torch.empty(
-                (self.count.trips, *saved[s].shape), dtype=saved[s].dtype, device=saved[s].device
-            )
+            make((self.count.trips, *saved[s].shape), dtype=saved[s].dtype, device=saved[s].device)
             for s in self.stacked
         ]
+        if self.count.may_end_early:
+            stacks.append(torch.zeros((), dtype=torch.int64, device=device))
+        return stacks
+
+    def forward(
+        self, operands: Sequence[Any]
+    ) -> tuple[tuple[Any, ...], list[torch.Tensor], torch.Tensor | None]:
+        """Record the loop with stacks; its results, the filled stacks, and how many iterations ran.
+
+        The last is None where it is known when the loop begins.
+        """
+        recorder, body = self.recorder, self.body
+        stacks = self._stacks(operands[self.carried[0]].device)
         carried, additional = operands[: self.carried_count], operands[self.carried_count :]
         placeholders = body.parts.forward.graph.find_nodes(op="placeholder")
         own = [node.meta["val"] for node in placeholders]
@@ -150,10 +164,12 @@ class _CountedLoop:
             recorder.nodes_in(tuple(additional)),
         )
         made = recorder.add_region_operator(self.node, arguments, results)
-        return made[:at], list(made[at:])
+        filled = list(made[at:])
+        ran = filled.pop() if self.count.may_end_early else None
+        return made[:at], filled, ran
 
     def _forward_body(self, recorder: JointRecorder, values: list[Any]) -> list[Any]:
-        at, count = self.carried_count, len(self.stacked)
+        at, count = self.carried_count, len(self.stacked) + self.count.may_end_early
         parameters = [*values[:at], *values[at + count :]]
         placeholders = self.body.parts.forward.graph.find_nodes(op="placeholder")
         outputs = run_nodes(
@@ -168,16 +184,22 @@ class _CountedLoop:
         following[self.count.position] = counter + self.count.step
         for k, output in zip(self.body.tensors, outputs, strict=False):
             following[k] = output
-        for s, stack in zip(self.stacked, values[at : at + count], strict=True):
+        stacks = values[at : at + count]
+        ran = stacks.pop() if self.count.may_end_early else None
+        for s, stack in zip(self.stacked, stacks, strict=True):
             index = self.body.parts.saved[s].output_index
             assert index is not None
             following.append(aten.select_scatter.default(stack, outputs[index], 0, iteration))
-        return following
+        return following if ran is None else [*following, ran + 1]
 
     # Backward.
 
     def backward(
-        self, operands: Sequence[Any], stacks: Sequence[torch.Tensor], gradients: Sequence[Any]
+        self,
+        operands: Sequence[Any],
+        stacks: Sequence[torch.Tensor],
+        ran: torch.Tensor | None,
+        gradients: Sequence[Any],
     ) -> dict[int, torch.Tensor]:
         """Record the loop that counts down; the gradients by operand."""
         recorder, trips = self.recorder, self.count.trips
@@ -198,7 +220,7 @@ class _CountedLoop:
             *(recorder.fresh(shapes.get(k, operands[k])) for k in self.carried),
             *map(recorder.fresh, sums),
         ]
-        passed = [*stacks, *kept.values()]
+        passed = [*stacks, *kept.values(), *(() if ran is None else (ran,))]
         names = ["counter", *["tangent"] * len(tangents), *["sum"] * len(sums)]
         names += ["kept"] * len(passed)
         positions = list(kept)
@@ -238,6 +260,8 @@ class _CountedLoop:
     ) -> list[Any]:
         counter, rest = values[0], values[1:]
         iteration = self.count.iteration(counter)
+        ran = rest.pop() if self.count.may_end_early else None
+        state = rest[: len(self.carried) + len(self.summed)]
         tangents, rest = rest[: len(self.carried)], rest[len(self.carried) :]
         sums, rest = rest[: len(self.summed)], rest[len(self.summed) :]
         stacks, kept = rest[: len(self.stacked)], rest[len(self.stacked) :]
@@ -262,6 +286,10 @@ class _CountedLoop:
             accumulated(total, nodes[k], environment)
             for k, total in zip(self.summed, sums, strict=True)
         ]
+        if ran is not None:
+            has_run = ran > iteration
+            chosen = zip(following, state, strict=True)
+            following = [torch.where(has_run, new, old) for new, old in chosen]
         return [counter - self.count.step, *following]
 
 

@@ -166,10 +166,11 @@ class _Rewrite:
         return [self._emit.item(call, plain + index) for index in range(count)]
 
     def _is_only_read(self) -> bool:
-        """Whether nothing views or writes the node's result."""
+        """Whether nothing views, writes or returns the node's result."""
         if self._node in self._aliases.views_of:
             return False
-        return not any(self._node in block_writes(user) for user in self._node.users)
+        users = self._node.users
+        return not any(user.op == "output" or self._node in block_writes(user) for user in users)
 
     def _new_version(
         self,
