@@ -139,7 +139,7 @@ class _Trace:
             index = descriptor.graph_index
             if index is None or not descriptor.requires_grad or _has_gradient(outputs[index]):
                 continue
-            if not descriptor.reached:
+            if not descriptor.reached or not self._functional.has_writes:
                 raise Unsupported("result whose history is lost", f"output {descriptor.position}")
             node = self._recorder.node_of(outputs[index])
             value = outputs[index].detach()

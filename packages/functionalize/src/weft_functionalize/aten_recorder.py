@@ -419,10 +419,7 @@ class AtenRecorder(TorchDispatchMode):
                 return _written_argument(func, returns[0], args, kwargs)
             self._register_new(func, result, node)
             if is_python_operator(func) and written_arguments(func):
-                with (
-                    self
-                ):  # which may be viewed, unlike the one of several results that this becomes
-                    return aten.clone.default(result)
+                return self._copied(result)
             return result
         if isinstance(result, (tuple, list)):
             items = [
@@ -433,6 +430,16 @@ class AtenRecorder(TorchDispatchMode):
         if isinstance(result, SYMBOLIC_TYPES) and func is not aten._local_scalar_dense.default:
             raise Unsupported("symbolic number computed from data", str(func))
         return result
+
+    def _copied(self, result: torch.Tensor) -> torch.Tensor:
+        """A copy of an operator's result, which may be viewed and returned where that may not."""
+        with self.paused():
+            copy = aten.clone.default(result)
+        node = self._append(aten.clone.default, (self._nodes[result],), {}, copy)
+        if self.gradients_enabled:
+            node.meta.pop("gradients_disabled", None)  # the operator itself runs below autograd
+        self._register(copy, node)
+        return copy
 
     def _register_item(
         self,
