@@ -434,7 +434,7 @@ class AtenRecorder(TorchDispatchMode):
     def _copied(self, result: torch.Tensor) -> torch.Tensor:
         """A copy of an operator's result, which may be viewed and returned where that may not."""
         with self.paused():
-            copy = aten.clone.default(result)
+            copy: torch.Tensor = aten.clone.default(result)
         node = self._append(aten.clone.default, (self._nodes[result],), {}, copy)
         if self.gradients_enabled:
             node.meta.pop("gradients_disabled", None)  # the operator itself runs below autograd

@@ -1,0 +1,99 @@
+"""A whole training step in one function: few graphs, breaks only at ``backward``, losses as in eager."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import weft
+from torch import Tensor, nn
+
+STEPS = 20
+VOCABULARY, WIDTH, LENGTH = 32, 16, 12
+
+
+class Language(nn.Module):
+    """A small transformer over tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, WIDTH)
+        self.positions = nn.Parameter(torch.randn(LENGTH, WIDTH) * 0.02)
+        self.block = nn.TransformerEncoderLayer(
+            WIDTH, 2, 32, dropout=0.0, batch_first=True, norm_first=True
+        )
+        self.head = nn.Linear(WIDTH, VOCABULARY)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x: Tensor = self.tokens(tokens) + self.positions[: tokens.shape[1]]
+        logits: Tensor = self.head(self.block(x))
+        return logits
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-2)
+
+
+def momentum(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=1e-1, momentum=0.9)
+
+
+def train(
+    model: nn.Module,
+    make: Callable[[Any], torch.optim.Optimizer],
+    *,
+    compiled: bool,
+    clipped: bool,
+    scheduled: bool,
+) -> tuple[list[Tensor], weft.CompileLog]:
+    """The losses of the steps, and what was compiled."""
+    optimizer = make(model.parameters())
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.95)
+
+    def step(tokens: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        logits = model(tokens[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        if clipped:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        return loss
+
+    run = weft.compile(step) if compiled else step
+    generator = torch.Generator().manual_seed(1)
+    log = weft.CompileLog()
+    losses = []
+    with weft.observe(log):
+        for _ in range(STEPS):
+            tokens = torch.randint(0, VOCABULARY, (4, LENGTH), generator=generator)
+            losses.append(run(tokens).detach())
+            if scheduled:
+                schedule.step()
+    return losses, log
+
+
+@pytest.mark.parametrize(
+    ("make", "clipped", "scheduled"),
+    [(adamw, False, False), (momentum, True, False), (adamw, False, True)],
+    ids=["adamw", "clipped momentum", "adamw by a schedule"],
+)
+def test_a_whole_step(
+    make: Callable[[Any], torch.optim.Optimizer], clipped: bool, scheduled: bool
+) -> None:
+    torch.manual_seed(0)
+    plain = Language().double()
+    model = copy.deepcopy(plain)
+    options = {"clipped": clipped, "scheduled": scheduled}
+    want, _ = train(plain, make, compiled=False, **options)
+    got, log = train(model, make, compiled=True, **options)
+    torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(list(model.parameters()), list(plain.parameters()))
+    # Forward with the loss, clipping, the optimizer's first step, its others.
+    working = [graph for graph in log.graphs if graph.kernel_count]
+    assert len(working) <= 4
+    assert all(graph.eager_reason is None for graph in log.graphs)
