@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import weft_loop_ir
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
@@ -53,7 +54,7 @@ def schedule_of(
     if symbolic:
         mode = FakeTensorMode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=True)
         fakes = [_fake(mode, x, dynamic) if x.dim() else mode.from_tensor(x) for x in inputs]
-        with mode:
+        with mode, enable_python_dispatcher():  # else some operators take sizes as numbers
             graph = make_fx(function)(*fakes)
     else:
         graph = make_fx(function, tracing_mode="fake")(*inputs)

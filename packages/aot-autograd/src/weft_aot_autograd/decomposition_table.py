@@ -85,7 +85,13 @@ _KEPT: dict[str, tuple[str, ...]] = {
         "avg_pool2d",
         "max_pool2d_with_indices",
         "upsample_bilinear2d",
+        "upsample_linear1d",
+        "upsample_nearest1d",
         "upsample_nearest2d",
+        "upsample_nearest3d",
+        "_upsample_nearest_exact1d",
+        "_upsample_nearest_exact2d",
+        "_upsample_nearest_exact3d",
     ),
     "filled without reading": (
         "arange",

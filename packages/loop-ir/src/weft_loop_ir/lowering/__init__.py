@@ -6,7 +6,7 @@ from weft_loop_ir.lowering import concatenation as concatenation
 from weft_loop_ir.lowering import contractions as contractions
 from weft_loop_ir.lowering import creation as creation
 from weft_loop_ir.lowering import indexing as indexing
-from weft_loop_ir.lowering import interpolation_backward as interpolation_backward
+from weft_loop_ir.lowering import interpolation as interpolation
 from weft_loop_ir.lowering import normalization as normalization
 from weft_loop_ir.lowering import pointwise as pointwise
 from weft_loop_ir.lowering import pooling as pooling

@@ -1,7 +1,8 @@
-"""Upsampling by nearest neighbour and bilinear interpolation, and the gradient of whole factors."""
+"""Upsampling by nearest neighbour in one to three dims, rounded as eager rounds it, and its gradients."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -9,216 +10,130 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir.expressions import FloorDiv
 from weft_loop_ir.ir import Value
+from weft_loop_ir.lowering.concatenation import bounds_mask
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
-from weft_loop_ir.lowering.pooling_windows import MAX_UNROLLED_WINDOW
+from weft_loop_ir.lowering.interpolation import Axis, axes_of
+from weft_loop_ir.lowering.pooling_windows import fold
 from weft_loop_ir.lowering.promotion import check_supported
-from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
+from weft_loop_ir.lowering.reductions import cast
+from weft_loop_ir.lowering.registry import overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder
 
-aten = torch.ops.aten
+LARGEST_EXACT_FACTOR = 40
+"""Up to here the rounded product with a whole factor's inverse never falls short of a whole number."""
 
 
-def _scale(given: float | None, source: sympy.Expr, target: sympy.Expr) -> float:
-    if given is not None and given > 0:
-        return 1.0 / given
-    if isinstance(source, sympy.Integer) and isinstance(target, sympy.Integer):
-        return int(source) / int(target)
-    raise NoLowering("upsampling of a symbolic size")
+def _whole_factor(axis: Axis) -> int | None:
+    ratio = axis.target / axis.source if axis.source != 0 else sympy.S.NaN
+    whole = isinstance(ratio, sympy.Integer) and axis.given in (None, float(ratio))
+    return int(ratio) if whole and ratio <= LARGEST_EXACT_FACTOR else None
 
 
-def _nearest(
-    ops: BodyRecorder,
-    position: sympy.Expr,
-    source: sympy.Expr,
-    target: sympy.Expr,
-    given: float | None,
-) -> sympy.Expr:
-    """The source index of the nearest neighbour, as eager rounds it (float32)."""
-    if source == target and given in (None, 1.0):
-        return position
-    ratio = target / source
-    exact = isinstance(ratio, sympy.Integer) and given in (None, float(ratio))
-    if exact and int(ratio) & (int(ratio) - 1) == 0:
-        return ops.ranges.floor_div(position, ratio)
-    scale = _scale(given, source, target)
-    place = ops.to_dtype(ops.index_expr(position, torch.int64), torch.float32)
-    scaled = ops.floor(ops.mul(place, ops.constant(scale, torch.float32)))
-    index = ops.minimum(ops.to_dtype(scaled, torch.int64), scalar(ops, source - 1, torch.int64))
-    return ops.indirect_symbol(index, source, False)
+def _neighbour(ops: BodyRecorder, axis: Axis, result: sympy.Expr, centred: bool) -> Value:
+    """The element that a result is copied from.
+
+    Eager computes its place in ``axis.dtype`` and rounds it to float32 before it takes the floor.
+    """
+    position = scalar(ops, result, axis.dtype)
+    if centred:
+        position = ops.add(position, ops.constant(0.5, axis.dtype))
+    place = ops.mul(position, axis.scale(ops))
+    whole = ops.floor(ops.to_dtype(place, torch.float32))
+    last = scalar(ops, axis.last, torch.int64)
+    return ops.minimum(ops.to_dtype(whole, torch.int64), last)
 
 
-def _upsample_nearest(
-    context: LoweringContext, tensor: TensorValue, scales: tuple[float | None, float | None]
+def _upsample(
+    centred: bool,
+    context: LoweringContext,
+    tensor: TensorValue,
+    output_size: Sequence[Any],
+    *scales: float | None,
 ) -> TensorValue:
     check_supported(tensor.dtype)
     size = context.meta_size()
-    for k in (0, 1):
-        if tensor.size[-2 + k] != size[-2 + k]:
-            _scale(scales[k], tensor.size[-2 + k], size[-2 + k])
+    rank = len(size) - 2
+    axes = axes_of(tensor.size[-rank:], size[-rank:], scales, False, _place_dtype(tensor, rank))
+
+    def source(ops: BodyRecorder, axis: Axis, i: sympy.Expr) -> sympy.Expr:
+        factor = _whole_factor(axis)
+        if factor is not None:
+            return ops.ranges.floor_div(i, sympy.Integer(factor))
+        return ops.indirect_symbol(_neighbour(ops, axis, i, centred), axis.source, False)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
-        where = tuple(
-            _nearest(ops, index[-2 + k], tensor.size[-2 + k], size[-2 + k], scales[k])
-            for k in (0, 1)
-        )
-        return tensor.load(ops, (*index[:-2], *where))
+        where = (source(ops, axis, i) for axis, i in zip(axes, index[-rank:], strict=True))
+        return tensor.load(ops, (*index[:-rank], *where))
 
     return context.pointwise(size, tensor.dtype, tensor.device, function, [tensor], 6, True)
 
 
-@register_lowering(aten.upsample_nearest2d.default)
-def upsample_nearest2d(
-    context: LoweringContext,
-    tensor: TensorValue,
-    output_size: Any,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-) -> TensorValue:
-    return _upsample_nearest(context, tensor, (scales_h, scales_w))
+def _place_dtype(tensor: TensorValue, rank: int) -> torch.dtype:
+    """The dtype of places: eager's kernel for two dims computes in float32 for float64 tensors too."""
+    return tensor.dtype if tensor.dtype == torch.float64 and rank != 2 else torch.float32
 
 
-@register_lowering(aten.upsample_nearest2d.vec)
-def upsample_nearest2d_vec(
-    context: LoweringContext, tensor: TensorValue, output_size: Any, scale_factors: Any = None
-) -> TensorValue:
-    return _upsample_nearest(context, tensor, _factors(scale_factors))
-
-
-def _factors(scale_factors: Any) -> tuple[float | None, float | None]:
-    if not scale_factors:
-        return None, None
-    if not all(isinstance(f, int | float) for f in scale_factors):
-        raise NoLowering("symbolic scale factors")
-    return float(scale_factors[0]), float(scale_factors[1])
-
-
-@register_lowering(aten.upsample_bilinear2d.default)
-def upsample_bilinear2d(
-    context: LoweringContext,
-    tensor: TensorValue,
-    output_size: Any,
-    align_corners: bool,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-) -> TensorValue:
-    return _upsample_bilinear(context, tensor, align_corners, (scales_h, scales_w))
-
-
-@register_lowering(aten.upsample_bilinear2d.vec)
-def upsample_bilinear2d_vec(
-    context: LoweringContext,
-    tensor: TensorValue,
-    output_size: Any,
-    align_corners: bool,
-    scale_factors: Any = None,
-) -> TensorValue:
-    return _upsample_bilinear(context, tensor, align_corners, _factors(scale_factors))
-
-
-def _upsample_bilinear(
-    context: LoweringContext,
-    tensor: TensorValue,
-    align_corners: bool,
-    scales: tuple[float | None, float | None],
-) -> TensorValue:
-    check_supported(tensor.dtype)
-    if not tensor.dtype.is_floating_point:
-        raise NoLowering("interpolation of integers")
-    size = context.meta_size()
-    compute = compute_dtype(tensor.dtype)
-    factors = []
-    for k in (0, 1):
-        source, target = tensor.size[-2 + k], size[-2 + k]
-        if align_corners:
-            if not (isinstance(source, sympy.Integer) and isinstance(target, sympy.Integer)):
-                raise NoLowering("upsampling of a symbolic size")
-            factors.append((int(source) - 1) / (int(target) - 1) if target > 1 else 0.0)
-        else:
-            factors.append(_scale(scales[k], source, target))
-    context.realize_computed(tensor)
-
-    def along(ops: BodyRecorder, position: sympy.Expr, k: int) -> tuple[Any, Any, Value]:
-        """Both neighbours' indices along dim ``k`` and the weight of the second."""
-        place = ops.to_dtype(ops.index_expr(position, torch.int64), compute)
-        factor = ops.constant(factors[k], compute)
-        if align_corners:
-            real = ops.mul(place, factor)
-        else:
-            half = ops.constant(0.5, compute)
-            real = ops.sub(ops.mul(ops.add(place, half), factor), half)
-            real = ops.maximum(real, ops.constant(0.0, compute))
-        last = scalar(ops, tensor.size[-2 + k] - 1, torch.int64)
-        near = ops.minimum(ops.to_dtype(ops.floor(real), torch.int64), last)
-        far = ops.minimum(ops.add(near, scalar(ops, 1, torch.int64)), last)
-        weight = ops.sub(real, ops.to_dtype(near, compute))
-        weight = ops.minimum(
-            ops.maximum(weight, ops.constant(0.0, compute)), ops.constant(1.0, compute)
-        )
-        extent = tensor.size[-2 + k]
-        return (
-            ops.indirect_symbol(near, extent, False),
-            ops.indirect_symbol(far, extent, False),
-            weight,
-        )
-
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        top, bottom, down = along(ops, index[-2], 0)
-        left, right, across = along(ops, index[-1], 1)
-        one = ops.constant(1.0, compute)
-
-        def row(h: Any) -> Value:
-            values = [
-                ops.to_dtype(tensor.load(ops, (*index[:-2], h, w)), compute) for w in (left, right)
-            ]
-            return ops.add(ops.mul(ops.sub(one, across), values[0]), ops.mul(across, values[1]))
-
-        result = ops.add(ops.mul(ops.sub(one, down), row(top)), ops.mul(down, row(bottom)))
-        return ops.to_dtype(result, tensor.dtype)
-
-    return context.pointwise(size, tensor.dtype, tensor.device, function, [tensor], 40, True)
-
-
-# -- gradients ---------------------------------------------------------------------------------------------
-
-
-def _upsample_nearest_backward(
+def _upsample_backward(
+    centred: bool,
     context: LoweringContext,
     grad: TensorValue,
     output_size: Sequence[Any],
     input_size: Sequence[Any],
     *scales: float | None,
 ) -> TensorValue:
-    """The sum over the block of results that each element was copied to; sizes have whole ratios."""
+    """The sum of the results that each element was copied to: a block of them for whole factors."""
     check_supported(grad.dtype)
-    rank = len(output_size)
     size = context.meta_size()
-    factors: list[int] = []
-    for source, target, scale in zip(size[-rank:], grad.size[-rank:], scales, strict=True):
-        ratio = target / source if source != 0 else sympy.S.NaN
-        if not isinstance(ratio, sympy.Integer) or scale not in (None, float(ratio)):
-            raise NoLowering("upsampling by a fraction")
-        factors.append(int(ratio))
-    count = int(sympy.prod(factors))
-    if count > MAX_UNROLLED_WINDOW:
-        raise NoLowering("a large factor")
+    rank = len(size) - 2
     compute = compute_dtype(grad.dtype)
+    axes = axes_of(size[-rank:], grad.size[-rank:], scales, False, torch.float32)
+    factors = [_whole_factor(axis) for axis in axes]
+    extents = [
+        sympy.Integer(factor) if factor is not None else _most_copies(axis)
+        for axis, factor in zip(axes, factors, strict=True)
+    ]
     context.realize_computed(grad)
 
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        total: Value | None = None
-        for place in itertools.product(*map(range, factors)):
-            block = (i * f + p for i, f, p in zip(index[-rank:], factors, place, strict=True))
-            value = ops.to_dtype(grad.load(ops, (*index[:-rank], *block)), compute)
-            total = value if total is None else ops.add(total, value)
-        assert total is not None
-        return ops.to_dtype(total, grad.dtype)
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        results: list[sympy.Expr] = []
+        bounds: list[tuple[sympy.Expr, sympy.Expr]] = []
+        mine: list[Value] = []
+        for axis, factor, i, o in zip(axes, factors, index[-rank:], offsets, strict=True):
+            if factor is not None:
+                results.append(i * factor + o)
+                continue
+            first = ops.ranges.floor_div(sympy.expand(i * axis.target), axis.source) - 1
+            results.append(first + o)
+            bounds.append((first + o, axis.target))
+            neighbour = _neighbour(ops, axis, first + o, centred)
+            mine.append(ops.eq(neighbour, ops.index_expr(i, torch.int64)))
+        mask = bounds_mask(ops, bounds)
+        tests = mine if mask is None else [mask, *mine]
+        mask = functools.reduce(ops.logical_and, tests) if tests else None
 
-    return context.pointwise(size, grad.dtype, grad.device, function, [grad], 2 * count)
+        def value(nested: Any) -> Value:
+            loaded = grad.load(nested, (*index[:-rank], *results))
+            return nested.to_dtype(loaded, compute)  # type: ignore[no-any-return]
+
+        return value(ops) if mask is None else ops.masked(mask, value, 0.0)
+
+    total = fold(context, "sum", size, extents, term, [grad], compute)
+    return cast(context, total, grad.dtype)
 
 
-for _kind, _rank in itertools.product(("upsample_nearest", "_upsample_nearest_exact"), (1, 2, 3)):
-    _operator = overload(f"{_kind}{_rank}d_backward")
-    if _operator is not None:
-        register_lowering(_operator)(_upsample_nearest_backward)
+def _most_copies(axis: Axis) -> sympy.Expr:
+    """How many results an element may be copied to, and the slack of rounding and of a given factor."""
+    axis.is_exact()
+    return FloorDiv(axis.target + axis.source - 1, axis.source) + 4
+
+
+for (_name, _centred), _rank in itertools.product(
+    (("upsample_nearest", False), ("_upsample_nearest_exact", True)), (1, 2, 3)
+):
+    for _suffix, _rule in (("", _upsample), ("_backward", _upsample_backward)):
+        _operator = overload(f"{_name}{_rank}d{_suffix}")
+        if _operator is not None:
+            register_lowering(_operator)(functools.partial(_rule, _centred))

@@ -1,0 +1,294 @@
+"""Interpolation along the last dims, and its gradients: one table of kinds, any factor, one to three dims.
+
+Each result along a dim is a weighted sum of a few elements, its taps.  Gradients are gathered: an element
+goes over the results that it may be a tap of.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from weft_loop_ir.expressions import FloorDiv
+from weft_loop_ir.ir import Value
+from weft_loop_ir.lowering.concatenation import bounds_mask
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
+from weft_loop_ir.lowering.pooling_windows import fold
+from weft_loop_ir.lowering.promotion import check_supported
+from weft_loop_ir.lowering.reductions import cast
+from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
+from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.recording import BodyRecorder
+
+CUBIC = -0.75
+"""The free coefficient of cubic convolution, as torch and OpenCV choose it."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A dim of ``source`` elements that becomes one of ``target``.
+
+    ``given`` is the factor that the caller named.  Places are computed in ``dtype``.
+    """
+
+    source: sympy.Expr
+    target: sympy.Expr
+    given: float | None
+    align_corners: bool
+    dtype: torch.dtype
+
+    def scale(self, ops: BodyRecorder) -> Value:
+        """How far apart two results are, in elements."""
+        source, target = self.source, self.target
+        if self.align_corners:
+            if target == 1:
+                return ops.constant(0.0, self.dtype)
+            source, target = source - 1, target - 1
+        elif self.given is not None:
+            return ops.constant(1.0 / self.given, self.dtype)
+        if isinstance(source, sympy.Integer) and isinstance(target, sympy.Integer):
+            return ops.constant(int(source) / int(target), self.dtype)
+        if self.align_corners:  # one result is the first element
+            target = sympy.Max(target, 1)
+        return ops.truediv(scalar(ops, source, self.dtype), scalar(ops, target, self.dtype))
+
+    def place(self, ops: BodyRecorder, result: sympy.Expr) -> Value:
+        """Where a result lies among the elements."""
+        position = scalar(ops, result, self.dtype)
+        if self.align_corners:
+            return ops.mul(position, self.scale(ops))
+        half = ops.constant(0.5, self.dtype)
+        return ops.sub(ops.mul(ops.add(position, half), self.scale(ops)), half)
+
+    @property
+    def last(self) -> sympy.Expr:
+        return self.source - 1
+
+    def reached(self, reach: int) -> tuple[sympy.Expr, Callable[[sympy.Expr], sympy.Expr]]:
+        """How many results may lie less than ``reach`` from an element, and the first of them.
+
+        Raises :class:`NoLowering` where the sizes don't tell.
+        """
+        if self.align_corners:
+            if not (
+                isinstance(self.source, sympy.Integer) and isinstance(self.target, sympy.Integer)
+            ):
+                raise NoLowering("aligned corners of symbolic sizes")
+            if self.source == 1 or self.target == 1:
+                return self.target, lambda i: sympy.S.Zero
+            source, target = self.source - 1, self.target - 1
+            count = sympy.Integer(math.ceil(2 * reach * int(target) / int(source)))
+            return count, lambda i: FloorDiv((i - reach) * target, source) + 1
+        slack = 0 if self.is_exact() else 3
+        count = FloorDiv(2 * reach * self.target + self.source - 1, self.source) + slack
+
+        def first(i: sympy.Expr) -> sympy.Expr:
+            twice = sympy.expand((2 * (i - reach) + 1) * self.target) - self.source
+            return FloorDiv(twice, 2 * self.source) + 1
+
+        return sympy.Min(count, self.target) if slack == 0 else count, first
+
+    def is_exact(self) -> bool:
+        """Whether results are spread over the whole source, not by a ``given`` factor that leaves a rest."""
+        if self.given is None or self.target / self.source == sympy.Float(self.given):
+            return True
+        if not (isinstance(self.source, sympy.Integer) and isinstance(self.target, sympy.Integer)):
+            raise NoLowering("a given factor of symbolic sizes")
+        if int(self.target) != math.floor(int(self.source) * self.given):
+            raise NoLowering("a factor that is not the sizes'")
+        return False
+
+
+Tap = tuple[Value, Value]
+"""An element's number and its weight."""
+
+
+def _linear(ops: BodyRecorder, axis: Axis, result: sympy.Expr) -> list[Tap]:
+    zero, one = ops.constant(0.0, axis.dtype), ops.constant(1.0, axis.dtype)
+    place = axis.place(ops, result)
+    if not axis.align_corners:
+        place = ops.maximum(place, zero)
+    last = scalar(ops, axis.last, torch.int64)
+    near = ops.minimum(ops.to_dtype(ops.floor(place), torch.int64), last)
+    far = ops.minimum(ops.add(near, ops.constant(1, torch.int64)), last)
+    weight = ops.sub(place, ops.to_dtype(near, axis.dtype))
+    weight = ops.minimum(ops.maximum(weight, zero), one)
+    return [(near, ops.sub(one, weight)), (far, weight)]
+
+
+def cubic_weights(ops: Any, fraction: Value, dtype: torch.dtype) -> list[Value]:
+    """The weights of the four elements around a place ``fraction`` after the second of them.
+
+    Source: Keys, "Cubic convolution interpolation for digital image processing", 1981.
+    """
+
+    def number(value: float) -> Value:
+        return ops.constant(value, dtype)  # type: ignore[no-any-return]
+
+    def polynomial(x: Value, *coefficients: float) -> Value:
+        total = number(coefficients[0])
+        for coefficient in coefficients[1:]:
+            total = ops.add(ops.mul(total, x), number(coefficient))
+        return total
+
+    def near(x: Value) -> Value:
+        return polynomial(x, CUBIC + 2, -(CUBIC + 3), 0.0, 1.0)
+
+    def far(x: Value) -> Value:
+        return polynomial(x, CUBIC, -5 * CUBIC, 8 * CUBIC, -4 * CUBIC)
+
+    one = number(1.0)
+    rest = ops.sub(one, fraction)
+    return [far(ops.add(fraction, one)), near(fraction), near(rest), far(ops.add(rest, one))]
+
+
+def _cubic(ops: BodyRecorder, axis: Axis, result: sympy.Expr) -> list[Tap]:
+    place = axis.place(ops, result)
+    first, last = ops.constant(0, torch.int64), scalar(ops, axis.last, torch.int64)
+    start = ops.minimum(ops.to_dtype(ops.floor(place), torch.int64), last)
+    fraction = ops.sub(place, ops.to_dtype(start, axis.dtype))
+    fraction = ops.maximum(fraction, ops.constant(0.0, axis.dtype))
+    fraction = ops.minimum(fraction, ops.constant(1.0, axis.dtype))
+    taps: list[Tap] = []
+    for step, weight in enumerate(cubic_weights(ops, fraction, axis.dtype), -1):
+        element = ops.add(start, ops.constant(step, torch.int64))
+        taps.append((ops.minimum(ops.maximum(element, first), last), weight))
+    return taps
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of interpolation weighs elements; ``reach``: taps are nearer to the place than that."""
+
+    taps: Callable[[BodyRecorder, Axis, sympy.Expr], list[Tap]]
+    reach: int
+
+
+KINDS = {"linear": Kind(_linear, 1), "cubic": Kind(_cubic, 2)}
+
+
+def axes_of(
+    source: Sequence[Any],
+    target: Sequence[Any],
+    scales: Sequence[float | None],
+    align_corners: bool,
+    dtype: torch.dtype,
+) -> list[Axis]:
+    rank = len(target)
+    given = [*scales, *[None] * (rank - len(scales))]
+    named = [g if g is not None and g > 0 and not align_corners else None for g in given]
+    sizes = zip(source, target, named, strict=True)
+    return [
+        Axis(sympy.sympify(s), sympy.sympify(t), g, align_corners, compute_dtype(dtype))
+        for s, t, g in sizes
+    ]
+
+
+def _interpolation(
+    kind: Kind,
+    context: LoweringContext,
+    tensor: TensorValue,
+    output_size: Sequence[Any],
+    align_corners: bool,
+    *scales: float | None,
+) -> TensorValue:
+    check_supported(tensor.dtype)
+    if not tensor.dtype.is_floating_point:
+        raise NoLowering("interpolation of integers")
+    rank = len(output_size)
+    size = context.meta_size()
+    compute = compute_dtype(tensor.dtype)
+    axes = axes_of(tensor.size[-rank:], size[-rank:], scales, align_corners, compute)
+    context.realize_computed(tensor)
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        taps = [
+            [(ops.indirect_symbol(tap, a.source, False), weight) for tap, weight in along]
+            for a, along in (
+                (a, kind.taps(ops, a, i)) for a, i in zip(axes, index[-rank:], strict=True)
+            )
+        ]
+
+        def total(place: Index) -> Value:
+            if len(place) == rank:
+                return ops.to_dtype(tensor.load(ops, (*index[:-rank], *place)), compute)
+            parts = [ops.mul(total((*place, tap)), weight) for tap, weight in taps[len(place)]]
+            return functools.reduce(ops.add, parts)
+
+        return ops.to_dtype(total(()), tensor.dtype)
+
+    count = 4 * (2 * kind.reach) ** rank
+    return context.pointwise(size, tensor.dtype, tensor.device, function, [tensor], count, True)
+
+
+def _interpolation_backward(
+    kind: Kind,
+    context: LoweringContext,
+    grad: TensorValue,
+    output_size: Sequence[Any],
+    input_size: Sequence[Any],
+    align_corners: bool,
+    *scales: float | None,
+) -> TensorValue:
+    check_supported(grad.dtype)
+    rank = len(output_size)
+    size = context.meta_size()
+    compute = compute_dtype(grad.dtype)
+    axes = axes_of(size[-rank:], grad.size[-rank:], scales, align_corners, compute)
+    reached = [axis.reached(kind.reach) for axis in axes]
+    context.realize_computed(grad)
+
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        here = index[-rank:]
+        results = [
+            ops.ranges.simplify(first(i)) + o
+            for (_, first), i, o in zip(reached, here, offsets, strict=True)
+        ]
+        where = (*index[:-rank], *results)
+        mask = bounds_mask(ops, list(zip(results, grad.size[-rank:], strict=True)))
+
+        def value(nested: Any) -> Value:
+            return nested.to_dtype(grad.load(nested, where), compute)  # type: ignore[no-any-return]
+
+        part = value(ops) if mask is None else ops.masked(mask, value, 0.0)
+        for axis, result, i in zip(axes, results, here, strict=True):
+            part = ops.mul(part, _share(ops, kind, axis, result, i))
+        return part
+
+    extents = [count for count, _ in reached]
+    total = fold(context, "sum", size, extents, term, [grad], compute, instructions=8)
+    return cast(context, total, grad.dtype)
+
+
+def _share(
+    ops: BodyRecorder, kind: Kind, axis: Axis, result: sympy.Expr, element: sympy.Expr
+) -> Value:
+    """The weight that the element has in the result: 0 unless it is one of its taps."""
+    here = ops.index_expr(element, torch.int64)
+    zero = ops.constant(0.0, axis.dtype)
+    shares = [
+        ops.where(ops.eq(tap, here), weight, zero) for tap, weight in kind.taps(ops, axis, result)
+    ]
+    return functools.reduce(ops.add, shares)
+
+
+_OPERATORS = (
+    # operator, kind
+    ("upsample_linear1d", "linear"),
+    ("upsample_bilinear2d", "linear"),
+    ("upsample_trilinear3d", "linear"),
+    ("upsample_bicubic2d", "cubic"),
+)
+for (_name, _kind), (_suffix, _rule) in itertools.product(
+    _OPERATORS, (("", _interpolation), ("_backward", _interpolation_backward))
+):
+    _operator = overload(f"{_name}{_suffix}")
+    if _operator is not None:
+        register_lowering(_operator)(functools.partial(_rule, KINDS[_kind]))
