@@ -53,13 +53,13 @@ def run(cases: list[Case], options: argparse.Namespace) -> dict[Case, Outcome]:
     return outcomes
 
 
-def summary(outcomes: dict[Case, Outcome]) -> str:
+def summary(outcomes: dict[Case, Outcome], gradients: bool) -> str:
     """Counts by dtype and kind, as a Markdown table."""
     kinds = ("compiled", "in parts", "eager", "no sample", "known", "wrong", "error")
     lines = ["| dtype | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 1) + "|"]
     rows: dict[str, Counter[str]] = {}
     for case, outcome in outcomes.items():
-        kind = "known" if explained(case, outcome) else outcome.kind
+        kind = "known" if explained(case, outcome, gradients) else outcome.kind
         label = (
             f"{str(case.dtype).removeprefix('torch.')}, {'dynamic' if case.dynamic else 'static'}"
         )
@@ -92,11 +92,12 @@ def main() -> None:
     bad = {
         case: outcome
         for case, outcome in outcomes.items()
-        if outcome.kind in ("wrong", "error") and not explained(case, outcome)
+        if outcome.kind in ("wrong", "error") and not explained(case, outcome, options.gradients)
     }
     for case, outcome in bad.items():
         print(case, outcome.kind, *(outcome.wrong or outcome.errors)[:1])
-    print(summary(dict(sorted(outcomes.items(), key=lambda item: all_order(item[0])))))
+    ordered = dict(sorted(outcomes.items(), key=lambda item: all_order(item[0])))
+    print(summary(ordered, options.gradients))
     print(f"{len(KNOWN)} operators have differences that tests/opinfo/known.py explains")
     sys.exit(bool(bad))
 

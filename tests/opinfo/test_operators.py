@@ -29,4 +29,4 @@ def test_operator(case: Case) -> None:
 @pytest.mark.parametrize("case", list(gradient_cases())[::97], ids=str)
 def test_gradients(case: Case) -> None:
     outcome = check_gradients(case, limit=1)
-    assert not (outcome.wrong or outcome.errors) or explained(case, outcome)
+    assert not (outcome.wrong or outcome.errors) or explained(case, outcome, gradients=True)

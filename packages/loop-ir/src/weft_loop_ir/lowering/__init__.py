@@ -5,6 +5,7 @@ from weft_loop_ir.lowering import arithmetic as arithmetic
 from weft_loop_ir.lowering import concatenation as concatenation
 from weft_loop_ir.lowering import contractions as contractions
 from weft_loop_ir.lowering import creation as creation
+from weft_loop_ir.lowering import grid_sampling as grid_sampling
 from weft_loop_ir.lowering import indexing as indexing
 from weft_loop_ir.lowering import interpolation as interpolation
 from weft_loop_ir.lowering import normalization as normalization

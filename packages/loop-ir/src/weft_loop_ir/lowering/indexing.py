@@ -168,7 +168,7 @@ def _copy_to_write(context: LoweringContext, tensor: TensorValue) -> TensorValue
     return context.realize(context.copy_of(tensor, storage_stride(context.meta)))
 
 
-def _check_atomic(context: LoweringContext, dtype: torch.dtype) -> None:
+def check_atomic(context: LoweringContext, dtype: torch.dtype) -> None:
     """Atomic additions come in any order: a float sum then differs in rounding from run to run."""
     if context.options.deterministic and dtype.is_floating_point:
         raise NoLowering("additions in one order")
@@ -191,14 +191,14 @@ def index_put(
         return masked
     layout = _AdvancedIndex(tensor, indices)
     if accumulate:
-        _check_atomic(context, tensor.dtype)
+        check_atomic(context, tensor.dtype)
     target = _copy_to_write(context, tensor)
     size = layout.size
 
     def program(ops: BodyRecorder, index: Index) -> None:
         where = layout.source_index(ops, index)
         value = read(ops, values, index, size, tensor.dtype)
-        _store(ops, target, where, value, accumulate)
+        store(ops, target, where, value, accumulate)
 
     context.program_node(size, program, context.origin())
     return target
@@ -238,7 +238,7 @@ def _masked_put(
     return context.pointwise(tensor.size, tensor.dtype, tensor.device, function, inputs, 3)
 
 
-def _store(
+def store(
     ops: BodyRecorder, target: TensorValue, index: Index, value: Value, accumulate: bool
 ) -> None:
     assert target.stride is not None and target.storage.buffer is not None
@@ -257,7 +257,7 @@ def scatter(
     if not tensor.size or not indices.size:
         raise NoLowering("scatter to a tensor without dims")
     if accumulate:
-        _check_atomic(context, tensor.dtype)
+        check_atomic(context, tensor.dtype)
     if isinstance(source, complex):
         raise NoLowering("a complex value")
     d = normalize_dim(dim, len(tensor.size))
@@ -270,7 +270,7 @@ def scatter(
         else:
             number = scalar(ops, source, compute_dtype(tensor.dtype))
             value = ops.to_dtype(number, tensor.dtype)
-        _store(ops, target, index[:d] + (position,) + index[d + 1 :], value, accumulate)
+        store(ops, target, index[:d] + (position,) + index[d + 1 :], value, accumulate)
 
     context.program_node(indices.size, program, context.origin())
     return target
@@ -287,7 +287,7 @@ def index_add(
     alpha: Any = 1,
 ) -> TensorValue:
     _check_index(indices)
-    _check_atomic(context, tensor.dtype)
+    check_atomic(context, tensor.dtype)
     if not tensor.size or not indices.size or alpha != 1 or source.dtype != tensor.dtype:
         raise NoLowering("index_add in this form")
     d = normalize_dim(dim, len(tensor.size))
@@ -296,7 +296,7 @@ def index_add(
     def program(ops: BodyRecorder, index: Index) -> None:
         position = _bound(ops, indices, (index[d],), tensor.size[d], False)
         value = source.load(ops, index)
-        _store(ops, target, index[:d] + (position,) + index[d + 1 :], value, True)
+        store(ops, target, index[:d] + (position,) + index[d + 1 :], value, True)
 
     context.program_node(source.size, program, context.origin())
     return target

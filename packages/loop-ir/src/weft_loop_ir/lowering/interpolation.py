@@ -20,13 +20,15 @@ from weft_loop_ir.expressions import FloorDiv
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.concatenation import bounds_mask
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
-from weft_loop_ir.lowering.pooling_windows import fold
+from weft_loop_ir.lowering.pooling_windows import Term, fold, load_within, table
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.reductions import cast
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder
 
+MAX_UNROLLED = 64
+"""Results around an element that are unrolled in one body, in a gradient."""
 CUBIC = -0.75
 """The free coefficient of cubic convolution, as torch and OpenCV choose it."""
 
@@ -71,6 +73,13 @@ class Axis:
     def last(self) -> sympy.Expr:
         return self.source - 1
 
+    @property
+    def whole_factor(self) -> int | None:
+        """The factor, where it is whole and the caller names no other."""
+        ratio = self.target / self.source if self.source != 0 else sympy.S.NaN
+        whole = isinstance(ratio, sympy.Integer) and self.given in (None, float(ratio))
+        return int(ratio) if whole and not self.align_corners else None
+
     def reached(self, reach: int) -> tuple[sympy.Expr, Callable[[sympy.Expr], sympy.Expr]]:
         """How many results may lie less than ``reach`` from an element, and the first of them.
 
@@ -86,6 +95,10 @@ class Axis:
             source, target = self.source - 1, self.target - 1
             count = sympy.Integer(math.ceil(2 * reach * int(target) / int(source)))
             return count, lambda i: FloorDiv((i - reach) * target, source) + 1
+        factor = self.whole_factor
+        if factor is not None:
+            start = (factor * (1 - 2 * reach) - 1) // 2 + 1
+            return sympy.Integer(2 * reach * factor), lambda i: i * factor + start
         slack = 0 if self.is_exact() else 3
         count = FloorDiv(2 * reach * self.target + self.source - 1, self.source) + slack
 
@@ -123,28 +136,27 @@ def _linear(ops: BodyRecorder, axis: Axis, result: sympy.Expr) -> list[Tap]:
     return [(near, ops.sub(one, weight)), (far, weight)]
 
 
+def polynomial(ops: Any, dtype: torch.dtype, x: Value, *coefficients: float) -> Value:
+    """The polynomial in ``x`` with these coefficients, that of the highest power first."""
+    total: Value = ops.constant(coefficients[0], dtype)
+    for coefficient in coefficients[1:]:
+        total = ops.add(ops.mul(total, x), ops.constant(coefficient, dtype))
+    return total
+
+
 def cubic_weights(ops: Any, fraction: Value, dtype: torch.dtype) -> list[Value]:
     """The weights of the four elements around a place ``fraction`` after the second of them.
 
     Source: Keys, "Cubic convolution interpolation for digital image processing", 1981.
     """
 
-    def number(value: float) -> Value:
-        return ops.constant(value, dtype)  # type: ignore[no-any-return]
-
-    def polynomial(x: Value, *coefficients: float) -> Value:
-        total = number(coefficients[0])
-        for coefficient in coefficients[1:]:
-            total = ops.add(ops.mul(total, x), number(coefficient))
-        return total
-
     def near(x: Value) -> Value:
-        return polynomial(x, CUBIC + 2, -(CUBIC + 3), 0.0, 1.0)
+        return polynomial(ops, dtype, x, CUBIC + 2, -(CUBIC + 3), 0.0, 1.0)
 
     def far(x: Value) -> Value:
-        return polynomial(x, CUBIC, -5 * CUBIC, 8 * CUBIC, -4 * CUBIC)
+        return polynomial(ops, dtype, x, CUBIC, -5 * CUBIC, 8 * CUBIC, -4 * CUBIC)
 
-    one = number(1.0)
+    one = ops.constant(1.0, dtype)
     rest = ops.sub(one, fraction)
     return [far(ops.add(fraction, one)), near(fraction), near(rest), far(ops.add(rest, one))]
 
@@ -242,41 +254,93 @@ def _interpolation_backward(
     size = context.meta_size()
     compute = compute_dtype(grad.dtype)
     axes = axes_of(size[-rank:], grad.size[-rank:], scales, align_corners, compute)
-    reached = [axis.reached(kind.reach) for axis in axes]
     context.realize_computed(grad)
+    if all(axis.whole_factor is not None for axis in axes):
+        extents, term = _by_formula(kind, grad, axes, compute)
+    else:
+        extents, term = _by_table(kind, context, grad, axes, compute)
+    total = fold(
+        context, "sum", size, extents, term, [grad], compute, limit=MAX_UNROLLED, instructions=8
+    )
+    return cast(context, total, grad.dtype)
+
+
+def _by_formula(
+    kind: Kind, grad: TensorValue, axes: list[Axis], compute: torch.dtype
+) -> tuple[list[sympy.Expr], Term]:
+    """Whole factors: the results that an element reaches are at even distances, and so runs of lanes."""
+    rank = len(axes)
+    reached = [axis.reached(kind.reach) for axis in axes]
 
     def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
         here = index[-rank:]
-        results = [
-            ops.ranges.simplify(first(i)) + o
-            for (_, first), i, o in zip(reached, here, offsets, strict=True)
-        ]
-        where = (*index[:-rank], *results)
-        mask = bounds_mask(ops, list(zip(results, grad.size[-rank:], strict=True)))
-
-        def value(nested: Any) -> Value:
-            return nested.to_dtype(grad.load(nested, where), compute)  # type: ignore[no-any-return]
-
-        part = value(ops) if mask is None else ops.masked(mask, value, 0.0)
+        results = [first(i) + o for (_, first), i, o in zip(reached, here, offsets, strict=True)]
+        bounds = list(zip(results, grad.size[-rank:], strict=True))
+        part, _ = load_within(ops, grad, (*index[:-rank], *results), compute, 0.0, bounds)
         for axis, result, i in zip(axes, results, here, strict=True):
-            part = ops.mul(part, _share(ops, kind, axis, result, i))
+            part = ops.mul(part, _share(ops, kind, axis, result, i)[0])
         return part
 
-    extents = [count for count, _ in reached]
-    total = fold(context, "sum", size, extents, term, [grad], compute, instructions=8)
-    return cast(context, total, grad.dtype)
+    return [count for count, _ in reached], term
+
+
+def _by_table(
+    kind: Kind, context: LoweringContext, grad: TensorValue, axes: list[Axis], compute: torch.dtype
+) -> tuple[list[sympy.Expr], Term]:
+    """Any factors: for each dim a table of the results that an element is a tap of, and of its weights."""
+    rank = len(axes)
+    reached = [axis.reached(kind.reach) for axis in axes]
+    results, weights = [], []
+    for axis, (count, first) in zip(axes, reached, strict=True):
+
+        def result(ops: BodyRecorder, index: Index, axis: Axis = axis, first: Any = first) -> Value:
+            place = ops.ranges.simplify(first(index[0])) + index[1]
+            mine = _share(ops, kind, axis, place, index[0])[1]
+            inside = bounds_mask(ops, [(place, axis.target)])
+            mine = mine if inside is None else ops.logical_and(mine, inside)
+            nowhere = ops.constant(-1, torch.int64)
+            return ops.where(mine, ops.index_expr(place, torch.int64), nowhere)
+
+        def weight(ops: BodyRecorder, index: Index, axis: Axis = axis, first: Any = first) -> Value:
+            place = ops.ranges.simplify(first(index[0])) + index[1]
+            return _share(ops, kind, axis, place, index[0])[0]
+
+        size = (axis.source, count)
+        results.append(table(context, size, torch.int64, grad.device, result))
+        weights.append(table(context, size, compute, grad.device, weight))
+
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        places = list(zip(index[-rank:], offsets, strict=True))
+        taken = [r.load(ops, place) for r, place in zip(results, places, strict=True)]
+        zero = ops.constant(0, torch.int64)
+        inside = functools.reduce(ops.logical_and, [ops.ge(t, zero) for t in taken])
+
+        def value(nested: Any) -> Value:
+            where = [
+                nested.indirect_symbol(r.load(nested, place), axis.target, False)
+                for r, place, axis in zip(results, places, axes, strict=True)
+            ]
+            part = nested.to_dtype(grad.load(nested, (*index[:-rank], *where)), compute)
+            for w, place in zip(weights, places, strict=True):
+                part = nested.mul(part, w.load(nested, place))
+            return part  # type: ignore[no-any-return]
+
+        return ops.masked(inside, value, 0.0)
+
+    return [count for count, _ in reached], term
 
 
 def _share(
     ops: BodyRecorder, kind: Kind, axis: Axis, result: sympy.Expr, element: sympy.Expr
-) -> Value:
-    """The weight that the element has in the result: 0 unless it is one of its taps."""
+) -> tuple[Value, Value]:
+    """The weight that the element has in the result, 0 unless it is one of its taps; and whether it is."""
     here = ops.index_expr(element, torch.int64)
     zero = ops.constant(0.0, axis.dtype)
-    shares = [
-        ops.where(ops.eq(tap, here), weight, zero) for tap, weight in kind.taps(ops, axis, result)
-    ]
-    return functools.reduce(ops.add, shares)
+    taps = [(ops.eq(tap, here), weight) for tap, weight in kind.taps(ops, axis, result)]
+    shares = [ops.where(mine, weight, zero) for mine, weight in taps]
+    return functools.reduce(ops.add, shares), functools.reduce(
+        ops.logical_or, [mine for mine, _ in taps]
+    )
 
 
 _OPERATORS = (

@@ -66,7 +66,7 @@ def _max_pool(
 
     size = context.meta_size(0)
     value = fold(context, "max", size, windows.extents, term, [tensor], compute)
-    if not is_unrolled(windows.extents):
+    if not is_unrolled(size, windows.extents):
         positions = place_of_maximum(context, size, windows.extents, element, place, tensor, value)
         return map_values(context, [value], dtype, lambda ops, v: v), positions
 

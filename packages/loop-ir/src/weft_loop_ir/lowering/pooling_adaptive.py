@@ -12,11 +12,10 @@ import torch
 
 from weft_loop_ir.expressions import FloorDiv, product
 from weft_loop_ir.ir import Value
-from weft_loop_ir.lowering.concatenation import bounds_mask
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.pooling import lowest_value, place_of_maximum
 from weft_loop_ir.lowering.pooling_backward import picked_gradient
-from weft_loop_ir.lowering.pooling_windows import flat_position, fold, load_within
+from weft_loop_ir.lowering.pooling_windows import flat_position, fold, load_within, table
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.reductions import cast, map_values, over_dims
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
@@ -93,10 +92,55 @@ class AdaptiveWindows:
         )
         return ops.to_dtype(ops.index_expr(product(tuple(lengths)), torch.int64), dtype)
 
-    def transposed(self) -> AdaptiveWindows:
+    def containing(self, context: LoweringContext, device: torch.device) -> Containing:
         """For each element the windows that contain it."""
-        dims = [dim.transposed() for dim in self.dims]
-        return AdaptiveWindows(self.rank, [d.source for d in dims], [d.target for d in dims])
+        return Containing(context, self.dims, device)
+
+
+class Containing:
+    """The windows that contain an element, as tables along each dim: divisions are slow for each element."""
+
+    def __init__(
+        self, context: LoweringContext, dims: Sequence[Dimension], device: torch.device
+    ) -> None:
+        self.rank = len(dims)
+        self.targets = [dim.target for dim in dims]
+        back = [dim.transposed() for dim in dims]
+        self.extents = tuple(dim.longest for dim in back)
+
+        def tabulated(dim: Dimension, place: Any) -> TensorValue:
+            def function(ops: BodyRecorder, index: Index) -> Value:
+                return ops.index_expr(place(dim, ops, index[0]), torch.int64)
+
+            return table(context, (dim.target,), torch.int64, device, function)
+
+        self.starts = [tabulated(dim, Dimension.start) for dim in back]
+        self.ends = [tabulated(dim, Dimension.end) for dim in back]
+        self.counts = [
+            tabulated(dim, lambda d, ops, w: d.end(ops, w) - d.start(ops, w)) for dim in dims
+        ]
+
+    def window(self, ops: BodyRecorder, index: Index, offsets: Index) -> tuple[Index, Value]:
+        """The window number ``offsets`` from the first one, and whether it contains the element."""
+        position: list[sympy.Expr] = []
+        inside: Value | None = None
+        for k, (place, offset) in enumerate(zip(index[-self.rank :], offsets, strict=True)):
+            start = self.starts[k].load(ops, (place,))
+            number = ops.add(start, ops.index_expr(offset, torch.int64))
+            here = ops.lt(number, self.ends[k].load(ops, (place,)))
+            inside = here if inside is None else ops.logical_and(inside, here)
+            position.append(ops.indirect_symbol(start, self.targets[k], False) + offset)
+        assert inside is not None
+        return tuple(position), inside
+
+    def count(self, ops: BodyRecorder, window: Index, dtype: torch.dtype) -> Value:
+        """The number of elements of a window."""
+        total: Value | None = None
+        for counts, place in zip(self.counts, window, strict=True):
+            value = counts.load(ops, (place,))
+            total = value if total is None else ops.mul(total, value)
+        assert total is not None
+        return ops.to_dtype(total, dtype)
 
 
 def _tiles(rank: int, source: tuple[sympy.Expr, ...], target: tuple[sympy.Expr, ...]) -> bool:
@@ -159,19 +203,17 @@ def _adaptive_avg_pool_backward(
 ) -> TensorValue:
     check_supported(grad.dtype)
     compute = compute_dtype(grad.dtype)
-    windows = AdaptiveWindows(rank, tensor.size, grad.size)
-    back = windows.transposed()
+    back = AdaptiveWindows(rank, tensor.size, grad.size).containing(context, grad.device)
     context.realize_computed(grad)
 
     def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        place, bounds = back.place(ops, index, offsets)
-        mask = bounds_mask(ops, bounds)
+        window, inside = back.window(ops, index, offsets)
 
         def share(nested: Any) -> Value:
-            value = nested.to_dtype(grad.load(nested, (*index[:-rank], *place)), compute)
-            return nested.truediv(value, windows.count(nested, place, compute))  # type: ignore[no-any-return]
+            value = nested.to_dtype(grad.load(nested, (*index[:-rank], *window)), compute)
+            return nested.truediv(value, back.count(nested, window, compute))  # type: ignore[no-any-return]
 
-        return share(ops) if mask is None else ops.masked(mask, share, 0.0)
+        return ops.masked(inside, share, 0.0)
 
     total = fold(context, "sum", tensor.size, back.extents, term, [grad], compute)
     return cast(context, total, grad.dtype)
@@ -214,16 +256,15 @@ def _adaptive_max_pool_backward(
 ) -> TensorValue:
     check_supported(grad.dtype)
     compute = compute_dtype(grad.dtype)
-    back = AdaptiveWindows(rank, tensor.size, grad.size).transposed()
+    back = AdaptiveWindows(rank, tensor.size, grad.size).containing(context, grad.device)
     context.realize_computed(grad)
     context.realize_computed(indices)
 
     def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        place, bounds = back.place(ops, index, offsets)
-        where = (*index[:-rank], *place)
+        window, inside = back.window(ops, index, offsets)
+        where = (*index[:-rank], *window)
         position = flat_position(index[-rank:], tensor.size[-rank:])
-        mask = bounds_mask(ops, bounds)
-        return picked_gradient(ops, grad, indices, where, mask, position, compute)
+        return picked_gradient(ops, grad, indices, where, inside, position, compute)
 
     total = fold(context, "sum", tensor.size, back.extents, term, [grad, indices], compute)
     return cast(context, total, grad.dtype)

@@ -14,11 +14,13 @@ from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.concatenation import bounds_mask
 from weft_loop_ir.lowering.context import LoweringContext, scalar
 from weft_loop_ir.lowering.promotion import check_supported
-from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.lowering.tensors import Index, InnerFunction, TensorValue
 from weft_loop_ir.recording import BodyRecorder
 
 MAX_UNROLLED_WINDOW = 49
 """Elements of a window that are unrolled in one body; a larger window is a reduction."""
+MAX_UNROLLED_SYMBOLIC = 9
+"""The same where sizes are symbols: each element's place is an expression of its own, slow to simplify."""
 
 Term = Callable[[BodyRecorder, Index, Index], Value]
 """``term(ops, index, offsets)``: what the element at ``offsets`` in the window of ``index`` gives."""
@@ -26,8 +28,12 @@ Term = Callable[[BodyRecorder, Index, Index], Value]
 _COMBINE = {"sum": "add", "max": "maximum", "min": "minimum"}
 
 
-def is_unrolled(extents: Sequence[sympy.Expr], limit: int = MAX_UNROLLED_WINDOW) -> bool:
-    """Whether a window of these extents is unrolled."""
+def is_unrolled(
+    size: Sequence[sympy.Expr], extents: Sequence[sympy.Expr], limit: int = MAX_UNROLLED_WINDOW
+) -> bool:
+    """Whether windows of these extents, over the last dims of ``size``, are unrolled."""
+    if not all(isinstance(n, sympy.Integer) for n in size[-len(extents) :]):
+        limit = min(limit, MAX_UNROLLED_SYMBOLIC)
     known = [int(n) for n in extents if isinstance(n, sympy.Integer)]
     return len(known) == len(extents) and 0 < math.prod(known) <= limit
 
@@ -50,7 +56,7 @@ def fold(
     or one of symbolic extents, is a loop.  The result has ``size`` and ``dtype``, the terms' own.
     """
     device = inputs[0].device
-    if not is_unrolled(extents, limit):
+    if not is_unrolled(size, extents, limit):
         for tensor in inputs:
             context.realize_computed(tensor)
         (result,) = context.reduce([kind], size, tuple(extents), term, inputs, dtype, device)
@@ -67,6 +73,17 @@ def fold(
 
     cost = instructions * len(places)
     return context.pointwise(size, dtype, device, function, inputs, cost, True)
+
+
+def table(
+    context: LoweringContext,
+    size: tuple[sympy.Expr, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    function: InnerFunction,
+) -> TensorValue:
+    """What depends on few indices only, computed once for all elements: a small buffer."""
+    return context.realize(context.pointwise(size, dtype, device, function))
 
 
 def load_within(

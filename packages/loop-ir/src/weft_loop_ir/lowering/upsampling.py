@@ -27,9 +27,8 @@ LARGEST_EXACT_FACTOR = 40
 
 
 def _whole_factor(axis: Axis) -> int | None:
-    ratio = axis.target / axis.source if axis.source != 0 else sympy.S.NaN
-    whole = isinstance(ratio, sympy.Integer) and axis.given in (None, float(ratio))
-    return int(ratio) if whole and ratio <= LARGEST_EXACT_FACTOR else None
+    factor = axis.whole_factor
+    return factor if factor is not None and factor <= LARGEST_EXACT_FACTOR else None
 
 
 def _neighbour(ops: BodyRecorder, axis: Axis, result: sympy.Expr, centred: bool) -> Value:
