@@ -28,6 +28,7 @@ DIRECT: dict[str, Callable[..., Tensor]] = {
 """Operations whose torch function has another name, or arguments."""
 
 
+_ATOMIC = {"atomic_mul": "prod", "atomic_max": "amax", "atomic_min": "amin"}
 EMPTY = {"max": 0, "min": 0, "argmax": 0, "argmin": 0}
 """Reductions that torch refuses over no elements: eager has raised, or nothing reads the result."""
 
@@ -111,7 +112,10 @@ class TorchOps:
         flat = self.memory(buffer)
         if where.numel() and (int(where.min()) < 0 or int(where.max()) >= flat.numel()):
             raise IndexError(f"store to {buffer} at {index}: outside the buffer's memory")
-        flat.index_put_((where,), value, accumulate=mode == "atomic_add")
+        if mode in _ATOMIC:
+            flat.scatter_reduce_(0, where.reshape(-1), value.reshape(-1), _ATOMIC[mode])
+        else:
+            flat.index_put_((where,), value, accumulate=mode == "atomic_add")
 
     # -- values ----------------------------------------------------------------------------------------
 

@@ -153,7 +153,7 @@ class LocalBuffer:
 class Kernel:
     """A fused loop nest: ``for outer...: for stage in stages: for stage.inner...: stage.body``.
 
-    Iterations of ``outer`` are independent of each other unless a store has mode ``"atomic_add"``.
+    Iterations of ``outer`` are independent of each other unless a store has an atomic mode.
     ``origins`` names the FX nodes that the kernel computes.
     """
 

@@ -45,6 +45,9 @@ REDUCTIONS = ("sum prod max min any all argmax argmin welford_mean welford_m2").
 first of equals, NaN first of all.  ``welford_mean`` and ``welford_m2`` of the same value share one pass."""
 
 
+ATOMIC_MODES = ("atomic_add", "atomic_mul", "atomic_max", "atomic_min")
+"""Modes of ``store``.  NaN propagates through the last two; all but the first are for the CPU only."""
+
 STORAGE_ONLY = (torch.float16, torch.bfloat16)
 """Dtypes that values may have only between a memory access and a conversion."""
 
@@ -55,7 +58,10 @@ class OpsHandler(Protocol[V]):
     def load(self, buffer: str, index: sympy.Expr) -> V: ...
 
     def store(self, buffer: str, index: sympy.Expr, value: V, mode: str | None = None) -> None:
-        """Write one element; ``mode="atomic_add"`` accumulates, safe across outer iterations."""
+        """Write one element.
+
+        ``mode`` in :data:`ATOMIC_MODES` combines it with what is there, safe across outer iterations.
+        """
 
     def reduction(self, kind: str, dtype: torch.dtype, value: V) -> V:
         """Reduce ``value`` over the stage's inner loops, accumulating in ``dtype``."""

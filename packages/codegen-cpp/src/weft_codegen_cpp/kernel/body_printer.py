@@ -167,10 +167,10 @@ class BodyPrinter:
         is_bool = memory.dtype == torch.bool
         suffix = "_bool" if is_bool else ""
         pointer = memory.pointer
-        if mode not in (None, "atomic_add"):
+        if mode is not None and mode not in operation_tables.ATOMIC_MODES:
             raise CodegenError(f"no C++ form for a store with mode {mode!r}")
-        if mode == "atomic_add" and memory.dtype in (torch.bool, *HALVES):
-            raise CodegenError(f"no C++ form for an atomic addition to {memory.dtype}")
+        if mode is not None and memory.dtype in (torch.bool, *HALVES):
+            raise CodegenError(f"no C++ form for {mode} of {memory.dtype}")
         if memory.per_lane:
             address = f"{pointer} + ({self._index(index)}) * lanes"
             call = f"store_bool(Full{{}}, {address}, " if is_bool else f"Full::store({address}, "
@@ -186,7 +186,7 @@ class BodyPrinter:
         ):
             self._store_one(pointer, index, value, mode)
         else:
-            function = "scatter_add" if mode else f"scatter{suffix}"
+            function = mode.replace("atomic", "scatter") if mode else f"scatter{suffix}"
             self.emit(
                 f"{function}({self._tag}, {pointer}, {self._lane_function(index)}, {self.vector(value)});"
             )
@@ -196,7 +196,7 @@ class BodyPrinter:
         if mode is None:
             self.emit(f"{guard}{pointer}[{self._index(index)}] = {value.code};")
         else:
-            self.emit(f"{guard}atomic_add({pointer} + {self._index(index)}, {value.code});")
+            self.emit(f"{guard}{mode}({pointer} + {self._index(index)}, {value.code});")
 
     # -- values ------------------------------------------------------------------------------------------
 

@@ -394,22 +394,35 @@ template <class Tag, class Index>
 WEFT_INLINE void scatter_bool(Tag tag, u8* p, Index index, Mask v) {
   for (int k = 0; k < lanes; ++k) if (tag.active(k)) p[index(k)] = v.bits[k] & 1;
 }
+template <class T, class Combine> inline void atomic_update(T* p, T value, Combine combine) {
+  typedef Signed<T> Bits;
+  Bits* cell = (Bits*)p;
+  Bits old = __atomic_load_n(cell, __ATOMIC_RELAXED), fresh;
+  do fresh = bitcast<Bits>(T(combine(bitcast<T>(old), value)));
+  while (!__atomic_compare_exchange_n(cell, &old, fresh, true, __ATOMIC_RELAXED,
+                                      __ATOMIC_RELAXED));
+}
 template <class T> inline void atomic_add(T* p, T value) {
-  if constexpr (IsFloat<T>::value) {
-    typedef Signed<T> Bits;
-    Bits* cell = (Bits*)p;
-    Bits old = __atomic_load_n(cell, __ATOMIC_RELAXED), fresh;
-    do fresh = bitcast<Bits>(T(bitcast<T>(old) + value));
-    while (!__atomic_compare_exchange_n(cell, &old, fresh, true, __ATOMIC_RELAXED,
-                                        __ATOMIC_RELAXED));
-  } else {
-    __atomic_fetch_add(p, value, __ATOMIC_RELAXED);
+  if constexpr (IsFloat<T>::value) atomic_update(p, value, [](T a, T b) { return a + b; });
+  else __atomic_fetch_add(p, value, __ATOMIC_RELAXED);
+}
+template <class T> inline void atomic_mul(T* p, T value) {
+  atomic_update(p, value, [](T a, T b) { return a * b; });
+}
+template <class T> inline void atomic_max(T* p, T value) {
+  atomic_update(p, value, [](T a, T b) { return a != a || a > b ? a : b; });
+}
+template <class T> inline void atomic_min(T* p, T value) {
+  atomic_update(p, value, [](T a, T b) { return a != a || a < b ? a : b; });
+}
+#define WEFT_SCATTER(NAME)                                                       \
+  template <class T, class Tag, class Index>                                     \
+  WEFT_INLINE void scatter_##NAME(Tag tag, T* p, Index index, Vec<T> v) {        \
+    for (int k = 0; k < lanes; ++k)                                              \
+      if (tag.active(k)) atomic_##NAME<T>(p + index(k), v[k]);                   \
   }
-}
-template <class T, class Tag, class Index>
-WEFT_INLINE void scatter_add(Tag tag, T* p, Index index, Vec<T> v) {
-  for (int k = 0; k < lanes; ++k) if (tag.active(k)) atomic_add<T>(p + index(k), v[k]);
-}
+WEFT_SCATTER(add) WEFT_SCATTER(mul) WEFT_SCATTER(max) WEFT_SCATTER(min)
+#undef WEFT_SCATTER
 template <class Index> WEFT_INLINE vi64 build_index(Index index) {
   vi64 v = {};
   WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) v[k] = index(k);

@@ -221,8 +221,8 @@ class BodyPrinter:
                 self.loaded[buffer, address, mask] = value
             return
         dtype = self.dtype_of(buffer)
-        if dtype not in ATOMIC_ADD:
-            raise Unsupported(f"no atomic addition of {dtype}")
+        if mode != "atomic_add" or dtype not in ATOMIC_ADD:
+            raise Unsupported(f"no {mode} of {dtype}")
         self.uses_atomics = True
         spread = f"tl.broadcast_to({value.code}, {self.tile.shape})"
         self.emit(f'tl.atomic_add({address}, {spread}{options}, sem="relaxed")')

@@ -294,7 +294,7 @@ def _gradient_of_input(
             share = functools.reduce(ops.mul, [tap.weight for tap in taps], value)
             share = ops.where(inside_all(ops, taps), share, zero)
             where = (batch, channel, *(tap.symbol for tap in taps))
-            store(ops, target, where, ops.to_dtype(share, tensor.dtype), True)
+            store(ops, target, where, ops.to_dtype(share, tensor.dtype), "atomic_add")
 
     context.program_node(grad.size, program, context.origin())
     return target

@@ -23,7 +23,7 @@ INDEX_DTYPES = (torch.int64, torch.int32)
 ATOMIC_DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
 
-def _bound(
+def bound(
     ops: BodyRecorder, tensor: TensorValue, index: Index, extent: sympy.Expr, wraps: bool
 ) -> sympy.Symbol:
     """The symbol for ``tensor``'s element at ``index``, an index into ``extent`` elements.
@@ -37,7 +37,7 @@ def _bound(
     return ops.indirect_symbol(value, extent, True)
 
 
-def _check_index(tensor: TensorValue) -> None:
+def check_index(tensor: TensorValue) -> None:
     if tensor.dtype not in INDEX_DTYPES:
         raise NoLowering(f"an index of dtype {tensor.dtype}")
 
@@ -51,11 +51,11 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> TensorValue:
-    _check_index(indices)
+    check_index(indices)
     check_supported(weight.dtype)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
-        row = _bound(ops, indices, index[:-1], weight.size[0], False)
+        row = bound(ops, indices, index[:-1], weight.size[0], False)
         return weight.load(ops, (row, index[-1]))
 
     return context.pointwise(
@@ -67,14 +67,14 @@ def embedding(
 def index_select(
     context: LoweringContext, tensor: TensorValue, dim: int, indices: TensorValue
 ) -> TensorValue:
-    _check_index(indices)
+    check_index(indices)
     check_supported(tensor.dtype)
     if not tensor.size or not indices.size:
         raise NoLowering("index_select of a tensor without dims")
     d = normalize_dim(dim, len(tensor.size))
 
     def function(ops: BodyRecorder, index: Index) -> Value:
-        position = _bound(ops, indices, (index[d],), tensor.size[d], False)
+        position = bound(ops, indices, (index[d],), tensor.size[d], False)
         return tensor.load(ops, index[:d] + (position,) + index[d + 1 :])
 
     return context.pointwise(
@@ -91,14 +91,14 @@ def gather(
     *,
     sparse_grad: bool = False,
 ) -> TensorValue:
-    _check_index(indices)
+    check_index(indices)
     check_supported(tensor.dtype)
     if not tensor.size or not indices.size:
         raise NoLowering("gather from a tensor without dims")
     d = normalize_dim(dim, len(tensor.size))
 
     def function(ops: BodyRecorder, index: Index) -> Value:
-        position = _bound(ops, indices, index, tensor.size[d], False)
+        position = bound(ops, indices, index, tensor.size[d], False)
         return tensor.load(ops, index[:d] + (position,) + index[d + 1 :])
 
     return context.pointwise(
@@ -114,7 +114,7 @@ class _AdvancedIndex:
         if not given:
             raise NoLowering("indexing without indices")
         for _, index in given:
-            _check_index(index)
+            check_index(index)
         self.tensor = tensor
         self.given = given
         self.shape = broadcast_size([i.size for _, i in given])
@@ -139,7 +139,7 @@ class _AdvancedIndex:
             full[d] = i
         for d, tensor in self.given:
             where = broadcast_index(indexed, tensor.size, self.shape)
-            full[d] = _bound(ops, tensor, where, self.tensor.size[d], True)
+            full[d] = bound(ops, tensor, where, self.tensor.size[d], True)
         return tuple(full)
 
 
@@ -164,16 +164,16 @@ def index_tensor(
 # -- writes ------------------------------------------------------------------------------------------------
 
 
-def _copy_to_write(context: LoweringContext, tensor: TensorValue) -> TensorValue:
+def copy_to_write(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     return context.realize(context.copy_of(tensor, storage_stride(context.meta)))
 
 
-def check_atomic(context: LoweringContext, dtype: torch.dtype) -> None:
-    """Atomic additions come in any order: a float sum then differs in rounding from run to run."""
-    if context.options.deterministic and dtype.is_floating_point:
+def check_atomic(context: LoweringContext, dtype: torch.dtype, any_order: bool = False) -> None:
+    """Atomic updates come in any order: unless that is the same, float results differ from run to run."""
+    if context.options.deterministic and dtype.is_floating_point and not any_order:
         raise NoLowering("additions in one order")
     if dtype not in ATOMIC_DTYPES:
-        raise NoLowering(f"atomic addition of {dtype}")
+        raise NoLowering(f"atomic updates of {dtype}")
 
 
 @register_lowering(aten.index_put.default, aten._unsafe_index_put.default)
@@ -190,15 +190,16 @@ def index_put(
     if masked is not None:
         return masked
     layout = _AdvancedIndex(tensor, indices)
+    mode = "atomic_add" if accumulate else None
     if accumulate:
         check_atomic(context, tensor.dtype)
-    target = _copy_to_write(context, tensor)
+    target = copy_to_write(context, tensor)
     size = layout.size
 
     def program(ops: BodyRecorder, index: Index) -> None:
         where = layout.source_index(ops, index)
         value = read(ops, values, index, size, tensor.dtype)
-        store(ops, target, where, value, accumulate)
+        store(ops, target, where, value, mode)
 
     context.program_node(size, program, context.origin())
     return target
@@ -239,11 +240,11 @@ def _masked_put(
 
 
 def store(
-    ops: BodyRecorder, target: TensorValue, index: Index, value: Value, accumulate: bool
+    ops: BodyRecorder, target: TensorValue, index: Index, value: Value, mode: str | None
 ) -> None:
+    """Store to ``target``, which is a buffer; ``mode`` as that of ``ops.store``."""
     assert target.stride is not None and target.storage.buffer is not None
-    where = dot(index, target.stride, target.offset)
-    ops.store(target.storage.buffer, where, value, "atomic_add" if accumulate else None)
+    ops.store(target.storage.buffer, dot(index, target.stride, target.offset), value, mode)
 
 
 @register_lowering(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
@@ -252,25 +253,26 @@ def scatter(
 ) -> TensorValue:
     assert context.node is not None
     accumulate = context.node.target == aten.scatter_add.default
-    _check_index(indices)
+    check_index(indices)
     check_supported(tensor.dtype)
     if not tensor.size or not indices.size:
         raise NoLowering("scatter to a tensor without dims")
+    mode = "atomic_add" if accumulate else None
     if accumulate:
         check_atomic(context, tensor.dtype)
     if isinstance(source, complex):
         raise NoLowering("a complex value")
     d = normalize_dim(dim, len(tensor.size))
-    target = _copy_to_write(context, tensor)
+    target = copy_to_write(context, tensor)
 
     def program(ops: BodyRecorder, index: Index) -> None:
-        position = _bound(ops, indices, index, tensor.size[d], False)
+        position = bound(ops, indices, index, tensor.size[d], False)
         if isinstance(source, TensorValue):
             value = ops.to_dtype(source.load(ops, index), tensor.dtype)
         else:
             number = scalar(ops, source, compute_dtype(tensor.dtype))
             value = ops.to_dtype(number, tensor.dtype)
-        store(ops, target, index[:d] + (position,) + index[d + 1 :], value, accumulate)
+        store(ops, target, index[:d] + (position,) + index[d + 1 :], value, mode)
 
     context.program_node(indices.size, program, context.origin())
     return target
@@ -286,17 +288,17 @@ def index_add(
     *,
     alpha: Any = 1,
 ) -> TensorValue:
-    _check_index(indices)
+    check_index(indices)
     check_atomic(context, tensor.dtype)
     if not tensor.size or not indices.size or alpha != 1 or source.dtype != tensor.dtype:
         raise NoLowering("index_add in this form")
     d = normalize_dim(dim, len(tensor.size))
-    target = _copy_to_write(context, tensor)
+    target = copy_to_write(context, tensor)
 
     def program(ops: BodyRecorder, index: Index) -> None:
-        position = _bound(ops, indices, (index[d],), tensor.size[d], False)
+        position = bound(ops, indices, (index[d],), tensor.size[d], False)
         value = source.load(ops, index)
-        store(ops, target, index[:d] + (position,) + index[d + 1 :], value, True)
+        store(ops, target, index[:d] + (position,) + index[d + 1 :], value, "atomic_add")
 
     context.program_node(source.size, program, context.origin())
     return target

@@ -1,0 +1,194 @@
+"""Scatters that combine what meets at a place: sums, products, means and extremes, by atomic updates.
+
+Extremes are the same in any order; sums and products of floats are left to torch where an order is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from weft_loop_ir.ir import Value
+from weft_loop_ir.lowering.context import (
+    LoweringContext,
+    compute_dtype,
+    constant_tensor,
+    scalar,
+    storage_stride,
+)
+from weft_loop_ir.lowering.indexing import bound, check_atomic, check_index, copy_to_write, store
+from weft_loop_ir.lowering.promotion import check_supported
+from weft_loop_ir.lowering.reductions import map_values
+from weft_loop_ir.lowering.registry import NoLowering, register_lowering
+from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.lowering.views import normalize_dim
+from weft_loop_ir.recording import BodyRecorder
+
+aten = torch.ops.aten
+Number = int | float
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One way to combine: the mode of the stores, and what combining begins with without the old value."""
+
+    mode: str
+    neutral: Callable[[torch.dtype], Number]
+    any_order: bool = False
+
+
+def _least(dtype: torch.dtype) -> Number:
+    return float("-inf") if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
+def _greatest(dtype: torch.dtype) -> Number:
+    return float("inf") if dtype.is_floating_point else torch.iinfo(dtype).max
+
+
+_SUM = Combination("atomic_add", lambda dtype: 0)
+_PRODUCT = Combination("atomic_mul", lambda dtype: 1)
+COMBINATIONS = {
+    "sum": _SUM,
+    "add": _SUM,
+    "mean": _SUM,
+    "prod": _PRODUCT,
+    "multiply": _PRODUCT,
+    "amax": Combination("atomic_max", _least, any_order=True),
+    "amin": Combination("atomic_min", _greatest, any_order=True),
+}
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """What goes where: ``value(ops, index)`` to ``place(ops, index)``, for each index in ``size``."""
+
+    size: tuple[sympy.Expr, ...]
+    place: Callable[[BodyRecorder, Index], Index]
+    value: Callable[[BodyRecorder, Index], Value]
+
+
+def _combined(
+    context: LoweringContext,
+    tensor: TensorValue,
+    scatter: Scatter,
+    reduce: str,
+    include_self: bool,
+) -> TensorValue:
+    combination = COMBINATIONS[reduce]
+    dtype = tensor.dtype
+    check_supported(dtype)
+    check_atomic(context, dtype, any_order=combination.any_order)
+    if combination.mode != "atomic_add" and tensor.device.type != "cpu":
+        raise NoLowering(f"{combination.mode} on {tensor.device.type}")
+    target = copy_to_write(context, tensor)
+    if not include_self:
+        _fill(context, target, scatter, combination.neutral(dtype))
+
+    def program(ops: BodyRecorder, index: Index) -> None:
+        value = ops.to_dtype(scatter.value(ops, index), dtype)
+        store(ops, target, scatter.place(ops, index), value, combination.mode)
+
+    context.program_node(scatter.size, program, context.origin())
+    return _mean(context, target, scatter, include_self) if reduce == "mean" else target
+
+
+def _fill(context: LoweringContext, target: TensorValue, scatter: Scatter, number: Number) -> None:
+    def program(ops: BodyRecorder, index: Index) -> None:
+        value = scalar(ops, number, target.dtype)
+        store(ops, target, scatter.place(ops, index), value, None)
+
+    context.program_node(scatter.size, program, context.origin())
+
+
+def _mean(
+    context: LoweringContext, total: TensorValue, scatter: Scatter, include_self: bool
+) -> TensorValue:
+    """``total`` by how many values met at each place; whole numbers are rounded down."""
+    dtype = total.dtype
+    first = constant_tensor(context, total.size, int(include_self), torch.int64, total.device)
+    counts = context.realize(context.copy_of(first, storage_stride(context.meta)))
+
+    def program(ops: BodyRecorder, index: Index) -> None:
+        one = ops.constant(1, torch.int64)
+        store(ops, counts, scatter.place(ops, index), one, "atomic_add")
+
+    context.program_node(scatter.size, program, context.origin())
+
+    def divided(ops: Any, value: Value, count: Value) -> Value:
+        count = ops.to_dtype(ops.maximum(count, ops.constant(1, torch.int64)), dtype)
+        operation = ops.truediv if dtype.is_floating_point else ops.floordiv
+        return operation(value, count)  # type: ignore[no-any-return]
+
+    return map_values(context, [total, counts], dtype, divided)
+
+
+def scatter_reduce(
+    context: LoweringContext,
+    tensor: TensorValue,
+    dim: int,
+    indices: TensorValue,
+    source: Any,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> TensorValue:
+    check_index(indices)
+    if not tensor.size or not indices.size:
+        raise NoLowering("scatter to a tensor without dims")
+    d = normalize_dim(dim, len(tensor.size))
+
+    def place(ops: BodyRecorder, index: Index) -> Index:
+        position = bound(ops, indices, index, tensor.size[d], False)
+        return index[:d] + (position,) + index[d + 1 :]
+
+    def value(ops: BodyRecorder, index: Index) -> Value:
+        if isinstance(source, TensorValue):
+            return source.load(ops, index)
+        return scalar(ops, source, compute_dtype(tensor.dtype))
+
+    scatter = Scatter(indices.size, place, value)
+    return _combined(context, tensor, scatter, reduce, include_self)
+
+
+register_lowering(aten.scatter_reduce.two)(scatter_reduce)
+
+
+@register_lowering(aten.scatter.reduce, aten.scatter.value_reduce)
+def scatter_with_reduce(
+    context: LoweringContext,
+    tensor: TensorValue,
+    dim: int,
+    indices: TensorValue,
+    source: Any,
+    *,
+    reduce: str,
+) -> TensorValue:
+    return scatter_reduce(context, tensor, dim, indices, source, reduce)
+
+
+@register_lowering(aten.index_reduce.default)
+def index_reduce(
+    context: LoweringContext,
+    tensor: TensorValue,
+    dim: int,
+    indices: TensorValue,
+    source: TensorValue,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> TensorValue:
+    check_index(indices)
+    if not tensor.size or not indices.size:
+        raise NoLowering("index_reduce in this form")
+    d = normalize_dim(dim, len(tensor.size))
+
+    def place(ops: BodyRecorder, index: Index) -> Index:
+        position = bound(ops, indices, (index[d],), tensor.size[d], False)
+        return index[:d] + (position,) + index[d + 1 :]
+
+    scatter = Scatter(source.size, place, source.load)
+    return _combined(context, tensor, scatter, reduce, include_self)
