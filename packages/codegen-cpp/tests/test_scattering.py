@@ -129,3 +129,17 @@ def test_what_has_no_order_stays_a_loop(codegen: CppCodegen) -> None:
 
     inputs = [torch.randn(9), torch.randint(0, 9, (400,)), torch.randn(400)]
     assert not check(codegen, function, [inputs]).fallbacks
+
+
+def test_an_index_without_dims(codegen: CppCodegen) -> None:
+    def function(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        one = x[:, :1] + 1
+        point = x.sum()
+        return (
+            x.index_select(1, i),
+            x.index_reduce(1, i, one, "amax"),
+            torch.ops.aten.index_add(x, 1, i, one),
+            point.index_select(0, i * 0),
+        )
+
+    assert not check(codegen, function, [[torch.randn(3, 4), torch.tensor(2)]]).fallbacks

@@ -15,7 +15,7 @@ from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
-from weft_loop_ir.lowering.views import normalize_dim
+from weft_loop_ir.lowering.views import insert_dim, normalize_dim
 from weft_loop_ir.recording import BodyRecorder
 
 aten = torch.ops.aten
@@ -35,6 +35,11 @@ def bound(
         negative = ops.lt(value, scalar(ops, 0, torch.int64))
         value = ops.where(negative, scalar(ops, extent, torch.int64), value)
     return ops.indirect_symbol(value, extent, True)
+
+
+def with_a_dim(tensor: TensorValue) -> TensorValue:
+    """The tensor, a number as a tensor of one element."""
+    return tensor if tensor.size else insert_dim(tensor, 0)
 
 
 def check_index(tensor: TensorValue) -> None:
@@ -69,13 +74,13 @@ def index_select(
 ) -> TensorValue:
     check_index(indices)
     check_supported(tensor.dtype)
-    if not tensor.size or not indices.size:
-        raise NoLowering("index_select of a tensor without dims")
-    d = normalize_dim(dim, len(tensor.size))
+    indices, source = with_a_dim(indices), with_a_dim(tensor)
+    d = normalize_dim(dim, len(source.size))
 
     def function(ops: BodyRecorder, index: Index) -> Value:
-        position = bound(ops, indices, (index[d],), tensor.size[d], False)
-        return tensor.load(ops, index[:d] + (position,) + index[d + 1 :])
+        index = index or (sympy.S.Zero,)
+        position = bound(ops, indices, (index[d],), source.size[d], False)
+        return source.load(ops, index[:d] + (position,) + index[d + 1 :])
 
     return context.pointwise(
         context.meta_size(), tensor.dtype, tensor.device, function, [tensor, indices], 4, True
@@ -290,7 +295,8 @@ def index_add(
 ) -> TensorValue:
     check_index(indices)
     check_atomic(context, tensor.dtype)
-    if not tensor.size or not indices.size or alpha != 1 or source.dtype != tensor.dtype:
+    indices = with_a_dim(indices)
+    if not tensor.size or alpha != 1 or source.dtype != tensor.dtype:
         raise NoLowering("index_add in this form")
     d = normalize_dim(dim, len(tensor.size))
     target = copy_to_write(context, tensor)

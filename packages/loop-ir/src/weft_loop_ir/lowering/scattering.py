@@ -20,7 +20,14 @@ from weft_loop_ir.lowering.context import (
     scalar,
     storage_stride,
 )
-from weft_loop_ir.lowering.indexing import bound, check_atomic, check_index, copy_to_write, store
+from weft_loop_ir.lowering.indexing import (
+    bound,
+    check_atomic,
+    check_index,
+    copy_to_write,
+    store,
+    with_a_dim,
+)
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.reductions import map_values
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
@@ -182,8 +189,9 @@ def index_reduce(
     include_self: bool = True,
 ) -> TensorValue:
     check_index(indices)
-    if not tensor.size or not indices.size:
-        raise NoLowering("index_reduce in this form")
+    if not tensor.size:
+        raise NoLowering("index_reduce of a tensor without dims")
+    indices = with_a_dim(indices)
     d = normalize_dim(dim, len(tensor.size))
 
     def place(ops: BodyRecorder, index: Index) -> Index:
