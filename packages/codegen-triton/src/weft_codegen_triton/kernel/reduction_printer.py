@@ -12,7 +12,13 @@ from weft_loop_ir import LoopBody, LoopVariable, Stage
 
 from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.kernel.accumulators import COLUMN, Accumulators
-from weft_codegen_triton.kernel.blocks import extent, reduction_blocks, touched, vector_blocks
+from weft_codegen_triton.kernel.blocks import (
+    extent,
+    finds_positions,
+    reduction_blocks,
+    touched,
+    vector_blocks,
+)
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, RowAccess, Text
 from weft_codegen_triton.kernel.cache_hints import CacheHints
 from weft_codegen_triton.kernel.expressions import print_index
@@ -21,6 +27,9 @@ from weft_codegen_triton.kernel.online_softmax import sums_of_exponentials
 from weft_codegen_triton.kernel.recomputation import recomputable_rows
 from weft_codegen_triton.kernel.row_space import RowSpace, Span
 from weft_codegen_triton.kernel.row_vectors import VECTOR_BYTES, row_start, row_vectors
+
+UNROLLED = 4
+"""Steps of a loop over vectors that are done at once; two where positions take registers."""
 
 
 class ReductionPrinter:
@@ -280,19 +289,17 @@ class ReductionPrinter:
         printer, space = self.printer, self.space
         axis, block = space.axis, space.block
         start = len(printer.lines)
+        unrolled = 2 if finds_positions(stage.body) else UNROLLED
         if space.vectors is None:
             space.span = Span.ELEMENTS
             self._loop(f"range(0, {space.elements}, {block})", stage, writes)
         elif space.vectors.start is None:
             space.span = Span.VECTORS
-            steps = f"range(0, {space.elements}, {block})"
-            if stage.is_reduction:
-                steps = f"tl.{steps[:-1]}, loop_unroll_factor=2)"
-            self._loop(steps, stage, writes)
+            self._loop(_unrolled(f"0, {space.elements}, {block}", unrolled), stage, writes)
         else:
             space.span = Span.ALL
-            steps = f"tl.range({block}, math.bound({axis}last), {block}, loop_unroll_factor=2)"
-            self._loop(steps, stage, writes)
+            steps = f"{block}, math.bound({axis}last), {block}"
+            self._loop(_unrolled(steps, unrolled), stage, writes)
             accumulators.again()
             space.span = Span.ELEMENTS
             edges = f"range(0, math.bound({axis}end), math.bound(tl.maximum({axis}last, {block})))"
@@ -315,6 +322,11 @@ class ReductionPrinter:
         printer.forget_since(known, loaded)
         for key in [k for k in printer.loaded if k[0] in writes]:
             del printer.loaded[key]
+
+
+def _unrolled(steps: str, times: int) -> str:
+    """The range of a loop of which ``times`` steps are done at once, so that their loads wait together."""
+    return f"tl.range({steps}, loop_unroll_factor={times})"
 
 
 def _accesses_by_name(body: LoopBody) -> list[tuple[str, sympy.Expr]]:
