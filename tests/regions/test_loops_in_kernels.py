@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from weft_loop_ir import Kernel, Schedule, all_items
+from weft_loop_ir import ExternCall, Kernel, Schedule, all_items
 
 from tests.regions.test_native_regions import check, loops, while_graph
 
@@ -246,3 +246,48 @@ def test_loops_in_loops() -> None:
 
     schedule = check(counted(nested, 9, [], 2), torch.randn(9, 6), torch.randn(9, 6))
     assert not loops(schedule)
+
+
+# -- before the loop -------------------------------------------------------------------------------------
+
+
+def steps_in_loops(schedule: Schedule, kind: type) -> int:
+    return sum(isinstance(step, kind) for loop in loops(schedule) for step in all_items(loop.body))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("start", [0, 2])
+def test_products_of_rows_are_one_product_before_the_loop(rows: int, start: int) -> None:
+    def body(i: Any, h: torch.Tensor, x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> Any:
+        return i + 1, torch.tanh(torch.mm(torch.select(x, 0, i), w) + torch.mm(h, v))
+
+    module = counted(body, 9, [None], 3, start=start)
+    given = (torch.randn(rows, 6), torch.randn(9, rows, 5), torch.randn(5, 6), torch.randn(6, 6))
+    assert steps_in_loops(check(module, *given), ExternCall) == 1
+
+
+def test_products_stay_where_rows_or_matrices_change() -> None:
+    def rows_apart(i: Any, h: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Any:
+        product = torch.mm(torch.select(x, 1, i), w)
+        return i + 1, torch.tanh(product + torch.mm(h, w))
+
+    def of_each(i: Any, h: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Any:
+        product = torch.mm(w, torch.select(x, 0, i))
+        return i + 1, torch.tanh(product + torch.mm(h, w))
+
+    def of_state(i: Any, h: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Any:
+        torch.select(x, 0, i).copy_(torch.mm(torch.select(x, 0, i - 1), w))
+        return i + 1, torch.tanh(torch.select(x, 0, i) + torch.mm(h, w))
+
+    for body in (rows_apart, of_each, of_state):
+        module = counted(body, 5, [None], 2, start=1)
+        schedule = check(module, torch.randn(5, 5), torch.randn(5, 5, 5), torch.randn(5, 5))
+        assert steps_in_loops(schedule, ExternCall) == 2
+
+
+def test_reductions_before_the_loop_leave_a_kernel() -> None:
+    def body(i: Any, h: torch.Tensor, x: torch.Tensor) -> Any:
+        row = torch.select(x, 0, i)
+        return i + 1, h * 0.5 + (row - row.mean()).abs().sum()
+
+    assert not loops(check(counted(body, 9, [None], 1), torch.randn(7), torch.randn(9, 30)))

@@ -61,9 +61,17 @@ def scaled_by_number(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def recurrent(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h, out = w[:1] * 0, torch.zeros(x.shape[0], 4)
+    for i in range(x.shape[0]):
+        h = torch.tanh(x[i : i + 1] @ w + h @ w)
+        out[i] = h[0]
+    return out
+
+
 PROGRAMS = (
     *(activations, normalized, table_of_pairs, recurrences, trajectory),
-    *(of_the_row_before, scaled_by_number),
+    *(of_the_row_before, scaled_by_number, recurrent),
 )
 
 

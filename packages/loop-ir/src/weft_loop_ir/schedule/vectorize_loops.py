@@ -8,14 +8,12 @@ iteration keeps to itself becomes an array with a row for each.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 
 import sympy
-import torch
 
 from weft_loop_ir.expressions import loop_symbol
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
     Branch,
     Buffer,
@@ -26,29 +24,36 @@ from weft_loop_ir.ir import (
     Loop,
     LoopVariable,
     Region,
-    Value,
 )
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, all_items, item_reads, item_writes
-from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.dead_stores import without_dead_stores
+from weft_loop_ir.schedule.expand_nodes import (
+    Iterations,
+    expanded,
+    in_iteration,
+    is_row_product,
+    over_iterations,
+)
 from weft_loop_ir.schedule.iterations import (
     IterationAccess,
     accesses_in_loop,
     are_independent,
     host_symbols,
     trip_count,
-    value_in,
 )
 from weft_loop_ir.schedule.memory_plan import storage_elements
 from weft_loop_ir.schedule.options import ScheduleOptions
-from weft_loop_ir.schedule.transform import Replayer
 
 Node = LoopNode | ExternCall | Region
+
+SYMBOLIC_EXTENT = sympy.Integer(1 << 14)
+"""What a size or number of iterations that varies counts as, when memory is weighed."""
 
 
 def vectorize_loops(loop_graph: LoopGraph, options: ScheduleOptions) -> LoopGraph:
     """Replace every loop whose iterations are independent, innermost first, by nodes over all of them.
 
+    Before other loops goes, for all iterations, what costs much and depends on no other iteration.
     ``options.expanded_bytes`` limits the memory that iterations' own buffers may take together.
     """
     if not any(isinstance(node, Region) for node in loop_graph.nodes):
@@ -59,15 +64,6 @@ def vectorize_loops(loop_graph: LoopGraph, options: ScheduleOptions) -> LoopGrap
         return loop_graph
     nodes = without_dead_stores(nodes, pass_.buffers)
     return replace(loop_graph, nodes=nodes, buffers=pass_.buffers)
-
-
-@dataclass(frozen=True)
-class _Iterations:
-    """A loop that becomes the loop ``variable`` of its nodes; ``own`` are its iterations' own buffers."""
-
-    count: Count
-    variable: LoopVariable
-    own: frozenset[str]
 
 
 class _Vectorizer:
@@ -92,22 +88,33 @@ class _Vectorizer:
         return tuple(result)
 
     def _loop(self, loop: Loop) -> Sequence[Node]:
-        """The nodes of a loop's iterations, or the loop itself."""
-        iterations = self._iterations(loop)
-        if iterations is None:
-            return [loop]
-        self.changed = True
-        for name in iterations.own:
-            self._expand(name, iterations.variable.size)
-        return [self._vectorized(node, iterations) for node in loop.body]
-
-    def _iterations(self, loop: Loop) -> _Iterations | None:
-        """How the iterations of ``loop`` run side by side; None where they can't."""
+        """The nodes of a loop's iterations; else the loop, after what needs no iteration before it."""
         count = loop.count
         if count is None or count.stop is None or loop.predicate is not None or loop.condition:
-            return None
+            return [loop]
+        own = self._own(loop)
+        inside = {name for node in loop.body for name in (*item_reads(node), *item_writes(node))}
+        if any(_depends(self.buffers[name], count.symbol) for name in inside):
+            return [loop]
+        trips = trip_count(count)
+        if self._is_parallel(loop, count, own, trips) and self._has_room(own, trips):
+            iterations = self._iterations(loop, count, own, trips)
+            return [over_iterations(node, iterations, self.buffers) for node in loop.body]
+        first = independent_nodes(loop, count, own, self.buffers)
+        made = {name for node in first for name in item_writes(node)}
+        if not first or not self._has_room(made, trips):
+            return [loop]
+        iterations = self._iterations(loop, count, made, trips)
+        before = [over_iterations(node, iterations, self.buffers) for node in first]
+        taken = set(map(id, first))
+        rest = [node for node in loop.body if id(node) not in taken]
+        body = tuple(in_iteration(node, iterations, self.buffers) for node in rest)
+        return [*before, replace(loop, body=body)]
+
+    def _own(self, loop: Loop) -> set[str]:
+        """The buffers that an iteration fills for itself, before it reads them."""
         inside = _touches(loop.body)
-        own = {
+        return {
             name
             for node in loop.body
             for name in item_writes(node)
@@ -115,16 +122,11 @@ class _Vectorizer:
             and self.buffers[name].kind is BufferKind.INTERMEDIATE
             and inside[name] == self.touches[name]
         }
-        if any(_depends(self.buffers[name], count.symbol) for name in inside):
-            return None
+
+    def _is_parallel(self, loop: Loop, count: Count, own: Set[str], trips: sympy.Expr) -> bool:
         found = [_accesses(node, count) for node in loop.body]
         shared = [a for accesses in found for a in accesses or () if a.buffer not in own]
-        trips = trip_count(count)
-        if None in found or not are_independent(shared, trips) or not self._has_room(own, trips):
-            return None
-        used = {v.symbol for i in all_items(loop.body) if isinstance(i, LoopNode) for v in i.loops}
-        number = next(k for k in range(len(used) + 1) if loop_symbol("i", k) not in used)
-        return _Iterations(count, LoopVariable(loop_symbol("i", number), trips), frozenset(own))
+        return None not in found and are_independent(shared, trips)
 
     def _has_room(self, own: Set[str], trips: sympy.Expr) -> bool:
         bytes_ = sum(
@@ -136,49 +138,19 @@ class _Vectorizer:
             sympy.S.Zero,
         )
         total = sympy.expand(bytes_ * trips)
+        total = total.xreplace(dict.fromkeys(total.free_symbols, SYMBOLIC_EXTENT))
         return bool(total.is_Integer and total <= self.options.expanded_bytes)
 
-    def _expand(self, name: str, trips: sympy.Expr) -> None:
-        buffer = self.buffers[name]
-        row = storage_elements(buffer)
-        layout = buffer.layout
-        layout = replace(layout, size=(trips, *layout.size), stride=(row, *layout.stride))
-        self.buffers[name] = replace(buffer, layout=layout)
-
-    def _vectorized(self, node: Node, iterations: _Iterations) -> Node:
-        if isinstance(node, Loop):
-            body = tuple(self._vectorized(n, iterations) for n in node.body)
-            return replace(node, body=body)
-        assert isinstance(node, LoopNode)
-        variable = iterations.variable
-        loops = (variable, *node.loops)
-        ranges = ranges_for(tuple((v.symbol, v.size) for v in loops + node.reduction_loops))
-        recorder = BodyRecorder(ranges, self._dtype_of)
-        value = {iterations.count.symbol: value_in(iterations.count, variable.symbol)}
-
-        def index(expression: sympy.Expr) -> sympy.Expr:
-            if iterations.count.symbol not in expression.free_symbols:
-                return expression
-            return ranges.simplify(sympy.expand_mul(expression.xreplace(value)))
-
-        def place(name: str, where: sympy.Expr) -> sympy.Expr:
-            if name not in iterations.own:
-                return where
-            return where + self.buffers[name].layout.stride[0] * variable.symbol
-
-        def load(ops: BodyRecorder, name: str, where: sympy.Expr) -> Value:
-            return ops.load(name, place(name, where))
-
-        def store(
-            ops: BodyRecorder, name: str, where: sympy.Expr, stored: Value, mode: str | None
-        ) -> None:
-            ops.store(name, place(name, where), stored, mode)
-
-        Replayer(recorder, index, load, store).replay(node.body)
-        return replace(node, loops=loops, body=recorder.body())
-
-    def _dtype_of(self, name: str) -> torch.dtype:
-        return self.buffers[name].layout.dtype
+    def _iterations(self, loop: Loop, count: Count, own: Set[str], trips: sympy.Expr) -> Iterations:
+        """The iterations of ``loop``, whose ``own`` buffers get a row for each."""
+        self.changed = True
+        rows = {name: storage_elements(self.buffers[name]) for name in own}
+        products = {n for node in loop.body if isinstance(node, ExternCall) for n in node.outputs}
+        for name in own:
+            self.buffers[name] = expanded(self.buffers[name], trips, name in products)
+        used = {v.symbol for i in all_items(loop.body) if isinstance(i, LoopNode) for v in i.loops}
+        number = next(k for k in range(len(used) + 1) if loop_symbol("i", k) not in used)
+        return Iterations(count, LoopVariable(loop_symbol("i", number), trips), rows)
 
 
 def _touches(nodes: Sequence[Node]) -> Counter[str]:
@@ -227,6 +199,40 @@ def _accesses(
             return None
         found += accesses
     return found
+
+
+def independent_nodes(
+    loop: Loop, count: Count, own: Set[str], buffers: Mapping[str, Buffer]
+) -> list[Node]:
+    """The products and reductions of a body that need nothing of other iterations, after what they need.
+
+    They are computed before the loop, for all iterations: rows by one matrix are one product.
+    """
+    if count.step != 1 or any(isinstance(node, Region) for node in loop.body):
+        return []
+    written = Counter(name for node in loop.body for name in item_writes(node))
+    known: dict[str, Node] = {}
+    wanted: list[Node] = []
+    for node in loop.body:
+        reads, writes = item_reads(node), item_writes(node)
+        if any(written[name] and name not in known for name in reads):
+            continue
+        if any(name not in own or written[name] > 1 for name in writes):
+            continue
+        if isinstance(node, ExternCall):
+            if not is_row_product(node, count, buffers) or any(name in known for name in reads):
+                continue
+        elif _accesses(node, count) is None:
+            continue
+        for name in writes:
+            known[name] = node
+        if isinstance(node, ExternCall) or (isinstance(node, LoopNode) and node.reduction_loops):
+            wanted.append(node)
+    needed = list(wanted)
+    for node in needed:  # grows
+        needed += [known[name] for name in item_reads(node) if name in known]
+    taken = set(map(id, needed))
+    return [node for node in loop.body if id(node) in taken]
 
 
 def _counts_up(count: Count) -> bool:
