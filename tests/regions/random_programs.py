@@ -48,11 +48,16 @@ class Program:
         self._random = random.Random(seed)
         self._names = ["a", "b", "c"]  # matrices; v is a view of some of them
         self._counters: list[str] = []
-        lines = ["def program(a, b):", "    c = a * 2"]
+        lines = ["def program(a, b):", "    c = a * 2", *self._first_lines()]
         for _ in range(length):
             lines += self._statement(1)
-        lines.append("    return a + 0, b + 0, c + 0")
-        self.source = "\n".join(lines)
+        self.source = self._finish(lines)
+
+    def _first_lines(self) -> list[str]:
+        return []
+
+    def _finish(self, lines: list[str]) -> str:
+        return "\n".join([*lines, "    return a + 0, b + 0, c + 0"])
 
     def _pick(self, choices: tuple[str, ...] | list[str]) -> str:
         return self._random.choice(choices)
@@ -114,6 +119,102 @@ class Program:
         lines += self._body(depth + 1)
         self._counters.pop()
         if self._random.random() < 0.25:
+            lines += [
+                f"{indent}    if {self._fill(self._pick(_CONDITIONS))}:",
+                f"{indent}        break",
+            ]
+        return lines
+
+
+_MORE_VIEWS = (
+    "{t}.unfold(0, 2, 2)",
+    "{t}.as_strided((2, 2), (3, 1), 1)",
+    "{t}.chunk(2)[1]",
+    "{t}.split([1, 3])[1]",
+    "{t}.unbind(1)[{column}]",
+    "{t}.transpose(0, 1)",
+    "{t}.narrow(0, 1, 2)",
+    "{t}[None].squeeze(0)",
+    "{t}.permute(1, 0)[1:]",
+    "{t}.reshape(2, 6)[1]",
+    "{t}.diagonal(-1)",
+    "{t}.view(2, 2, 3).select(1, 0)",
+    "{t}.detach()[{row}]",
+    "{t}.expand(1, 4, 3)[0]",
+    "{t}.movedim(0, 1)[{column}]",
+)
+_POSITIONS = (
+    "{t}[p]",
+    "{t}[p, {column}]",
+    "{t}[:, p % 3]",
+    "{t}[p, 1:]",
+)
+_NUMBERS = (
+    "n += 1",
+    "n = n - 2",
+    "n = 0",
+    "m = {t}.sum() > {n}",
+    "m = not ({t} > {n}).any()",
+    "f = n / 2",
+    "f = f * 0.5 + 1",
+    "n = {n} if {t}.sum() > {n} else n",
+    "m = m and n > {n}",
+)
+
+
+class WiderProgram(Program):
+    """One with more views, positions in tensors, numbers that change, ``while`` and early returns."""
+
+    def _first_lines(self) -> list[str]:
+        return ["    n, f, m, p = 1, 1.0, False, torch.tensor(0)"]
+
+    def _finish(self, lines: list[str]) -> str:
+        return "\n".join([*lines, "    return a + 0, b + 0, c + n, n, f, m, p + 0"])
+
+    def _statement(self, depth: int) -> list[str]:
+        indent = "    " * depth
+        kind = self._random.random()
+        if kind < 0.12:
+            view = self._fill(self._pick(_MORE_VIEWS))
+            write = self._pick(_WRITES).format(v="w", n=self._random.choice((-1, 1, 2)))
+            return [f"{indent}w = {view}", f"{indent}{write}"]
+        if kind < 0.22:
+            return [indent + self._position_statement()]
+        if kind < 0.34:
+            return [indent + self._fill(self._pick(_NUMBERS))]
+        if kind < 0.4:
+            target = self._pick(["b", "c"])
+            number = self._pick(["n", "(2 if m else 1)", "n % 3"])
+            return [f"{indent}{target} = ({target} * {number}).clamp(-99, 99)"]
+        if kind < 0.46 and depth < 3:
+            return self._while(depth)
+        if kind < 0.49 and depth > 1:
+            condition = self._fill(self._pick(_CONDITIONS))
+            return [
+                f"{indent}if {condition}:",
+                f"{indent}    return a + 1, b + 0, c + n, n, f, m, p + 0",
+            ]
+        return super()._statement(depth)
+
+    def _position_statement(self) -> str:
+        place = self._fill(self._pick(_POSITIONS))
+        forms = (
+            f"p = ({place}.sum() + c[0, 0]).long() % 4",
+            f"{place} += {self._random.choice((-1, 1, 2))}",
+            f"{place} = {self._random.choice((-1, 0, 3))}",
+            f"{place} = {place} * 2 - 1",
+            f"c = (c + {place}.sum()).clamp(-40, 40)",
+            self._fill("p = {t}.sum().long() % 4"),
+        )
+        return self._pick(forms)
+
+    def _while(self, depth: int) -> list[str]:
+        indent, counter = "    " * depth, f"k{depth}"
+        first = self._fill(self._pick(_CONDITIONS))
+        test = self._pick((f"{counter} < 4 and {first}", f"{first} and {counter} < 3"))
+        lines = [f"{indent}{counter} = 0", f"{indent}while {test}:"]
+        lines += [*self._body(depth + 1), f"{indent}    {counter} += 1"]
+        if self._random.random() < 0.3:
             lines += [
                 f"{indent}    if {self._fill(self._pick(_CONDITIONS))}:",
                 f"{indent}        break",

@@ -20,7 +20,7 @@ import weft_functionalize
 import weft_loop_ir
 from weft_bytecode_capture import CaptureOptions, capture
 
-from .random_programs import COLUMNS, ROWS, Program
+from .random_programs import COLUMNS, ROWS, Program, WiderProgram
 
 ROLLED = CaptureOptions(rolled_loop_length=2)
 
@@ -59,9 +59,9 @@ class Line:
         return weft_functionalize.wrap(functional, run, functional.lifted)
 
 
-def agree(seed: int, line: Line) -> None:
-    """The compiled program's results, its inputs after it and its exceptions are eager's."""
-    source = Program(seed).source
+def agree(seed: int, line: Line, kind: type[Program] = Program) -> None:
+    """The compiled program's results and its inputs after it are eager's."""
+    source = kind(seed).source
     scope: dict[str, Any] = {"torch": torch}
     exec(compile(source, f"<program {seed}>", "exec"), scope)
     program = scope["program"]
@@ -75,7 +75,13 @@ def agree(seed: int, line: Line) -> None:
             wanted = program(*theirs)
             got = compiled(*mine).result
         for left, right in zip((*got, *mine), (*wanted, *theirs), strict=True):
-            assert torch.equal(left, right), f"seed {seed}\n{source}"
+            assert _equal(left, right), f"seed {seed}\n{source}"
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        return torch.equal(left, right)
+    return type(left) is type(right) and bool(left == right)
 
 
 BLOCKS = int(os.environ.get("WEFT_REGION_BLOCKS", "8"))
@@ -93,3 +99,11 @@ def test_random_programs(block: int) -> None:
 @pytest.mark.parametrize("seed", [10285, 10426])
 def test_writes_to_what_nested_regions_may_return(seed: int) -> None:
     agree(seed, Line())
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_wider_random_programs(block: int) -> None:
+    line = Line()
+    for seed in range(block * 6, block * 6 + 6):
+        agree(seed, line, WiderProgram)
+    assert line.regions
