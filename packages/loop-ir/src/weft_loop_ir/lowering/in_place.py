@@ -95,7 +95,7 @@ def overwrite_in_place(
         return None
     overwritten = driver.carried | driver.versions
     if base.storage.buffer in overwritten:
-        if base.size != base.storage.size or not _release_old_version(driver, node, base):
+        if not _is_whole(base) or not _release_old_version(driver, node, base):
             return None
     elif _is_written_again(node):
         base = _own_version(driver, node, base)
@@ -107,6 +107,12 @@ def overwrite_in_place(
     return driver.context.buffer_tensor(
         buffer_of(base), storage.size, storage.stride, storage.dtype, storage.device
     )
+
+
+def _is_whole(tensor: TensorValue) -> bool:
+    """Whether it is its buffer, element for element, and no view of it: not even a transposed one."""
+    storage = tensor.storage
+    return tensor.size == storage.size and tensor.stride == storage.stride and tensor.offset == 0
 
 
 def _is_written_again(node: torch.fx.Node) -> bool:
