@@ -57,8 +57,10 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "nadam": (torch.optim.NAdam, {}),
     "adamax": (torch.optim.Adamax, {}),
     "adadelta": (torch.optim.Adadelta, {}),
+    "radam": (torch.optim.RAdam, {"decoupled_weight_decay": True, "weight_decay": 0.1}),
+    "rprop": (torch.optim.Rprop, {}),
 }
-SLOW = {"nadam", "adamax", "adadelta", "amsgrad", "adagrad of lists"}
+SLOW = {"nadam", "adamax", "adadelta", "amsgrad", "adagrad of lists", "radam", "rprop"}
 
 
 def case(name: str) -> Any:
@@ -116,6 +118,63 @@ def test_a_learning_rate_changed_by_a_scheduler() -> None:
         step()
         for schedule in schedules:
             schedule.step()
+        check_same(first, second)
+
+
+SCHEDULES: dict[str, Any] = {
+    "lambda": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda epoch: 0.95**epoch),
+    "one cycle": lambda o: torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.1, total_steps=60),
+    "cosine": lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, T_max=50),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_schedules_compile_nothing_after_the_second_step(kind: Any, name: str) -> None:
+    """Learning rate, momentum and step are numbers of Python that differ in each of fifty steps."""
+    plain = network()
+    model = copy.deepcopy(plain)
+    options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+    first, second = (kind(m.parameters(), lr=1e-2, **options) for m in (plain, model))
+    schedules = [SCHEDULES[name](optimizer) for optimizer in (first, second)]
+    step = weft.compile(second.step)
+    for number in range(50):
+        gradients(plain, model)
+        first.step()
+        with observe(CompileLog()) as log:
+            step()
+        check_same(first, second)
+        assert number < 2 or not log.graphs
+        for schedule in schedules:
+            schedule.step()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad])
+def test_updates_of_torchs_own_stay_eager(kind: Any) -> None:
+    plain = network()
+    model = copy.deepcopy(plain)
+    first, second = (kind(m.parameters(), lr=1e-2, fused=True) for m in (plain, model))
+    step = weft.compile(second.step)
+    for _ in range(3):
+        gradients(plain, model)
+        first.step()
+        step()
+        check_same(first, second)
+
+
+def test_sparse_gradients_stay_eager() -> None:
+    """How many elements a sparse tensor has is not known while capturing."""
+    plain = nn.EmbeddingBag(6, 4, sparse=True, mode="sum")
+    model = copy.deepcopy(plain)
+    first, second = (torch.optim.SparseAdam(m.parameters(), lr=1e-2) for m in (plain, model))
+    step = weft.compile(second.step)
+    for number in range(3):
+        tokens = torch.randint(0, 6, (2, 1 + number))
+        for module in (plain, model):
+            module.zero_grad(set_to_none=True)
+            module(tokens).pow(2).sum().backward()
+        first.step()
+        step()
         check_same(first, second)
 
 

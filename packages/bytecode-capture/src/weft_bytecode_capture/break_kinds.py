@@ -115,6 +115,10 @@ _TENSORS = {
         "all processes of a group that this one belongs to",
         ("use torch.distributed._functional_collectives where gradients are needed",),
     ),
+    "fused update of parameters": BreakKind(
+        "one call of torch's writes all parameters and their states: nothing is left to compile",
+        ("leave fused=True out: the compiled step is fused over all parameters too",),
+    ),
     "change of torch's defaults": BreakKind(
         "the code behind it runs under another state than the code before it",
         ("set it before the call of the compiled function",),

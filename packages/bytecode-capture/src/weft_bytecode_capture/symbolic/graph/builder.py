@@ -6,7 +6,7 @@ import collections
 import itertools
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -62,6 +62,17 @@ class _Input:
     tensor: torch.Tensor
     fake: torch.Tensor
     version: int
+
+
+def _has_sparse(values: Iterable[Any]) -> bool:
+    """Whether a tensor among values, or in their lists and tuples, is not dense."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.layout is not torch.strided:
+                return True
+        elif isinstance(value, (list, tuple)) and _has_sparse(value):
+            return True
+    return False
 
 
 def _version(fake: torch.Tensor) -> int:
@@ -320,6 +331,9 @@ class GraphBuilder:
             raise Unsupported(
                 _break_kind(error), f"{getattr(target, '__name__', target)}: {error}"
             ) from error
+        if _has_sparse((value, *fakes, *fake_keywords.values())):
+            # A fake one has no elements: what is asked of them would be answered wrongly.
+            raise Unsupported("tensor of unusual kind", f"sparse, at {target}")
         evaluator.note_handlers()
         self.shapes.note_relations()
         node = self.node(

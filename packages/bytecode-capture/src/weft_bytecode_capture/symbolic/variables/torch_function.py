@@ -55,6 +55,8 @@ _REFUSED: dict[str, str] = {
     **dict.fromkeys(("from_numpy", "frombuffer"), _NUMPY),
     **dict.fromkeys(("save", "load"), "file read or written"),
     **dict.fromkeys(("get_num_threads", "get_num_interop_threads"), "setting that may change"),
+    **dict.fromkeys(("_fused_adam_", "_fused_adamw_"), "fused update of parameters"),
+    **dict.fromkeys(("_fused_sgd_", "_fused_adagrad_"), "fused update of parameters"),
 }
 
 
