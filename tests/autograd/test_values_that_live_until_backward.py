@@ -158,6 +158,47 @@ def test_writes_with_gradients_after_writes_without() -> None:
     beside_eager(program)
 
 
+def test_writes_through_views_of_results_and_inputs() -> None:
+    def program(a: Tensor, b: Tensor) -> list[Tensor]:
+        c = a * 2
+        return [c, c[0], b[1:], b + 1]
+
+    def write_views(leaves: Any, given: Any, got: Any) -> None:
+        got[1].mul_(3)
+        got[2].mul_(5)
+        ((got[0] * got[0]).sum() + (given[1] * given[1]).sum()).backward()
+
+    assert beside_eager(program, write_views) != "written to"
+
+
+def test_backward_to_some_of_the_inputs() -> None:
+    def second_only(leaves: Any, given: Any, got: Any) -> None:
+        got[0].sum().backward(inputs=[leaves[1]])
+
+    want = beside_eager(lambda a, b: [(a * b).sin()], second_only)
+    assert want[2][0] is None
+
+
+def test_parameters_that_are_frozen_and_freed_again() -> None:
+    seen = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(3, 2)
+        called: Any = weft.compile(layer, fullgraph=True) if compiled else layer
+        found: list[Any] = []
+        for frozen in (False, True, False):
+            layer.zero_grad()
+            layer.weight.requires_grad_(not frozen)
+            called(torch.ones(4, 3)).square().sum().backward()
+            found += [parameter.grad for parameter in layer.parameters()]
+        seen.append(found)
+    assert seen[0][2] is None
+    assert seen[1][2] is None
+    torch.testing.assert_close(
+        [g for g in seen[1] if g is not None], [g for g in seen[0] if g is not None]
+    )
+
+
 class Averaged(torch.nn.Module):
     """A weight that each call bounds and normalises, and its moving average, which the call uses too."""
 
