@@ -34,6 +34,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], bool]] = {
         (E(9, 5), E(4, 5, dtype=torch.int64), E(4, 5)),
         False,
     ),
+    "cumsum": (lambda x: x.cumsum(1) * 2, (E(300, 500),), False),
     "product": (lambda x, w: torch.relu(x @ w + 1), (E(8, 16), E(16, 32)), False),
 }
 

@@ -77,6 +77,10 @@ CASES: dict[str, Case] = {
     "large transpose": (lambda x: x.t().contiguous() * 2, (torch.randn(1000, 3000),)),
     "half": (lambda x: F.layer_norm(x, (768,)), (torch.randn(100, 768).half(),)),
     "bfloat16": (lambda x: x.softmax(-1) * x, (torch.randn(100, 768).bfloat16(),)),
+    "scans": (
+        lambda x, i: (x.cumsum(0), x.cumsum(1), x.cumprod(1), i.cumsum(1), (i > 0).cumsum(0)),
+        (torch.randn(300, 2000).double(), torch.randint(-9, 9, (700, 300))),
+    ),
     "scatter": (
         lambda t, i, s: t.scatter_add(0, i, s),
         (torch.zeros(10, 64), torch.randint(0, 10, (5000, 64)), torch.ones(5000, 64)),

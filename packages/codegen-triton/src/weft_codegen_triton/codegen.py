@@ -39,6 +39,7 @@ from weft_codegen_triton.kernel.kernel_printer import (
     print_kernel,
 )
 from weft_codegen_triton.kernel.merging import merge_kernels
+from weft_codegen_triton.kernel.scans import print_scan
 from weft_codegen_triton.options import TritonOptions
 from weft_codegen_triton.products.find_products import ProductKernel, fuse_products
 from weft_codegen_triton.products.print_product import print_product
@@ -162,7 +163,7 @@ class TritonCodegen:
             device,
             source=printed.source,
             kernel_count=sum(map(len, printed.host.launches.values())),
-            extern_count=len(calls),
+            extern_count=sum(print_scan(call, schedule.buffers) is None for call in calls),
             scalars=_scalars(printed.host.inputs, schedule),
             constant_scalars=_scalars(printed.host.constants, schedule),
             returned_count=len(printed.host.returned),
@@ -178,16 +179,18 @@ class TritonCodegen:
         known: dict[Function, str] = {}
         launches: dict[str, list[KernelLaunch]] = {}
         for step in every_step(schedule.steps):
-            for kernel, printed in self._print_step(step, schedule):
-                name = known.setdefault(printed.function, kernel.name)
+            for own_name, origins, printed in self._print_step(step, schedule):
+                name = known.setdefault(printed.function, own_name)
                 if name not in functions or not printed.function.is_repeatable:
                     functions[name] = printed.function
-                launch = KernelLaunch(name, printed, kernel.name, kernel.origins)
+                launch = KernelLaunch(name, printed, own_name, origins)
                 launches.setdefault(step.name, []).append(launch)
         return PrintedProgram(functions, print_host(schedule, launches))
 
-    def _print_step(self, step: Step, schedule: Schedule) -> Iterator[tuple[Kernel, PrintedKernel]]:
-        """What a step launches; each with the kernel that names it."""
+    def _print_step(
+        self, step: Step, schedule: Schedule
+    ) -> Iterator[tuple[str, tuple[str, ...], PrintedKernel]]:
+        """What a step launches; each with its name and the names of the nodes that it computes."""
         limits = RowLimits(self.options.persistent_elements, self.options.loop_elements)
 
         def printed(kernel: Kernel) -> PrintedKernel:
@@ -196,12 +199,16 @@ class TritonCodegen:
             return print_kernel(kernel, schedule.buffers, limits, _overwritten(kernel, schedule))
 
         if isinstance(step, Kernel):
-            yield step, printed(step)
+            yield step.name, step.origins, printed(step)
         elif isinstance(step, ParallelKernels):
             for merged in merge_kernels([printed(kernel) for kernel in step.kernels]):
                 members = [step.kernels[k] for k in merged.members]
                 origins = dict.fromkeys(o for kernel in members for o in kernel.origins)
-                yield replace(members[0], origins=tuple(origins)), merged.printed
+                yield members[0].name, tuple(origins), merged.printed
+        elif isinstance(step, ExternCall):
+            scan = print_scan(step, schedule.buffers)
+            if scan is not None:
+                yield f"scan_{step.name}", (step.origin,), scan
 
     def _with_products(
         self, schedule: Schedule, device: CudaDevice | InterpretedDevice

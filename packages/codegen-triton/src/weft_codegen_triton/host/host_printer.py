@@ -18,8 +18,6 @@ from weft_loop_ir import (
     BufferKind,
     BufferView,
     ExternCall,
-    Kernel,
-    ParallelKernels,
     Region,
     Schedule,
     Step,
@@ -156,8 +154,8 @@ class _HostPrinter:
 
     def step(self, step: Step, number: int) -> None:
         """Print what runs ``step``, which is the schedule's step ``number`` or inside that."""
-        if isinstance(step, Kernel | ParallelKernels):
-            for launch in self.kernel_launches.get(step.name, ()):
+        if step.name in self.kernel_launches:
+            for launch in self.kernel_launches[step.name]:
                 self._kernel(launch)
         elif isinstance(step, ExternCall):
             self.launches.flush()
@@ -219,7 +217,12 @@ class _HostPrinter:
 
     def _align(self, steps: Sequence[Step]) -> None:
         """Copy inputs and constants that kernels read where they aren't aligned as allocations are."""
-        read = {n for s in steps if not isinstance(s, ExternCall) for n in item_reads(s)}
+        read = {
+            name
+            for step in steps
+            if step.name in self.kernel_launches or isinstance(step, Region)
+            for name in item_reads(step)
+        }
         kinds = (BufferKind.INPUT, BufferKind.CONSTANT)
         given = [n for n in self.tensors if n in read and self.buffers[n].kind in kinds]
         for name in given:
