@@ -138,8 +138,7 @@ class TritonCodegen:
 
     def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> TritonProgram:
         """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""
-        calls = [s for s in every_step(schedule.steps) if isinstance(s, ExternCall)]
-        if any(call.defines for call in calls):
+        if any(call.defines for call in _calls(schedule)):
             raise Unsupported("a size or number that depends on data")
         device = self._device(schedule)
         bound = {**schedule.constants, **constants}
@@ -163,7 +162,9 @@ class TritonCodegen:
             device,
             source=printed.source,
             kernel_count=sum(map(len, printed.host.launches.values())),
-            extern_count=sum(print_scan(call, schedule.buffers) is None for call in calls),
+            extern_count=sum(
+                print_scan(call, schedule.buffers) is None for call in _calls(schedule)
+            ),
             scalars=_scalars(printed.host.inputs, schedule),
             constant_scalars=_scalars(printed.host.constants, schedule),
             returned_count=len(printed.host.returned),
@@ -238,6 +239,11 @@ class TritonCodegen:
         return CudaDevice(devices.pop() if devices else None, folder, self.options)
 
 
+def _calls(schedule: Schedule) -> list[ExternCall]:
+    """The calls of operators, those in regions included."""
+    return [step for step in every_step(schedule.steps) if isinstance(step, ExternCall)]
+
+
 def is_recordable(schedule: Schedule) -> bool:
     """Whether calls of one size do the same work, without waiting for the device or for other processes.
 
@@ -248,8 +254,7 @@ def is_recordable(schedule: Schedule) -> bool:
         return False
     if not is_repeatable(schedule):
         return False
-    steps = every_step(schedule.steps)
-    operators = [step.operator for step in steps if isinstance(step, ExternCall)]
+    operators = [call.operator for call in _calls(schedule)]
     return not any(
         operator.namespace == COMMUNICATES or tag in operator.tags
         for operator in operators
