@@ -341,6 +341,8 @@ class Driver:
         """
         context = self.context
         base = arguments[0]
+        if isinstance(base, complex) and target == torch.ops.aten._conj.default:
+            return self._conjugate_of_number(base, fake, reason)
         if not isinstance(base, TensorValue):
             raise ValueError(f"node {node.name}: {target} of something that is not a tensor")
         if base.dtype == fake.dtype and not fake.dtype.is_complex:
@@ -356,6 +358,15 @@ class Driver:
         source = node.all_input_nodes[0].meta["val"]
         copy = context.extern(torch.ops.aten.clone.default, [base], {}, source, reason)
         return context.extern(target, [copy, *arguments[1:]], keywords, fake, reason)
+
+    def _conjugate_of_number(self, number: complex, fake: torch.Tensor, reason: str) -> Any:
+        """A tensor of the conjugate: a gradient's factor, where eager had wrapped the number."""
+        make = torch.ops.aten.scalar_tensor.default
+        self.fallbacks[str(make)] += 1
+        keywords = {"dtype": fake.dtype, "device": fake.device}
+        return self.context.extern(
+            make, [number.conjugate()], keywords, torch.empty_like(fake), reason
+        )
 
     def _settle(self, node: torch.fx.Node, result: Any, fake: Any) -> Any:
         """Give a result the FakeTensor's strides, and realise it where that pays."""
