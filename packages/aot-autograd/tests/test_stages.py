@@ -130,3 +130,32 @@ def test_gradients_of_gradients() -> None:
             penalty = sum((g**2).sum() for g in first)
             results.append(torch.autograd.grad(penalty, parameters, allow_unused=True))
     torch.testing.assert_close(results[1], results[0])
+
+
+class TwoHeads(nn.Module):
+    """Two results of one trunk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.first, self.second = (nn.Linear(6, 6) for _ in range(3))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = self.trunk(x)
+        return self.first(hidden), self.second(hidden)
+
+
+@pytest.mark.parametrize("nbytes", [None, 1])
+@pytest.mark.parametrize("used", [0, 1])
+def test_a_head_without_a_gradient_leaves_its_parameters_none(
+    used: int, nbytes: int | None
+) -> None:
+    plain = TwoHeads().double()
+    model = copy.deepcopy(plain)
+    compiled, _ = train(model, [inputs()], stage_bytes=nbytes)
+    x = inputs().detach()
+    for called in (plain, compiled):
+        called(x)[used].sum().backward()
+    for want, got in zip(plain.parameters(), model.parameters(), strict=True):
+        assert (got.grad is None) == (want.grad is None)
+        if want.grad is not None:
+            torch.testing.assert_close(got.grad, want.grad)

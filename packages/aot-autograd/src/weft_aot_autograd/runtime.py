@@ -61,9 +61,8 @@ class _Values:
 
     def __init__(self) -> None:
         self.known: list[Any] | None = None
-        self.absent: frozenset[int] = (
-            frozenset()
-        )  # arguments that eager gives no gradient this time
+        # Arguments that eager gives no gradient this time.
+        self.absent: frozenset[int] = frozenset()
 
 
 class _Stage:
@@ -219,10 +218,11 @@ def _reaching_outputs(partitioned: PartitionedGraph) -> tuple[frozenset[int], ..
         if inputs is None:
             return None
         outputs[tangent.output_index] = inputs
-    return tuple(
+    reaching = tuple(
         frozenset(index for index, inputs in outputs.items() if gradient.input_index in inputs)
         for gradient in partitioned.gradients
     )
+    return reaching if all(reaching) else None
 
 
 def _tangent(partitioned: PartitionedGraph, position: int, output_index: int) -> _Tangent:

@@ -207,6 +207,8 @@ class AtenRecorder(TorchDispatchMode):
         self._fakes[tensor] = fake
         self._register(fake, node)
         self._note_input(fake)
+        if self.with_gradients:
+            self.history.note_stand_in(len(self.inputs) - 1, tensor)
         return fake
 
     def _placeholder(self, hint: str, value: Any) -> torch.fx.Node:

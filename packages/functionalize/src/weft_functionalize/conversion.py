@@ -108,7 +108,8 @@ def _is_exposed(recorder: AtenRecorder, recorded: RecordedInput) -> bool:
     is_literal = recorded.kind is InputKind.CONSTANT and not recorded.target
     if not isinstance(recorded.value, torch.Tensor) or is_literal:
         return False
-    return not recorder.history.holds(recorded.value)
+    holds, lifted = recorder.history.holds, recorded.tensor
+    return not (holds(recorded.value) or (lifted is not None and holds(lifted)))
 
 
 def _check_shared_inputs(

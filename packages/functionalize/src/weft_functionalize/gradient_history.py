@@ -60,6 +60,12 @@ class GradientHistory:
         if not tensor.requires_grad:
             return
         self._edges[index] = _edge(tensor)
+        self.note_stand_in(index, tensor)
+
+    def note_stand_in(self, index: int, tensor: torch.Tensor) -> None:
+        """``tensor``, which a module holds, may stand for the input ``index`` in autograd's graph."""
+        if not tensor.requires_grad:
+            return
         if tensor.grad_fn is None:
             self._leaves[tensor] = index
         else:
