@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -27,9 +28,10 @@ class Entry:
 def print_entry(entry: Entry) -> str:
     """``weft_run`` and the functions by which the loader makes and ends a program."""
     checks = [
-        f"if (!is_tensor(arguments[{p}])) "
-        f'return api.PyErr_SetString(api.type_error, "input {p} must be a tensor"), nullptr;'
-        for p in entry.tensors
+        f"for (i64 k = {first}; k < {end}; ++k)\n"
+        "    if (!is_tensor(arguments[k]))\n"
+        '      return api.PyErr_Format(api.type_error, "input %lld must be a tensor", k);'
+        for first, end in _ranges(entry.tensors)
     ]
     lines = [
         f"constexpr i64 view_count = {entry.views};",
@@ -52,6 +54,17 @@ def print_entry(entry: Entry) -> str:
         _END_OF_CALL,
     ]
     return "\n".join(lines)
+
+
+def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """The ascending ``numbers`` as ranges, whose ends they don't include."""
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number:
+            ranges[-1] = (ranges[-1][0], number + 1)
+        else:
+            ranges.append((number, number + 1))
+    return ranges
 
 
 def _run(entry: Entry) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,11 @@ from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import print_index, print_number
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
 from weft_codegen_cpp.options import CppOptions
+
+SHORT_RUN = 4
+"""Pointers that follow each other are set in a loop, fewer by a statement each."""
+
+_READS = ("c.", "point_all(", "{ i64* sizes")  # how statements begin before the first step
 
 
 @dataclass(frozen=True)
@@ -125,30 +131,48 @@ class _HostPrinter(HostWriter):
 
     def _kernels(self, kernels: Sequence[Kernel]) -> None:
         """Run ``kernels``, several of them in one parallel region."""
-        printed = [self.kernels[kernel.name] for kernel in kernels]
-        lines = []
-        tasks = []
-        for number, (kernel, one) in enumerate(zip(kernels, printed, strict=True)):
-            names = {s: str(one.values.get(s, f"c.{s.name}")) for s in one.symbols}
-            fields = [*(f"c.{name}" for name in one.buffers), *names.values()]
-            fields += [print_number(scalar, self.names()) for scalar in one.scalars]
-            fields.append("&c.index_error")
-            lines += [f"// {kernel.name}"]
-            lines.append(f"const {one.name}_call call{number} = {{{', '.join(fields)}}};")
-            lines += [f"Task task{number} = {{{one.name}, &call{number}, 0, 0}};", "{"]
-            lines += [f"  const i64 {s.name} = {text};" for s, text in names.items()]
-            lines.append(f"  task{number}.units = {one.units};")
-            lines += [f"  task{number}.nanoseconds = {one.nanoseconds or '0'};", "}"]
-            tasks.append(f"task{number}")
+        alike: dict[tuple[str, str, str], list[Kernel]] = {}
+        for kernel in kernels:
+            one = self.kernels[kernel.name]
+            alike.setdefault((one.name, one.units, one.nanoseconds), []).append(kernel)
+        lines = [f"Task tasks[{len(kernels)}];"]
+        first = 0
+        for number, members in enumerate(alike.values()):
+            lines += self._tasks(members, f"calls{number}", first)
+            first += len(members)
         threads = self.options.threads
-        if len(tasks) == 1:
-            lines.append(f"run_task(task0, {threads});")
+        if len(kernels) == 1:
+            lines.append(f"run_task(tasks[0], {threads});")
         else:
-            lines.append(f"const Task tasks[] = {{{', '.join(tasks)}}};")
-            lines.append(f"run_tasks(tasks, {len(tasks)}, {threads});")
-        if any(one.checks_indices for one in printed):
+            lines.append(f"run_tasks(tasks, {len(kernels)}, {threads});")
+        if any(self.kernels[kernel.name].checks_indices for kernel in kernels):
             lines.append("if (c.index_error.raised) return index_out_of_range;")
         self.steps += ["{", *("  " + line for line in lines), "}"]
+
+    def _tasks(self, kernels: Sequence[Kernel], calls: str, first: int) -> list[str]:
+        """Fill ``tasks`` from the number ``first`` on with kernels that run one function.
+
+        A loop over a table, since compilers take their time over hundreds of statements.
+        """
+        one = self.kernels[kernels[0].name]
+        count, cost = len(kernels), one.nanoseconds or "0"
+        return [
+            f"const {one.name}_call {calls}[] = {{",
+            *(f"    {{{self._call(kernel)}}},  // {kernel.name}" for kernel in kernels),
+            "};",
+            f"for (i64 task = 0; task < {count}; ++task) {{",
+            *(f"  const i64 {s.name} = {calls}[task].{s.name};" for s in one.symbols),
+            f"  tasks[{first} + task] = {{{one.name}, &{calls}[task], {one.units}, {cost}}};",
+            "}",
+        ]
+
+    def _call(self, kernel: Kernel) -> str:
+        """What fills the structure that the function of ``kernel`` is given."""
+        one = self.kernels[kernel.name]
+        fields = [f"c.{name}" for name in one.buffers]
+        fields += [str(one.values.get(s, f"c.{s.name}")) for s in one.symbols]
+        fields += [print_number(scalar, self.names()) for scalar in one.scalars]
+        return ", ".join([*fields, "&c.index_error"])
 
     # -- inputs ------------------------------------------------------------------------------------------
 
@@ -156,10 +180,10 @@ class _HostPrinter(HostWriter):
         """Read tensors' memory and sizes, and place intermediates in the arena."""
         for name, position in self.positions.items():
             self.sources[name] = f"handle_of(c.arguments[{position}])"
-            self.point(name, self.sources[name])
         for name, constant in self.constants.items():
             self.sources[name] = f"handle_of({constant})"
-            self.point(name, self.sources[name])
+        self._point_all("c.arguments", list(self.positions.items()))
+        self._point_all("c.program->objects", [(n, k) for k, n in enumerate(self.constants)])
         for symbol, source in self.symbols.items():
             if source.input is None:
                 read = "PyLong_AsLongLong" if symbol.is_integer else "PyFloat_AsDouble"
@@ -174,6 +198,26 @@ class _HostPrinter(HostWriter):
         for name, offset in self.schedule.memory.offsets.items():
             type_name = memory_type(self.schedule.buffers[name].layout.dtype)
             self.steps.append(f"c.{name} = ({type_name}*)(c.frame->arena + {self.index(offset)});")
+
+    def _point_all(self, objects: str, places: Sequence[tuple[str, int]]) -> None:
+        """Let buffers be the memory of tensors, given by their place among ``objects``.
+
+        Those that follow each other in the call and there are pointed in one loop: statements for hundreds
+        of parameters take a compiler seconds.
+        """
+        fields = {name: k for k, name in enumerate(self.schedule.buffers)}
+        for _, group in itertools.groupby(
+            enumerate(places), lambda p: (fields[p[1][0]] - p[0], p[1][1] - p[0])
+        ):
+            run = [place for _, place in group]
+            (first, place), count = run[0], len(run)
+            if count < SHORT_RUN:
+                for name, _ in run:
+                    self.point(name, self.sources[name])
+                continue
+            self.steps.append(
+                f"point_all(&c, __builtin_offsetof(Call, {first}), {objects} + {place}, {count});"
+            )
 
     def _argument(self, source: SymbolInput) -> int:
         """The position of a number among the inputs that are not constants."""
@@ -249,7 +293,7 @@ class _HostPrinter(HostWriter):
 
     def _first_kernel_line(self) -> int:
         return next(
-            (k for k, s in enumerate(self.steps) if not s.startswith(("c.", "{ i64* sizes"))),
+            (k for k, s in enumerate(self.steps) if not s.startswith(_READS)),
             len(self.steps),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,29 +20,33 @@ def print_results(writer: HostWriter, given: Mapping[str, str]) -> str:
         "// The tuple that the call returns.",
         "static Object results(Call& c) {",
         f"  Object tuple = api.PyTuple_New({len(outputs)});",
-        "  Object item = nullptr;",
     ]
     made: dict[str, int] = {}  # outputs that are whole buffers, returned as one object
-    for position, output in enumerate(outputs):
-        if isinstance(output, BufferView):
-            item = _tensor(writer, output, position, made, given)
-        else:
-            item = _constant(writer, output)
-        lines += ["  " + line for line in item]
-        lines.append("  if (!item) { api.Py_DecRef(tuple); return nullptr; }")
-        lines.append(f"  api.PyTuple_SetItem(tuple, {position}, item);")
+    items = [
+        _tensor(writer, output, position, made, given)
+        if isinstance(output, BufferView)
+        else _constant(writer, output)
+        for position, output in enumerate(outputs)
+    ]
+    position = 0
+    for item, same in itertools.groupby(items):
+        count = len(list(same))
+        place = str(position)
+        if count > 1:  # what has been written to in place is None, for hundreds of parameters
+            place = "position"
+            lines.append(
+                f"  for (i64 position = {position}; position < {position + count}; ++position)"
+            )
+        lines.append(f"  if (!put(tuple, {place}, {item})) return nullptr;")
+        position += count
     return "\n".join([*lines, "  return tuple;", "}", ""])
 
 
-def _same_object(expression: str) -> list[str]:
-    return [f"item = {expression};", "api.Py_IncRef(item);"]
-
-
-def _constant(writer: HostWriter, output: Any) -> list[str]:
+def _constant(writer: HostWriter, output: Any) -> str:
     """A size, or a Python object."""
     if isinstance(output, sympy.Expr):
-        return [f"item = api.PyLong_FromLongLong({writer.index(output)});"]
-    return _same_object(writer.object(output))
+        return f"api.PyLong_FromLongLong({writer.index(output)})"
+    return f"same({writer.object(output)})"
 
 
 def _tensor(
@@ -50,7 +55,7 @@ def _tensor(
     position: int,
     made: dict[str, int],
     given: Mapping[str, str],
-) -> list[str]:
+) -> str:
     """A tensor, a view of one, or one that an earlier result is too (by ``made``)."""
     name = output.buffer
     layout = writer.schedule.buffers[name].layout
@@ -62,11 +67,11 @@ def _tensor(
     if not writer.is_whole(output):
         view = f"{handle}, {len(output.size)}, {writer.array(output.size)}"
         strides, offset = writer.array(output.stride), writer.index(output.offset)
-        return [f"item = shared_view({view}, {strides}, {offset});"]
+        return f"shared_view({view}, {strides}, {offset})"
     if name in made:
-        return _same_object(f"api.PyTuple_GetItem(tuple, {made[name]})")
+        return f"same(api.PyTuple_GetItem(tuple, {made[name]}))"
     made[name] = position
     if name in given:
-        return _same_object(given[name])
+        return f"same({given[name]})"
     from_python = writer.object_of(name)
-    return [f"item = api.wrap({handle});"] if from_python is None else _same_object(from_python)
+    return f"api.wrap({handle})" if from_python is None else f"same({from_python})"

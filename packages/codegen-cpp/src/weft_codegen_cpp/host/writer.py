@@ -42,6 +42,7 @@ class HostWriter:
         self.views = 0
         self.depth = 0
         self.headers: set[str] = set()
+        self._none: str | None = None  # the object, of which one is enough
         self.symbols = {s.symbol: s for s in schedule.symbols}
         self.counters = counters(schedule)
         self.given = tuple(definition.symbol for definition in definitions(schedule))
@@ -50,8 +51,13 @@ class HostWriter:
 
     def object(self, value: Any) -> str:
         """The C++ expression of a Python object that the program keeps."""
+        if value is None and self._none is not None:
+            return self._none
         self.objects.append(value)
-        return f"c.program->objects[{len(self.objects) - 1}]"
+        place = f"c.program->objects[{len(self.objects) - 1}]"
+        if value is None:
+            self._none = place
+        return place
 
     def names(self) -> dict[sympy.Symbol, str]:
         """Where the call keeps sizes, numbers and counters."""

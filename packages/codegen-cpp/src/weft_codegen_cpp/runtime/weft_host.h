@@ -204,15 +204,32 @@ static bool set_view(View& view, void* data, int ndim, const i64* sizes, const i
 alignas(64) static char nothing[64];  // where tensors without elements point
 
 static WEFT_INLINE Handle handle_of(Object tensor) { return (char*)tensor + api.tensor_offset; }
-static WEFT_INLINE void* data_of(Handle handle) {
+static void* data_of(Handle handle) {
   void* data = nullptr;
   api.get_data_ptr(handle, &data);
   return data ? data : nothing;
 }
-static WEFT_INLINE bool is_tensor(Object object) {
+// Lets `count` pointers of a call, one after the other from byte `first` on, be the memory of `tensors`.
+static void point_all(void* call, i64 first, Object const* tensors, i64 count) {
+  for (i64 k = 0; k < count; ++k) {
+    void* data = data_of(handle_of(tensors[k]));
+    __builtin_memcpy((char*)call + first + k * i64(sizeof(data)), &data, sizeof(data));
+  }
+}
+static bool is_tensor(Object object) {
   Object type = ((Object*)object)[1];  // PyObject.ob_type
   return type == api.tensor_type || type == api.parameter_type ||
          api.PyObject_IsInstance(object, api.tensor_type) == 1;
+}
+// Puts `item`, a new reference or null for an error, in a tuple, which an error frees.
+static bool put(Object tuple, i64 position, Object item) {
+  if (!item) return api.Py_DecRef(tuple), false;
+  api.PyTuple_SetItem(tuple, position, item);
+  return true;
+}
+static Object same(Object object) {
+  api.Py_IncRef(object);
+  return object;
 }
 static Object shared_view(Handle handle, int ndim, const i64* sizes, const i64* strides, i64 offset) {
   Handle view = nullptr;  // the offset counts from the tensor's own
