@@ -53,6 +53,13 @@ from weft_codegen_triton.runtime.memory import copy_memory
 NOT_RECORDABLE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Operators with these tags read a result back to the host."""
 
+LEAST_MASKED_SCORES = 1 << 22
+"""Scores of a head from which attention with a mask, that is not known to be causal, is the library's.
+
+It has slower kernels for that.  Measured on an H200 in float16: a T5-small with 512 x 512 scores and a bias
+takes 2.6 ms with them and 1.8 ms with products and a softmax; from 2048 x 2048 on, the memory counts.
+"""
+
 COMMUNICATES = "_c10d_functional"
 """The namespace of collectives."""
 
@@ -127,7 +134,12 @@ class TritonCodegen:
         self, graph_module: torch.fx.GraphModule, *, differentiated: bool
     ) -> None:
         """Have the library run attention that is written out, before gradients are recorded."""
-        if use_library_attention(graph_module.graph, differentiated=differentiated):
+        count = use_library_attention(
+            graph_module.graph,
+            least_masked_scores=LEAST_MASKED_SCORES,
+            differentiated=differentiated,
+        )
+        if count:
             graph_module.recompile()
 
     @property
@@ -216,14 +228,17 @@ class TritonCodegen:
     ) -> Schedule:
         """``schedule`` with those matrix products in kernels that options or times say are to be."""
         if self.options.fuse_products is not None:
-            return fuse_products(schedule, lambda product: bool(self.options.fuse_products))
+            chosen = self.options.fuse_products
+            return fuse_products(schedule, lambda product: bool(chosen), self.schedule_options)
         if not self.options.autotune or not isinstance(device, CudaDevice):
             return schedule
         limits = RowLimits(self.options.persistent_elements, self.options.loop_elements)
         folder = cache_directory(self.options.cache_directory)
         with device.guard():
             is_faster = ProductTimer(device, folder, schedule.buffers, limits)
-            return fuse_products(schedule, lambda p: can_be_timed(p) and is_faster(p))
+            return fuse_products(
+                schedule, lambda p: can_be_timed(p) and is_faster(p), self.schedule_options
+            )
 
     def _device(self, schedule: Schedule) -> CudaDevice | InterpretedDevice:
         devices = {b.layout.device for b in schedule.buffers.values()}

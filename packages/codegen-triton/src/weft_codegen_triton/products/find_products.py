@@ -15,6 +15,7 @@ from weft_loop_ir import (
     Kernel,
     LoopVariable,
     Schedule,
+    ScheduleOptions,
     item_reads,
     item_writes,
     plan_memory,
@@ -49,8 +50,15 @@ class ProductKernel(Kernel):
         return name
 
 
-def fuse_products(schedule: Schedule, accept: Callable[[ProductKernel], bool]) -> Schedule:
-    """``schedule`` with those products fused that ``accept`` says are to be; its memory is planned anew."""
+def fuse_products(
+    schedule: Schedule,
+    accept: Callable[[ProductKernel], bool],
+    options: ScheduleOptions | None = None,
+) -> Schedule:
+    """``schedule`` with those products fused that ``accept`` says are to be.
+
+    Its memory is planned anew, by ``options``.
+    """
     steps = list(schedule.steps)
     gone: set[int] = set()
     for first, second, product in _candidates(schedule):
@@ -60,7 +68,7 @@ def fuse_products(schedule: Schedule, accept: Callable[[ProductKernel], bool]) -
     if not gone:
         return schedule
     kept = tuple(step for position, step in enumerate(steps) if position not in gone)
-    return replace(schedule, steps=kept, memory=plan_memory(kept, schedule.buffers))
+    return replace(schedule, steps=kept, memory=plan_memory(kept, schedule.buffers, options))
 
 
 def _candidates(schedule: Schedule) -> Iterator[tuple[int, int, ProductKernel]]:

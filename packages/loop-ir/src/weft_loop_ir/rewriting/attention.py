@@ -44,17 +44,19 @@ def use_library_attention(
     dtypes: Collection[torch.dtype] = DTYPES,
     *,
     least_scores: int = 0,
+    least_masked_scores: int = 0,
     differentiated: bool = True,
 ) -> int:
     """Replace softmaxes between products in ``graph``, a functional ATen graph; gives how many.
 
     Left as they are: those in other ``dtypes``, with fewer than ``least_scores`` scores a head, with dropout,
     with scores or shares that anything else reads.  Results lie as they did.  ``differentiated``: gradients
-    are to be recorded, which have to be eager's in lines without any key to see, too.
+    are to be recorded, which have to be eager's in lines without any key to see, too.  A call with a mask
+    needs ``least_masked_scores``; one whose mask is known to be causal has none.
     """
     known = KnownValues(graph)
     return sum(
-        _replace(found, known, differentiated)
+        _replace(found, known, differentiated, least_masked_scores)
         for found in find_attention(graph, known)
         if _is_eligible(found, dtypes, least_scores)
     )
@@ -64,20 +66,29 @@ def _is_eligible(found: Attention, dtypes: Collection[torch.dtype], least_scores
     operands = (found.query, found.key, found.value, found.result)
     if len({node.meta["val"].dtype for node in operands}) != 1:
         return False
-    (_, lines, width), (*_, keys), (*_, columns) = (sizes(node) for node in operands[:3])
+    (_, _, width), (*_, keys), (*_, columns) = (sizes(node) for node in operands[:3])
     if width != columns or any(n == 0 for n in (*sizes(found.query), keys)):
         return False
-    scores = lines * keys
-    is_large = not scores.is_Integer or int(scores) >= least_scores
-    return is_large and found.result.meta["val"].dtype in dtypes
+    return _has_scores(found, least_scores) and found.result.meta["val"].dtype in dtypes
 
 
-def _replace(found: Attention, known: KnownValues, differentiated: bool) -> bool:
+def _has_scores(found: Attention, least: int) -> bool:
+    """Whether a head has so many scores; where their number varies, it is taken to have few."""
+    scores = sizes(found.query)[1] * sizes(found.key)[-1]
+    return least == 0 or bool(scores.is_Integer and int(scores) >= least)
+
+
+def _replace(
+    found: Attention, known: KnownValues, differentiated: bool, least_masked_scores: int
+) -> bool:
     """Put a call in the place of a match; False where its operands have no form for that."""
     batch = _batch(found)
     masks = [m for m in found.masks if not _hides_nothing(m, known)]
     query, turned, value = (_with_batch(node, batch, found.result) for node in found.operands)
     if query is None or turned is None or value is None or not _are_addable(masks, found):
+        return False
+    is_causal_call = len(masks) == 1 and _is_causal(masks[0], known)
+    if masks and not is_causal_call and not _has_scores(found, least_masked_scores):
         return False
     hides = bool(masks) and _may_hide_lines(masks, known)
     if hides and differentiated and any(m.fill is not None for m in masks):
@@ -86,7 +97,7 @@ def _replace(found: Attention, known: KnownValues, differentiated: bool) -> bool
     key = _with_batch(key, batch, found.result) or key
     keywords: dict[str, Any] = {"scale": found.scale}
     mask = None
-    if len(masks) == 1 and _is_causal(masks[0], known):
+    if is_causal_call:
         keywords["is_causal"] = True
     elif masks:
         mask = _joined([_prepared(m, batch, found.result) for m in masks], found.result)
