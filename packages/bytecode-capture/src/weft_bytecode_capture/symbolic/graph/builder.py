@@ -103,7 +103,7 @@ class GraphBuilder:
             torch.fx.Node, int
         ] = {}  # of inputs' and attributes' fake tensors
         self.data_place: DataPlace | None = None  # of the number that is being read
-        self.written: collections.Counter[torch.dtype] = collections.Counter()  # in regions
+        self.written: collections.Counter[torch.dtype] = collections.Counter()
         self.elements: list[ElementVariable] = []
         self.in_block = False  # some node was made within ``try`` or ``with``
         self.in_handled_code = False  # some node was made where the program catches exceptions
@@ -375,7 +375,7 @@ class GraphBuilder:
     ) -> torch.fx.Node:
         """A node where the graph stands, with the line that it comes from."""
         node = self.graph.create_node(kind, target, arguments, keywords)
-        if self.graph is not self.outermost:
+        if self.elements or self.graph is not self.outermost:
             self._note_write(node)
         reason = evaluator.current_reason()
         node.meta["stack_trace"] = (
@@ -384,10 +384,13 @@ class GraphBuilder:
         return node
 
     def _note_write(self, node: torch.fx.Node) -> None:
-        """Count writes in regions by the type of the tensors that they may be to."""
+        """Count writes by the type of the tensors that they may be to, from the first region on."""
         if not isinstance(node.target, HigherOrderOperator) and writes(node):
             fakes = [n.meta.get("example_value") for n in node.all_input_nodes]
             self.written.update({f.dtype for f in fakes if isinstance(f, torch.Tensor)})
+            if self.graph is self.outermost:
+                for element in self.elements:
+                    element.check()
 
     def _refuse_data_in_regions(self, arguments: Sequence[Variable]) -> None:
         if not self.shapes.data or self.graph is self.outermost:

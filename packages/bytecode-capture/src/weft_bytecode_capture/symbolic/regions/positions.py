@@ -21,12 +21,13 @@ from ..variables.constant import ConstantVariable
 from ..variables.sequences import ListVariable, SliceVariable, TupleVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable, number_in_tensor
+from .evaluation import refuse
 from .subgraph import storage_of
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
     from ..graph.builder import GraphBuilder
-    from .decisions import Place
+    from .decisions import Place, RegionRefused
 
 _POSITIONS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 _AFTER_A_WRITE = "element at a position that data gives, after a write"
@@ -36,6 +37,7 @@ class ElementVariable(TensorVariable):
     """A copy of what is at a position, or a view of one, valid until a tensor of its type is written."""
 
     place: tuple[TensorVariable, Variable]
+    refusal: RegionRefused | None  # of the region that gives it, where it can't be told from a view
     settled: bool
     _node: torch.fx.Node
     _builder: GraphBuilder
@@ -45,7 +47,7 @@ class ElementVariable(TensorVariable):
     @property
     def node(self) -> torch.fx.Node:
         if self._builder.written[self.fake.dtype] != self._written:
-            raise Unsupported(_AFTER_A_WRITE, repr(self))
+            raise self.refusal or Unsupported(_AFTER_A_WRITE, repr(self))
         return self._node
 
     @node.setter
@@ -69,7 +71,9 @@ class ElementVariable(TensorVariable):
     def check(self) -> None:
         """Refuse a region in which the copy was written, and not put back."""
         if not self.settled and version_of(self.fake) != self._version:
-            raise Unsupported("write to an element at a position that data gives", repr(self._node))
+            raise self.refusal or Unsupported(
+                "write to an element at a position that data gives", repr(self._node)
+            )
 
     def __repr__(self) -> str:
         return f"Tensor({self._node.name}: {self.fake.dtype}{list(self.fake.shape)})"
@@ -84,6 +88,7 @@ def become_element(
     node = changed.__dict__.pop("node")
     changed.__class__ = ElementVariable
     changed.node, changed.place, changed.settled = node, place, False
+    changed.refusal = None
     changed._builder, changed._written = builder, builder.written[variable.fake.dtype]
     changed._version = version_of(variable.fake)
     builder.elements.append(changed)
@@ -95,6 +100,8 @@ def note_element_view(evaluator: Evaluator, variable: TensorVariable) -> None:
     for element in evaluator.graph.elements:
         if storage_of(element.fake) == storage:
             become_element(evaluator, variable, (element.place[0], variable))
+            assert isinstance(variable, ElementVariable)
+            variable.refusal = element.refusal
             return
 
 
@@ -107,6 +114,8 @@ def note_element_result(
     base = inner.place[0]
     if not isinstance(result, ElementVariable):
         become_element(evaluator, result, (base, result))
+    assert isinstance(result, ElementVariable)
+    result.refusal = refuse(evaluator, place, _AFTER_A_WRITE)
     aliases = evaluator.state.region_aliases.setdefault(storage_of(result.fake), [])
     aliases.append((place, storage_of(base.fake)))
 
