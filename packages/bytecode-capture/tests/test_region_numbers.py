@@ -1,4 +1,4 @@
-"""Numbers and positions that only the graph knows: values and types are Python's, writes are seen as eager's."""
+"""Numbers and positions that only the graph knows: values and types are Python's, writes eager's."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def grows_without_end(x: torch.Tensor) -> Any:
     n = 3
     while x.sum() < 1e30:
         x = x.abs() * 10 + 1
-        n = n * n
+        n = n * n % 1000003
     return n
 
 
@@ -227,7 +227,7 @@ def test_a_returned_element_is_a_view() -> None:
 def sum_of_rows(x: torch.Tensor, n: int) -> torch.Tensor:
     total, scale = torch.zeros(4), 1.0
     for i in range(n):
-        total = total + x[i % 20] * scale
+        total = total + x[0] * (scale + i)
         scale *= 0.5
     return total
 
@@ -235,10 +235,9 @@ def sum_of_rows(x: torch.Tensor, n: int) -> torch.Tensor:
 def test_a_graph_is_no_larger_for_a_longer_loop() -> None:
     sizes = set()
     for length in (100, 1000, 100000):
-        functions = [lambda x, n=length: sum_of_rows(x, n)]
-        compiled = capture(functions[0], backend=lambda graph, inputs: lambda *a: (a[0][0],))
+        compiled = capture(sum_of_rows, backend=lambda graph, inputs: lambda *a: (a[0][0],))
         with torch.no_grad():
-            (graph,) = compiled(rows()).graphs
+            (graph,) = compiled(rows(), length).graphs
         sizes.add(sum(len(m.graph.nodes) for m in graph.graph_module.modules()))
     assert len(sizes) == 1
 
