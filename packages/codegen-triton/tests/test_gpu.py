@@ -78,7 +78,14 @@ CASES: dict[str, Case] = {
     "half": (lambda x: F.layer_norm(x, (768,)), (torch.randn(100, 768).half(),)),
     "bfloat16": (lambda x: x.softmax(-1) * x, (torch.randn(100, 768).bfloat16(),)),
     "scans": (
-        lambda x, i: (x.cumsum(0), x.cumsum(1), x.cumprod(1), i.cumsum(1), (i > 0).cumsum(0)),
+        lambda x, i: (
+            x.cumsum(0),
+            x.cumsum(1),
+            x.logcumsumexp(1),
+            x.cumprod(1),
+            i.cumsum(1),
+            (i > 0).cumsum(0),
+        ),
         (torch.randn(300, 2000).double(), torch.randint(-9, 9, (700, 300))),
     ),
     "scatter": (

@@ -1,6 +1,6 @@
-"""Cumulative sums and products of many rows as kernels: a program goes along its rows with the total so far.
+"""Cumulative sums, products and logarithms of sums of many rows as kernels.
 
-Rows may lie side by side in memory or element by element.  Few long rows are left to the library, which has
+A program goes along its rows with the total so far.  Rows may lie side by side in memory or element by element.  Few long rows are left to the library, which has
 several programs for one.
 """
 
@@ -29,15 +29,23 @@ FEWEST_ROWS = 256
 class Scan:
     """The number that changes nothing, the scan of a block, its total, and how two totals are joined."""
 
-    identity: int
+    identity: str
     inside: str
     total: str
     join: str
 
 
 SCANS = {
-    aten.cumsum.default: Scan(0, "tl.cumsum({0}, 1)", "tl.sum({0}, 1)", "+"),
-    aten.cumprod.default: Scan(1, "tl.cumprod({0}, 1)", "math.reduce({0}, 1, weft.multiply)", "*"),
+    aten.cumsum.default: Scan("0", "tl.cumsum({0}, 1)", "tl.sum({0}, 1)", "{0} + {1}"),
+    aten.cumprod.default: Scan(
+        "1", "tl.cumprod({0}, 1)", "math.reduce({0}, 1, weft.multiply)", "{0} * {1}"
+    ),
+    aten.logcumsumexp.default: Scan(
+        'float("-inf")',
+        "tl.associative_scan({0}, 1, weft.log_add_exp)",
+        "math.reduce({0}, 1, weft.log_add_exp)",
+        "weft.log_add_exp({0}, {1})",
+    ),
 }
 
 TEMPLATE = f"""\
@@ -52,9 +60,9 @@ def {PLACEHOLDER}(in0_ptr, out1_ptr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr)
         mask = xmask & (rindex < {{length}})
         places = start + rindex * {{inner}}
         element = tl.load(in0_ptr + places, mask, other={{identity}}).to({{held}})
-        result = total {{join}} {{inside}}
+        result = {{inside}}
         tl.store(out1_ptr + places, result.to({{stored}}), mask)
-        total = (total {{join}} {{whole}}[:, None]).to({{held}})
+        total = ({{whole}}).to({{held}})
 """
 
 
@@ -80,9 +88,8 @@ def print_scan(call: ExternCall, buffers: Mapping[str, Buffer]) -> PrintedKernel
         identity=scan.identity,
         held=held,
         stored=triton_dtype(dtype),
-        join=scan.join,
-        inside=scan.inside.format("element"),
-        whole=scan.total.format("element"),
+        inside=scan.join.format("total", scan.inside.format("element")),
+        whole=scan.join.format("total", scan.total.format("element") + "[:, None]"),
     )
     pointers = (
         ("in0_ptr", pointer_type(buffers[source].layout.dtype)),

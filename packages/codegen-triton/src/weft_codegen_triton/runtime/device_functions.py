@@ -88,6 +88,15 @@ def multiply(a, b):
 
 
 @triton.jit
+def log_add_exp(a, b):
+    """``log(exp(a) + exp(b))``."""
+    largest = maximum(a, b)
+    smallest = minimum(a, b)
+    total = largest + device_math.log1p(tl.exp(smallest - largest))
+    return tl.where(tl.abs(largest) == float("inf"), largest, total)
+
+
+@triton.jit
 def argmax_step(value, index, other, other_index):
     """The larger value, NaN first of all, and of equals the first."""
     better = (value > other) | ((value != value) & (other == other))
