@@ -1,7 +1,7 @@
 """Cumulative sums, products and logarithms of sums of many rows as kernels.
 
-A program goes along its rows with the total so far.  Rows may lie side by side in memory or element by element.  Few long rows are left to the library, which has
-several programs for one.
+A program goes along its rows with the total so far.  Rows may lie side by side in memory or element by
+element.  Few long rows are left to the library, which has several programs for one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ FEWEST_ROWS = 256
 
 @dataclass(frozen=True)
 class Scan:
-    """The number that changes nothing, the scan of a block, its total, and how two totals are joined."""
+    """The number that changes nothing, the scan of a block, its total, and how two totals are joined.
+
+    ``elements``: how many are scanned at once.  ``dtypes``: which it is for, empty for all; joins of many
+    instructions take long to compile.
+    """
 
     identity: str
     inside: str
     total: str
     join: str
+    elements: int = 1024
+    dtypes: tuple[torch.dtype, ...] = ()
 
 
 SCANS = {
@@ -45,6 +51,8 @@ SCANS = {
         "tl.associative_scan({0}, 1, weft.log_add_exp)",
         "math.reduce({0}, 1, weft.log_add_exp)",
         "weft.log_add_exp({0}, {1})",
+        elements=256,
+        dtypes=(torch.float32, torch.float16, torch.bfloat16),
     ),
 }
 
@@ -76,9 +84,12 @@ def print_scan(call: ExternCall, buffers: Mapping[str, Buffer]) -> PrintedKernel
     assert target is not None
     outer, length, inner = shape
     rows, dtype = outer * inner, buffers[target].layout.dtype
+    if scan.dtypes and dtype not in scan.dtypes:
+        return None
     held = triton_dtype(torch.float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype)
-    columns = min(1024, power_of_two(length)) if inner == 1 else min(16, power_of_two(length))
-    block = min(1024 // columns, power_of_two(rows)) if inner == 1 else min(64, power_of_two(inner))
+    columns = min(scan.elements if inner == 1 else 16, power_of_two(length))
+    neighbours = rows if inner == 1 else min(64, inner)
+    block = min(scan.elements // columns, power_of_two(neighbours))
     template = TEMPLATE.format(
         wide=".to(tl.int64)" if outer * length * inner >= INT32_SAFE else "",
         rows=rows,
