@@ -23,6 +23,8 @@ from weft_codegen_triton.products.print_product import print_product
 LAUNCHES = 20
 """Runs that are timed together."""
 REPEATS = 5
+BUSY_EXTENT = 8192
+"""Of the matrices of a product that takes more than a millisecond, longer than the launches."""
 LEAST_GAIN = 0.97
 """The share of the library's time that a kernel takes at most, to be chosen."""
 
@@ -84,9 +86,10 @@ class ProductTimer:
             out_variant(*operands, out=result)
             self._launch(launchers["rest"], rest, tensors)
 
-        return _milliseconds(apart), _milliseconds(
-            lambda: self._launch(launchers["fused"], fused, tensors)
-        )
+        def together() -> None:
+            self._launch(launchers["fused"], fused, tensors)
+
+        return _milliseconds(apart, result.device), _milliseconds(together, result.device)
 
     def _launch(
         self,
@@ -132,13 +135,19 @@ def _window(tensor: torch.Tensor, view: BufferView) -> torch.Tensor:
     return tensor.as_strided(size, stride, int(view.offset))
 
 
-def _milliseconds(run: Callable[[], None]) -> float:
-    """The median time of a run, after some that warm up and choose among variants."""
+def _milliseconds(run: Callable[[], None], device: torch.device) -> float:
+    """The median time of a run on the device, after some that warm up and choose among variants.
+
+    A large product comes first, so that the host has launched all that is timed before it begins.
+    """
+    operand = torch.empty(BUSY_EXTENT, BUSY_EXTENT, dtype=torch.float16, device=device).normal_()
+    result = torch.empty_like(operand)
     for _ in range(3):
         run()
     times: list[float] = []
     for _ in range(REPEATS):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.mm(operand, operand, out=result)
         start.record()
         for _ in range(LAUNCHES):
             run()
