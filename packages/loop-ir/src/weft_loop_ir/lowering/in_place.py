@@ -102,6 +102,7 @@ def overwrite_in_place(
     else:
         return None
     part = window(driver.context, base, *arguments[2:]).view(base, source)
+    part, source = _part_of_part(driver, node, part, source)
     _store(driver.context, base, source, part.stride, part.offset)
     storage = base.storage
     return driver.context.buffer_tensor(
@@ -113,6 +114,48 @@ def _is_whole(tensor: TensorValue) -> bool:
     """Whether it is its buffer, element for element, and no view of it: not even a transposed one."""
     storage = tensor.storage
     return tensor.size == storage.size and tensor.stride == storage.stride and tensor.offset == 0
+
+
+def _part_of_part(
+    driver: Driver, node: torch.fx.Node, part: TensorValue, source: TensorValue
+) -> tuple[TensorValue, TensorValue]:
+    """What is left to write where ``source`` is the old part but for a part of it: ``x[i, j] = y``."""
+    while True:
+        inner = node.args[1]
+        if not isinstance(inner, torch.fx.Node) or len(inner.users) > 1:
+            return part, source
+        old, window = inner.args[0], _WINDOWS.get(inner.target)
+        if window is None or inner.kwargs or not isinstance(old, torch.fx.Node):
+            return part, source
+        is_old_part = old.target is _READS[node.target] and not (old.kwargs or node.kwargs)
+        if not is_old_part or (old.args[0], *old.args[1:]) != (node.args[0], *node.args[2:]):
+            return part, source
+        _, value, *place = torch.fx.map_arg(inner.args, driver.values.__getitem__)
+        if not isinstance(value, TensorValue) or value.dtype != part.dtype:
+            return part, source
+        part = window(driver.context, part, *place).view(part, value)
+        node, source = inner, value
+
+
+def take_over(
+    driver: Driver, node: torch.fx.Node, value: TensorValue, operands: Sequence[Any]
+) -> TensorValue | None:
+    """The buffer of ``value``, an operand of the loop ``node``, for the state that begins with it.
+
+    None where the loop must not write there: it isn't state of an enclosing loop, not all of it is meant, or
+    something else needs what it holds.
+    """
+    storage, name = value.storage, value.storage.buffer
+    if name is None or name not in driver.carried | driver.versions or not _is_whole(value):
+        return None
+    tensors = [o for o in operands if isinstance(o, TensorValue)]
+    if sum(name == o.storage.buffer or name in o.cost.reads for o in tensors) > 1:
+        return None
+    if not _release_old_version(driver, node, value):
+        return None
+    return driver.context.buffer_tensor(
+        name, storage.size, storage.stride, storage.dtype, storage.device
+    )
 
 
 def _is_written_again(node: torch.fx.Node) -> bool:
@@ -158,6 +201,12 @@ def _release_old_version(driver: Driver, node: torch.fx.Node, base: TensorValue)
 _WINDOWS: dict[Any, Any] = {
     aten.select_scatter.default: selected,
     aten.slice_scatter.default: sliced,
+}
+
+# By operator: the one that reads that part.
+_READS: dict[Any, Any] = {
+    aten.select_scatter.default: aten.select.int,
+    aten.slice_scatter.default: aten.slice.Tensor,
 }
 
 # Operators whose results hold nothing that a program may rely on.

@@ -15,7 +15,7 @@ import torch
 from weft_loop_ir.expressions import from_torch, to_expression
 from weft_loop_ir.ir import Branch, Count, Loop
 from weft_loop_ir.lowering.context import storage_stride
-from weft_loop_ir.lowering.in_place import assign, buffer_of
+from weft_loop_ir.lowering.in_place import assign, buffer_of, take_over
 from weft_loop_ir.lowering.tensors import TensorValue
 from weft_loop_ir.unsupported import Unsupported
 
@@ -124,9 +124,13 @@ def _loop(
     state: list[Any] = []
     for value, parameter in zip(carried, parameters, strict=False):
         fake = parameter.meta["val"]
-        state.append(
-            _state(driver, fake) if isinstance(value, TensorValue) else to_expression(fake)
-        )
+        if not isinstance(value, TensorValue):
+            state.append(to_expression(fake))
+            continue
+        known = None
+        if value.stride == storage_stride(fake) and value.dtype == fake.dtype:
+            known = take_over(driver, node, value, [*carried, *additional])
+        state.append(known or _state(driver, fake))
     assign(context, state, carried)
     own = [
         to_expression(p.meta["val"])

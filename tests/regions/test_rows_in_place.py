@@ -1,0 +1,124 @@
+"""A loop that writes a row moves a row: what the kernels in a loop's body store, counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sympy
+import torch
+import weft
+import weft_loop_ir
+from weft_loop_ir import ExternCall, Kernel, Loop, Schedule, Stage, all_items
+
+ROWS, COLUMNS = 24, 64
+
+
+def products(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h, out = x[0], torch.zeros(ROWS, COLUMNS)
+    for i in range(ROWS):
+        h = torch.tanh(w @ h + x[i])
+        out[i] = h
+    return out
+
+
+def of_an_input(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h = x[0] * 1
+    for i in range(ROWS):
+        h = torch.tanh(w @ h + x[i])
+        x[i] = h
+    return h
+
+
+def of_a_view(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h, part = x[0] * 1, x[2:]
+    for i in range(ROWS - 2):
+        h = torch.tanh(w @ h + x[i])
+        part[i].mul_(h)
+    return h
+
+
+def nested(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h, out = x[0], torch.zeros(ROWS, ROWS, COLUMNS)
+    for i in range(ROWS):
+        for j in range(ROWS):
+            h = torch.tanh(w @ h + x[j])
+            out[i, j] = h
+    return out
+
+
+def until(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h, out = x[0], torch.zeros(ROWS, COLUMNS)
+    for i in range(ROWS):
+        h = torch.tanh(w @ h + x[i])
+        out[i] = h
+        if h.sum() > 1e3:
+            break
+    return out
+
+
+def cache_of_keys(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h, keys = x[0], x.clone()
+    for i in range(ROWS):
+        keys[i] = w @ h
+        h = torch.softmax(keys @ h, 0) @ keys
+    return h
+
+
+def schedule_of(
+    function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, *inputs: torch.Tensor
+) -> Schedule:
+    """The schedule of ``function``, compiled as one graph and compared with eager."""
+    found: list[Schedule] = []
+    original = weft_loop_ir.schedule
+
+    def noted(*arguments: Any) -> Schedule:
+        found.append(original(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(weft_loop_ir, "schedule", noted)
+    theirs, mine = [x.clone() for x in inputs], [x.clone() for x in inputs]
+    with torch.no_grad():
+        wanted, got = function(*theirs), weft.compile(function)(*mine)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+    (schedule,) = found
+    return schedule
+
+
+def stored(loop: Loop) -> int:
+    """Elements that kernels and calls in one iteration write."""
+    total = 0
+    for item in all_items(loop.body):
+        if isinstance(item, Kernel):
+            total += sum(
+                math.prod(int(v.size) for v in (*item.outer, *stage.inner) if v.symbol in symbols)
+                for stage in item.stages
+                for symbols in _stores(stage, item.writes)
+            )
+        elif isinstance(item, ExternCall):
+            total += COLUMNS
+    return total
+
+
+def _stores(stage: Stage, names: tuple[str, ...]) -> list[set[sympy.Symbol]]:
+    """The symbols by which each store to a buffer moves."""
+    found = [i.arguments for i in stage.body.instructions if i.operation == "store"]
+    return [arguments[1].free_symbols for arguments in found if arguments[0] in names]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [products, of_an_input, of_a_view, nested, until, cache_of_keys],
+    ids=lambda f: f.__name__,
+)
+def test_an_iteration_stores_rows(
+    function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, w = torch.rand(ROWS, COLUMNS), torch.rand(COLUMNS, COLUMNS) / COLUMNS
+    schedule = schedule_of(function, monkeypatch, x, w)
+    loops = [item for item in all_items(schedule.steps) if isinstance(item, Loop)]
+    assert loops
+    assert stored(loops[-1]) < 10 * COLUMNS < ROWS * COLUMNS
