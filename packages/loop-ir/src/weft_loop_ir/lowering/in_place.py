@@ -127,8 +127,11 @@ def _part_of_part(
         old, window = inner.args[0], _WINDOWS.get(inner.target)
         if window is None or inner.kwargs or not isinstance(old, torch.fx.Node):
             return part, source
-        is_old_part = old.target is _READS[node.target] and not (old.kwargs or node.kwargs)
-        if not is_old_part or (old.args[0], *old.args[1:]) != (node.args[0], *node.args[2:]):
+        read, defaults = _READS[node.target]
+        if old.target is not read or old.kwargs or node.kwargs or old.args[0] is not node.args[0]:
+            return part, source
+        places = (old.args[1:], node.args[2:])
+        if len({(*place, *defaults[len(place) :]) for place in places}) > 1:
             return part, source
         _, value, *place = torch.fx.map_arg(inner.args, driver.values.__getitem__)
         if not isinstance(value, TensorValue) or value.dtype != part.dtype:
@@ -203,10 +206,10 @@ _WINDOWS: dict[Any, Any] = {
     aten.slice_scatter.default: sliced,
 }
 
-# By operator: the one that reads that part.
-_READS: dict[Any, Any] = {
-    aten.select_scatter.default: aten.select.int,
-    aten.slice_scatter.default: aten.slice.Tensor,
+# By operator: the one that reads that part, and what its arguments after the tensor are by default.
+_READS: dict[Any, tuple[Any, tuple[int | None, ...]]] = {
+    aten.select_scatter.default: (aten.select.int, ()),
+    aten.slice_scatter.default: (aten.slice.Tensor, (0, None, None, 1)),
 }
 
 # Operators whose results hold nothing that a program may rely on.
