@@ -122,3 +122,70 @@ def test_an_iteration_stores_rows(
     loops = [item for item in all_items(schedule.steps) if isinstance(item, Loop)]
     assert loops
     assert stored(loops[-1]) < 10 * COLUMNS < ROWS * COLUMNS
+
+
+def of_both_neighbours(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    for i in range(1, 20):
+        for j in range(1, 20):
+            y[i, j] = torch.minimum(y[i - 1, j], y[i, j - 1]) + w[i, j] * 0.1
+    return y
+
+
+def read_after_a_loop_inside(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = x.clone()
+    z = y
+    for i in range(20):
+        h = w @ y[i]
+        for j in range(12):
+            h = torch.sin(h) + y[j]
+            y[i, 2:8] = h[2:8]
+        z = z + y
+    return y, z
+
+
+def changing_places(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    a, b = x.clone(), x.clone()
+    for i in range(20):
+        for j in range(15):
+            a[j] = torch.tanh(w @ b[i])
+            b[i] = a[j] + 1
+        a, b = b, a
+    return a, b
+
+
+def shifted_in_place(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for i in range(19):
+        x[i + 1, :5] += x[i, 5:10] * w[i, :5]
+        x[i, 1:] = x[i, :-1] * 0.5
+    return x
+
+
+def through_a_transpose(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    t = x.t()
+    for i in range(20):
+        t[i, 1:4] = w[i, 1:4] + t[i, 2:5]
+    return x, t
+
+
+def mirrored(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    for i in range(0, 20, 2):
+        y[i] = y[i + 1] * 2
+    for i in range(19, 0, -1):
+        y[i] = y[i] + y[19 - i]
+    return y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(of_both_neighbours, read_after_a_loop_inside, changing_places, shifted_in_place),
+        *(through_a_transpose, mirrored),
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_writes_that_cross_iterations(
+    function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule_of(function, monkeypatch, torch.rand(20, 20), torch.rand(20, 20) / 20)
