@@ -124,8 +124,11 @@ def _part_of_part(
         inner = node.args[1]
         if not isinstance(inner, torch.fx.Node) or len(inner.users) > 1:
             return part, source
-        old, window = inner.args[0], _WINDOWS.get(inner.target)
-        if window is None or inner.kwargs or not isinstance(old, torch.fx.Node):
+        window = _WINDOWS.get(inner.target)
+        if window is None or inner.kwargs:
+            return part, source
+        old = inner.args[0]
+        if not isinstance(old, torch.fx.Node):
             return part, source
         read, defaults = _READS[node.target]
         if old.target is not read or old.kwargs or node.kwargs or old.args[0] is not node.args[0]:
