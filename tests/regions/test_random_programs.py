@@ -107,3 +107,8 @@ def test_wider_random_programs(block: int) -> None:
     for seed in range(block * 6, block * 6 + 6):
         agree(seed, line, WiderProgram)
     assert line.regions
+
+
+@pytest.mark.parametrize("seed", [4359, 4570])
+def test_returns_from_a_while_whose_test_has_two_parts(seed: int) -> None:
+    agree(seed, Line(), WiderProgram)

@@ -31,6 +31,9 @@ def run_until(evaluator: Evaluator, stops: Container[int], inside: Container[int
     while evaluator.next_index not in stops:
         instruction = instructions[evaluator.next_index]
         evaluator.index = instruction.index
+        around = evaluator.rolled_loop
+        if around is not None and around.head == instruction.index and ".test" in evaluator.locals:
+            raise Unsupported("jump out of a region", "to the end of an iteration around it")
         if instruction.index not in inside:
             raise Unsupported("jump out of a region", f"to {instruction!r}")
         if instruction.index in evaluator.breaks:
