@@ -21,8 +21,12 @@ SAMPLES = 2
 LOW_PRECISION_DIFFERS = {
     "div": "eager rounds the quotient before or after truncation, by the path it takes",
     "log_softmax": "eager rounds intermediates to bfloat16",
+    "grid_sampler_2d": "eager computes places and weights in bfloat16",
+    "grid_sampler_3d": "eager computes places and weights in bfloat16",
     "logit": "eager rounds intermediates to bfloat16",
     "masked.log_softmax": "eager rounds intermediates to bfloat16",
+    "nn.functional.adaptive_avg_pool3d": "eager sums in bfloat16",
+    "nn.functional.grid_sample": "eager computes places and weights in bfloat16",
 }
 
 
