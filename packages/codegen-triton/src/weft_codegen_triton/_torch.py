@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch.utils._pytree import tree_leaves as tree_leaves
+from torch.utils._pytree import tree_map as tree_map
 
 LARGE = 1 << 20
 """Bytes from which a copy is worth a launch of its own: the kernel for many copies is slower by the byte."""

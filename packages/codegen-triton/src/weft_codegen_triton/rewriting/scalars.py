@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch.utils._pytree import tree_leaves, tree_map
+
+from weft_codegen_triton._torch import tree_leaves, tree_map
 
 
 def move_scalars(graph: torch.fx.Graph) -> None:
