@@ -37,6 +37,7 @@ from weft_loop_ir.ops import OpsHandler
 from weft_loop_ir.rewriting.attention import use_library_attention
 from weft_loop_ir.rewriting.channels_last import convolve_channels_last
 from weft_loop_ir.rewriting.freezing import freeze
+from weft_loop_ir.rewriting.known_values import KnownValues
 from weft_loop_ir.rewriting.merged_products import merge_products
 from weft_loop_ir.schedule import ScheduleOptions, plan_memory, schedule
 from weft_loop_ir.size_float import SizeFloat
@@ -56,6 +57,7 @@ __all__ = [
     "FloorDiv",
     "Instruction",
     "Kernel",
+    "KnownValues",
     "Layout",
     "LocalBuffer",
     "Loop",

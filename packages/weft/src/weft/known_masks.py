@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
 
 import torch
 import torch.fx
 from torch.nn import functional
+from weft_loop_ir import KnownValues
 
 ATTENTION = functional.scaled_dot_product_attention
 MASK, CAUSAL = 3, 5  # positions of its arguments
-
-MOST_ELEMENTS = 1 << 24
-"""Of a value that is computed while compiling."""
 
 FUNCTIONS = frozenset(
     getattr(module, name)
@@ -50,7 +47,7 @@ READERS = frozenset(
 
 def drop_known_masks(graph: torch.fx.Graph) -> None:
     """Take masks that hide nothing, or just all later positions, from attention in a captured graph."""
-    constants = _Constants(graph)
+    known = KnownValues(graph, _is_computable)
     for node in graph.find_nodes(op="call_function", target=ATTENTION):
         mask = node.kwargs.get("attn_mask", node.args[MASK] if len(node.args) > MASK else None)
         causal = node.kwargs.get(
@@ -58,7 +55,7 @@ def drop_known_masks(graph: torch.fx.Graph) -> None:
         )
         if not isinstance(mask, torch.fx.Node) or causal is not False:
             continue
-        value = constants.value(mask)
+        value = known.tensor(mask)
         if value is None:
             continue
         visible = value if value.dtype == torch.bool else value == 0
@@ -85,39 +82,8 @@ def _replace(node: torch.fx.Node, causal: bool) -> None:
     node.kwargs = {**given, "attn_mask": None, "is_causal": causal}
 
 
-class _Constants:
-    """Values that a graph computes of nothing but numbers, on the CPU, each once and when asked for."""
-
-    def __init__(self, graph: torch.fx.Graph) -> None:
-        self._known: dict[torch.fx.Node, Any] = {}
-        self._position = {node: position for position, node in enumerate(graph.nodes)}
-
-    def value(self, node: torch.fx.Node) -> torch.Tensor | None:
-        """What ``node`` always gives; None if that depends on inputs, chance or sizes, or is large."""
-        order: set[torch.fx.Node] = set()
-        pending = [node]
-        while pending:
-            current = pending.pop()
-            if current in order:
-                continue
-            if not _is_pure(current) or not _is_only_read(current):
-                return None
-            order.add(current)
-            pending.extend(current.all_input_nodes)
-        for current in sorted(order, key=self._position.__getitem__):
-            if current not in self._known:
-                self._known[current] = self._compute(current)
-        result = self._known[node]
-        return result if isinstance(result, torch.Tensor) else None
-
-    def _compute(self, node: torch.fx.Node) -> Any:
-        arguments: Any = torch.fx.map_arg(_on_cpu(node.args), self._known.__getitem__)
-        keywords: Any = torch.fx.map_arg(_on_cpu(node.kwargs), self._known.__getitem__)
-        with torch.no_grad():
-            if node.op == "call_method":
-                return getattr(arguments[0], str(node.target))(*arguments[1:], **keywords)
-            assert callable(node.target)
-            return node.target(*arguments, **keywords)
+def _is_computable(node: torch.fx.Node) -> bool:
+    return _is_pure(node) and _is_only_read(node)
 
 
 def _is_only_read(node: torch.fx.Node) -> bool:
@@ -139,23 +105,8 @@ def _is_only_read(node: torch.fx.Node) -> bool:
 
 def _is_pure(node: torch.fx.Node) -> bool:
     value = node.meta.get("example_value", node.meta.get("val"))
-    if isinstance(value, torch.Tensor) and not _is_small(value):
+    if isinstance(value, torch.Tensor) and not KnownValues.is_small(value):
         return False
     if node.op == "call_method":
         return node.target in METHODS
     return node.op == "call_function" and node.target in FUNCTIONS and "out" not in node.kwargs
-
-
-def _is_small(value: torch.Tensor) -> bool:
-    return all(type(n) is int for n in value.shape) and value.numel() <= MOST_ELEMENTS
-
-
-def _on_cpu(argument: Any) -> Any:
-    """``argument`` with the CPU in place of every device."""
-    if isinstance(argument, torch.device):
-        return torch.device("cpu")
-    if isinstance(argument, tuple | list):
-        return type(argument)(_on_cpu(a) for a in argument)
-    if isinstance(argument, dict):
-        return {key: _on_cpu(a) for key, a in argument.items()}
-    return argument

@@ -1,7 +1,8 @@
-"""What nodes of a functional graph always give, computed while compiling from nothing but numbers."""
+"""What nodes of a graph always give, computed while compiling from nothing but numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,12 +14,36 @@ MOST_ELEMENTS = 1 << 24
 """Of a value that is computed while compiling."""
 
 
-class KnownValues:
-    """The values of nodes that depend on no input, on the CPU, each computed once and when asked for."""
+def is_functional_operator(node: torch.fx.Node) -> bool:
+    """Whether ``node`` calls an operator that gives one small tensor, by no chance, and writes to none."""
+    target, value = node.target, node.meta.get("val")
+    if node.op != "call_function" or not isinstance(target, OpOverload):
+        return False
+    if must_keep(target) or writes_argument(target) or not isinstance(value, torch.Tensor):
+        return False
+    return KnownValues.is_small(value)
 
-    def __init__(self, graph: torch.fx.Graph) -> None:
+
+class KnownValues:
+    """The values of nodes that depend on no input, on the CPU, each computed once and when asked for.
+
+    ``is_computable`` says of a call of a function or method whether it may be done while compiling: what it
+    gives is to follow from its arguments alone, and nobody may have written to that.
+    """
+
+    def __init__(
+        self,
+        graph: torch.fx.Graph,
+        is_computable: Callable[[torch.fx.Node], bool] = is_functional_operator,
+    ) -> None:
+        self._is_computable = is_computable
         self._values: dict[torch.fx.Node, Any] = {}
         self._position = {node: position for position, node in enumerate(graph.nodes)}
+
+    @staticmethod
+    def is_small(value: torch.Tensor) -> bool:
+        """Whether a value of such a size, and of no symbolic one, may be computed while compiling."""
+        return all(type(n) is int for n in value.shape) and value.numel() <= MOST_ELEMENTS
 
     def tensor(self, node: torch.fx.Node) -> torch.Tensor | None:
         """What ``node`` always gives; None if that depends on inputs, chance or sizes, or is large."""
@@ -28,7 +53,7 @@ class KnownValues:
             current = pending.pop()
             if current in order:
                 continue
-            if current not in self._position or not _is_computable(current):
+            if current not in self._position or not self._is_computable(current):
                 return None
             order.add(current)
             pending.extend(current.all_input_nodes)
@@ -52,17 +77,10 @@ class KnownValues:
     def _compute(self, node: torch.fx.Node) -> Any:
         arguments: Any = torch.fx.map_arg(_on_cpu(node.args), self._values.__getitem__)
         keywords: Any = torch.fx.map_arg(_on_cpu(node.kwargs), self._values.__getitem__)
+        if node.op == "call_method":
+            return getattr(arguments[0], str(node.target))(*arguments[1:], **keywords)
         assert callable(node.target)
         return node.target(*arguments, **keywords)
-
-
-def _is_computable(node: torch.fx.Node) -> bool:
-    target, value = node.target, node.meta.get("val")
-    if node.op != "call_function" or not isinstance(target, OpOverload):
-        return False
-    if must_keep(target) or writes_argument(target) or not isinstance(value, torch.Tensor):
-        return False
-    return all(type(n) is int for n in value.shape) and value.numel() <= MOST_ELEMENTS
 
 
 def _on_cpu(argument: Any) -> Any:
