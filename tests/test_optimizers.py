@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -40,6 +41,29 @@ def check_same(plain: torch.optim.Optimizer, other: torch.optim.Optimizer) -> No
             torch.testing.assert_close(got, want, msg=lambda text, name=name: f"{name}: {text}")
 
 
+class Pair:
+    """Two networks alike, and an optimizer of each: the first steps eagerly, the second compiled."""
+
+    def __init__(self, make: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]) -> None:
+        self.plain = network()
+        self.model = copy.deepcopy(self.plain)
+        self.first, self.second = (make(m.parameters()) for m in (self.plain, self.model))
+
+    @functools.cached_property
+    def compiled_step(self) -> Callable[[], Any]:
+        """Made at the first step: a scheduler puts a method of its own in the place of ``step``."""
+        return weft.compile(self.second.step)
+
+    def step(self) -> CompileLog:
+        """Both step with new gradients and come to the same; what the second compiled for it."""
+        gradients(self.plain, self.model)
+        self.first.step()
+        with observe(CompileLog()) as log:
+            self.compiled_step()
+        check_same(self.first, self.second)
+        return log
+
+
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "sgd": (torch.optim.SGD, {}),
     "momentum": (
@@ -71,16 +95,9 @@ def case(name: str) -> Any:
 def test_steps_are_eagers_and_compiled_at_most_twice(name: str) -> None:
     """The first step makes the state, the second finds it; later ones have new gradients only."""
     kind, options = CASES[name]
-    plain = network()
-    model = copy.deepcopy(plain)
-    first, second = (kind(m.parameters(), lr=1e-2, **options) for m in (plain, model))
-    step = weft.compile(second.step)
+    pair = Pair(lambda parameters: kind(parameters, lr=1e-2, **options))
     for number in range(5):
-        gradients(plain, model)
-        first.step()
-        with observe(CompileLog()) as log:
-            step()
-        check_same(first, second)
+        log = pair.step()
         compiled = [graph for graph in log.graphs if graph.kernel_count]
         assert len(compiled) <= (1 if number < 2 else 0)
         assert all(graph.eager_reason is None for graph in log.graphs)
@@ -88,37 +105,27 @@ def test_steps_are_eagers_and_compiled_at_most_twice(name: str) -> None:
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])
 def test_a_learning_rate_in_a_tensor_changes_without_compiling(kind: Any) -> None:
-    plain = network()
-    model = copy.deepcopy(plain)
     rates = [torch.tensor(1e-2) for _ in range(2)]
-    first, second = (
-        kind(m.parameters(), lr=rate) for m, rate in zip((plain, model), rates, strict=True)
-    )
-    step = weft.compile(second.step)
+    left = iter(rates)
+    pair = Pair(lambda parameters: kind(parameters, lr=next(left)))
     for number in range(4):
-        gradients(plain, model)
-        first.step()
-        with observe(CompileLog()) as log:
-            step()
-        check_same(first, second)
+        log = pair.step()
         assert number < 2 or not log.graphs
         for rate in rates:
             rate.mul_(0.5)
 
 
 def test_a_learning_rate_changed_by_a_scheduler() -> None:
-    plain = network()
-    model = copy.deepcopy(plain)
-    first, second = (torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (plain, model))
-    schedules = [torch.optim.lr_scheduler.StepLR(o, step_size=2) for o in (first, second)]
-    step = weft.compile(second.step)
+    pair = Pair(lambda parameters: torch.optim.AdamW(parameters, lr=1e-2))
+    schedules = [
+        torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+        for optimizer in (pair.first, pair.second)
+    ]
     for _ in range(5):
-        gradients(plain, model)
-        first.step()
-        step()
+        pair.step()
         for schedule in schedules:
             schedule.step()
-        check_same(first, second)
+        check_same(pair.first, pair.second)
 
 
 SCHEDULES: dict[str, Any] = {
@@ -132,18 +139,11 @@ SCHEDULES: dict[str, Any] = {
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
 def test_schedules_compile_nothing_after_the_second_step(kind: Any, name: str) -> None:
     """Learning rate, momentum and step are numbers of Python that differ in each of fifty steps."""
-    plain = network()
-    model = copy.deepcopy(plain)
     options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
-    first, second = (kind(m.parameters(), lr=1e-2, **options) for m in (plain, model))
-    schedules = [SCHEDULES[name](optimizer) for optimizer in (first, second)]
-    step = weft.compile(second.step)
+    pair = Pair(lambda parameters: kind(parameters, lr=1e-2, **options))
+    schedules = [SCHEDULES[name](optimizer) for optimizer in (pair.first, pair.second)]
     for number in range(50):
-        gradients(plain, model)
-        first.step()
-        with observe(CompileLog()) as log:
-            step()
-        check_same(first, second)
+        log = pair.step()
         assert number < 2 or not log.graphs
         for schedule in schedules:
             schedule.step()
@@ -151,15 +151,9 @@ def test_schedules_compile_nothing_after_the_second_step(kind: Any, name: str) -
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad])
 def test_updates_of_torchs_own_stay_eager(kind: Any) -> None:
-    plain = network()
-    model = copy.deepcopy(plain)
-    first, second = (kind(m.parameters(), lr=1e-2, fused=True) for m in (plain, model))
-    step = weft.compile(second.step)
+    pair = Pair(lambda parameters: kind(parameters, lr=1e-2, fused=True))
     for _ in range(3):
-        gradients(plain, model)
-        first.step()
-        step()
-        check_same(first, second)
+        pair.step()
 
 
 def test_sparse_gradients_stay_eager() -> None:
