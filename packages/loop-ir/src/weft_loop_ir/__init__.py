@@ -31,9 +31,17 @@ from weft_loop_ir.ir import (
     SymbolInput,
     Value,
 )
-from weft_loop_ir.loop_graph import LoopGraph, LoopNode, all_items, item_reads, item_writes
+from weft_loop_ir.loop_graph import (
+    LoopGraph,
+    LoopNode,
+    all_items,
+    item_reads,
+    item_writes,
+    last_uses,
+)
 from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
 from weft_loop_ir.ops import OpsHandler
+from weft_loop_ir.printing import IndexSpelling, NumberSpelling, print_index, print_number
 from weft_loop_ir.rewriting.attention import use_library_attention
 from weft_loop_ir.rewriting.channels_last import convolve_channels_last
 from weft_loop_ir.rewriting.freezing import freeze
@@ -55,6 +63,7 @@ __all__ = [
     "Count",
     "ExternCall",
     "FloorDiv",
+    "IndexSpelling",
     "Instruction",
     "Kernel",
     "KnownValues",
@@ -69,6 +78,7 @@ __all__ = [
     "MemoryPlan",
     "Mod",
     "NoLowering",
+    "NumberSpelling",
     "OpsHandler",
     "ParallelKernels",
     "Region",
@@ -91,10 +101,13 @@ __all__ = [
     "freeze",
     "item_reads",
     "item_writes",
+    "last_uses",
     "lower",
     "merge_products",
     "ops",
     "plan_memory",
+    "print_index",
+    "print_number",
     "register_lowering",
     "schedule",
     "use_library_attention",

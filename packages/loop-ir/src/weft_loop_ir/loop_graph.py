@@ -18,6 +18,7 @@ from weft_loop_ir.ir import (
     LoopVariable,
     ParallelKernels,
     Region,
+    Schedule,
     SymbolInput,
 )
 
@@ -95,6 +96,17 @@ def all_items(items: Iterable[Item]) -> Iterator[Item]:
             yield from item.kernels
         if isinstance(item, Region):
             yield from all_items(nested_items(item))
+
+
+def last_uses(schedule: Schedule) -> dict[str, float]:
+    """The number of the last step that touches each buffer; infinite for those that results are made of."""
+    last: dict[str, float] = {}
+    for number, step in enumerate(schedule.steps):
+        last.update(dict.fromkeys((*item_reads(step), *item_writes(step)), number))
+    for view in schedule.outputs:
+        if isinstance(view, BufferView):
+            last[view.buffer] = float("inf")
+    return last
 
 
 def views_in(argument: object) -> list[BufferView]:

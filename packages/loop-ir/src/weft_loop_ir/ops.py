@@ -11,8 +11,8 @@ Integer arithmetic wraps.  Floating-point semantics are eager's: NaN propagates 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
 
 import sympy
 import torch
@@ -40,6 +40,8 @@ one: lowering leaves such operators extern."""
 
 BINARY_TO_BOOL = "eq ne lt le gt ge logical_and logical_or logical_xor".split()
 
+ELEMENTWISE = (*UNARY, *UNARY_TO_BOOL, *BINARY, *BINARY_TO_BOOL)
+
 REDUCTIONS = ("sum prod max min any all argmax argmin welford_mean welford_m2").split()
 """``argmax`` and ``argmin`` give the int64 position in the row-major order of the stage's inner loops, the
 first of equals, NaN first of all.  ``welford_mean`` and ``welford_m2`` of the same value share one pass."""
@@ -50,6 +52,20 @@ ATOMIC_MODES = ("atomic_add", "atomic_mul", "atomic_max", "atomic_min")
 
 STORAGE_ONLY = (torch.float16, torch.bfloat16)
 """Dtypes that values may have only between a memory access and a conversion."""
+
+
+def define_elementwise(
+    handler: type, operations: Iterable[str], make: Callable[[str, bool], Callable[..., Any]]
+) -> None:
+    """Give ``handler`` a method for each of ``operations`` that it has not defined itself.
+
+    ``make(operation, to_bool)`` is the method; ``to_bool`` says that the result is a bool.
+    """
+    for operation in operations:
+        if operation not in vars(handler):
+            method = make(operation, operation in UNARY_TO_BOOL or operation in BINARY_TO_BOOL)
+            method.__name__ = operation
+            setattr(handler, operation, method)
 
 
 class OpsHandler(Protocol[V]):

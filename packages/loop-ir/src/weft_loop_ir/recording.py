@@ -188,27 +188,12 @@ def _convert_constant(
     return None
 
 
-def _make_unary(operation: str, to_bool: bool) -> Callable[[BodyRecorder, Value], Value]:
-    def method(self: BodyRecorder, value: Value) -> Value:
-        dtype = torch.bool if to_bool else self.dtype_of(value)
-        return self.record(operation, (value,), dtype)
+def _elementwise(operation: str, to_bool: bool) -> Callable[..., Value]:
+    def method(self: BodyRecorder, *operands: Value) -> Value:
+        dtype = torch.bool if to_bool else self.dtype_of(operands[0])
+        return self.record(operation, operands, dtype)
 
     return method
 
 
-def _make_binary(operation: str, to_bool: bool) -> Callable[[BodyRecorder, Value, Value], Value]:
-    def method(self: BodyRecorder, left: Value, right: Value) -> Value:
-        dtype = torch.bool if to_bool else self.dtype_of(left)
-        return self.record(operation, (left, right), dtype)
-
-    return method
-
-
-for _name in ops.UNARY:
-    setattr(BodyRecorder, _name, _make_unary(_name, False))
-for _name in ops.UNARY_TO_BOOL:
-    setattr(BodyRecorder, _name, _make_unary(_name, True))
-for _name in ops.BINARY:
-    setattr(BodyRecorder, _name, _make_binary(_name, False))
-for _name in ops.BINARY_TO_BOOL:
-    setattr(BodyRecorder, _name, _make_binary(_name, True))
+ops.define_elementwise(BodyRecorder, ops.ELEMENTWISE, _elementwise)

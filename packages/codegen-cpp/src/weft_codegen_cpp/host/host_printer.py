@@ -20,8 +20,10 @@ from weft_loop_ir import (
     Step,
     SymbolInput,
     all_items,
-    item_reads,
     item_writes,
+    last_uses,
+    print_index,
+    print_number,
 )
 
 from weft_codegen_cpp.errors import CodegenError
@@ -32,7 +34,7 @@ from weft_codegen_cpp.host.regions import allocated_by_calls, print_region
 from weft_codegen_cpp.host.results import print_results
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import memory_type
-from weft_codegen_cpp.kernel.expressions import print_index, print_number
+from weft_codegen_cpp.kernel.expressions import INDEX, NUMBER
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
 from weft_codegen_cpp.options import CppOptions
 
@@ -93,7 +95,7 @@ class _HostPrinter(HostWriter):
         for step in all_items(self.schedule.steps):
             if not isinstance(step, Kernel | ParallelKernels | ExternCall | Region):
                 raise CodegenError(f"no C++ form for a step of type {type(step).__name__}")
-        self.last_uses = _last_uses(self.schedule)
+        self.last_uses = last_uses(self.schedule)
         self._inputs()
         for number, step in enumerate(self.schedule.steps):
             self.step(step, number)
@@ -171,7 +173,7 @@ class _HostPrinter(HostWriter):
         one = self.kernels[kernel.name]
         fields = [f"c.{name}" for name in one.buffers]
         fields += [str(one.values.get(s, f"c.{s.name}")) for s in one.symbols]
-        fields += [print_number(scalar, self.names()) for scalar in one.scalars]
+        fields += [print_number(scalar, NUMBER, self.names()) for scalar in one.scalars]
         return ", ".join([*fields, "&c.index_error"])
 
     # -- inputs ------------------------------------------------------------------------------------------
@@ -304,7 +306,7 @@ class _HostPrinter(HostWriter):
                 self.input_count,
                 tuple(self.positions.values()),
                 tuple(self._early_symbols(arena.free_symbols)),
-                print_index(arena, {}),
+                print_index(arena, INDEX),
                 self.views,
                 len(self.owned),
                 self.calls_torch,
@@ -337,14 +339,3 @@ def _number_type(symbol: sympy.Symbol) -> str:
 def _getter(source: SymbolInput) -> str:
     """The function that reads the sizes, or the strides, of which one defines a symbol."""
     return "api.get_strides" if source.is_stride else "api.get_sizes"
-
-
-def _last_uses(schedule: Schedule) -> dict[str, float]:
-    """The number of the last step that touches each buffer; infinite for those of results."""
-    last: dict[str, float] = {}
-    for number, step in enumerate(schedule.steps):
-        last.update(dict.fromkeys((*item_reads(step), *item_writes(step)), number))
-    for view in schedule.outputs:
-        if isinstance(view, BufferView):
-            last[view.buffer] = float("inf")
-    return last

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import sympy
-from weft_loop_ir import BufferView, Schedule
+from weft_loop_ir import BufferView, Schedule, print_index
 
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.data_symbols import definitions
 from weft_codegen_cpp.host.regions import counters
 from weft_codegen_cpp.kernel.dtypes import memory_type
-from weft_codegen_cpp.kernel.expressions import print_index
+from weft_codegen_cpp.kernel.expressions import INDEX
 from weft_codegen_cpp.options import CppOptions
 
 MAX_DIMENSIONS = 8  # as in weft_host.h
@@ -65,7 +65,7 @@ class HostWriter:
 
     def index(self, expression: Any) -> str:
         """An integer expression over sizes and counters in C++."""
-        return print_index(sympy.sympify(expression), self.names())
+        return print_index(sympy.sympify(expression), INDEX, self.names())
 
     def array(self, expressions: Sequence[Any]) -> str:
         """Integers as a pointer to an array that lives until the end of the statement."""

@@ -9,16 +9,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import SizeFloat
-from weft_loop_ir import ops as operation_tables
+from weft_loop_ir import SizeFloat, ops, print_index
 
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE, HALVES, literal, memory_type
-from weft_codegen_cpp.kernel.expressions import coefficient, print_index
+from weft_codegen_cpp.kernel.expressions import INDEX, coefficient
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class BodyPrinter:
     # -- indices -----------------------------------------------------------------------------------------
 
     def _index(self, expression: sympy.Expr) -> str:
-        return print_index(expression, self.scope.names)
+        return print_index(expression, INDEX, self.scope.names)
 
     def _lane_function(self, expression: sympy.Expr) -> str:
         """A C++ lambda from the lane's number to the value of ``expression`` in it."""
@@ -112,7 +110,9 @@ class BodyPrinter:
             names[self.scope.vector_symbol] = f"({base} + lane)"
         for symbol in self._varying_symbols:
             names[symbol] = f"{names[symbol]}[lane]"
-        return f"[&](int lane) WEFT_LAMBDA {{ return i64({print_index(expression, names)}); }}"
+        return (
+            f"[&](int lane) WEFT_LAMBDA {{ return i64({print_index(expression, INDEX, names)}); }}"
+        )
 
     def _access(self, expression: sympy.Expr) -> str:
         """How an index moves over the lanes: ``uniform``, ``unit`` or ``gather``."""
@@ -167,7 +167,7 @@ class BodyPrinter:
         is_bool = memory.dtype == torch.bool
         suffix = "_bool" if is_bool else ""
         pointer = memory.pointer
-        if mode is not None and mode not in operation_tables.ATOMIC_MODES:
+        if mode is not None and mode not in ops.ATOMIC_MODES:
             raise CodegenError(f"no C++ form for a store with mode {mode!r}")
         if mode is not None and memory.dtype in (torch.bool, *HALVES):
             raise CodegenError(f"no C++ form for {mode} of {memory.dtype}")
@@ -355,22 +355,7 @@ def _elementwise(name: str, to_bool: bool) -> Callable[..., Text]:
             operands = tuple(self.to_dtype(o, torch.bool) for o in operands)
         return self.call(name, operands, torch.bool if to_bool else operands[0].dtype)
 
-    method.__name__ = name
     return method
 
 
-def _define_elementwise() -> None:
-    for names, to_bool in (
-        (operation_tables.UNARY, False),
-        (operation_tables.BINARY, False),
-        (operation_tables.UNARY_TO_BOOL, True),
-        (operation_tables.BINARY_TO_BOOL, True),
-    ):
-        for name in names:
-            if name not in BodyPrinter.__dict__:
-                setattr(BodyPrinter, name, _elementwise(name, to_bool))
-
-
-_define_elementwise()
-
-Handler = Any  # the type under which bodies are replayed
+ops.define_elementwise(BodyPrinter, ops.ELEMENTWISE, _elementwise)

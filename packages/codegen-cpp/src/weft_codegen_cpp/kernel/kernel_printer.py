@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import sympy
-from weft_loop_ir import Buffer, Kernel, LoopVariable, SizeFloat, Stage
+from weft_loop_ir import Buffer, Kernel, LoopVariable, SizeFloat, Stage, print_index
 
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Memory, Scope
 from weft_codegen_cpp.kernel.dtypes import memory_type
-from weft_codegen_cpp.kernel.expressions import print_index, static_int
+from weft_codegen_cpp.kernel.expressions import INDEX, static_int
 from weft_codegen_cpp.kernel.invariants import Tables, with_tables
 from weft_codegen_cpp.kernel.loop_structure import (
     HEAVY,
@@ -156,7 +156,7 @@ class _KernelPrinter:
         return tuple(sorted(free - bound, key=lambda s: str(s.name)))
 
     def _size(self, variable: LoopVariable) -> str:
-        return print_index(variable.size, {})
+        return print_index(variable.size, INDEX)
 
     def _memories(self, per_lane: bool) -> dict[str, Memory]:
         memories = {
@@ -213,7 +213,7 @@ class _KernelPrinter:
         for local in self.kernel.local_buffers:
             type_name, row = memory_type(local.dtype), self.rows[local.name]
             size = static_int(local.size)
-            count = print_index(local.size * copies, {})
+            count = print_index(local.size * copies, INDEX)
             if size is not None and size * copies * local.dtype.itemsize <= STACK_BYTES:
                 lines.append(f"alignas(64) {type_name} {row}_all[{max(size * copies, 1)}];")
             else:
@@ -448,7 +448,7 @@ class _KernelPrinter:
         stage.body.replay(printer)
         place = [f"const i64 {name} = {name}_first + which * lanes;", f"(void){name};"]
         for local in self.kernel.local_buffers:
-            size, row = print_index(local.size, {}), self.rows[local.name]
+            size, row = print_index(local.size, INDEX), self.rows[local.name]
             type_name = memory_type(local.dtype)
             place.append(f"{type_name}* const {row} = {row}_all + which * ({size}) * lanes;")
             place.append(f"(void){row};")

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import sympy
 import torch
-from weft_loop_ir import Kernel, LoopVariable
+from weft_loop_ir import Kernel, LoopVariable, print_index
 
 from weft_codegen_cpp.kernel.body_printer import Memory
 from weft_codegen_cpp.kernel.dtypes import memory_type
-from weft_codegen_cpp.kernel.expressions import coefficient, print_index, static_int
+from weft_codegen_cpp.kernel.expressions import INDEX, coefficient, static_int
 from weft_codegen_cpp.kernel.loop_structure import instructions_of
 
 
@@ -75,12 +75,12 @@ def print_tile_reads(
 ) -> list[str]:
     """Declare and fill the tiles of one block: rows are lanes of ``vector``."""
     symbol = plan.variable.symbol
-    size = print_index(plan.variable.size, {})
+    size = print_index(plan.variable.size, INDEX)
     lines = [f"const i64 {symbol.name}_count = min_index({size} - {symbol.name}_first, lanes);"]
     names = {vector: f"({vector.name}_first + row)", symbol: f"{symbol.name}_first"}
     for (buffer, index), tile in tile_names(plan).items():
         memory = memories[buffer]
-        address = f"{memory.pointer} + {print_index(index, names)}"
+        address = f"{memory.pointer} + {print_index(index, INDEX, names)}"
         lines.append(f"Vec<{memory_type(memory.dtype)}> {tile}[lanes];")
         lines.append(
             f"read_transposed({tile}, tag, {symbol.name}_count, "

@@ -24,6 +24,7 @@ from weft_loop_ir import (
     SymbolInput,
     item_reads,
     item_writes,
+    last_uses,
 )
 
 from weft_codegen_triton.errors import Unsupported
@@ -87,7 +88,7 @@ class _HostPrinter:
         self.inputs = tuple(
             i for i in schedule.inputs if not (isinstance(i, str) and i in self.constants)
         )
-        self.last_use = _last_uses(schedule)
+        self.last_use = last_uses(schedule)
         self.returned = tuple(
             dict.fromkeys(
                 o.buffer
@@ -419,11 +420,3 @@ def _blocks(count: sympy.Expr, block: int) -> Operand:
 def _returns_list(call: ExternCall) -> bool:
     returns = call.operator._schema.returns
     return len(returns) == 1 and "[]" in str(returns[0].type)
-
-
-def _last_uses(schedule: Schedule) -> dict[str, int]:
-    """The last step that touches each buffer."""
-    uses: dict[str, int] = {}
-    for number, step in enumerate(schedule.steps):
-        uses.update(dict.fromkeys((*item_reads(step), *item_writes(step)), number))
-    return uses

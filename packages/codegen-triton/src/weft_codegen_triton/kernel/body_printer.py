@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import sympy
 import torch
-from weft_loop_ir import LoopBody, SizeFloat
-from weft_loop_ir.ops import BINARY, BINARY_TO_BOOL, STORAGE_ONLY, UNARY, UNARY_TO_BOOL
+from weft_loop_ir import LoopBody, SizeFloat, print_index
+from weft_loop_ir.ops import ELEMENTWISE, STORAGE_ONLY, define_elementwise
 
 from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.kernel.dtypes import ATOMIC_ADD, literal, triton_dtype
-from weft_codegen_triton.kernel.expressions import INT32_SAFE, magnitude, print_index
+from weft_codegen_triton.kernel.expressions import INDEX, INT32_SAFE, magnitude
 from weft_codegen_triton.kernel.known_values import KnownValues
 from weft_codegen_triton.kernel.operations import template
 
@@ -129,7 +129,7 @@ class BodyPrinter:
         axes: Axes = frozenset().union(
             *(self.tile.symbol_axes.get(s, NO_AXES) for s in expression.free_symbols)
         )
-        return print_index(expression, self.tile.names), axes
+        return print_index(expression, INDEX, self.tile.names), axes
 
     def address(self, buffer: str, expression: sympy.Expr, full: bool) -> tuple[str, Axes]:
         """The pointer of an element; with ``full`` it has the whole tile's shape."""
@@ -261,9 +261,9 @@ class BodyPrinter:
         _, axes = self.index(expression)
         if not axes:
             zero = f"tl.full({self.tile.unit}, 0, {triton_dtype(dtype)})"
-            return self.name(f"({print_index(expression, names)} + {zero})", dtype, NO_AXES)
+            return self.name(f"({print_index(expression, INDEX, names)} + {zero})", dtype, NO_AXES)
         return self.name(
-            f"({print_index(expression, names)}).to({triton_dtype(dtype)})", dtype, axes
+            f"({print_index(expression, INDEX, names)}).to({triton_dtype(dtype)})", dtype, axes
         )
 
     def to_dtype(self, value: Text, dtype: torch.dtype) -> Text:
@@ -303,7 +303,7 @@ class BodyPrinter:
         )
 
     def indirect(self, value: Text, symbol: sympy.Symbol, size: sympy.Expr, check: bool) -> None:
-        extent = print_index(size, self.tile.names)
+        extent = print_index(size, INDEX, self.tile.names)
         code = f"tl.where({value.code} < 0, {value.code} + {extent}, {value.code})"
         if value.dtype in (torch.uint8,):
             code = f"{value.code}.to(tl.int32)"
@@ -370,8 +370,4 @@ def _elementwise(operation: str, to_bool: bool) -> Callable[..., Text]:
     return method
 
 
-for _name in UNARY + BINARY:
-    if _name not in vars(BodyPrinter):
-        setattr(BodyPrinter, _name, _elementwise(_name, False))
-for _name in UNARY_TO_BOOL + BINARY_TO_BOOL:
-    setattr(BodyPrinter, _name, _elementwise(_name, True))
+define_elementwise(BodyPrinter, ELEMENTWISE, _elementwise)

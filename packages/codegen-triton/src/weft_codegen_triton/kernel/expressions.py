@@ -1,4 +1,4 @@
-"""Index expressions: printed as Triton, and bounded so that 32-bit arithmetic is used where it suffices."""
+"""Index expressions in Triton, and their bounds, so that 32-bit arithmetic is used where it suffices."""
 
 from __future__ import annotations
 
@@ -6,39 +6,19 @@ import math
 from collections.abc import Mapping
 
 import sympy
-from weft_loop_ir import FloorDiv, Mod
+from weft_loop_ir import IndexSpelling
 
 INT32_SAFE = 2**31 - 2**21
 """Indices below this do not overflow, the padding of the last block included."""
 
 
-def print_index(expression: sympy.Expr, names: Mapping[sympy.Symbol, str]) -> str:
-    """``expression`` in Triton (or Python, where no quotient is of a negative number)."""
-    if expression.is_Integer:
-        return str(int(expression))
-    if expression.is_Symbol:
-        return names.get(expression, expression.name)
-    arguments = [print_index(a, names) for a in expression.args]
-    if expression.is_Add:
-        return "(" + " + ".join(arguments) + ")"
-    if expression.is_Mul:
-        return "(" + " * ".join(arguments) + ")"
-    if expression.is_Pow:
-        return "(" + " * ".join([arguments[0]] * int(expression.args[1])) + ")"
-    if isinstance(expression, FloorDiv | Mod):
-        sign, function = (
-            ("//", "floordiv") if isinstance(expression, FloorDiv) else ("%", "floormod")
-        )
-        if expression.args[0].is_nonnegative:
-            return f"({arguments[0]} {sign} {arguments[1]})"
-        return f"weft.{function}({arguments[0]}, {arguments[1]})"
-    if isinstance(expression, sympy.Min | sympy.Max):
-        function = "tl.minimum" if isinstance(expression, sympy.Min) else "tl.maximum"
-        text = arguments[0]
-        for argument in arguments[1:]:
-            text = f"{function}({text}, {argument})"
-        return text
-    raise ValueError(f"no Triton form for the index expression {expression}")
+INDEX = IndexSpelling(
+    quotient="({} // {})",
+    floor_quotient="weft.floordiv({}, {})",
+    floor_remainder="weft.floormod({}, {})",
+    minimum="tl.minimum({}, {})",
+    maximum="tl.maximum({}, {})",
+)
 
 
 def magnitude(expression: sympy.Expr, sizes: Mapping[sympy.Symbol, sympy.Expr]) -> float:

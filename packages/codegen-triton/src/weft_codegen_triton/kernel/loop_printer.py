@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sympy
-from weft_loop_ir import Stage
+from weft_loop_ir import Stage, print_index
 
 from weft_codegen_triton.kernel.blocks import touched
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text
-from weft_codegen_triton.kernel.expressions import print_index
+from weft_codegen_triton.kernel.expressions import INDEX
 
 
 def print_sequential_stage(printer: BodyPrinter, stage: Stage) -> None:
@@ -50,7 +50,7 @@ def print_sequential_stage(printer: BodyPrinter, stage: Stage) -> None:
 def _range(size: sympy.Expr) -> str:
     if size.is_Integer:
         return f"range({int(size)})"
-    return f"range(0, math.bound({print_index(size, {})}))"
+    return f"range(0, math.bound({print_index(size, INDEX)}))"
 
 
 def _forget(printer: BodyPrinter, writes: set[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sympy
 import torch
-from weft_loop_ir import LoopBody, LoopVariable, Stage
+from weft_loop_ir import LoopBody, LoopVariable, Stage, print_index
 
 from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.kernel.accumulators import COLUMN, Accumulators
@@ -21,7 +21,7 @@ from weft_codegen_triton.kernel.blocks import (
 )
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, RowAccess, Text
 from weft_codegen_triton.kernel.cache_hints import CacheHints
-from weft_codegen_triton.kernel.expressions import print_index
+from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis, split_index
 from weft_codegen_triton.kernel.online_softmax import sums_of_exponentials
 from weft_codegen_triton.kernel.recomputation import recomputable_rows
@@ -117,7 +117,7 @@ class ReductionPrinter:
         pointers = dict(printer.pointers)
         for number, (name, _, _) in enumerate(self.scratch):
             (size,) = (b.size for b in kernel.local_buffers if b.name == name)
-            pointers[name] = f"scratch{number}_ptr + xindex * {print_index(size, {})}"
+            pointers[name] = f"scratch{number}_ptr + xindex * {print_index(size, INDEX)}"
         self.scratch = [
             (f"scratch{k}", dtype, count) for k, (_, dtype, count) in enumerate(self.scratch)
         ]
@@ -149,7 +149,7 @@ class ReductionPrinter:
         start = space.vectors.start
         if start is None:
             return
-        code = print_index(start, printer.tile.names)
+        code = print_index(start, INDEX, printer.tile.names)
         printer.emit(f"{axis}shift = {code} - {code} // VECTOR * VECTOR")
         printer.emit(f"{axis}shift = {axis}shift + tl.full([1, 1, 1], 0, tl.int32)")
         printer.emit(f"{axis}end = math.single({axis}shift) + {space.elements}")  # of one row

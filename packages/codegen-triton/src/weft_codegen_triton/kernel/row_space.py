@@ -6,11 +6,11 @@ import enum
 from dataclasses import dataclass
 
 import sympy
-from weft_loop_ir import LoopVariable
+from weft_loop_ir import LoopVariable, print_index
 
 from weft_codegen_triton.kernel.blocks import extent
 from weft_codegen_triton.kernel.body_printer import BodyPrinter
-from weft_codegen_triton.kernel.expressions import print_index
+from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.row_vectors import RowVectors
 
 
@@ -45,7 +45,7 @@ class RowSpace:
     @property
     def elements(self) -> str:
         """How many elements a row has, as text."""
-        return print_index(extent(self.inner), {})
+        return print_index(extent(self.inner), INDEX)
 
     @property
     def column(self) -> str:
