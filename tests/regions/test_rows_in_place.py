@@ -11,7 +11,7 @@ import sympy
 import torch
 import weft
 import weft_loop_ir
-from weft_loop_ir import ExternCall, Kernel, Loop, Schedule, Stage, all_items
+from weft_loop_ir import Branch, ExternCall, Kernel, Loop, Schedule, Stage, all_items
 
 ROWS, COLUMNS = 24, 64
 
@@ -67,6 +67,35 @@ def cache_of_keys(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return h
 
 
+def where_positive(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h, out = x[0], torch.zeros(ROWS, COLUMNS)
+    for i in range(ROWS):
+        h = torch.tanh(w @ h + x[i] - 0.5)
+        if h.sum() > 0:
+            out[i] = h
+    return out
+
+
+def one_row_or_another(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h, out = x[0], torch.zeros(ROWS, COLUMNS)
+    for i in range(ROWS):
+        h = torch.tanh(w @ h + x[i] - 0.5)
+        if h[0] > 0:
+            out[i] = h
+        elif h[1] > 0:
+            out[0] = h * 2
+    return out
+
+
+def part_of_a_row(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h, out = x[0], x.clone()
+    for i in range(ROWS):
+        h = torch.tanh(w @ h + out[i] - 0.5)
+        if h.sum() > 0:
+            out[i, 3:9] += h[:6]
+    return out
+
+
 def schedule_of(
     function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, *inputs: torch.Tensor
 ) -> Schedule:
@@ -111,7 +140,10 @@ def _stores(stage: Stage, names: tuple[str, ...]) -> list[set[sympy.Symbol]]:
 
 @pytest.mark.parametrize(
     "function",
-    [products, of_an_input, of_a_view, nested, until, cache_of_keys],
+    [
+        *(products, of_an_input, of_a_view, nested, until, cache_of_keys),
+        *(where_positive, one_row_or_another, part_of_a_row),
+    ],
     ids=lambda f: f.__name__,
 )
 def test_an_iteration_stores_rows(
@@ -189,3 +221,78 @@ def test_writes_that_cross_iterations(
     function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedule_of(function, monkeypatch, torch.rand(20, 20), torch.rand(20, 20) / 20)
+
+
+def read_after_the_branch(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y, z = x.clone(), x * 0
+    for i in range(1, 20):
+        before = y * 1
+        if (w @ y[i]).sum() > 0.5:
+            y[i] = y[i - 1] * 0.5
+        z = z + before - y
+    return y, z
+
+
+def whole_tensors(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    a, b, c = x * 1, w * 2, x + w
+    for i in range(20):
+        if (w @ a[i]).sum() > 0.5:
+            a, b = b, a.flip(0) * 0.9
+        else:
+            c = c * 0.5 + a
+    return a, b, c
+
+
+def one_state_in_two_results(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    a, b = x * 1, x * 2
+    for i in range(20):
+        if (w @ a[i]).sum() > 0.3:
+            b = a
+            a = a * 0.9
+        else:
+            b[i] = a[i]
+    return a, b
+
+
+def a_branch_in_a_branch(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    for i in range(1, 20):
+        if (w @ y[i]).sum() > 0.3:
+            y[i] = y[i - 1] + 0.1
+            if y[i, 3] > 0.5:
+                y[0] = y[i] * y[0]
+            y[i - 1] = y[0]
+    return y
+
+
+def a_loop_in_a_branch(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    for i in range(1, 20):
+        if (w @ y[i]).sum() > 0.3:
+            for j in range(12):
+                y[i, 2:8] = torch.sin(w @ y[j])[:6]
+    return y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(read_after_the_branch, whole_tensors, one_state_in_two_results),
+        *(a_branch_in_a_branch, a_loop_in_a_branch),
+    ],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.parametrize("scale", [0.02, 0.1, 1.0])
+def test_branches_that_leave_state_where_it_is(
+    function: Callable[..., Any], scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule_of(function, monkeypatch, torch.rand(20, 20), torch.rand(20, 20) * scale)
+
+
+def test_a_branch_that_keeps_state_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = torch.rand(ROWS, COLUMNS), torch.rand(COLUMNS, COLUMNS) / COLUMNS
+    schedule = schedule_of(where_positive, monkeypatch, x, w)
+    (branch,) = (item for item in all_items(schedule.steps) if isinstance(item, Branch))
+    assert not branch.false_block
+    whole = [b for b in schedule.buffers.values() if b.layout.size == (ROWS, COLUMNS)]
+    assert len(whole) == 2  # the input and the result

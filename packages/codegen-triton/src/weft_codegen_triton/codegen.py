@@ -98,6 +98,7 @@ class TritonCodegen:
         split_columns=1 << 14,
         split_column_elements=1 << 12,
         parallel_kernels=32,
+        selected_elements=1 << 20,
         alignment=128,
     )
     """How to schedule loops for a GPU, which needs many outer iterations where there is much to do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -48,13 +49,14 @@ class LoopGraph:
     inputs: tuple[str | SymbolInput, ...]
     symbols: tuple[SymbolInput, ...]
     buffers: Mapping[str, Buffer]
-    nodes: tuple[LoopNode | ExternCall | Region, ...]
+    nodes: tuple[Node, ...]
     outputs: tuple[BufferView | sympy.Expr | int | float | bool | None, ...]
     fallbacks: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
-Item = LoopNode | Kernel | ParallelKernels | ExternCall | Region
+Node = LoopNode | ExternCall | Region
+Item = Node | Kernel | ParallelKernels
 
 
 def item_reads(item: Item) -> tuple[str, ...]:
@@ -107,6 +109,26 @@ def last_uses(schedule: Schedule) -> dict[str, float]:
         if isinstance(view, BufferView):
             last[view.buffer] = float("inf")
     return last
+
+
+def touches(nodes: Iterable[Node]) -> Counter[str]:
+    """How many nodes, extern calls and regions' own parts touch each buffer, at any depth."""
+    found: Counter[str] = Counter()
+    for item in all_items(nodes):
+        if isinstance(item, Region):
+            found.update(item.carried if isinstance(item, Loop) else ())
+            if item.predicate is not None:
+                found[item.predicate.buffer] += 1
+        else:
+            found.update({*item_reads(item), *item_writes(item)})
+    return found
+
+
+def touches_in_graph(loop_graph: LoopGraph) -> Counter[str]:
+    """The same for all nodes of a graph, whose outputs count as well."""
+    found = touches(loop_graph.nodes)
+    found.update(o.buffer for o in loop_graph.outputs if isinstance(o, BufferView))
+    return found
 
 
 def views_in(argument: object) -> list[BufferView]:

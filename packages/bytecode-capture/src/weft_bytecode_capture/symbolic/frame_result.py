@@ -65,7 +65,7 @@ class CaptureOptions:
     recompile_limit: int = 8
     keep_control_flow: bool = True
     rolled_loop_length: int = 16
-    region_devices: frozenset[str] = frozenset({"cpu", "meta"})
+    region_devices: frozenset[str] = frozenset({"cpu", "cuda", "meta"})
     eager_in_training: frozenset[Callable[..., object]] = frozenset()
     backend_folders: frozenset[str] = frozenset()
     python_limit: int = 50_000

@@ -81,7 +81,13 @@ def print_region(printer: RegionPrinter, region: Region, number: int) -> None:
     for name in item_writes(region):
         if name not in made:
             printer.allocate(name)
-    for name in dict.fromkeys(n for c in calls for n in (*item_reads(c), *item_writes(c))):
+    tested = [
+        inner.predicate.buffer
+        for inner in every_step([region])
+        if isinstance(inner, Region) and inner.predicate is not None
+    ]
+    taken = [n for c in calls for n in (*item_reads(c), *item_writes(c))]
+    for name in dict.fromkeys((*tested, *taken)):
         if name not in made:
             printer.tensor(name)  # once, not in each iteration
     printer.emit(f"# {region.name}: {region.origin}")

@@ -164,6 +164,43 @@ def take_over(
     )
 
 
+def update_in_place(
+    driver: Driver,
+    node: torch.fx.Node,
+    modules: Sequence[torch.fx.GraphModule],
+    operands: Sequence[Any],
+) -> dict[int, TensorValue]:
+    """The results of the branch ``node`` that may lie where an operand does, by their position.
+
+    One side at least returns that operand as it is, or with parts of it overwritten: it has little or nothing
+    to do then.
+    """
+    found: dict[int, TensorValue] = {}
+    taken: set[str] = set()
+    for position, fake in enumerate(node.meta["val"]):
+        for origin in filter(None, (_operand_of(module, position) for module in modules)):
+            value = operands[origin - 1]
+            if not isinstance(value, TensorValue) or value.storage.buffer in taken:
+                continue
+            same_layout = value.stride == storage_stride(fake) and value.dtype == fake.dtype
+            known = take_over(driver, node, value, operands) if same_layout else None
+            if known is not None:
+                found[position] = known
+                taken.add(buffer_of(known))
+                break
+    return found
+
+
+def _operand_of(module: torch.fx.GraphModule, position: int) -> int | None:
+    """The number (from 1) of the operand of which a result of ``module`` is a version."""
+    results = module.graph.output_node().args[0]
+    value: Any = results[position] if isinstance(results, tuple | list) else results
+    while isinstance(value, torch.fx.Node) and value.target in (*_WINDOWS, aten.clone.default):
+        value = value.args[0]
+    placeholders = module.graph.find_nodes(op="placeholder")
+    return placeholders.index(value) + 1 if value in placeholders else None
+
+
 def _is_written_again(node: torch.fx.Node) -> bool:
     """Whether the new version is itself the base of a write to a part, or the first of an empty tensor."""
     base = node.args[0]

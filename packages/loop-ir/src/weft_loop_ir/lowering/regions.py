@@ -15,7 +15,7 @@ import torch
 from weft_loop_ir.expressions import from_torch, to_expression
 from weft_loop_ir.ir import Branch, Count, Loop
 from weft_loop_ir.lowering.context import storage_stride
-from weft_loop_ir.lowering.in_place import assign, buffer_of, take_over
+from weft_loop_ir.lowering.in_place import assign, buffer_of, take_over, update_in_place
 from weft_loop_ir.lowering.tensors import TensorValue
 from weft_loop_ir.unsupported import Unsupported
 
@@ -98,11 +98,17 @@ def _branch(
     test = context.as_buffer_view(predicate)
     _operands(driver, operands)
     fakes = node.meta["val"]
-    results = [_state(driver, f) if isinstance(f, torch.Tensor) else f for f in fakes]
+    modules = (true_module, false_module)
+    updated = update_in_place(driver, node, modules, operands)
+    own = frozenset(buffer_of(tensor) for tensor in updated.values())
+    results = [
+        updated.get(k) or (_state(driver, fake) if isinstance(fake, torch.Tensor) else fake)
+        for k, fake in enumerate(fakes)
+    ]
     blocks = []
-    for module in (true_module, false_module):
+    for module in modules:
         with context.block() as block:
-            values = _run_block(driver, module, operands, frozenset(), frozenset())
+            values = _run_block(driver, module, operands, frozenset(), own)
             assign(context, results, values)
         blocks.append(tuple(block))
     context.nodes.append(Branch(_name(node), test, blocks[0], blocks[1], node.name))

@@ -22,6 +22,8 @@ class ScheduleOptions:
     ``parallel_bytes``: kernels that touch more bytes of intermediates stay apart, for memory's sake.
     ``expanded_bytes``: what a loop's iterations need for themselves, all together, for it to become a kernel
     over all of them at most.
+    ``selected_elements``: branches whose sides together compute at most so many elements run both sides; 0
+    keeps every branch.
     ``reuse_memory``, ``reuse_in_place``: what the memory plan may do.  ``alignment`` counts bytes.
     ``round_low_precision`` as in :class:`~weft_loop_ir.LoweringOptions`, for values forwarded between fused
     nodes.  ``verify`` checks the program before, between and after the passes.
@@ -42,6 +44,7 @@ class ScheduleOptions:
     parallel_kernels: int = 1
     parallel_bytes: int = 1 << 20
     expanded_bytes: int = 1 << 26
+    selected_elements: int = 16
     reuse_memory: bool = True
     reuse_in_place: bool = True
     alignment: int = 64

@@ -24,10 +24,12 @@ from weft_loop_ir.schedule.dead_stores import without_dead_stores
 from weft_loop_ir.schedule.dependency_graph import DependencyGraph
 from weft_loop_ir.schedule.fusion import fuse_groups
 from weft_loop_ir.schedule.groups import Group
+from weft_loop_ir.schedule.loop_conditions import turn_conditions
 from weft_loop_ir.schedule.loop_kernels import loop_kernel
 from weft_loop_ir.schedule.memory_plan import plan_memory, storage_elements
 from weft_loop_ir.schedule.options import ScheduleOptions
 from weft_loop_ir.schedule.parallel_kernels import run_in_parallel
+from weft_loop_ir.schedule.select_branches import select_branches
 from weft_loop_ir.schedule.split_reductions import split_large_reductions
 from weft_loop_ir.schedule.stages import build_kernel
 from weft_loop_ir.schedule.vectorize_loops import vectorize_loops
@@ -43,6 +45,8 @@ def schedule(loop_graph: LoopGraph, options: ScheduleOptions | None = None) -> S
     Raises :class:`~weft_loop_ir.VerificationError` with ``options.verify`` where a pass gave a wrong program.
     """
     options = options or ScheduleOptions()
+    _check(loop_graph, options)
+    loop_graph = turn_conditions(select_branches(loop_graph, options))
     _check(loop_graph, options)
     loop_graph = vectorize_loops(loop_graph, options)
     _check(loop_graph, options)

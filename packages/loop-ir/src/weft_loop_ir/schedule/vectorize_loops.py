@@ -18,14 +18,22 @@ from weft_loop_ir.ir import (
     Branch,
     Buffer,
     BufferKind,
-    BufferView,
     Count,
     ExternCall,
     Loop,
     LoopVariable,
     Region,
 )
-from weft_loop_ir.loop_graph import LoopGraph, LoopNode, all_items, item_reads, item_writes
+from weft_loop_ir.loop_graph import (
+    LoopGraph,
+    LoopNode,
+    Node,
+    all_items,
+    item_reads,
+    item_writes,
+    touches,
+    touches_in_graph,
+)
 from weft_loop_ir.schedule.dead_stores import without_dead_stores
 from weft_loop_ir.schedule.expand_nodes import (
     Iterations,
@@ -43,8 +51,6 @@ from weft_loop_ir.schedule.iterations import (
 )
 from weft_loop_ir.schedule.memory_plan import storage_elements
 from weft_loop_ir.schedule.options import ScheduleOptions
-
-Node = LoopNode | ExternCall | Region
 
 SYMBOLIC_EXTENT = sympy.Integer(1 << 14)
 """What a size or number of iterations that varies counts as, when memory is weighed."""
@@ -71,8 +77,7 @@ class _Vectorizer:
         self.buffers = dict(loop_graph.buffers)
         self.options = options
         self.changed = False
-        self.touches = _touches(loop_graph.nodes)
-        self.touches.update(o.buffer for o in loop_graph.outputs if isinstance(o, BufferView))
+        self.touches = touches_in_graph(loop_graph)
 
     def block(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
         result: list[Node] = []
@@ -113,7 +118,7 @@ class _Vectorizer:
 
     def _own(self, loop: Loop) -> set[str]:
         """The buffers that an iteration fills for itself, before it reads them."""
-        inside = _touches(loop.body)
+        inside = touches(loop.body)
         return {
             name
             for node in loop.body
@@ -151,21 +156,6 @@ class _Vectorizer:
         used = {v.symbol for i in all_items(loop.body) if isinstance(i, LoopNode) for v in i.loops}
         number = next(k for k in range(len(used) + 1) if loop_symbol("i", k) not in used)
         return Iterations(count, LoopVariable(loop_symbol("i", number), trips), rows)
-
-
-def _touches(nodes: Sequence[Node]) -> Counter[str]:
-    """How many nodes, extern calls and regions' own parts touch each buffer, at any depth."""
-    found: Counter[str] = Counter()
-    for item in all_items(nodes):
-        if isinstance(item, Branch):
-            found[item.predicate.buffer] += 1
-        elif isinstance(item, Loop):
-            found.update(item.carried)
-            if item.predicate is not None:
-                found[item.predicate.buffer] += 1
-        else:
-            found.update({*item_reads(item), *item_writes(item)})
-    return found
 
 
 def _depends(buffer: Buffer, symbol: sympy.Symbol) -> bool:
