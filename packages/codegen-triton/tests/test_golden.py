@@ -11,9 +11,18 @@ import torch
 from compiled_beside_eager import schedule_of
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
+from weft_loop_ir import fuse_attention
 
 FOLDER = Path(__file__).parent / "golden"
 E = torch.empty
+
+
+def windowed_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    queries, keys = torch.arange(100)[:, None], torch.arange(100)
+    scores = torch.tanh(q @ k.transpose(-1, -2) / 50) * 50
+    scores = scores.masked_fill((keys > queries) | (keys <= queries - 30), float("-inf"))
+    return torch.softmax(scores, -1) @ v
+
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], bool]] = {
     "pointwise": (lambda x, y: F.gelu(x + y).half(), (E(64, 100), E(100)), False),
@@ -35,6 +44,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], bool]] = {
         False,
     ),
     "cumsum": (lambda x: x.cumsum(1) * 2, (E(300, 500),), False),
+    "attention": (windowed_attention, tuple(E(2, 3, 100, 48).half() for _ in range(3)), False),
     "product": (lambda x, w: torch.relu(x @ w + 1), (E(8, 16), E(16, 32)), False),
 }
 
@@ -42,7 +52,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], bool]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_source(codegen: TritonCodegen, name: str, request: pytest.FixtureRequest) -> None:
     function, inputs, dynamic = CASES[name]
-    source = codegen.print(schedule_of(function, inputs, codegen, dynamic)).source
+    schedule = fuse_attention(schedule_of(function, inputs, codegen, dynamic), lambda _: True)
+    source = codegen.print(schedule).source
     path = FOLDER / f"{name}.txt"
     if request.config.getoption("--update-golden", default=False):
         path.parent.mkdir(exist_ok=True)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 from weft_loop_ir import (
+    AttentionKernel,
     BufferKind,
     ExternCall,
     Kernel,
@@ -20,10 +21,16 @@ from weft_loop_ir import (
     ScheduleOptions,
     Step,
     SymbolInput,
+    fuse_attention,
     merge_products,
     use_library_attention,
 )
 
+from weft_codegen_triton.attention.print_attention import (
+    LEAST_SIDE,
+    has_template,
+    print_attention,
+)
 from weft_codegen_triton.compilation.cache import cache_directory
 from weft_codegen_triton.errors import DeviceUnavailable, Unsupported
 from weft_codegen_triton.host.expressions import bits_of_float
@@ -158,6 +165,7 @@ class TritonCodegen:
         for name, buffer in schedule.buffers.items():
             if buffer.kind is BufferKind.CONSTANT and name not in bound:
                 raise Unsupported(f"the constant {name} is not bound to a tensor")
+        schedule = self._with_attention(schedule)
         schedule = self._with_products(schedule, device)
         printed = self.print(schedule)
         launchers = device.load(printed.functions)
@@ -208,6 +216,8 @@ class TritonCodegen:
         limits = RowLimits(self.options.persistent_elements, self.options.loop_elements)
 
         def printed(kernel: Kernel) -> PrintedKernel:
+            if isinstance(kernel, AttentionKernel):
+                return print_attention(kernel, schedule.buffers)
             if isinstance(kernel, ProductKernel):
                 return print_product(kernel, schedule.buffers)
             return print_kernel(kernel, schedule.buffers, limits, _overwritten(kernel, schedule))
@@ -223,6 +233,16 @@ class TritonCodegen:
             scan = print_scan(step, schedule.buffers)
             if scan is not None:
                 yield f"scan_{step.name}", (step.origin,), scan
+
+    def _with_attention(self, schedule: Schedule) -> Schedule:
+        """``schedule`` with those attentions in a kernel that options or dtypes say are to be."""
+        chosen = self.options.fuse_attention
+
+        def accept(attention: AttentionKernel) -> bool:
+            suits = _suits_template(attention, schedule) if chosen is None else chosen
+            return suits and has_template(attention)
+
+        return fuse_attention(schedule, accept, self.schedule_options)
 
     def _with_products(
         self, schedule: Schedule, device: CudaDevice | InterpretedDevice
@@ -253,6 +273,14 @@ class TritonCodegen:
         if not torch.cuda.is_available():
             raise DeviceUnavailable("the graph is on a CUDA device, and torch finds none")
         return CudaDevice(devices.pop() if devices else None, folder, self.options)
+
+
+def _suits_template(attention: AttentionKernel, schedule: Schedule) -> bool:
+    """Whether tensor cores multiply exactly, and find enough to do."""
+    dtype = schedule.buffers[attention.result].layout.dtype
+    _, queries, width = attention.query.size
+    extents = (queries, attention.value.size[1], width)
+    return dtype.itemsize == 2 and all(not n.is_Integer or n >= LEAST_SIDE for n in extents)
 
 
 def _calls(schedule: Schedule) -> list[ExternCall]:

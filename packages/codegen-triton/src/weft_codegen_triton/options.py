@@ -18,6 +18,9 @@ class TritonOptions:
     ``autotune``: time several block sizes of each kernel on the device and keep the fastest.
     ``fuse_products``: let a kernel of our own compute a matrix product with the loops that read it; None:
     where that is faster on the device, if ``autotune`` is on.
+    ``fuse_attention``: let a kernel of our own compute the products of attention and the softmax between
+    them, where the library has none for what is done to scores; None: where that is faster on the device, if
+    ``autotune`` is on, else in 16 bits.
     ``compile_processes``: kernels compiled at once; 0 for one a processor, at most 16.
     ``interpret``: run kernels on CPU tensors through Triton's interpreter, for tests; None: as the
     environment's ``TRITON_INTERPRET`` says.
@@ -29,5 +32,6 @@ class TritonOptions:
     cuda_graphs: bool = True
     autotune: bool = False
     fuse_products: bool | None = None
+    fuse_attention: bool | None = None
     compile_processes: int = 0
     interpret: bool | None = None

@@ -1,6 +1,7 @@
 """A define-by-run loop IR for ATen graphs: lowering, fusion, memory planning, a reference evaluator."""
 
 from weft_loop_ir import ops
+from weft_loop_ir.attention import AttentionKernel, KeyBounds, Operand, fuse_attention
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
 from weft_loop_ir.format import format_loop_graph, format_schedule
@@ -54,6 +55,7 @@ from weft_loop_ir.verify import VerificationError, verify
 from weft_loop_ir.write_back import write_back
 
 __all__ = [
+    "AttentionKernel",
     "Branch",
     "Buffer",
     "BufferKind",
@@ -66,6 +68,7 @@ __all__ = [
     "IndexSpelling",
     "Instruction",
     "Kernel",
+    "KeyBounds",
     "KnownValues",
     "Layout",
     "LocalBuffer",
@@ -79,6 +82,7 @@ __all__ = [
     "Mod",
     "NoLowering",
     "NumberSpelling",
+    "Operand",
     "OpsHandler",
     "ParallelKernels",
     "Region",
@@ -99,6 +103,7 @@ __all__ = [
     "format_loop_graph",
     "format_schedule",
     "freeze",
+    "fuse_attention",
     "item_reads",
     "item_writes",
     "last_uses",

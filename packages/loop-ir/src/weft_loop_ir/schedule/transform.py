@@ -102,15 +102,18 @@ class Replayer:
         return result.xreplace(changed) if changed else result
 
 
-def without_unused(body: LoopBody) -> LoopBody:
-    """``body`` without instructions whose results nothing uses.  Checked ``indirect`` ones stay."""
+def without_unused(body: LoopBody, stores: bool = True) -> LoopBody:
+    """``body`` without instructions whose results nothing uses.
+
+    Checked ``indirect`` ones stay, and ``stores`` if they are to.
+    """
     used: set[int] = set() if body.result is None else {body.result.index}
     symbols: set[sympy.Symbol] = set()
     keep: list[int] = []
     for position in reversed(range(len(body.instructions))):
         instruction = body.instructions[position]
         operation = instruction.operation
-        wanted = position in used or operation == "store"
+        wanted = position in used or (stores and operation == "store")
         if operation == "indirect":
             wanted = bool(instruction.arguments[3]) or instruction.arguments[1] in symbols
         if not wanted:

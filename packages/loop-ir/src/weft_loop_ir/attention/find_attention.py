@@ -1,0 +1,320 @@
+"""Finds attention in a schedule: a product, a kernel that takes the softmax of it, and another product.
+
+Whatever the kernel does to a score before the softmax becomes a part of the attention: masks, biases, caps.
+Operands are read before copies were made of them, and masks that cost little are computed where they are
+used, so that they need no memory and bounds of keys show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import sympy
+import torch
+
+from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
+from weft_loop_ir.attention.lines import Lines, lines_of
+from weft_loop_ir.attention.masks import with_masks_computed
+from weft_loop_ir.attention.operands import Operand, operand_of
+from weft_loop_ir.attention.softmax_rows import softmax_rows
+from weft_loop_ir.attention.surroundings import Surroundings
+from weft_loop_ir.expressions import contiguous_stride
+from weft_loop_ir.index_simplify import ranges_for
+from weft_loop_ir.ir import (
+    BufferView,
+    ExternCall,
+    Kernel,
+    Layout,
+    LoopBody,
+    LoopVariable,
+    Schedule,
+    Value,
+)
+from weft_loop_ir.loop_graph import body_accesses
+from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.schedule.memory_plan import plan_memory
+from weft_loop_ir.schedule.options import ScheduleOptions
+from weft_loop_ir.schedule.transform import Replayer, without_unused
+
+aten = torch.ops.aten
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+PRODUCTS = (aten.bmm.default, aten.mm.default)
+ADDED_PRODUCTS = (aten.baddbmm.default,)
+
+
+@dataclass(frozen=True)
+class AttentionKernel(Kernel):
+    """``softmax(f(query @ key)) @ value`` for each matrix of a batch; it has no stages.
+
+    ``query [n, l, e]``, ``key [n, e, s]``, ``value [n, s, d]``.  ``score`` gives ``f`` of a score in float32,
+    at the loops ``outer`` (``lines`` says what they are to a matrix and its line) and ``key_loop``; it loads
+    the score from ``scores``.  ``bounds``: keys that have no share.  ``hidden_are_zero``: lines whose scores
+    are all minus infinity give zeros, not NaN.  ``apart`` are the steps whose place it takes.
+    """
+
+    query: Operand
+    key: Operand
+    value: Operand
+    score: LoopBody
+    scores: str
+    lines: Lines
+    key_loop: LoopVariable
+    bounds: KeyBounds | None
+    hidden_are_zero: bool
+    apart: tuple[ExternCall, Kernel, ExternCall]
+
+    @property
+    def result(self) -> str:
+        """The buffer of the result, ``[n, l, d]``."""
+        return self.writes[0]
+
+
+def fuse_attention(
+    schedule: Schedule,
+    accept: Callable[[AttentionKernel], bool],
+    options: ScheduleOptions | None = None,
+) -> Schedule:
+    """``schedule`` with those attentions in one kernel that ``accept`` says are to be.
+
+    Its memory is planned anew, by ``options``.
+    """
+    around = Surroundings(schedule)
+    for places, attention in _candidates(schedule, around):
+        if accept(attention):
+            around.replace(places, attention)
+    if not around.is_changed:
+        return schedule
+    steps = around.steps_needed()
+    return replace(schedule, steps=steps, memory=plan_memory(steps, schedule.buffers, options))
+
+
+def _candidates(
+    schedule: Schedule, around: Surroundings
+) -> Iterator[tuple[tuple[int, int, int], AttentionKernel]]:
+    for first, call in enumerate(around.steps):
+        if not isinstance(call, ExternCall) or not _is_product(call, schedule):
+            continue
+        (scores,) = call.outputs
+        second = around.only_reader(str(scores), first)
+        kernel = None if second is None else around.steps[second]
+        if type(kernel) is not Kernel or len(kernel.writes) != 1:
+            continue
+        assert second is not None
+        third = around.only_reader(kernel.writes[0], second)
+        last = None if third is None else around.steps[third]
+        if not isinstance(last, ExternCall) or last.operator not in PRODUCTS:
+            continue
+        assert third is not None
+        places = (first, second, third)
+        attention = _joined(call, kernel, last, places, schedule, around)
+        if attention is not None:
+            yield places, attention
+
+
+def _is_product(call: ExternCall, schedule: Schedule) -> bool:
+    """Whether ``call`` multiplies batches of matrices of one supported dtype, into dense memory."""
+    if call.operator not in (*PRODUCTS, *ADDED_PRODUCTS) or call.holds or call.defines:
+        return False
+    (name,) = call.outputs
+    views = call.arguments
+    if name is None or not all(isinstance(v, BufferView) for v in views):
+        return False
+    layout = schedule.buffers[name].layout
+    dtypes = {v.dtype for v in views} | {schedule.buffers[v.buffer].layout.dtype for v in views}
+    sizes = (n for v in views for n in v.size)
+    return (
+        _is_dense(layout)
+        and len(dtypes | {layout.dtype}) == 1
+        and layout.dtype in DTYPES
+        and all(n.is_positive for n in sizes)
+    )
+
+
+def _joined(
+    product: ExternCall,
+    kernel: Kernel,
+    last: ExternCall,
+    places: tuple[int, int, int],
+    schedule: Schedule,
+    around: Surroundings,
+) -> AttentionKernel | None:
+    """The three steps as one; None where they are not an attention, or its operands change meanwhile."""
+    (scores,), (shares,), (result,) = product.outputs, kernel.writes, last.outputs
+    assert scores is not None
+    if result is None or not _is_product(last, schedule) or not _takes_all(last, shares, schedule):
+        return None
+    layout = schedule.buffers[scores].layout
+    batch, queries, keys = (sympy.S.One,) * (3 - len(layout.size)) + layout.size
+    index = _only_index(kernel, scores, shares)
+    lines = None if index is None else lines_of(index, kernel, batch, queries, keys)
+    if lines is None:
+        return None
+    dtype = layout.dtype
+    plain = _computed_score(product, lines, dtype)
+
+    def dtype_of(name: str) -> torch.dtype:
+        return torch.float32 if name == scores else schedule.buffers[name].layout.dtype
+
+    def writer(name: str) -> Kernel | None:
+        return around.writer(name, places[-1])
+
+    rows = softmax_rows(kernel, shares, keys, scores, plain, dtype_of, True)
+    if rows is None:
+        return None
+    body = with_masks_computed(rows.element, scores, kernel.outer, rows.key, schedule, writer)
+    if not _needs_rounding(body, scores, dtype, dtype_of):
+        body = _without_rounding(body, kernel, rows.key, dtype_of)
+    query, key = (operand_of(v, writer) for v in product.arguments[-2:])
+    value = operand_of(last.arguments[1], writer)
+    loads, _ = body_accesses(body)
+    reads = tuple(
+        dict.fromkeys(
+            [*(o.buffer for o in (query, key, value)), *(n for n in loads if n != scores)]
+        )
+    )
+    early = {query.buffer, key.buffer, *(v.buffer for v in product.arguments)}
+    late = set(loads) - {scores}
+    if not around.stay(early.intersection(reads), places[0], places[2]):
+        return None
+    if not around.stay(late - early, places[1], places[2]) or result in reads:
+        return None
+    query_position = lines.query
+    bounds = None
+    if query_position is not None:
+        positions = {*(v.symbol for v in kernel.outer), rows.key.symbol}
+        lowest = torch.finfo(dtype).min
+        bounds = key_bounds(
+            body, scores, query_position, rows.key.symbol, positions, (queries, keys), lowest
+        )
+    return AttentionKernel(
+        kernel.name,
+        kernel.outer,
+        (),
+        (),
+        reads,
+        (result,),
+        (product.origin, *kernel.origins, last.origin),
+        query,
+        key,
+        value,
+        body,
+        scores,
+        lines,
+        rows.key,
+        bounds,
+        rows.hidden_are_zero,
+        (product, kernel, last),
+    )
+
+
+def _is_dense(place: Layout | BufferView) -> bool:
+    """Whether elements lie one after another, from the start of a buffer."""
+    steps = zip(place.size, place.stride, contiguous_stride(place.size), strict=True)
+    return place.offset == 0 and all(n == 1 or step == dense for n, step, dense in steps)
+
+
+def _takes_all(last: ExternCall, shares: str, schedule: Schedule) -> bool:
+    """Whether ``last`` multiplies all of ``shares``, as they lie, with something else."""
+    left, right = last.arguments
+    layout = schedule.buffers[shares].layout
+    return bool(
+        left.buffer == shares
+        and right.buffer != shares
+        and _is_dense(left)
+        and _is_dense(layout)
+        and sympy.expand(sympy.prod(left.size) - sympy.prod(layout.size)) == 0
+        and not last.keywords
+    )
+
+
+def _only_index(kernel: Kernel, scores: str, shares: str) -> sympy.Expr | None:
+    """The index at which all stages read scores and the last one stores shares; None if they differ.
+
+    Stages name their loop over keys alike.
+    """
+    found = set()
+    for stage in kernel.stages:
+        for instruction in stage.body.instructions:
+            if instruction.operation in ("load", "store") and instruction.arguments[0] in (
+                scores,
+                shares,
+            ):
+                found.add(instruction.arguments[1])
+            if (
+                instruction.operation == "masked"
+                and scores in body_accesses(instruction.arguments[1])[0]
+            ):
+                return None
+    return found.pop() if len(found) == 1 else None
+
+
+def _computed_score(
+    product: ExternCall, lines: Lines, dtype: torch.dtype
+) -> Callable[[BodyRecorder, sympy.Expr], Value]:
+    """Records a score in float32, with what a product adds to it."""
+    (scores,) = product.outputs
+    assert scores is not None
+    name: str = scores
+
+    def plain(ops: BodyRecorder, index: sympy.Expr) -> Value:
+        return ops.load(name, index)
+
+    if product.operator not in ADDED_PRODUCTS:
+        return plain
+    added: BufferView = product.arguments[0]
+    alpha, beta = (product.keywords.get(k, 1) for k in ("alpha", "beta"))
+    steps = [sympy.S.Zero if n == 1 else s for n, s in zip(added.size, added.stride, strict=True)]
+    (batch_step, query_step, key_step) = (sympy.S.Zero,) * (3 - len(steps)) + tuple(steps)
+
+    def with_added(ops: BodyRecorder, index: sympy.Expr) -> Value:
+        score = ops.mul(plain(ops, index), ops.constant(float(alpha), torch.float32))
+        if beta == 0:
+            return score
+        key = index - lines.first_key
+        place = added.offset + lines.batch * batch_step + lines.line * query_step
+        loaded = ops.load(added.buffer, sympy.expand(place + key * key_step))
+        other = ops.mul(
+            ops.to_dtype(loaded, torch.float32), ops.constant(float(beta), torch.float32)
+        )
+        return ops.to_dtype(ops.add(score, other), dtype)
+
+    return with_added
+
+
+def _needs_rounding(
+    body: LoopBody, scores: str, dtype: torch.dtype, dtype_of: Callable[[str], torch.dtype]
+) -> bool:
+    """Whether conversions to 16 bits and back may tell which scores are lost.
+
+    In float16 a score is lost in a sum with the lowest number, in float32 it is not; in bfloat16 in both.
+    """
+    if dtype != torch.float16:
+        return dtype == torch.float32
+    for instruction in body.instructions:
+        operation, arguments = instruction.operation, instruction.arguments
+        if operation in ("masked", "scalar"):
+            return True
+        is_other = operation == "load" and arguments[0] != scores
+        if is_other and dtype_of(arguments[0]).is_floating_point:
+            return True
+        if operation == "constant" and LEAST_EXACT < abs(arguments[0]) < float("inf"):
+            return True
+    return False
+
+
+LEAST_EXACT = 2048
+"""The magnitude from which sums in float16 lose whole numbers."""
+
+
+def _without_rounding(
+    body: LoopBody,
+    kernel: Kernel,
+    key: LoopVariable,
+    dtype_of: Callable[[str], torch.dtype],
+) -> LoopBody:
+    ranges = ranges_for(tuple((v.symbol, v.size) for v in (*kernel.outer, key)))
+    ops = BodyRecorder(ranges, dtype_of, round_low_precision=False)
+    result = Replayer(ops, lambda index: index).replay(body)
+    return without_unused(ops.body(result))

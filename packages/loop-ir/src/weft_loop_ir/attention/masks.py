@@ -1,0 +1,115 @@
+"""Masks and biases that are computed where a score is, instead of being kept in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import sympy
+import torch
+
+from weft_loop_ir.attention.operands import FindWriter
+from weft_loop_ir.index_simplify import ranges_for
+from weft_loop_ir.ir import Buffer, Kernel, LoopBody, LoopVariable, Schedule, Value
+from weft_loop_ir.loop_graph import body_accesses
+from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.schedule.transform import Replayer, without_unused
+
+MOST_INSTRUCTIONS = 24
+"""Of what is computed again for each line and batch; beyond that, memory is cheaper."""
+CHEAP = frozenset(
+    (
+        "load constant index_expr to_dtype where add sub mul neg abs maximum minimum eq ne lt le gt ge "
+        "logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not"
+    ).split()
+)
+LEAST_SHRINKING = 8
+"""How many times smaller what a mask is made of has to be than the mask."""
+
+
+def with_masks_computed(
+    body: LoopBody,
+    scores: str,
+    outer: tuple[LoopVariable, ...],
+    key: LoopVariable,
+    schedule: Schedule,
+    writer: FindWriter,
+) -> LoopBody:
+    """``body``, over ``outer`` and ``key``, with what cheap kernels write computed instead of loaded.
+
+    ``scores`` are loaded as they were, in float32.
+    """
+    loops = (*outer, key)
+    ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
+    dtypes = {i.arguments[0]: i.dtype for i in body.instructions if i.operation == "load"}
+
+    def dtype_of(name: str) -> torch.dtype:
+        return dtypes.get(name) or schedule.buffers[name].layout.dtype
+
+    ops = BodyRecorder(ranges, dtype_of)
+
+    def load(target: BodyRecorder, name: str, index: sympy.Expr) -> Value:
+        kernel = None if name == scores or target is not ops else writer(name)
+        made = None if kernel is None else _producer(kernel, name, schedule.buffers)
+        places = None if made is None else _places(made[1], index, made[2], loops)
+        if made is None or places is None:
+            return target.load(name, index)
+        part, _, _ = made
+        value = Replayer(target, lambda e: e.xreplace(places), load).replay(part)
+        assert value is not None
+        return value
+
+    result = Replayer(ops, lambda e: e, load).replay(body)
+    return without_unused(ops.body(result))
+
+
+def _producer(
+    kernel: Kernel, name: str, buffers: Mapping[str, Buffer]
+) -> tuple[LoopBody, sympy.Expr, tuple[LoopVariable, ...]] | None:
+    """What computes an element of ``name``, where it is stored, and the loops; None if that is dear."""
+    if len(kernel.stages) != 1 or kernel.stages[0].inner:
+        return None
+    body = kernel.stages[0].body
+    stores = [i for i in body.instructions if i.operation == "store" and i.arguments[0] == name]
+    if len(stores) != 1 or len(stores[0].arguments) != 3:
+        return None
+    _, index, value = stores[0].arguments
+    part = without_unused(LoopBody(body.instructions, value), stores=False)
+    if len(part.instructions) > MOST_INSTRUCTIONS:
+        return None
+    if any(i.operation not in CHEAP for i in part.instructions):
+        return None
+    read, _ = body_accesses(part)
+    if read and not LEAST_SHRINKING * sum(_elements(buffers[n]) for n in read) <= _elements(
+        buffers[name]
+    ):
+        return None
+    return part, index, kernel.outer
+
+
+def _elements(buffer: Buffer) -> float:
+    size = buffer.layout.size
+    return math.prod(int(n) for n in size) if all(n.is_Integer for n in size) else math.inf
+
+
+def _places(
+    store: sympy.Expr,
+    load: sympy.Expr,
+    stored: tuple[LoopVariable, ...],
+    loops: tuple[LoopVariable, ...],
+) -> dict[sympy.Symbol, sympy.Expr] | None:
+    """The loops of what stores at ``store`` as those of what loads at ``load``; None where they don't fit."""
+    places: dict[sympy.Symbol, sympy.Expr] = {}
+    rest = sympy.expand(load)
+    for loop in stored:
+        places[loop.symbol] = sympy.S.Zero
+        step = store.coeff(loop.symbol)
+        if loop.size == 1:
+            continue
+        for other in loops:
+            if sympy.expand(other.size - loop.size) == 0 and rest.coeff(other.symbol) == step != 0:
+                places[loop.symbol] = other.symbol
+                rest = sympy.expand(rest - other.symbol * step)
+                break
+    offset = store.xreplace({loop.symbol: sympy.S.Zero for loop in stored})
+    return places if sympy.expand(rest - offset) == 0 else None

@@ -1,0 +1,108 @@
+"""Matrices that kernels take: one for each element of a batch, read where they lie before copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import sympy
+
+from weft_loop_ir.expressions import FloorDiv, Mod, loop_symbol
+from weft_loop_ir.index_simplify import ranges_for
+from weft_loop_ir.ir import BufferView, Kernel, LoopBody, Value
+
+FindWriter = Callable[[str], Kernel | None]
+"""The kernel that alone writes a buffer, if its operands still hold what it read."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """The matrices ``[batch, rows, columns]`` of a buffer, in elements: where each begins, and its steps.
+
+    ``base`` is an expression over :attr:`batch`, which counts the matrices, and sizes.
+    """
+
+    batch: ClassVar[sympy.Symbol] = loop_symbol("batch", 0)
+
+    buffer: str
+    size: tuple[sympy.Expr, sympy.Expr, sympy.Expr]
+    base: sympy.Expr
+    steps: tuple[sympy.Expr, sympy.Expr]
+
+
+def operand_of(view: BufferView, writer: FindWriter) -> Operand:
+    """The matrices of ``view`` (of two or three dimensions), before copies that kernels made of them."""
+    batch, rows, columns = (sympy.S.One,) * (3 - len(view.size)) + view.size
+    step, *steps = (sympy.S.Zero,) * (3 - len(view.size)) + view.stride
+    found = Operand(
+        view.buffer,
+        (batch, rows, columns),
+        view.offset + Operand.batch * step,
+        (steps[0], steps[1]),
+    )
+    while True:
+        before = _before_copy(found, writer)
+        if before is None:
+            return found
+        found = before
+
+
+def _before_copy(operand: Operand, writer: FindWriter) -> Operand | None:
+    """``operand`` in what its buffer is a copy of; None if that is not known."""
+    kernel = writer(operand.buffer)
+    copied = None if kernel is None else _copied(kernel, operand.buffer)
+    if kernel is None or copied is None:
+        return None
+    source, load, store = copied
+    row, column = loop_symbol("row", 0), loop_symbol("column", 0)
+    batch, rows, columns = operand.size
+    ranges = ranges_for(((Operand.batch, batch), (row, rows), (column, columns)))
+    place = operand.base + row * operand.steps[0] + column * operand.steps[1]
+    loops = {loop.symbol: loop.size for loop in kernel.outer if loop.size != 1}
+    steps = {s: store.coeff(s) for s in loops}
+    if sympy.expand(store - sum(s * step for s, step in steps.items())) != 0:
+        return None
+    if not all(n.is_Integer for n in (*steps.values(), *loops.values())):
+        return None
+    ones = {loop.symbol: sympy.S.Zero for loop in kernel.outer if loop.size == 1}
+    digits = {
+        s: ranges.simplify(Mod(FloorDiv(sympy.expand(place), steps[s]), n))
+        for s, n in loops.items()
+    }
+    if not _covers(steps, loops):
+        return None
+    index = sympy.expand(load.xreplace({**digits, **ones}))
+    row_step, column_step = index.coeff(row), index.coeff(column)
+    base = sympy.expand(index - row * row_step - column * column_step)
+    if {row, column} & (base.free_symbols | row_step.free_symbols | column_step.free_symbols):
+        return None
+    return Operand(source, operand.size, base, (row_step, column_step))
+
+
+def _covers(steps: dict[sympy.Symbol, sympy.Expr], sizes: dict[sympy.Symbol, sympy.Expr]) -> bool:
+    """Whether the loops are the digits of a position: every element of a dense buffer, once."""
+    expected = 1
+    for symbol in sorted(steps, key=lambda s: int(steps[s])):
+        if steps[symbol] != expected:
+            return False
+        expected *= int(sizes[symbol])
+    return True
+
+
+def _copied(kernel: Kernel, name: str) -> tuple[str, sympy.Expr, sympy.Expr] | None:
+    """The buffer that ``kernel`` copies to ``name``, where it loads and where it stores."""
+    if len(kernel.stages) != 1 or kernel.stages[0].inner:
+        return None
+    body: LoopBody = kernel.stages[0].body
+    stores = [i for i in body.instructions if i.operation == "store" and i.arguments[0] == name]
+    if len(stores) != 1 or len(stores[0].arguments) != 3:
+        return None
+    _, store, value = stores[0].arguments
+    assert isinstance(value, Value)
+    load = body.instructions[value.index]
+    if load.operation != "load" or load.arguments[1].free_symbols - {
+        loop.symbol for loop in kernel.outer
+    }:
+        return None
+    return load.arguments[0], load.arguments[1], store

@@ -1,0 +1,97 @@
+"""A schedule while steps of it are replaced: who reads and writes what, and which steps are needed after."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from weft_loop_ir.ir import BufferKind, BufferView, Kernel, ParallelKernels, Schedule, Step
+from weft_loop_ir.loop_graph import item_reads, item_writes
+
+
+class Surroundings:
+    """``steps`` are those of ``schedule``, parallel kernels one by one; positions count them.
+
+    Answers are about them as they were; what replaces steps shows in :meth:`steps_needed`.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._buffers = schedule.buffers
+        self.steps: list[Step] = []
+        self._groups: list[ParallelKernels | None] = []
+        for step in schedule.steps:
+            group = step if isinstance(step, ParallelKernels) else None
+            members = (step,) if group is None else group.kernels
+            self.steps += members
+            self._groups += [group] * len(members)
+        self._left: list[Step | None] = list(self.steps)
+        self._readers: dict[str, list[int]] = defaultdict(list)
+        self._writers: dict[str, list[int]] = defaultdict(list)
+        self._returned = {o.buffer for o in schedule.outputs if isinstance(o, BufferView)}
+        for position, step in enumerate(self.steps):
+            for name in item_reads(step):
+                self._readers[name].append(position)
+            for name in item_writes(step):
+                self._writers[name].append(position)
+        self.is_changed = False
+
+    def only_reader(self, name: str, writer: int) -> int | None:
+        """The one step that reads an intermediate which the step at ``writer`` alone writes."""
+        if not self._is_intermediate(name) or self._writers[name] != [writer]:
+            return None
+        readers = self._readers[name]
+        return readers[0] if len(readers) == 1 and readers[0] > writer else None
+
+    def writer(self, name: str, reader: int) -> Kernel | None:
+        """The kernel that makes an intermediate, if what it reads is the same at ``reader`` still."""
+        if not self._is_intermediate(name) or len(self._writers[name]) != 1:
+            return None
+        (position,) = self._writers[name]
+        kernel = self.steps[position]
+        if position >= reader or type(kernel) is not Kernel:
+            return None
+        return kernel if self.stay(kernel.reads, position, reader) else None
+
+    def stay(self, names: Iterable[str], first: int, last: int) -> bool:
+        """Whether no step from ``first`` to ``last`` writes ``names``."""
+        between = range(first, last + 1)
+        return not any(position in between for name in names for position in self._writers[name])
+
+    def replace(self, places: Sequence[int], step: Step) -> None:
+        """Put ``step`` at the last of ``places``, instead of those."""
+        for place in places:
+            self._left[place] = None
+            self._groups[place] = None
+        self._left[places[-1]] = step
+        self.is_changed = True
+
+    def steps_needed(self) -> tuple[Step, ...]:
+        """The steps, without kernels that write nothing that is read any more."""
+        needed: set[str] = set()
+        kept: list[tuple[Step, ParallelKernels | None]] = []
+        for step, group in zip(reversed(self._left), reversed(self._groups), strict=True):
+            if step is not None and self._is_needed(step, needed):
+                kept.append((step, group))
+                needed.update(item_reads(step))
+        return tuple(_regrouped(reversed(kept)))
+
+    def _is_needed(self, step: Step, needed: set[str]) -> bool:
+        if not isinstance(step, Kernel):
+            return True
+        return any(name in needed or not self._is_intermediate(name) for name in step.writes)
+
+    def _is_intermediate(self, name: str) -> bool:
+        is_own = self._buffers[name].kind is BufferKind.INTERMEDIATE
+        return is_own and name not in self._returned
+
+
+def _regrouped(steps: Iterable[tuple[Step, ParallelKernels | None]]) -> Iterator[Step]:
+    """The steps, with those of a group that are left side by side as one."""
+    for group, members in itertools.groupby(steps, lambda pair: pair[1]):
+        several = [step for step, _ in members]
+        if group is None or len(several) == 1:
+            yield from several
+        else:
+            kernels = tuple(step for step in several if isinstance(step, Kernel))
+            yield ParallelKernels(group.name, kernels)
