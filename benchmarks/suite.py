@@ -1,10 +1,13 @@
 """Nineteen models, eager, torch.compile and weft: ``python -m benchmarks.suite [--only NAME ...]``.
 
 Sixteen models of the ``transformers`` library in configurations that a small machine runs in milliseconds,
-and a ResNet, a U-Net and an LSTM; float32 and bfloat16, inference.  One process a measurement: those of two
-models build and compile side by side, then are timed in turn, round by round, while nothing else runs.
-Prints a Markdown table; ends after ``--minutes`` and names the models that were left out.  Caches on disk are
-kept from run to run (steady times are measured here; benchmarks.run measures first calls).
+and a ResNet, a U-Net and an LSTM; float32 and bfloat16, inference.  With ``--train`` a step of training
+(forward with the models' own dropout, a loss and backward) of the eight models of benchmarks/models, in
+float32.  One process a measurement: those of two models build and compile side by side, then are timed in
+turn, round by round, while nothing else runs.  Prints a Markdown table; ends after ``--minutes`` and names
+the models that were left out; ``--resume FILE`` keeps what was measured, and measures the others only.
+On a busy machine ``--processor`` times the processor on one thread instead of the clock on the wall.
+Caches on disk are kept from run to run (steady times are measured here; benchmarks.run measures first calls).
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +38,7 @@ SUBJECTS = (
     *("bert", "gpt2", "t5", "vit", "llama", "roberta", "albert", "opt", "gpt-neox", "mistral"),
     *("qwen2", "qwen3", "gemma2", "bart", "whisper", "clip", "resnet", "unet", "lstm"),
 )
+TRAINED = ("bert", "gpt2", "t5", "vit", "llama", "resnet", "unet", "lstm")
 DTYPES = ("float32", "bfloat16")
 PREPARING_AT_ONCE = 3
 PREPARATION_SECONDS = 180.0
@@ -42,33 +47,61 @@ PREPARATION_SECONDS = 180.0
 # ---- one measurement, in a process of its own ------------------------------------------------------
 
 
-def work(subject: str, dtype: str, compiler: str) -> None:
-    """Build, compile and call; then time calls for as many seconds as each line of standard input says."""
-    from benchmarks.models import MODELS
-    from benchmarks.models.transformer_families import TRANSFORMER_FAMILIES
+@dataclass(frozen=True)
+class Subject:
+    """What is measured of a model: a call or a step of training, by the wall's or the processor's clock."""
 
-    case = {**TRANSFORMER_FAMILIES, **MODELS}[subject]
-    torch.manual_seed(0)
-    model = case.build(True).to(getattr(torch, dtype))
-    inputs = {
-        name: value.to(getattr(torch, dtype)) if value.is_floating_point() else value
-        for name, value in case.inputs(True, 0).items()
-    }
-    with torch.no_grad():
+    model: str
+    dtype: str
+    train: bool
+    processor: bool
+
+    def build(self, compiler: str) -> Callable[[], Any]:
+        """The model with a compiler around it, as a function without arguments."""
+        from benchmarks.models import MODELS
+        from benchmarks.models.comparison import tensors
+        from benchmarks.models.transformer_families import TRANSFORMER_FAMILIES
+
+        case = {**TRANSFORMER_FAMILIES, **MODELS}[self.model]
+        dtype = getattr(torch, self.dtype)
+        torch.manual_seed(0)
+        model = case.build(True).to(dtype).train(self.train)
+        inputs = {
+            name: value.to(dtype) if value.is_floating_point() else value
+            for name, value in case.inputs(True, 0).items()
+        }
         compiled = compile_with(compiler, model)
-        for _ in range(3):
-            compiled(**inputs)
-        print(json.dumps("ready"), flush=True)
-        for line in sys.stdin:
-            print(json.dumps(median_ms(lambda: compiled(**inputs), float(line))), flush=True)
+
+        def infer() -> None:
+            with torch.no_grad():
+                compiled(**inputs)
+
+        def step() -> None:
+            results = tensors(compiled(**inputs))
+            torch.stack([t.float().square().mean() for t in results]).sum().backward()
+            model.zero_grad(set_to_none=True)
+
+        return step if self.train else infer
+
+
+def work(subject: Subject, compiler: str) -> None:
+    """Build, compile and call; then time calls for as many seconds as each line of standard input says."""
+    if subject.processor:
+        torch.set_num_threads(1)
+    call = subject.build(compiler)
+    for _ in range(3):
+        call()
+    print(json.dumps("ready"), flush=True)
+    clock = time.process_time if subject.processor else time.perf_counter
+    for line in sys.stdin:
+        print(json.dumps(median_ms(call, float(line), clock)), flush=True)
 
 
 @dataclass
 class Worker:
     """A process that measures one model with one compiler."""
 
-    subject: str
-    dtype: str
+    subject: Subject
     compiler: str
     process: subprocess.Popen[str] | None = None
     times: list[float] = field(default_factory=list)
@@ -85,7 +118,7 @@ class Worker:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "benchmarks.suite"),
-                    *("--worker", self.subject, self.dtype, self.compiler),
+                    *("--worker", json.dumps(asdict(self.subject)), self.compiler),
                 ],
                 env=environment,
                 cwd=Path(__file__).parent.parent,
@@ -133,10 +166,10 @@ class Worker:
 
 
 def measure_all(
-    pairs: list[tuple[str, str]], caches: Path, rounds: int, seconds: float
+    subjects: list[Subject], caches: Path, rounds: int, seconds: float
 ) -> list[list[Worker]]:
-    """The workers of each pair of model and dtype, done."""
-    sets = [[Worker(subject, dtype, c) for c in COMPILERS] for subject, dtype in pairs]
+    """The workers of each subject, done."""
+    sets = [[Worker(subject, c) for c in COMPILERS] for subject in subjects]
     everyone = [worker for workers in sets for worker in workers]
     with ThreadPoolExecutor(PREPARING_AT_ONCE) as pool:
         list(pool.map(lambda worker: worker.prepare(caches), everyone))
@@ -152,7 +185,8 @@ def measure_all(
 def row(workers: list[Worker]) -> str:
     """A line of the table."""
     eager, peer, weft = (_median(worker) for worker in workers)
-    cells = [workers[0].subject, workers[0].dtype, *(_text(v, "") for v in (eager, peer, weft))]
+    subject = workers[0].subject
+    cells = [subject.model, subject.dtype, *(_text(v, "") for v in (eager, peer, weft))]
     cells += [_text(eager / weft, "x"), _text(peer / weft, "x")]
     failures = [f"{w.compiler}: {w.failure[:100]}" for w in workers if w.failure]
     return f"| {' | '.join(cells)} | {'; '.join(failures)} |"
@@ -168,7 +202,7 @@ def _text(value: float, unit: str) -> str:
 
 def means(done: list[list[Worker]], dtype: str) -> str:
     """The geometric means of the ratios, over models that all three ran."""
-    rows = [[_median(w) for w in workers] for workers in done if workers[0].dtype == dtype]
+    rows = [[_median(w) for w in workers] for workers in done if workers[0].subject.dtype == dtype]
     rows = [r for r in rows if not any(map(math.isnan, r))]
     if not rows:
         return ""
@@ -180,39 +214,83 @@ def means(done: list[list[Worker]], dtype: str) -> str:
     )
 
 
+class Record:
+    """What was measured, a line of JSON for each worker, in a file that a later run goes on with."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._known: dict[tuple[Subject, str], Worker] = {}
+        for line in path.read_text().splitlines() if path is not None and path.exists() else ():
+            kept = json.loads(line)
+            subject = Subject(**kept.pop("subject"))
+            self._known[subject, kept["compiler"]] = Worker(subject, **kept)
+
+    def add(self, workers: list[Worker]) -> None:
+        """Keep the workers of a subject."""
+        for worker in workers if self._path is not None else ():
+            kept = {"subject": asdict(worker.subject), "compiler": worker.compiler}
+            kept |= {"times": worker.times, "failure": worker.failure}
+            with self._path.open("a") as file:
+                file.write(json.dumps(kept) + "\n")
+
+    def find(self, subject: Subject) -> list[Worker]:
+        """The workers of a subject, none if one of them is not there or failed."""
+        workers = [self._known[subject, c] for c in COMPILERS if (subject, c) in self._known]
+        whole = len(workers) == len(COMPILERS) and not any(w.failure for w in workers)
+        return workers if whole else []
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", nargs="*", default=list(SUBJECTS))
-    parser.add_argument("--dtype", nargs="*", default=list(DTYPES), choices=DTYPES)
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--train", action="store_true", help="a step of training, in float32")
+    parser.add_argument("--dtype", nargs="*", choices=DTYPES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.4, help="of each round")
     parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--worker", nargs=3)
+    parser.add_argument("--resume", type=Path, help="file of what was measured already")
+    parser.add_argument("--processor", action="store_true", help="the processor's time, one thread")
+    parser.add_argument("--worker", nargs=2)
     options = parser.parse_args()
     if options.worker:
-        work(*options.worker)
+        work(Subject(**json.loads(options.worker[0])), options.worker[1])
         return
-    caches = Path(tempfile.gettempdir()) / "weft-benchmarks-suite"
-    pairs = [(subject, dtype) for subject in options.only for dtype in options.dtype]
+    dtypes = options.dtype or (DTYPES[:1] if options.train else DTYPES)
+    models = options.only or (TRAINED if options.train else SUBJECTS)
+    subjects = [Subject(m, d, options.train, options.processor) for m in models for d in dtypes]
     print(machine() + "\n")
     print(
         "| model | dtype | eager ms | torch.compile ms | weft ms | over eager | over torch.compile | failed |"
     )
     print("|---|---|---|---|---|---|---|---|")
-    done: list[list[Worker]] = []
+    done, left = _measure_in_time(subjects, Record(options.resume), options)
+    print()
+    print("\n\n".join(text for dtype in dtypes if (text := means(done, dtype))))
+    if left:
+        print(f"\nLeft out for want of time: {', '.join(f'{s.model} {s.dtype}' for s in left)}.")
+
+
+def _measure_in_time(
+    subjects: list[Subject], record: Record, options: argparse.Namespace
+) -> tuple[list[list[Worker]], list[Subject]]:
+    """Measure and print what is not known yet, two at a time; the workers, and what was left out."""
+    caches = Path(tempfile.gettempdir()) / "weft-benchmarks-suite"
+    done = [workers for subject in subjects if (workers := record.find(subject))]
+    for workers in done:
+        print(row(workers))
+    left = [subject for subject in subjects if not record.find(subject)]
     start, longest = time.monotonic(), 0.0
-    while pairs and time.monotonic() - start + longest < options.minutes * 60:
+    while left and time.monotonic() - start + longest < options.minutes * 60:
         begin = time.monotonic()
-        sets = measure_all(pairs[:2], caches, options.rounds, options.seconds)
-        del pairs[:2]
+        sets = measure_all(left[:2], caches, options.rounds, options.seconds)
+        del left[:2]
         done += sets
         longest = max(longest, time.monotonic() - begin)
-        print("\n".join(row(workers) for workers in sets), flush=True)
-    print()
-    print("\n\n".join(text for dtype in options.dtype if (text := means(done, dtype))))
-    if pairs:
-        print(f"\nLeft out for want of time: {', '.join(f'{s} {d}' for s, d in pairs)}.")
+        for workers in sets:
+            record.add(workers)
+            print(row(workers), flush=True)
+    return done, left
 
 
 if __name__ == "__main__":

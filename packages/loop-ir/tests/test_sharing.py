@@ -52,3 +52,18 @@ def test_widened_values_are_kept_in_16_bits() -> None:
     x, y = (torch.randn(64, 24).to(BF16) for _ in range(2))
     schedule = scheduled(function, (x, y, torch.randn(64, 24)))
     assert set(large_intermediates(schedule, 64 * 24)) <= {BF16}
+
+
+def test_results_are_computed_once_they_can_be() -> None:
+    """The products of a chain in 16 bits, widened as results, need no memory of their own at the end."""
+
+    def function(x: torch.Tensor, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results = []
+        for weight in weights:
+            x = (x @ weight).sin()
+            results.append((x.t() @ x).float())
+        return tuple(results)
+
+    inputs = [torch.randn(16, 16).to(BF16) for _ in range(7)]
+    schedule = scheduled(function, inputs)
+    assert int(schedule.memory.arena_bytes) <= 4 * 16 * 16 * 2

@@ -14,6 +14,7 @@ from ..passes.collectives import starts
 from ..passes.storage_origins import is_view
 from ..unsupported import Unsupported
 from .compressed_masks import compress_masks
+from .depth import ends_of_long_chains
 from .memory_budget import values_to_keep
 from .min_cut import CutProblem, NoCut, minimum_cut
 from .operator_classes import classify
@@ -34,7 +35,13 @@ def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> 
     compress_masks(joint.graph_module.graph)
     sizes = NumberNodes(joint.graph_module.graph).known()
     sides = Sides(joint, inputs_stay=options.activation_memory_budget < 1)
-    saved = _cut(sides, {n for n in sides.forward if may_recompute(n, sides)})
+    recomputable = {n for n in sides.forward if may_recompute(n, sides)}
+    recomputable -= ends_of_long_chains(
+        sides.depth,
+        recomputable,
+        lambda node: node in sides.needed_by_outputs and _capacity(node, sides) is not None,
+    )
+    saved = _cut(sides, recomputable)
     if options.activation_memory_budget < 1:
         repeatable = {
             n for n in sides.forward if n.op == "call_function" and classify(n) in REPEATABLE

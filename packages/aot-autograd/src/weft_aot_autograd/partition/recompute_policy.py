@@ -66,7 +66,10 @@ def is_materialized(node: torch.fx.Node, sides: Sides) -> bool:
     """Whether forward has the value in memory anyway, rather than only inside a kernel."""
     if node not in sides.needed_by_outputs:
         return False
-    return classify(node) not in _INSIDE_KERNELS or not _is_fused(node, sides.needed_by_outputs)
+    if classify(node) not in _INSIDE_KERNELS or not _is_fused(node, sides.needed_by_outputs):
+        return True
+    readers = [user for user in node.users if user in sides.needed_by_outputs]
+    return any(sides.depth[user] > sides.depth[node] for user in readers)  # after a call
 
 
 def _is_fused(node: torch.fx.Node, side: Set[torch.fx.Node]) -> bool:

@@ -10,6 +10,7 @@ import torch.fx
 from weft_functionalize import OutputKind, size_hint
 
 from ..joint_graph import JointGraph
+from .depth import depths
 
 
 class Sides:
@@ -72,6 +73,11 @@ class Sides:
             seen.update(fresh)
             pending += fresh
         return seen
+
+    @cached_property
+    def depth(self) -> dict[torch.fx.Node, int]:
+        """How many library calls each forward node needs one after another."""
+        return depths(self.forward)
 
     def is_free(self, node: torch.fx.Node) -> bool:
         """Whether keeping the node costs no memory: it is an input that lives anyway."""

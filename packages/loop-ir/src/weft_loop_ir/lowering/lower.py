@@ -36,7 +36,7 @@ from weft_loop_ir.lowering.data_dependence import ASSERTION, READ
 from weft_loop_ir.lowering.in_place import overwrite_in_place
 from weft_loop_ir.lowering.regions import lower_region
 from weft_loop_ir.lowering.registry import RULES, TAKES_FLOATS, NoLowering
-from weft_loop_ir.lowering.sharing import realize_if_shared
+from weft_loop_ir.lowering.sharing import realize_if_last, realize_if_shared
 from weft_loop_ir.lowering.tensors import Cost, Storage, TensorValue, whole
 from weft_loop_ir.lowering.views import strided_window
 from weft_loop_ir.size_float import GRAPH_FUNCTIONS, SizeFloat, as_size_float, size_float
@@ -383,6 +383,7 @@ class Driver:
         elif not result.dtype.is_complex and not _same_layout(result, fake):
             result = self.context.copy_of(result, storage_stride(fake))
         realize_if_shared(self.context, self.values, node, result)
+        realize_if_last(self.context, node, result)
         return result
 
     # -- outputs ---------------------------------------------------------------------------------------

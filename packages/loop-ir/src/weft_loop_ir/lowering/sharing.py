@@ -9,6 +9,7 @@ import torch
 import torch.fx
 
 from weft_loop_ir.expressions import product
+from weft_loop_ir.ir import BufferKind
 from weft_loop_ir.lowering.context import LoweringContext
 from weft_loop_ir.lowering.tensors import Cost, TensorValue
 from weft_loop_ir.ops import STORAGE_ONLY
@@ -34,6 +35,17 @@ def realize_if_shared(
         or cost.instructions > options.shared_instructions
         or len(reads) > options.shared_reads
     ) and not _realize_narrower(context, values, node, result):
+        context.realize(result)
+
+
+def realize_if_last(context: LoweringContext, node: torch.fx.Node, result: TensorValue) -> None:
+    """Materialise what only the graph's results read as soon as it can be, so that its arguments end there.
+
+    The gradient of a weight that was cast to 16 bits is a cast of a product's result, say, which would live
+    to the end of backward otherwise.
+    """
+    made = (context.buffers[name].kind is BufferKind.INTERMEDIATE for name in result.cost.reads)
+    if node.users and all(user.op == "output" for user in node.users) and any(made):
         context.realize(result)
 
 
