@@ -24,6 +24,7 @@ __all__ = [
     "OpOverload",
     "TorchDispatchMode",
     "core_aten_decompositions",
+    "packed_saved_tensors",
     "schema_arguments",
     "set_grad_enabled",
     "storage_identity",
@@ -44,6 +45,15 @@ set_grad_enabled = torch._C._set_grad_enabled
 def storage_identity(tensor: torch.Tensor) -> int:
     """A number that two tensors have in common exactly if they share storage."""
     return int(tensor.untyped_storage()._cdata)
+
+
+def packed_saved_tensors(ctx: Any) -> tuple[Any, ...]:
+    """What a context of ``torch.autograd.Function`` has saved, to be unpacked one by one.
+
+    ``unpack()`` checks for writes but can't give the function's own outputs, ``data`` can.
+    """
+    packed: tuple[Any, ...] = ctx._raw_saved_tensors
+    return packed
 
 
 def schema_arguments(operator: OpOverload) -> list[Any]:

@@ -11,7 +11,9 @@ import torch
 import torch.fx
 from weft_functionalize import FunctionalGraph, symbols_of
 
+from ._torch import packed_saved_tensors
 from .joint_graph import PartitionedGraph
+from .partial_backward import is_linear, partial_backward
 from .partition import BackwardStage
 from .replay import (
     GradientModeInterpreter,
@@ -21,6 +23,13 @@ from .replay import (
 )
 
 Program = Callable[..., Sequence[Any]]
+
+CompileLater = Callable[[torch.fx.GraphModule], Program]
+"""Compiles a graph that backward turns out to need, at that time: the graph has no symbolic sizes."""
+
+
+def _run_operators(graph_module: torch.fx.GraphModule) -> Program:
+    return graph_module.forward
 
 
 class TrainingProgram:
@@ -34,6 +43,8 @@ class TrainingProgram:
 
     ``backward`` may be stages with their programs instead: each is a node of autograd's own, so that what
     waits for the gradients of one (hooks, the communication of data parallel training) runs before the next.
+    Where only some outputs have a gradient, backward may be a graph without the others', compiled by
+    ``compile_later`` the first time (see :mod:`.partial_backward`).
     """
 
     def __init__(
@@ -42,8 +53,9 @@ class TrainingProgram:
         partitioned: PartitionedGraph,
         forward: Program,
         backward: Program | Sequence[tuple[BackwardStage, Program]],
+        compile_later: CompileLater = _run_operators,
     ) -> None:
-        self._plan = _Plan(functional, partitioned, forward, backward)
+        self._plan = _Plan(functional, partitioned, forward, backward, compile_later)
         self._lifted = tuple(functional.lifted[i] for i in self._plan.lifted_indices)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -69,7 +81,7 @@ class _Stage:
     """A stage with its program; ``arguments`` are the positions of what it computes the gradients of."""
 
     def __init__(self, stage: BackwardStage, program: Program, gradients: Sequence[int]) -> None:
-        self._inputs = stage.inputs
+        self.inputs = stage.inputs
         self._program = program
         self.arguments = tuple(gradients[k] for k in stage.gradients)
 
@@ -79,7 +91,7 @@ class _Stage:
     def run(self, values: _Values) -> Sequence[Any]:
         """The gradients of ``arguments``, in order."""
         assert values.known is not None
-        results = self._program(*(values.known[k] for k in self._inputs))
+        results = self._program(*(values.known[k] for k in self.inputs))
         count = len(self.arguments)
         values.known.extend(results[count:])
         if not values.absent:
@@ -134,6 +146,7 @@ class _Plan:
         partitioned: PartitionedGraph,
         forward: Program,
         backward: Program | Sequence[tuple[BackwardStage, Program]],
+        compile_later: CompileLater,
     ) -> None:
         self.functional = functional
         self.forward = forward
@@ -190,6 +203,32 @@ class _Plan:
             for node in graph.nodes
         )
         self.warned = False
+        self._partitioned, self._compile_later = partitioned, compile_later
+        self._partial: dict[frozenset[int], _Stage | None] = {}
+        self._may_be_partial = len(self.tangents) > 1 and is_linear(functional)
+
+    def partial_stage(self, gradients: Sequence[Any]) -> _Stage | None:
+        """Backward for the outputs that have gradients; None where that is the whole, or as good."""
+        if not self._may_be_partial:
+            return None
+        missing = frozenset(
+            k for k, tangent in enumerate(self.tangents) if gradients[tangent.output_index] is None
+        )
+        if not missing:
+            return None
+        if missing not in self._partial:
+            self._partial[missing] = self._make_partial(missing, self.absent(gradients))
+        return self._partial[missing]
+
+    def _make_partial(self, missing: frozenset[int], absent: frozenset[int]) -> _Stage | None:
+        dropped = [k for k, argument in enumerate(self.gradients) if argument in absent]
+        stage = partial_backward(self._partitioned, missing, dropped)
+        if stage is None:
+            return None
+        placeholders = stage.graph_module.graph.find_nodes(op="placeholder")
+        if any(symbols_of(node.meta["val"]) for node in placeholders):
+            return _Stage(stage, stage.graph_module.forward, self.gradients)
+        return _Stage(stage, self._compile_later(stage.graph_module), self.gradients)
 
     def absent(self, gradients: Sequence[Any]) -> frozenset[int]:
         """The arguments that eager gives no gradient, where only some of the outputs have one."""
@@ -282,6 +321,7 @@ class CompiledFunction(torch.autograd.Function):
             ctx.numbers = {k: saved[k] for k in plan.numbers}
             saved = [value for k, value in enumerate(saved) if k not in plan.numbers]
         ctx.save_for_backward(*saved)
+        ctx.saved_versions = [_version(value) for value in saved]
         ctx.layouts = [tangent.layout(results[tangent.output_index]) for tangent in plan.tangents]
         if plan.constants:
             ctx.mark_non_differentiable(*(results[index] for index in plan.constants))
@@ -298,20 +338,62 @@ class CompiledFunction(torch.autograd.Function):
             tangent.prepare(gradients[tangent.output_index], layout)
             for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True)
         ]
-        saved = ctx.saved_tensors
-        if plan.numbers:
-            tensors = iter(saved)
-            saved = [
-                ctx.numbers[k] if k in plan.numbers else next(tensors)
-                for k in range(len(plan.saved))
-            ]
-        ctx.values.known = [*saved, *tangents]
+        partial = plan.partial_stage(gradients)
+        ctx.values.known = [*_saved_values(ctx, partial), *tangents]
         ctx.values.absent = plan.absent(gradients)
+        if partial is not None:
+            computed = partial.run(ctx.values)
+            ctx.values.known = None
+            return _placed(plan, partial.arguments, computed)
         first = plan.stages[0]
         computed = first.run(ctx.values)
         if len(plan.stages) == 1:
             ctx.values.known = None
         return _placed(plan, first.arguments, computed)
+
+
+def _saved_values(ctx: Any, partial: _Stage | None) -> list[Any]:
+    """The saved values; None may stand for those that ``partial`` does not need."""
+    plan: _Plan = ctx.plan
+    try:
+        saved = ctx.saved_tensors
+    except RuntimeError:
+        if partial is None:
+            raise
+        saved = _needed_tensors(ctx, frozenset(partial.inputs))
+    if not plan.numbers:
+        return list(saved)
+    tensors = iter(saved)
+    return [ctx.numbers[k] if k in plan.numbers else next(tensors) for k in range(len(plan.saved))]
+
+
+def _needed_tensors(ctx: Any, needed: frozenset[int]) -> list[torch.Tensor | None]:
+    """The saved tensors, each checked by itself, None for those that nobody needs.
+
+    Raises what eager does: for one that is needed and was written to, and where all are freed.
+    """
+    plan: _Plan = ctx.plan
+    positions = [k for k in range(len(plan.saved)) if k not in plan.numbers]
+    tensors: list[torch.Tensor | None] = []
+    for k, packed, version in zip(
+        positions, packed_saved_tensors(ctx), ctx.saved_versions, strict=True
+    ):
+        is_argument, _ = plan.saved[k]
+        tensor = None
+        if k in needed:
+            tensor = packed.unpack() if is_argument else packed.data
+            _check_version(tensor, version)
+        tensors.append(tensor)
+    return tensors
+
+
+def _check_version(value: Any, expected: int) -> None:
+    """Raise eager's error for a tensor that was written to."""
+    if _version(value) != expected:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace "
+            f"operation: {tuple(value.shape)} is at version {_version(value)}; expected {expected}"
+        )
 
 
 class LaterStage(torch.autograd.Function):
@@ -399,11 +481,7 @@ def _inputs_again(ctx: Any) -> list[Any]:
         for index in range(len(plan.functional.inputs))
     ]
     for k, value, version in zip(plan.kept, ctx.kept, ctx.versions, strict=True):
-        if _version(value) != version:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace "
-                f"operation: {tuple(value.shape)} is at version {_version(value)}; expected {version}"
-            )
+        _check_version(value, version)
         if isinstance(value, torch.Tensor) and value.requires_grad:
             with torch.enable_grad():
                 value = value.view_as(value)

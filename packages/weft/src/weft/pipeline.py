@@ -162,7 +162,9 @@ class Pipeline:
                 for number, stage in enumerate(stage_backward(partitioned, bucket_bytes))
             ]
         line.finish()
-        training = weft_aot_autograd.TrainingProgram(functional, partitioned, program, backward)
+        training = weft_aot_autograd.TrainingProgram(
+            functional, partitioned, program, backward, line.compile_partial_backward
+        )
         return weft_functionalize.wrap(functional, training)
 
     def _rewrite(self, graph_module: torch.fx.GraphModule) -> None:
@@ -226,6 +228,12 @@ class Pipeline:
         for observer in self._observers():
             observer.graph_finished(report)
 
+    def refuse_backward(self, error: StageError) -> None:
+        """Warn that a backward graph runs eagerly, or raise."""
+        if self._raise_errors:
+            raise error
+        self._warn(f"{error}. This backward graph runs eagerly.")
+
     def _warn(self, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
@@ -269,6 +277,15 @@ class _Line:
         for name, count in schedule.fallbacks.items():
             self._fallbacks[name] = self._fallbacks.get(name, 0) + count
         return program
+
+    def compile_partial_backward(self, graph_module: torch.fx.GraphModule) -> Callable[..., Any]:
+        """Compile a graph that only backward shows to be needed; where that fails its operators run."""
+        try:
+            with torch.no_grad():
+                return self.compile(graph_module, {}, "_partial_backward")
+        except StageError as error:
+            self._pipeline.refuse_backward(error)
+            return graph_module.forward
 
     def _schedule(
         self,

@@ -127,9 +127,16 @@ def _stage(
     for node in graph.nodes:
         if node in nodes:
             copies[node] = copy.node_copy(node, copies.__getitem__)
-    returned = [_owned(copy, copies[node], node not in nodes) for node in wanted]
+    returned = [
+        copies[node] if node in nodes else owned_copy(copy, copies[node]) for node in wanted
+    ]
     given_away = {storage_origin(node) for node in returned}
-    returned += [_owned(copy, copies[n], storage_origin(copies[n]) in given_away) for n in kept]
+    returned += [
+        owned_copy(copy, copies[node])
+        if storage_origin(copies[node]) in given_away
+        else copies[node]
+        for node in kept
+    ]
     output = copy.output(tuple(returned))
     output.meta["val"] = tuple(node.meta["val"] for node in returned)
     copy.lint()
@@ -137,10 +144,8 @@ def _stage(
     return BackwardStage(module, tuple(inputs), tuple(group))
 
 
-def _owned(graph: torch.fx.Graph, node: torch.fx.Node, shared: bool) -> torch.fx.Node:
-    """``node``, or a copy of it: who gets a gradient may write to it."""
-    if not shared:
-        return node
+def owned_copy(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:
+    """A copy of the node's value: who gets a gradient may write to it."""
     owned = graph.call_function(torch.ops.aten.clone.default, (node,))
     value = node.meta["val"]
     with value.fake_mode, torch.no_grad():

@@ -1,0 +1,92 @@
+"""Backward from some of a function's results: eager's autograd does not visit what the others came from."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch import Tensor, nn
+
+Function = Callable[..., Sequence[Tensor]]
+
+
+def three_results(x: Tensor, w: Tensor, v: Tensor) -> Sequence[Tensor]:
+    """Backward of the second divides by zero and multiplies with infinity."""
+    h = x @ w
+    return h.sum(), (h - h).sqrt() * v, x * 2
+
+
+def gradients(program: Function, used: Sequence[int], spoilt: int | None) -> Any:
+    """The leaves' gradients, from the results at ``used``; an argument is written to before backward."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = (4, 3), (3, 5), (5,)
+    leaves = [torch.randn(shape, generator=generator, requires_grad=True) for shape in shapes]
+    given = [leaf * 1 for leaf in leaves]
+    results = program(*given)
+    if spoilt is not None:
+        with torch.no_grad():
+            given[spoilt].mul_(2)
+    try:
+        torch.stack([(results[k] * (k + 1)).sum() for k in used]).sum().backward()
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+        return "written to"
+    return [leaf.grad for leaf in leaves]
+
+
+USES = [use for n in (1, 2, 3) for use in itertools.combinations(range(3), n)]
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed sizes", "symbolic sizes"])
+def test_what_is_not_visited_gives_no_nan_and_may_be_written_to(dynamic: bool) -> None:
+    program = weft.compile(three_results, fullgraph=True, dynamic=dynamic)
+    for used in USES:
+        for spoilt in (None, 0, 1, 2):
+            want = gradients(three_results, used, spoilt)
+            got = gradients(program, used, spoilt)
+            if isinstance(want, str) or isinstance(got, str):
+                assert got == want, (used, spoilt)
+                continue
+            torch.testing.assert_close(got, want, equal_nan=True)
+
+
+class TwoHeads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(6, 8)
+        self.heads = nn.ModuleList([nn.Linear(8, 3), nn.Linear(8, 4)])
+
+    def forward(self, x: Tensor) -> Sequence[Tensor]:
+        hidden = self.body(x).tanh()
+        return [head(hidden).log_softmax(-1) for head in self.heads]
+
+
+def test_heads_that_take_turns() -> None:
+    """Each step trains one head; the other keeps no gradient, and may be changed in the meantime."""
+    seen = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = TwoHeads()
+        called: Any = weft.compile(model, fullgraph=True) if compiled else model
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+        found: list[Any] = []
+        for step in range(6):
+            results = called(torch.randn(5, 6))
+            with torch.no_grad():
+                next(model.heads[1 - step % 2].parameters()).mul_(0.9)
+            optimizer.zero_grad()
+            results[step % 2].square().mean().backward()
+            found += [parameter.grad for parameter in model.parameters()]
+            optimizer.step()
+        seen.append([*found, *model.parameters()])
+    want, got = seen
+    assert [g is None for g in got] == [w is None for w in want]
+    assert any(w is None for w in want)
+    torch.testing.assert_close(
+        [g for g in got if g is not None], [w for w in want if w is not None]
+    )
