@@ -48,6 +48,7 @@ def simplify(graph: torch.fx.Graph, table: DecompositionTable) -> None:
 def cleaned_region(region: torch.fx.Graph, table: DecompositionTable) -> torch.fx.Graph:
     """A decomposed copy of a region's graph without what is not needed."""
     graph = _copy(region)
+    drop_gradient_rules(graph)
     _clean(graph, table)
     return graph
 

@@ -17,7 +17,7 @@ import torch.fx
 from ._torch import HigherOrderOperator, assume, known_true, new_integer
 from .aten_recorder import AtenRecorder, RegionEffort
 from .counted_loops import CountedTest, Counter, find_counter
-from .region_conversion import written_inputs
+from .region_conversion import inputs_seen_written, written_inputs
 from .region_operands import (
     MAX_ATTEMPTS,
     Block,
@@ -126,6 +126,7 @@ class _Loop:
         written = [
             p for p in sorted(map(inputs.index, written_inputs(body.recorder))) if p not in carried
         ]
+        seen = set(map(inputs.index, inputs_seen_written(body.recorder))).difference(carried)
         fixed = {*carried, *written, *operands.views}
         rest = [*written, *(p for p in range(len(values)) if p not in fixed)]
         pairs = self._pairs(body)
@@ -160,7 +161,9 @@ class _Loop:
         node, items = parent.append_region_operator(target, arguments, every)
         first = len(every) - len(versions)
         set_region_writes(
-            node, [(parent.node_of(values[p]), first + k) for k, p in enumerate(written)]
+            node,
+            [(parent.node_of(values[p]), first + k) for k, p in enumerate(written)],
+            [parent.node_of(values[p]) for p in seen],
         )
         set_region_clobbers(node, [parent.node_of(values[k]) for k in clobbered])
         known = {pair: final.get(tie) if tie else None for pair, tie in pairs.items()}

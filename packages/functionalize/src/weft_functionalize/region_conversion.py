@@ -10,7 +10,7 @@ import torch
 import torch.fx
 
 from ._torch import quiet_meta_failures
-from .aten_recorder import AtenRecorder
+from .aten_recorder import AtenRecorder, RecordedInput
 from .counted_loops import CountedTest
 from .tensor_ssa.alias_graph import build_alias_graph
 from .tensor_ssa.dead_code import eliminate_dead_code
@@ -19,7 +19,7 @@ from .tensor_ssa.layout import with_layout_of
 from .tensor_ssa.region_aliases import SharedValues, check_region_aliases
 from .tensor_ssa.renaming import rename
 from .tensor_ssa.rewrite_mutation import rewrite_mutation
-from .tensor_ssa.written_origins import written_origins
+from .tensor_ssa.written_origins import seen_origins, written_origins
 from .unsupported import Unsupported
 
 
@@ -33,6 +33,12 @@ def written_inputs(recorder: AtenRecorder) -> frozenset[int]:
     """The positions in ``recorder.inputs`` of tensors that the recorded program writes."""
     written = written_origins(recorder.graph, shared_values(recorder))
     return frozenset(i for i, r in enumerate(recorder.inputs) if r.node in written)
+
+
+def inputs_seen_written(recorder: AtenRecorder) -> frozenset[int]:
+    """Those of the :func:`written_inputs` that are written with autograd looking on."""
+    seen = seen_origins(recorder.graph, shared_values(recorder))
+    return frozenset(i for i, r in enumerate(recorder.inputs) if r.node in seen)
 
 
 def convert_block(
@@ -56,7 +62,8 @@ def convert_block(
         away = [recorder.inputs[i].node for i in given_away]
         check_region_aliases(graph, shared, kept, away)
         output = graph.output(kept)
-        rewrite_mutation(graph, shared, kept)
+        gradients = recorder.with_gradients and any(map(_has_gradient, recorder.inputs))
+        rewrite_mutation(graph, shared, kept, with_gradients=gradients)
         versions = rename(graph)
         emit = Emitter(graph).before(output)
         results = []
@@ -69,6 +76,10 @@ def convert_block(
         output.args = (tuple(results),)
         output.meta["val"] = torch.fx.map_arg(tuple(results), lambda n: n.meta["val"])
         eliminate_dead_code(graph)
+
+
+def _has_gradient(recorded: RecordedInput) -> bool:
+    return isinstance(recorded.value, torch.Tensor) and recorded.value.requires_grad
 
 
 def _result_node(recorder: AtenRecorder, value: Any) -> Any:

@@ -14,15 +14,10 @@ from .region_conversion import convert_block
 from .region_recorder import RegionRecorder
 from .region_sharing import MaybeOne, StorageGroups, storage_of, written_storages
 from .region_ties import Sharing
-from .tensor_ssa.alias_graph import build_alias_graph
 from .tensor_ssa.block_propagation import order_parameters
 from .tensor_ssa.layout import dense_order
 from .tensor_ssa.region_aliases import RegionAlias
-from .tensor_ssa.written_origins import unrecorded_origins
 from .unsupported import Unsupported
-
-# Key of a region's metadata: whether it writes to something behind autograd's back.
-UNRECORDED_WRITES = "unrecorded_writes"
 
 MAX_ATTEMPTS = 8  # at recording a region whose operands turn out to have to be passed otherwise
 
@@ -147,7 +142,6 @@ def convert(
     if any(getattr(node.target, "is_gradient_rule", False) for node in graph.nodes):
         raise Unsupported("gradients that the program wrote itself, in a region")
     with recorder.parent.paused():
-        unrecorded = unrecorded_origins(graph, build_alias_graph(graph))
         convert_block(recorder, outputs, written, given_away)
         nodes = [recorder.inputs[i].node for i in order]
         for node in set(graph.find_nodes(op="placeholder")).difference(nodes):
@@ -156,9 +150,7 @@ def convert(
         if is_condition:
             _return_bare(graph)
         graph.lint()
-        converted = torch.fx.GraphModule(dict(recorder.regions), graph, "Region")
-        converted.meta[UNRECORDED_WRITES] = bool(unrecorded)
-        return converted
+        return torch.fx.GraphModule(dict(recorder.regions), graph, "Region")
 
 
 def _return_bare(graph: torch.fx.Graph) -> None:

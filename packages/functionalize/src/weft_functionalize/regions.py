@@ -17,7 +17,7 @@ import torch.fx
 from ._torch import HigherOrderOperator
 from .aten_recorder import AtenRecorder, RegionEffort
 from .loop_regions import record_while
-from .region_conversion import written_inputs
+from .region_conversion import inputs_seen_written, written_inputs
 from .region_operands import (
     MAX_ATTEMPTS,
     Block,
@@ -129,6 +129,11 @@ class _Branch:
         parent, taken, written = self.parent, self.taken, self.written
         values, passed = [*self.operands.values, *taken], [*self.operands.passed, *taken]
         self._pass_gradients(values)
+        seen = {
+            order.index(i)
+            for side, order in zip(self.sides, self.orders, strict=True)
+            for i in inputs_seen_written(side.recorder)
+        }
         layouts = _joined(parent, *(side.outputs for side in self.sides))
         order = [p for p in range(len(values)) if p not in self.operands.views]
         pairs = self._pairs()
@@ -159,7 +164,7 @@ class _Branch:
         node, items = parent.append_region_operator(target, arguments, every)
         first = len(every) - len(versions)
         writes = [(parent.node_of(values[p]), first + k) for k, p in enumerate(written)]
-        set_region_writes(node, writes)
+        set_region_writes(node, writes, [parent.node_of(values[p]) for p in seen])
         known = {
             pair: flags[pair] if pair in flags else _by_predicate(predicate, *sides)
             for pair, sides in pairs.items()

@@ -15,11 +15,7 @@ from ..joint_recorder import JointRecorder
 from ..partition import partition
 from ..regions import keep_partial_writes
 from ..tracing import simplify
-from ..unsupported import Unsupported
 from .recording import RegionRule, run_nodes
-
-# Key of a region's metadata: whether it writes to something behind autograd's back.
-_UNRECORDED_WRITES = "unrecorded_writes"
 
 
 @dataclass(frozen=True)
@@ -61,8 +57,6 @@ def differentiate(
 
     Those ``overwritten`` do not live until backward.  None where no result depends on any of them.
     """
-    if module.meta.get(_UNRECORDED_WRITES):
-        raise Unsupported("write without gradients in a region")
     recorder = JointRecorder(outer.table)
     values: dict[torch.fx.Node, Any] = {}
     inputs: list[Any] = []

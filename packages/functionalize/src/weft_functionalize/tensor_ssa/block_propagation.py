@@ -17,13 +17,14 @@ operand: it has no new version, and nothing may read it any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch.fx
 
 from .._torch import HigherOrderOperator
 
 _WRITTEN = "region_writes"
+_SEEN = "region_writes_seen"
 _CLOBBERED = "region_clobbers"
 
 
@@ -35,8 +36,23 @@ def region_writes(node: torch.fx.Node) -> tuple[tuple[torch.fx.Node, int], ...]:
     return writes
 
 
-def set_region_writes(node: torch.fx.Node, writes: Sequence[tuple[torch.fx.Node, int]]) -> None:
+def writes_seen(node: torch.fx.Node) -> frozenset[torch.fx.Node]:
+    """Those of the operands that a region operator writes with autograd looking on."""
+    seen: frozenset[torch.fx.Node] = node.meta.get(_SEEN, frozenset())
+    return seen
+
+
+def set_region_writes(
+    node: torch.fx.Node,
+    writes: Sequence[tuple[torch.fx.Node, int]],
+    seen: Iterable[torch.fx.Node],
+) -> None:
+    """Note the operands that the region writes, each with the position of its version.
+
+    ``seen`` are those that it writes with autograd looking on.
+    """
     node.meta[_WRITTEN] = tuple(writes)
+    node.meta[_SEEN] = frozenset(seen)
 
 
 def region_clobbers(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Collection
+
 import torch.fx
 
 from .._torch import OpOverload
 from .alias_graph import AliasGraph
-from .block_propagation import region_writes
+from .block_propagation import writes_seen
+from .custom_operators import is_custom
 from .functional_counterparts import written_arguments
-from .kept_history import runs_unseen
+from .kept_history import hides_writes, runs_unseen
 from .region_aliases import SharedValues
 from .writes import block_writes, written_variables
-
-aten = torch.ops.aten
 
 
 def written_origins(graph: torch.fx.Graph, shared: SharedValues) -> set[torch.fx.Node]:
@@ -32,23 +32,33 @@ def origins_of_write(node: torch.fx.Node, shared: SharedValues) -> set[torch.fx.
 
 
 def seen_region_writes(graph: torch.fx.Graph, aliases: AliasGraph) -> frozenset[torch.fx.Node]:
-    """The values whose storage regions write that run with gradients enabled."""
+    """The values whose storage regions write with autograd looking on."""
     return frozenset(
         aliases.origin(variable)
         for node in graph.nodes
         if not runs_unseen(node)
-        for variable, _ in region_writes(node)
+        for variable in writes_seen(node)
     )
 
 
-def unrecorded_origins(graph: torch.fx.Graph, aliases: AliasGraph) -> frozenset[torch.fx.Node]:
-    """The values whose storage is written with gradients disabled or through a detached view."""
+def seen_origins(graph: torch.fx.Graph, shared: SharedValues) -> frozenset[torch.fx.Node]:
+    """The origins that ``graph`` writes to with autograd looking on, and what these may be one with."""
     found: set[torch.fx.Node] = set()
     for node in graph.nodes:
-        if not isinstance(node.target, OpOverload):
+        if runs_unseen(node):
             continue
-        for variable in written_variables(node, written_arguments(node.target)):
-            path = [node, *(edge.access for edge in aliases.path_to_origin(variable))]
-            if any(runs_unseen(n) or n.target is aten.detach.default for n in path):
-                found.add(aliases.origin(variable))
+        for variable in _seen_variables(node):
+            if any(map(hides_writes, shared.aliases.path_to_origin(variable))):
+                continue
+            origin = shared.aliases.origin(variable)
+            found.add(origin)
+            found.update(shared.others(origin, shared.position[node]))
     return frozenset(found)
+
+
+def _seen_variables(node: torch.fx.Node) -> Collection[torch.fx.Node]:
+    if not isinstance(node.target, OpOverload):
+        return writes_seen(node)
+    if is_custom(node.target):
+        return ()
+    return written_variables(node, written_arguments(node.target))

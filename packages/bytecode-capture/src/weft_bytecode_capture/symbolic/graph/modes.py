@@ -9,7 +9,8 @@ outside, as a whole: an operator on the other side ends the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ Key = tuple[Any, tuple[str, ...]]  # a setter and its arguments before the value
 
 
 _SWITCHED = "inference mode switched between operators"
+SWITCHED_IN_REGION = "switch of a mode inside a region"
 
 
 def _current() -> dict[Key, Any]:
@@ -79,6 +81,7 @@ class ModeSwitches:
     def __init__(self, graph: torch.fx.Graph) -> None:
         self._graph = graph
         self._entry = _current()
+        self._in_region = False
         self._nesting = 0  # of autocast, above that of the frame's entry
         self._contexts: list[_Entered] = []
         self._outside = torch.is_inference_mode_enabled()
@@ -92,13 +95,33 @@ class ModeSwitches:
             self._record(setter, (*place, value))
             setter(*place, value)
 
+    @contextlib.contextmanager
+    def inside(self, region: torch.fx.Graph) -> Iterator[None]:
+        """Record in a region's graph, which ends in the mode of gradients that it begins with.
+
+        :raises Unsupported: the region leaves gradients switched, or switches another mode.
+        """
+        outer = self._graph, self._gradients, self._in_region
+        mode = torch.is_grad_enabled()
+        self._graph, self._gradients, self._in_region = region, mode, True
+        try:
+            yield
+            if torch.is_grad_enabled() != mode:
+                raise Unsupported(SWITCHED_IN_REGION)
+        finally:
+            self._graph, self._gradients, self._in_region = outer
+
     def _record(self, setter: Any, arguments: tuple[Any, ...]) -> None:
+        if self._in_region and setter is not set_grad_enabled:
+            raise Unsupported(SWITCHED_IN_REGION)
         self._graph.call_function(setter, arguments)
         if setter is set_grad_enabled:
             self._gradients = arguments[0]
 
     def nest(self, step: int) -> int:
         """Enter (1) or leave (-1) a nesting level of autocast; gives the level."""
+        if self._in_region:
+            raise Unsupported(SWITCHED_IN_REGION)
         change = torch.autocast_increment_nesting if step > 0 else torch.autocast_decrement_nesting
         self._graph.call_function(change)
         self._nesting += step
@@ -212,7 +235,9 @@ def restoring_modes(
     graph_module: torch.fx.GraphModule, function: Callable[..., Any]
 ) -> Callable[..., Any]:
     """``function``, which runs the graph; an exception leaves it in the modes that are set now."""
-    targets = {node.target for node in graph_module.graph.nodes if node.op == "call_function"}
+    graphs = [m.graph for m in graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+    nodes = (node for graph in graphs for node in graph.nodes)
+    targets = {node.target for node in nodes if node.op == "call_function"}
     if targets.isdisjoint(MODE_CALLS):
         return function
     entry = _current()

@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from ...unsupported import Unsupported
+from ..graph.modes import SWITCHED_IN_REGION
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -29,16 +30,17 @@ class Subgraph:
 
     @contextlib.contextmanager
     def active(self, may_add_outside: bool = False) -> Iterator[None]:
-        """Nodes go here.  Those that must be in the outermost graph (switches of modes) end the attempt."""
+        """Nodes go here.  Those that must be in the outermost graph end the attempt."""
         builder = self._builder
         outer, builder.graph = builder.graph, self.graph
         calls = None if may_add_outside else _calls(builder.outermost)
         try:
-            yield
+            with builder.modes.inside(self.graph):
+                yield
         finally:
             builder.graph = outer
         if calls is not None and _calls(builder.outermost) != calls:
-            raise Unsupported("switch of a mode inside a region")
+            raise Unsupported(SWITCHED_IN_REGION)
 
     def taken(self) -> list[torch.fx.Node]:
         """The nodes of other graphs that this one uses, in order of use."""
