@@ -126,9 +126,15 @@ class JointRecorder(NodeRecorder):
         self.numbers = NumberNodes(self.graph)
         return node
 
-    def add_number(self, node: torch.fx.Node) -> Any:
-        """The number that the functional graph's ``node`` computes; what is read of it becomes nodes."""
+    def add_number(self, node: torch.fx.Node, arguments: Sequence[Any]) -> Any:
+        """The number that the functional graph's ``node`` computes; what is read of it becomes nodes.
+
+        ``arguments`` are the values of the node's: a number that is read of a tensor's data gets a node at once.
+        """
         number = node.meta["val"]
+        if node.target is aten._local_scalar_dense.default:
+            self.append(node.target, (self.node_of(arguments[0]),), {}, number)
+            return number
         if is_float_symbol(number):
             assert callable(node.target)
             values: Any = torch.fx.map_arg(node.args, lambda argument: argument.meta["val"])

@@ -77,4 +77,5 @@ class NodeRecorder(TorchDispatchMode):
             for key in _PROVENANCE:
                 if key in self.provenance.meta:
                     node.meta[key] = self.provenance.meta[key]
+        self.numbers.note_result(node)
         return node

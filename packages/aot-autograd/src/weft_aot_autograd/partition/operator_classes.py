@@ -59,6 +59,8 @@ _CLASS_OF_NAME = {name: kind for kind, names in _BY_NAME.items() for name in nam
 
 def classify(node: torch.fx.Node) -> OperatorClass:
     """The class of a ``call_function`` node."""
+    if node.target is torch.ops.aten._local_scalar_dense.default:
+        return OperatorClass.OTHER  # waits for the data
     if isinstance(node.meta.get("val"), SYMBOLIC_TYPES):
         return OperatorClass.NUMBER
     if is_view(node) or node.target is operator.getitem:

@@ -46,15 +46,17 @@ def _returned(output: torch.fx.Node) -> Sequence[Any]:
 def _run_node(
     node: torch.fx.Node, recorder: JointRecorder, values: Values, rule: RegionRule
 ) -> Any:
-    if isinstance(node.meta.get("val"), SYMBOLIC_TYPES) and node.target is not operator.getitem:
-        return recorder.add_number(node)
     args: Any = torch.fx.map_arg(node.args, values.__getitem__)
+    if isinstance(node.meta.get("val"), SYMBOLIC_TYPES) and node.target is not operator.getitem:
+        return recorder.add_number(node, args)
     kwargs: Any = torch.fx.map_arg(node.kwargs, values.__getitem__)
     if node.target is operator.getitem:
         return args[0][args[1]]
     if is_gradient_rule(node.target) or node.target is keep_history:
         assert callable(node.target)
         return node.target(*args)
+    if isinstance(node.target, OpOverload) and not node.target._schema.returns:  # an assertion
+        return recorder.append(node.target, recorder.nodes_in(args), kwargs, None)
     with torch.set_grad_enabled(torch.is_grad_enabled() and GRADIENTS_DISABLED not in node.meta):
         if isinstance(node.target, OpOverload):
             return call_differentiably(node.target, args, kwargs)
