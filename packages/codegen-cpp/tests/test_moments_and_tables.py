@@ -93,7 +93,7 @@ def test_tables_of_what_lies_apart_or_changes(codegen: CppCodegen) -> None:
     """A gathered row, a row of bools, and none for a buffer that the kernel writes."""
     x, y = R(50, 40), R(40, 3)
     source = source_of(codegen, lambda x, y: torch.where(y[:, 1].exp() > 1, x, -x), x, y)
-    assert "u8 table0[40]" in source
+    assert "ui8 table0[40]" in source
     source = source_of(codegen, lambda x, y: x * y[:, 1], x, y)
     assert "f32 table0[40]" in source
     source = source_of(codegen, lambda x, y: x * y.sum(1), x, y)

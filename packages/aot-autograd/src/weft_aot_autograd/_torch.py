@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "TorchDispatchMode",
     "core_aten_decompositions",
     "packed_saved_tensors",
+    "rename_data_dependent",
     "schema_arguments",
     "set_grad_enabled",
     "storage_identity",
@@ -54,6 +56,18 @@ def packed_saved_tensors(ctx: Any) -> tuple[Any, ...]:
     """
     packed: tuple[Any, ...] = ctx._raw_saved_tensors
     return packed
+
+
+def rename_data_dependent(made: Any, known: Any) -> None:
+    """Let a new symbol of a number that depends on data be the one by which this number is known.
+
+    ``made`` and ``known`` are numbers that are the same in every call; what is no such symbol stays.
+    """
+    if not isinstance(made, torch.SymInt) or not isinstance(known, torch.SymInt):
+        return
+    new, old = made.node.expr, known.node.expr
+    if new != old and new.is_Symbol and old.is_Symbol and free_unbacked_symbols(new):
+        made.node.shape_env._rename_unbacked_to(new, old)
 
 
 def schema_arguments(operator: OpOverload) -> list[Any]:

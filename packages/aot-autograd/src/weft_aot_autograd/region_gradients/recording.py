@@ -10,7 +10,7 @@ import torch
 import torch.fx
 from weft_functionalize import SYMBOLIC_TYPES, is_gradient_rule, keep_history
 
-from .._torch import OpOverload
+from .._torch import OpOverload, rename_data_dependent
 from ..differentiable_forms import call_differentiably
 from ..joint_recorder import JointRecorder
 from ..replay import GRADIENTS_DISABLED
@@ -59,8 +59,24 @@ def _run_node(
         return recorder.append(node.target, recorder.nodes_in(args), kwargs, None)
     with torch.set_grad_enabled(torch.is_grad_enabled() and GRADIENTS_DISABLED not in node.meta):
         if isinstance(node.target, OpOverload):
-            return call_differentiably(node.target, args, kwargs)
+            result = call_differentiably(node.target, args, kwargs)
+            if _HAS_SIZES_OF_DATA.intersection(node.target.tags):
+                _know_sizes(result, node.meta["val"])
+            return result
         return rule(recorder, node, args)
+
+
+_HAS_SIZES_OF_DATA = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+
+
+def _know_sizes(made: Any, known: Any) -> None:
+    """Let sizes that an operator has given anew be those by which the rest of the graph knows them."""
+    if isinstance(made, (tuple, list)):
+        for item, other in zip(made, known, strict=True):
+            _know_sizes(item, other)
+    elif isinstance(made, torch.Tensor):
+        for size, other in zip(made.shape, known.shape, strict=True):
+            rename_data_dependent(size, other)
 
 
 def record_region(

@@ -41,7 +41,7 @@ def read_number(call: ExternCall, index: Index) -> list[str]:
     (view,) = call.arguments
     (definition,) = call.defines
     assert isinstance(view, BufferView)
-    if view.dtype.is_complex or (memory_type(view.dtype) == "u8" and view.dtype != torch.uint8):
+    if view.dtype.is_complex or (memory_type(view.dtype) == "ui8" and view.dtype != torch.uint8):
         raise CodegenError(f"a number of dtype {view.dtype}")
     element = f"c.{view.buffer}[{index(view.offset)}]"
     half = HALVES.get(view.dtype)

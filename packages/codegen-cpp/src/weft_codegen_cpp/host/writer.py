@@ -156,4 +156,4 @@ class HostWriter:
     def _stride_unit(self, view: BufferView) -> int:
         """Elements of the pointer's type in one element of the view (1 but for opaque dtypes)."""
         pointer = memory_type(self.schedule.buffers[view.buffer].layout.dtype)
-        return view.dtype.itemsize if pointer == "u8" else 1
+        return view.dtype.itemsize if pointer == "ui8" else 1

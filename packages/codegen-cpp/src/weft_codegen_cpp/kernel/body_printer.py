@@ -239,7 +239,7 @@ class BodyPrinter:
     def to_dtype_bitcast(self, value: Text, dtype: torch.dtype) -> Text:
         if value.dtype == torch.bool:
             value = self.to_dtype(value, torch.uint8)
-        target = COMPUTE_TYPE[dtype] if dtype != torch.bool else "u8"
+        target = COMPUTE_TYPE[dtype] if dtype != torch.bool else "ui8"
         target = f"Vec<{target}>" if value.varying else target
         result = self.value(
             f"bitcast<{target}>({value.code})",

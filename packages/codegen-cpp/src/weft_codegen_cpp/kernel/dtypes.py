@@ -13,13 +13,13 @@ COMPUTE_TYPE = {
     torch.int16: "i16",
     torch.int32: "i32",
     torch.int64: "i64",
-    torch.uint8: "u8",
-    torch.uint16: "u16",
-    torch.uint32: "u32",
-    torch.uint64: "u64",
+    torch.uint8: "ui8",
+    torch.uint16: "ui16",
+    torch.uint32: "ui32",
+    torch.uint64: "ui64",
     torch.bool: "bool",
-    torch.float16: "u16",
-    torch.bfloat16: "u16",
+    torch.float16: "ui16",
+    torch.bfloat16: "ui16",
 }
 """The element type of a value; float16 and bfloat16 are carried as their bits."""
 
@@ -28,7 +28,7 @@ HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 
 def memory_type(dtype: torch.dtype) -> str:
     """The element type of a pointer to memory of ``dtype``; other dtypes are opaque bytes."""
-    return "u8" if dtype == torch.bool else COMPUTE_TYPE.get(dtype, "u8")
+    return "ui8" if dtype == torch.bool else COMPUTE_TYPE.get(dtype, "ui8")
 
 
 def literal(value: bool | int | float, dtype: torch.dtype) -> str:
@@ -40,12 +40,12 @@ def literal(value: bool | int | float, dtype: torch.dtype) -> str:
         return _float_literal(float(value), type_name)
     if dtype in HALVES:
         bits = torch.tensor(value, dtype=dtype).view(torch.int16).item()
-        return f"u16({int(bits) & 0xFFFF})"
+        return f"ui16({int(bits) & 0xFFFF})"
     number = int(value)
     if dtype == torch.int64:
         return "(i64(-9223372036854775807ll) - 1)" if number == -(2**63) else f"i64({number}ll)"
     if dtype == torch.uint64:
-        return f"u64({number}ull)"
+        return f"ui64({number}ull)"
     return f"{type_name}({number}ll)"
 
 

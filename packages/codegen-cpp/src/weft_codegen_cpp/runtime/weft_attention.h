@@ -28,28 +28,28 @@ constexpr int attention_abreast = lanes == 16 ? 4 : 2;  // vectors of a value si
 
 #if WEFT_ZMM && defined(__AVX512BF16__)
 constexpr bool multiplies_pairs = true;
-WEFT_INLINE vf32 dot_pairs(vf32 sum, vu32 a, vu32 b) {
+WEFT_INLINE vf32 dot_pairs(vf32 sum, vui32 a, vui32 b) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
   return sum;
 }
 #else
 constexpr bool multiplies_pairs = false;
-WEFT_INLINE vf32 dot_pairs(vf32 sum, vu32, vu32) { return sum; }
+WEFT_INLINE vf32 dot_pairs(vf32 sum, vui32, vui32) { return sum; }
 #endif
 WEFT_INLINE vf32 dot(vf32 sum, f32 a, vf32 b) { return fma(splat<f32>(a), b, sum); }
-WEFT_INLINE vf32 dot(vf32 sum, u32 a, vu32 b) { return dot_pairs(sum, splat<u32>(a), b); }
+WEFT_INLINE vf32 dot(vf32 sum, ui32 a, vui32 b) { return dot_pairs(sum, splat<ui32>(a), b); }
 
 WEFT_INLINE vf32 as_f32(vf32 a) { return a; }
-WEFT_INLINE vf32 as_f32(vu16 a) { return bf16_to_f32(a); }
+WEFT_INLINE vf32 as_f32(vui16 a) { return bf16_to_f32(a); }
 WEFT_INLINE void store_as(f32* p, vf32 a) { Full::store(p, a); }
-WEFT_INLINE void store_as(u16* p, vf32 a) { Full::store(p, bf16_from_f32(a)); }
+WEFT_INLINE void store_as(ui16* p, vf32 a) { Full::store(p, bf16_from_f32(a)); }
 
 // The types of one attention: T lies in memory, E is multiplied (an element, or a pair of them).
 template <class T> struct AttentionTypes { typedef f32 E; };
-template <> struct AttentionTypes<u16> {
+template <> struct AttentionTypes<ui16> {
   template <bool pairs, class A, class B> struct Choose { typedef A type; };
   template <class A, class B> struct Choose<false, A, B> { typedef B type; };
-  typedef Choose<multiplies_pairs, u32, f32>::type E;
+  typedef Choose<multiplies_pairs, ui32, f32>::type E;
 };
 
 template <class T, int depth> struct AttentionTile {
@@ -68,7 +68,7 @@ template <class T, int depth> struct AttentionTile {
 
   // Rows of T as rows of E: pairs are what lies side by side.
   WEFT_INLINE static Vec<E> row_of(const T* p, int count) {
-    if constexpr (in_one == 2) return Part(count).load((const u32*)p);
+    if constexpr (in_one == 2) return Part(count).load((const ui32*)p);
     else return as_f32(Part(count).load(p));
   }
 
@@ -90,8 +90,8 @@ template <class T, int depth> struct AttentionTile {
       for (int d = 0; d < depth; d += lanes) {
         const T* p = value + k * stride + d;
         if constexpr (in_one == 2) {
-          vu32 low = convert_lanes<u32>(Full::load(p)), high = {};
-          if (k + 1 < count) high = convert_lanes<u32>(Full::load(p + stride));
+          vui32 low = convert_lanes<ui32>(Full::load(p)), high = {};
+          if (k + 1 < count) high = convert_lanes<ui32>(Full::load(p + stride));
           Full::store(values + (k / 2) * depth + d, low | (high << 16));
         } else Full::store(values + k * depth + d, as_f32(Full::load(p)));
       }
@@ -148,7 +148,7 @@ template <class T, int depth> struct AttentionTile {
     for (i64 k = 0; k < count; k += lanes) {
       const vf32 p = exp(Full::load(score + k) - base);
       total = total + p;
-      if constexpr (in_one == 2) Full::store((u16*)score + k, bf16_from_f32(p));
+      if constexpr (in_one == 2) Full::store((ui16*)score + k, bf16_from_f32(p));
       else Full::store(score + k, p);
     }
     const f32 kept = first_lane(exp(splat<f32>(before - base)));  // 0 before the first keys

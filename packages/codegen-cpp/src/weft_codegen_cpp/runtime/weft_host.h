@@ -168,7 +168,7 @@ static Frame* take_frame(Program* program, i64 bytes, i64 views) {
     __builtin_free(frame->whole);
     frame->whole = (char*)__builtin_malloc(bytes + 64);
     frame->bytes = frame->whole ? bytes : 0;
-    frame->arena = (char*)((u64(frame->whole) + 63) & ~u64(63));
+    frame->arena = (char*)((ui64(frame->whole) + 63) & ~ui64(63));
   }
   return frame;
 }

@@ -25,10 +25,10 @@ typedef __INT8_TYPE__ i8;
 typedef __INT16_TYPE__ i16;
 typedef __INT32_TYPE__ i32;
 typedef __INT64_TYPE__ i64;
-typedef __UINT8_TYPE__ u8;
-typedef __UINT16_TYPE__ u16;
-typedef __UINT32_TYPE__ u32;
-typedef __UINT64_TYPE__ u64;
+typedef __UINT8_TYPE__ ui8;
+typedef __UINT16_TYPE__ ui16;
+typedef __UINT32_TYPE__ ui32;
+typedef __UINT64_TYPE__ ui64;
 typedef float f32;
 typedef double f64;
 
@@ -63,7 +63,7 @@ template <class X> struct ElementOf { typedef X type; static constexpr bool is_v
   template <> struct ElementOf<v##T> { typedef T type; static constexpr bool is_vector = true; };
 WEFT_VECTOR(f32) WEFT_VECTOR(f64)
 WEFT_VECTOR(i8) WEFT_VECTOR(i16) WEFT_VECTOR(i32) WEFT_VECTOR(i64)
-WEFT_VECTOR(u8) WEFT_VECTOR(u16) WEFT_VECTOR(u32) WEFT_VECTOR(u64)
+WEFT_VECTOR(ui8) WEFT_VECTOR(ui16) WEFT_VECTOR(ui32) WEFT_VECTOR(ui64)
 #undef WEFT_VECTOR
 
 struct Mask { vi32 bits; };  // a lane is 0 or -1
@@ -154,7 +154,7 @@ template <class To, class From> WEFT_INLINE auto convert(From value) {
     else if constexpr (is_same<Source, bool>)
       return convert_lanes<To>(value.bits & 1);
     else if constexpr (is_same<To, bool>) return to_mask(value != From{});
-    else if constexpr (is_float<From> && !IsFloat<To>::value && is_same<To, u8>) {
+    else if constexpr (is_float<From> && !IsFloat<To>::value && is_same<To, ui8>) {
       vi64 wide = __builtin_convertvector(value, vi64);
       return convert_lanes<To>(wide);
     } else if constexpr (is_float<From> && !IsFloat<To>::value && sizeof(To) < 4) {
@@ -164,7 +164,7 @@ template <class To, class From> WEFT_INLINE auto convert(From value) {
   } else {
     if constexpr (is_same<From, To>) return value;
     else if constexpr (is_same<To, bool>) return value != From(0);
-    else if constexpr (is_float<From> && is_same<To, u8>) return To(i64(value));
+    else if constexpr (is_float<From> && is_same<To, ui8>) return To(i64(value));
     else if constexpr (is_float<From> && !IsFloat<To>::value && sizeof(To) < 4)
       return To(i32(value));
     else return To(value);
@@ -172,7 +172,7 @@ template <class To, class From> WEFT_INLINE auto convert(From value) {
 }
 
 template <class T> struct Limits {
-  static constexpr T highest() { return is_signed<T> ? T((u64(1) << (8 * sizeof(T) - 1)) - 1) : T(-1); }
+  static constexpr T highest() { return is_signed<T> ? T((ui64(1) << (8 * sizeof(T) - 1)) - 1) : T(-1); }
   static constexpr T lowest() { return is_signed<T> ? T(-highest() - 1) : T(0); }
 };
 template <> struct Limits<f32> {
@@ -370,12 +370,12 @@ template <class Tag> WEFT_INLINE Chosen narrow(Tag tag, Mask m) {
 }
 
 // Bool lies in memory as bytes 0 and 1.
-WEFT_INLINE Mask byte_mask(vu8 bytes) { return Mask{convert_lanes<i32>(bytes) != 0}; }
-template <class Tag> WEFT_INLINE Mask load_bool(Tag tag, const u8* p) {
+WEFT_INLINE Mask byte_mask(vui8 bytes) { return Mask{convert_lanes<i32>(bytes) != 0}; }
+template <class Tag> WEFT_INLINE Mask load_bool(Tag tag, const ui8* p) {
   return byte_mask(tag.load(p));
 }
-template <class Tag> WEFT_INLINE void store_bool(Tag tag, u8* p, Mask m) {
-  tag.store(p, convert_lanes<u8>(m.bits & 1));
+template <class Tag> WEFT_INLINE void store_bool(Tag tag, ui8* p, Mask m) {
+  tag.store(p, convert_lanes<ui8>(m.bits & 1));
 }
 template <class T, class Tag, class Index>
 WEFT_INLINE Vec<T> gather(Tag tag, const T* p, Index index) {
@@ -383,15 +383,15 @@ WEFT_INLINE Vec<T> gather(Tag tag, const T* p, Index index) {
   WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) if (tag.active(k)) v[k] = p[index(k)];
   return v;
 }
-template <class Tag, class Index> WEFT_INLINE Mask gather_bool(Tag tag, const u8* p, Index index) {
-  return byte_mask(gather<u8>(tag, p, index));
+template <class Tag, class Index> WEFT_INLINE Mask gather_bool(Tag tag, const ui8* p, Index index) {
+  return byte_mask(gather<ui8>(tag, p, index));
 }
 template <class T, class Tag, class Index>
 WEFT_INLINE void scatter(Tag tag, T* p, Index index, Vec<T> v) {
   for (int k = 0; k < lanes; ++k) if (tag.active(k)) p[index(k)] = v[k];
 }
 template <class Tag, class Index>
-WEFT_INLINE void scatter_bool(Tag tag, u8* p, Index index, Mask v) {
+WEFT_INLINE void scatter_bool(Tag tag, ui8* p, Index index, Mask v) {
   for (int k = 0; k < lanes; ++k) if (tag.active(k)) p[index(k)] = v.bits[k] & 1;
 }
 template <class T, class Combine> inline void atomic_update(T* p, T value, Combine combine) {
@@ -488,7 +488,7 @@ template <class T> struct Scratch {
   }
   ~Scratch() { __builtin_free(whole); }
   Scratch(const Scratch&) = delete;
-  operator T*() const { return (T*)((u64(whole) + 63) & ~u64(63)); }
+  operator T*() const { return (T*)((ui64(whole) + 63) & ~ui64(63)); }
 };
 
 // ---- index arithmetic --------------------------------------------------------------------------------
@@ -510,7 +510,7 @@ inline __attribute__((noinline, cold)) void bad_index(IndexError* error, i64 ind
 template <bool check> WEFT_INLINE i64 wrap_index(bool active, i64 index, i64 size, IndexError* error) {
   i64 wrapped = index < 0 ? index + size : index;
   if constexpr (check)
-    if (active && u64(wrapped) >= u64(size)) {
+    if (active && ui64(wrapped) >= ui64(size)) {
       bad_index(error, index, size);
       return 0;
     }
@@ -521,7 +521,7 @@ WEFT_INLINE vi64 wrap_index(Tag tag, vi64 index, i64 size, IndexError* error) {
   vi64 wrapped = index < 0 ? index + size : index;
   if constexpr (check) {
     for (int k = 0; k < lanes; ++k)
-      if (u64(wrapped[k]) >= u64(size)) {
+      if (ui64(wrapped[k]) >= ui64(size)) {
         if (tag.active(k)) bad_index(error, index[k], size);
         wrapped[k] = 0;
       }
@@ -529,29 +529,29 @@ WEFT_INLINE vi64 wrap_index(Tag tag, vi64 index, i64 size, IndexError* error) {
   return wrapped;
 }
 
-// ---- bfloat16 and half, as they lie in memory (u16) ----------------------------------------------------
+// ---- bfloat16 and half, as they lie in memory (ui16) ----------------------------------------------------
 
 // Round to nearest, ties to even; NaN becomes 0x7fc0 as in c10::BFloat16; denormals are kept.
-WEFT_INLINE u16 bf16_from_f32(f32 a) {
-  u32 bits = bitcast<u32>(a);
-  return a != a ? u16(0x7fc0) : u16((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+WEFT_INLINE ui16 bf16_from_f32(f32 a) {
+  ui32 bits = bitcast<ui32>(a);
+  return a != a ? ui16(0x7fc0) : ui16((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
-WEFT_INLINE vu16 bf16_rounded(vf32 a) {
-  vu32 bits = bitcast<vu32>(a);
-  vu32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  rounded = (a != a) ? (vu32{} + 0x7fc0u) : rounded;
-  return convert_lanes<u16>(rounded);
+WEFT_INLINE vui16 bf16_rounded(vf32 a) {
+  vui32 bits = bitcast<vui32>(a);
+  vui32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  rounded = (a != a) ? (vui32{} + 0x7fc0u) : rounded;
+  return convert_lanes<ui16>(rounded);
 }
 #if WEFT_ZMM && defined(__AVX512BF16__) && defined(__AVX512DQ__) && defined(__has_builtin)
 #if __has_builtin(__builtin_ia32_cvtneps2bf16_v16sf) && __has_builtin(__builtin_ia32_fpclassps512_mask)
 #define WEFT_BF16_INSTRUCTION 1
 #endif
 #endif
-WEFT_INLINE vu16 bf16_from_f32(vf32 a) {
+WEFT_INLINE vui16 bf16_from_f32(vf32 a) {
 #if defined(WEFT_BF16_INSTRUCTION)  // the instruction flushes denormals, so vectors that hold one don't take it
   typedef float Whole __attribute__((vector_size(64)));
   if (__builtin_expect(__builtin_ia32_fpclassps512_mask((Whole)a, 0x20, (unsigned short)-1) == 0, 1))
-    return bitcast<vu16>(__builtin_ia32_cvtneps2bf16_v16sf((Whole)a));
+    return bitcast<vui16>(__builtin_ia32_cvtneps2bf16_v16sf((Whole)a));
 #endif
   return bf16_rounded(a);
 }
@@ -560,50 +560,50 @@ template <class F, class U> WEFT_INLINE F bf16_round_bits(F a, U bits) {
   U rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
   return a != a ? a : bitcast<F>(rounded);
 }
-WEFT_INLINE f32 bf16_round(f32 a) { return bf16_round_bits(a, bitcast<u32>(a)); }
-WEFT_INLINE vf32 bf16_round(vf32 a) { return bf16_round_bits(a, bitcast<vu32>(a)); }
-WEFT_INLINE f32 bf16_to_f32(u16 a) { return bitcast<f32>(u32(a) << 16); }
-WEFT_INLINE vf32 bf16_to_f32(vu16 a) { return bitcast<vf32>(convert_lanes<u32>(a) << 16); }
+WEFT_INLINE f32 bf16_round(f32 a) { return bf16_round_bits(a, bitcast<ui32>(a)); }
+WEFT_INLINE vf32 bf16_round(vf32 a) { return bf16_round_bits(a, bitcast<vui32>(a)); }
+WEFT_INLINE f32 bf16_to_f32(ui16 a) { return bitcast<f32>(ui32(a) << 16); }
+WEFT_INLINE vf32 bf16_to_f32(vui16 a) { return bitcast<vf32>(convert_lanes<ui32>(a) << 16); }
 
-inline f32 f16_to_f32(u16 h) {
-  u32 sign = u32(h & 0x8000u) << 16, exponent = (h >> 10) & 31, fraction = h & 1023;
+inline f32 f16_to_f32(ui16 h) {
+  ui32 sign = ui32(h & 0x8000u) << 16, exponent = (h >> 10) & 31, fraction = h & 1023;
   if (exponent == 31) return bitcast<f32>(sign | 0x7f800000u | (fraction << 13));
   if (exponent == 0) {
     f32 magnitude = f32(fraction) * 0x1p-24f;
-    return bitcast<f32>(bitcast<u32>(magnitude) | sign);
+    return bitcast<f32>(bitcast<ui32>(magnitude) | sign);
   }
   return bitcast<f32>(sign | ((exponent + 112) << 23) | (fraction << 13));
 }
-inline u16 f16_from_f32(f32 a) {
-  u32 bits = bitcast<u32>(a);
-  u16 sign = u16((bits >> 16) & 0x8000u);
+inline ui16 f16_from_f32(f32 a) {
+  ui32 bits = bitcast<ui32>(a);
+  ui16 sign = ui16((bits >> 16) & 0x8000u);
   bits &= 0x7fffffffu;
-  if (bits > 0x7f800000u) return u16(sign | 0x7e00u);
-  if (bits >= 0x47800000u) return u16(sign | 0x7c00u);
+  if (bits > 0x7f800000u) return ui16(sign | 0x7e00u);
+  if (bits >= 0x47800000u) return ui16(sign | 0x7c00u);
   if (bits < 0x38800000u) {  // a denormal half: the addition rounds at the right bit
     f32 shifted = bitcast<f32>(bits) + 0.5f;
-    return u16(sign | u16(bitcast<u32>(shifted) - 0x3f000000u));
+    return ui16(sign | ui16(bitcast<ui32>(shifted) - 0x3f000000u));
   }
-  u32 rounded = bits + 0xfffu + ((bits >> 13) & 1u);
-  return u16(sign | u16((rounded - 0x38000000u) >> 13));
+  ui32 rounded = bits + 0xfffu + ((bits >> 13) & 1u);
+  return ui16(sign | ui16((rounded - 0x38000000u) >> 13));
 }
 #if WEFT_ZMM
 typedef float wh_f32x16 __attribute__((vector_size(64)));
 typedef short wh_i16x16 __attribute__((vector_size(32)));
-WEFT_INLINE vf32 f16_to_f32(vu16 a) {
+WEFT_INLINE vf32 f16_to_f32(vui16 a) {
   return (vf32)__builtin_ia32_vcvtph2ps512_mask((wh_i16x16)a, wh_f32x16{}, (unsigned short)-1, 4);
 }
-WEFT_INLINE vu16 f16_from_f32(vf32 a) {
-  return (vu16)__builtin_ia32_vcvtps2ph512_mask((wh_f32x16)a, 0, wh_i16x16{}, (unsigned short)-1);
+WEFT_INLINE vui16 f16_from_f32(vf32 a) {
+  return (vui16)__builtin_ia32_vcvtps2ph512_mask((wh_f32x16)a, 0, wh_i16x16{}, (unsigned short)-1);
 }
 #else
-WEFT_INLINE vf32 f16_to_f32(vu16 a) {
+WEFT_INLINE vf32 f16_to_f32(vui16 a) {
   vf32 v = {};
-  for (int k = 0; k < lanes; ++k) v[k] = f16_to_f32(u16(a[k]));
+  for (int k = 0; k < lanes; ++k) v[k] = f16_to_f32(ui16(a[k]));
   return v;
 }
-WEFT_INLINE vu16 f16_from_f32(vf32 a) {
-  vu16 v = {};
+WEFT_INLINE vui16 f16_from_f32(vf32 a) {
+  vui16 v = {};
   for (int k = 0; k < lanes; ++k) v[k] = f16_from_f32(f32(a[k]));
   return v;
 }

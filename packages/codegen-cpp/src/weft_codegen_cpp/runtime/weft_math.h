@@ -53,7 +53,7 @@ template <class F, class X> WEFT_INLINE X map(F f, X a, X b) {
 // A shift by the width or more, or by a negative count, gives what eager gives: 0, or the sign.
 template <class T> WEFT_INLINE T shift_left_one(T a, T b) {
   constexpr T width = 8 * sizeof(T);
-  return (b < 0 || b >= width) ? T(0) : T(u64(a) << b);
+  return (b < 0 || b >= width) ? T(0) : T(ui64(a) << b);
 }
 template <class T> WEFT_INLINE T shift_right_one(T a, T b) {
   constexpr T last = 8 * sizeof(T) - (is_signed<T> ? 1 : 0);
@@ -508,7 +508,7 @@ template <class X> WEFT_INLINE X pow(X a, X b) {
 // Digamma: recurrence up to 10, then the asymptotic series; reflection for negative arguments.
 inline f64 digamma_one(f64 x) {
   constexpr f64 pi = 3.14159265358979323846;
-  if (x == 0) return bitcast<f64>(bitcast<u64>(__builtin_inf()) | (~bitcast<u64>(x) & (u64(1) << 63)));
+  if (x == 0) return bitcast<f64>(bitcast<ui64>(__builtin_inf()) | (~bitcast<ui64>(x) & (ui64(1) << 63)));
   f64 shift = 0;
   if (x < 0) {
     if (x == __builtin_trunc(x)) return __builtin_nan("");
@@ -550,24 +550,24 @@ WEFT_BY_DOUBLE(digamma) WEFT_BY_DOUBLE(erfinv)
 
 // ---- random numbers: Philox 4x32, ten rounds, key = seed, counter = offset --------------------------------
 
-inline void philox(u64 seed, u64 offset, u32 out[4]) {
-  u32 c0 = u32(offset), c1 = u32(offset >> 32), c2 = 0, c3 = 0, k0 = u32(seed), k1 = u32(seed >> 32);
+inline void philox(ui64 seed, ui64 offset, ui32 out[4]) {
+  ui32 c0 = ui32(offset), c1 = ui32(offset >> 32), c2 = 0, c3 = 0, k0 = ui32(seed), k1 = ui32(seed >> 32);
   for (int round = 0; round < 10; ++round) {
-    u64 a = u64(0xD2511F53u) * c0, b = u64(0xCD9E8D57u) * c2;
-    u32 n0 = u32(b >> 32) ^ c1 ^ k0, n2 = u32(a >> 32) ^ c3 ^ k1;
-    c1 = u32(b), c3 = u32(a), c0 = n0, c2 = n2;
+    ui64 a = ui64(0xD2511F53u) * c0, b = ui64(0xCD9E8D57u) * c2;
+    ui32 n0 = ui32(b >> 32) ^ c1 ^ k0, n2 = ui32(a >> 32) ^ c3 ^ k1;
+    c1 = ui32(b), c3 = ui32(a), c0 = n0, c2 = n2;
     k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
   }
   out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 inline f32 rand(i64 seed, i64 offset) {
-  u32 bits[4];
-  philox(u64(seed), u64(offset), bits);
+  ui32 bits[4];
+  philox(ui64(seed), ui64(offset), bits);
   return f32(bits[0] >> 8) * 0x1p-24f;
 }
 inline f32 randn(i64 seed, i64 offset) {  // Box and Muller
-  u32 bits[4];
-  philox(u64(seed), u64(offset), bits);
+  ui32 bits[4];
+  philox(ui64(seed), ui64(offset), bits);
   f64 radius = __builtin_sqrt(-2.0 * ::log((f64(bits[0]) + 0.5) * 0x1p-32));
   return f32(radius * ::cos(6.28318530717958647692 * (f64(bits[1]) * 0x1p-32)));
 }
