@@ -129,7 +129,8 @@ class JointRecorder(NodeRecorder):
     def add_number(self, node: torch.fx.Node, arguments: Sequence[Any]) -> Any:
         """The number that the functional graph's ``node`` computes; what is read of it becomes nodes.
 
-        ``arguments`` are the values of the node's: a number that is read of a tensor's data gets a node at once.
+        ``arguments`` are the values of the node's arguments: a number that is read of one's data gets a
+        node at once.
         """
         number = node.meta["val"]
         if node.target is aten._local_scalar_dense.default:

@@ -136,8 +136,9 @@ class _Pruned:
             dense = value.clone(memory_format=torch.contiguous_format)
         if not _same(dense.stride(), like.stride()):
             return None
-        options = {"memory_format": torch.contiguous_format}
-        copy = self.graph.call_function(aten.clone.default, (node,), options)
+        copy = self.graph.call_function(
+            aten.clone.default, (node,), {"memory_format": torch.contiguous_format}
+        )
         copy.meta["val"] = dense
         return copy
 
