@@ -1,4 +1,4 @@
-"""Matrix products in one kernel with the loops that read them, beside eager."""
+"""Matrix products in kernels of our own, with the loops around them, beside eager."""
 
 from __future__ import annotations
 
@@ -9,52 +9,10 @@ from typing import Any
 import pytest
 import torch
 from compiled_beside_eager import assert_equals_eager, schedule_of
+from product_cases import ALL, T, randn
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram
-from weft_codegen_triton.products.find_products import fuse_products
-from weft_codegen_triton.products.print_product import print_product
-from weft_codegen_triton.runtime.autotuning import variants
 from weft_loop_ir import ExternCall
-
-T = torch.Tensor
-Case = tuple[Callable[..., Any], tuple[T, ...]]
-
-
-def randn(*size: int) -> T:
-    return torch.randn(size) / 4
-
-
-FUSED: dict[str, Case] = {
-    "relu": (lambda x, w: (x @ w).relu(), (randn(64, 64), randn(64, 64))),
-    "odd sizes": (lambda x, w: (x @ w).relu(), (randn(67, 35), randn(35, 131))),
-    "a weight as it lies": (
-        lambda x, w, b: F.gelu(F.linear(x, w, b)),
-        (randn(3, 20, 48), randn(70, 48), randn(70)),
-    ),
-    "another row": (lambda x, w, b: x @ w.t() + b, (randn(33, 40), randn(50, 40), randn(50))),
-    "a transposed left operand": (lambda x, w: (x.t() @ w) * 2, (randn(40, 33), randn(40, 50))),
-    "a residual": (
-        lambda x, w, r: torch.tanh(x @ w) + r,
-        (randn(30, 40), randn(40, 50), randn(30, 50)),
-    ),
-    "a transposed residual": (
-        lambda x, w, r: (x @ w) + r.t(),
-        (randn(30, 40), randn(40, 50), randn(50, 30)),
-    ),
-    "heads": (
-        lambda x, w: (x @ w.t()).view(2, 20, 4, 16).transpose(1, 2).contiguous() * 0.5,
-        (randn(40, 32), randn(64, 32)),
-    ),
-    "a transposed result": (lambda x, w: (x @ w).t().contiguous() + 1, (randn(33, 40), randn(40, 50))),
-    "rows apart": (lambda x, w: (x[:, :40] @ w[::2]).exp(), (randn(33, 50), randn(80, 50))),
-    "expanded": (lambda x, w: (x.expand(20, 40) @ w) + 1, (randn(1, 40), randn(40, 50))),
-    "two results": (lambda x, w: ((y := (x @ w).relu()) * 2, y + 1), (randn(20, 32), randn(32, 48))),
-    "another dtype": (lambda x, w: (x @ w).to(torch.int32), (randn(20, 32) * 9, randn(32, 48) * 9)),
-    "NaN and infinity": (
-        lambda x, w: (x @ w).relu(),
-        (randn(20, 32).index_fill(0, torch.tensor([3]), torch.inf), randn(32, 48)),
-    ),
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -62,41 +20,82 @@ def fusing(cache: Path) -> TritonCodegen:
     return TritonCodegen(TritonOptions(cache_directory=cache, fuse_products=True))
 
 
-def run(fusing: TritonCodegen, function: Callable[..., Any], *inputs: T) -> TritonProgram:
-    program = fusing.compile(schedule_of(function, inputs, fusing), {})
+def run(
+    fusing: TritonCodegen, function: Callable[..., Any], *inputs: T, dynamic: bool = False
+) -> TritonProgram:
+    program = fusing.compile(schedule_of(function, inputs, fusing, dynamic), {})
     assert_equals_eager(program(*inputs), function, inputs)
     return program
 
 
-@pytest.mark.parametrize("name", FUSED)
-def test_products_with_what_follows(fusing: TritonCodegen, name: str) -> None:
-    function, inputs = FUSED[name]
+@pytest.mark.parametrize("name", ALL)
+def test_products(fusing: TritonCodegen, name: str) -> None:
+    function, inputs, kernels = ALL[name]
     program = run(fusing, function, *inputs)
-    assert program.extern_count == 0
+    assert (program.extern_count, program.kernel_count) == (0, kernels)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", ["odd sizes", "a weight as it lies", "a residual", "heads"])
+@pytest.mark.parametrize(
+    "name",
+    ["odd sizes", "a weight as it lies", "heads", "form, scaled", "form, added to a batch"]
+    + ["before, an activation", "before, scales of rows"]
+    + ["convolution, 3 x 3", "convolution, each channel by itself"],
+)
 def test_half_precision(fusing: TritonCodegen, name: str, dtype: torch.dtype) -> None:
-    function, inputs = FUSED[name]
-    assert run(fusing, function, *(t.to(dtype) for t in inputs)).extern_count == 0
+    function, inputs, kernels = ALL[name]
+    program = run(fusing, function, *(t.to(dtype) for t in inputs))
+    assert (program.extern_count, program.kernel_count) == (0, kernels)
 
 
-OTHERS: dict[str, Case] = {
-    "a result of the graph": (lambda x, w: ((y := x @ w), y + 1), (randn(20, 32), randn(32, 48))),
-    "a softmax": (lambda x, w: (x @ w).softmax(-1), (randn(20, 32), randn(32, 48))),
-    "a residual that is multiplied": (lambda x, w: x @ w + x, (randn(32, 32), randn(32, 32))),
+@pytest.mark.parametrize(
+    "name",
+    ["odd sizes", "a weight as it lies", "a residual", "two results", "alone, one row"]
+    + ["form, batch", "form, batch of transposed ones", "form, added to a batch"]
+    + ["form, matrix and vector", "before, a broadcast batch"],
+)
+def test_sizes_that_vary(fusing: TritonCodegen, name: str) -> None:
+    """One program for several sizes: every size is a symbol."""
+    function, inputs, kernels = ALL[name]
+    program = run(fusing, function, *inputs, dynamic=True)
+    assert (program.extern_count, program.kernel_count) == (0, kernels)
+
+
+def test_one_program_for_several_sizes(fusing: TritonCodegen) -> None:
+    def function(x: T, w: T) -> T:
+        return torch.bmm(x, w).relu()
+
+    first = randn(3, 33, 20), randn(3, 20, 40)
+    program = fusing.compile(schedule_of(function, first, fusing, dynamic=True), {})
+    for batch, rows, inner, columns in (
+        (3, 33, 20, 40),
+        (2, 70, 65, 3),
+        (1, 1, 1, 1),
+        (0, 5, 6, 7),
+    ):
+        inputs = randn(batch, rows, inner), randn(batch, inner, columns)
+        assert_equals_eager(program(*inputs), function, inputs)
+    assert program.extern_count == 0
+
+
+OTHERS: dict[str, tuple[Callable[..., Any], tuple[T, ...]]] = {
     "float64": (lambda x, w: (x @ w).relu(), (randn(20, 32).double(), randn(32, 48).double())),
-    "few rows": (lambda x, w: (x @ w).relu(), (randn(4, 32), randn(32, 48))),
-    "half of it is read": (lambda x, w: (x @ w)[:, :20].relu(), (randn(20, 32), randn(32, 48))),
-    "a matrix is added": (
-        lambda c, x, w: torch.addmm(c, x, w).relu(),
-        (randn(20, 48), randn(20, 32), randn(32, 48)),
+    "integers": (
+        lambda x, w: x @ w,
+        (torch.arange(32).view(4, 8), torch.arange(40).view(8, 5)),
     ),
-    "scaled": (
-        lambda c, x, w: torch.addmm(c, x, w, alpha=2).relu(),
-        (randn(48), randn(20, 32), randn(32, 48)),
+    "groups of channels": (
+        lambda x, w: F.conv2d(x, w, groups=2),
+        (randn(1, 32, 4, 4), randn(32, 16, 3, 3)),
     ),
+    "few channels": (lambda x, w: F.conv2d(x, w), (randn(1, 3, 4, 4), randn(32, 3, 3, 3))),
+    "a transposed convolution": (
+        lambda x, w: F.conv_transpose2d(x, w),
+        (randn(1, 16, 4, 4), randn(16, 16, 3, 3)),
+    ),
+    "no image": (lambda x, w: F.conv2d(x, w), (randn(0, 16, 4, 4), randn(16, 16, 3, 3))),
+    "nothing": (lambda x, w: x @ w, (randn(0, 32), randn(32, 48))),
+    "nothing in common": (lambda x, w: x @ w + 1, (randn(20, 0), randn(0, 48))),
 }
 
 
@@ -113,23 +112,68 @@ def test_memory_that_tiles_still_read_is_not_given_away(fusing: TritonCodegen) -
         a = (x @ x).relu()
         return ((a @ w).relu() @ w).softmax(-1)
 
-    assert run(fusing, function, randn(160, 160), randn(160, 160)).extern_count == 1
+    assert run(fusing, function, randn(160, 160), randn(160, 160)).extern_count == 0
 
 
-def test_several_tiles_are_timed(codegen: TritonCodegen) -> None:
-    """Each with its steps in flight; none needs more memory than a block has."""
-    found = []
-    inputs = torch.empty(256, 512), torch.empty(512, 256)
-    schedule = schedule_of(lambda x, w: (x @ w).relu(), inputs, codegen)
-    fuse_products(schedule, lambda product: bool(found.append(product)))
-    (product,) = found
-    functions = variants(print_product(product, schedule.buffers).function)
-    assert len(functions) > 3
-    assert len({(f.constants, f.warps) for f in functions}) == len(functions)
-    for function in functions:
-        sizes = dict(function.constants)
-        elements = (sizes["XBLOCK"] + sizes["YBLOCK"]) * sizes["KBLOCK"] * function.stages
-        assert 4 * elements <= 200 << 10
+def test_what_is_written_later_is_read_before(fusing: TritonCodegen) -> None:
+    """An operand's producer does not move behind a write to what it reads, nor does it run twice."""
+
+    def function(x: T, w: T) -> tuple[T, T]:
+        y = x.relu()
+        return y @ w, y
+
+    program = run(fusing, function, randn(33, 40), randn(40, 50))
+    assert (program.extern_count, program.kernel_count) == (0, 2)
+
+
+def test_dear_operands_are_computed_once(fusing: TritonCodegen) -> None:
+    """Many columns would have each exponential computed for each tile of them."""
+    program = run(fusing, lambda x, w: x.exp() @ w, randn(33, 40), randn(40, 700))
+    assert (program.extern_count, program.kernel_count) == (0, 2)
+    program = run(fusing, lambda x, w: x.float() @ w.float(), randn(33, 40).half(), randn(40, 700))
+    assert (program.extern_count, program.kernel_count) == (0, 1)
+
+
+@pytest.mark.parametrize("ends", [(5, 20, 41), (0, 41, 41), (41, 41, 41), (1, 2, 40)])
+def test_groups_of_rows(fusing: TritonCodegen, ends: tuple[int, ...]) -> None:
+    def function(x: T, w: T, offsets: T) -> T:
+        return torch._grouped_mm(x, w, offsets).relu()
+
+    x, w = randn(41, 32).bfloat16(), randn(3, 32, 48).bfloat16()
+    offsets = torch.tensor(ends, dtype=torch.int32)
+    program = fusing.compile(schedule_of(function, (x, w, offsets), fusing), {})
+    (result,) = program(x, w, offsets)
+    expected = function(x, w, offsets)
+    last = ends[-1]  # rows behind the last group hold anything
+    torch.testing.assert_close(result[:last], expected[:last], rtol=2e-2, atol=2e-2)
+    assert (program.extern_count, program.kernel_count) == (0, 1)
+
+
+def test_quantised_weights(fusing: TritonCodegen) -> None:
+    def function(x: T, w: T, s: T) -> T:
+        return F.linear(x, w.to(x.dtype) * s)
+
+    w = torch.randint(-127, 128, (50, 40), dtype=torch.int8)
+    program = run(fusing, function, randn(4, 40).half(), w, (randn(50, 1) / 127).half())
+    assert (program.extern_count, program.kernel_count) == (0, 1)
+
+
+def test_independent_products_are_one_launch(fusing: TritonCodegen) -> None:
+    def function(x: T, q: T, k: T, v: T) -> tuple[T, ...]:
+        heads = [(x @ w).view(20, 4, -1).transpose(0, 1).contiguous() for w in (q, k)]
+        return (*heads, x @ v)
+
+    program = run(fusing, function, randn(20, 32), randn(32, 64), randn(32, 64), randn(32, 48))
+    assert (program.extern_count, program.kernel_count) == (0, 1)
+
+
+def test_products_of_each_other_are_several_launches(fusing: TritonCodegen) -> None:
+    def function(x: T, w: T) -> tuple[T, T]:
+        y = x @ w
+        return y, y @ w
+
+    program = run(fusing, function, randn(20, 32), randn(32, 32))
+    assert (program.extern_count, program.kernel_count) == (0, 2)
 
 
 def test_the_library_multiplies_by_default(codegen: TritonCodegen) -> None:

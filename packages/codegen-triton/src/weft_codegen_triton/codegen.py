@@ -48,9 +48,15 @@ from weft_codegen_triton.kernel.kernel_printer import (
 from weft_codegen_triton.kernel.merging import merge_kernels
 from weft_codegen_triton.kernel.scans import print_scan
 from weft_codegen_triton.options import TritonOptions
-from weft_codegen_triton.products.find_products import ProductKernel, fuse_products
+from weft_codegen_triton.products.choose_products import ProductChooser
+from weft_codegen_triton.products.find_products import ProductKernel
+from weft_codegen_triton.products.fuse_products import all_forms, fuse_products
+from weft_codegen_triton.products.precision import (
+    Precision,
+    ProgramByPrecision,
+    depends_on_precision,
+)
 from weft_codegen_triton.products.print_product import print_product
-from weft_codegen_triton.products.time_products import ProductTimer, can_be_timed
 from weft_codegen_triton.program import TritonProgram
 from weft_codegen_triton.rewriting.rewrite import rewrite
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
@@ -66,6 +72,9 @@ LEAST_MASKED_SCORES = 1 << 22
 It has slower kernels for that.  Measured on an H200 in float16: a T5-small with 512 x 512 scores and a bias
 takes 2.6 ms with them and 1.8 ms with products and a softmax; from 2048 x 2048 on, the memory counts.
 """
+
+PLAIN_PRECISION = Precision()
+"""torch's settings where nobody has changed them."""
 
 COMMUNICATES = "_c10d_functional"
 """The namespace of collectives."""
@@ -156,7 +165,9 @@ class TritonCodegen:
         chosen = self.options.interpret
         return os.environ.get("TRITON_INTERPRET") == "1" if chosen is None else chosen
 
-    def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> TritonProgram:
+    def compile(
+        self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
+    ) -> TritonProgram | ProgramByPrecision:
         """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""
         if any(call.defines for call in _calls(schedule)):
             raise Unsupported("a size or number that depends on data")
@@ -166,8 +177,26 @@ class TritonCodegen:
             if buffer.kind is BufferKind.CONSTANT and name not in bound:
                 raise Unsupported(f"the constant {name} is not bound to a tensor")
         schedule = self._with_attention(schedule)
-        schedule = self._with_products(schedule, device)
-        printed = self.print(schedule)
+
+        def compile_for(precision: Precision) -> tuple[Schedule, TritonProgram]:
+            chosen = self._with_products(schedule, device, precision)
+            return chosen, self._program(chosen, bound, device, precision)
+
+        precision = Precision.current()
+        chosen, program = compile_for(precision)
+        if not depends_on_precision(chosen):
+            return program
+        return ProgramByPrecision(program, precision, lambda other: compile_for(other)[1])
+
+    def _program(
+        self,
+        schedule: Schedule,
+        bound: Mapping[str, torch.Tensor],
+        device: CudaDevice | InterpretedDevice,
+        precision: Precision,
+    ) -> TritonProgram:
+        """The program of ``schedule``, whose constants are ``bound``."""
+        printed = self.print(schedule, precision)
         launchers = device.load(printed.functions)
         lists = {
             name: device.launch_list(
@@ -195,13 +224,13 @@ class TritonCodegen:
             or not all(isinstance(i, str) for i in schedule.inputs),
         )
 
-    def print(self, schedule: Schedule) -> PrintedProgram:
+    def print(self, schedule: Schedule, precision: Precision = PLAIN_PRECISION) -> PrintedProgram:
         """The generated code of ``schedule``; needs neither Triton nor a GPU."""
         functions: dict[str, Function] = {}
         known: dict[Function, str] = {}
         launches: dict[str, list[KernelLaunch]] = {}
         for step in every_step(schedule.steps):
-            for own_name, origins, printed in self._print_step(step, schedule):
+            for own_name, origins, printed in self._print_step(step, schedule, precision):
                 name = known.setdefault(printed.function, own_name)
                 if name not in functions or not printed.function.is_repeatable:
                     functions[name] = printed.function
@@ -210,7 +239,7 @@ class TritonCodegen:
         return PrintedProgram(functions, print_host(schedule, launches))
 
     def _print_step(
-        self, step: Step, schedule: Schedule
+        self, step: Step, schedule: Schedule, precision: Precision
     ) -> Iterator[tuple[str, tuple[str, ...], PrintedKernel]]:
         """What a step launches; each with its name and the names of the nodes that it computes."""
         limits = RowLimits(self.options.persistent_elements, self.options.loop_elements)
@@ -219,7 +248,7 @@ class TritonCodegen:
             if isinstance(kernel, AttentionKernel):
                 return print_attention(kernel, schedule.buffers)
             if isinstance(kernel, ProductKernel):
-                return print_product(kernel, schedule.buffers)
+                return print_product(kernel, schedule.buffers, precision)
             return print_kernel(kernel, schedule.buffers, limits, _overwritten(kernel, schedule))
 
         if isinstance(step, Kernel):
@@ -245,21 +274,21 @@ class TritonCodegen:
         return fuse_attention(schedule, accept, self.schedule_options)
 
     def _with_products(
-        self, schedule: Schedule, device: CudaDevice | InterpretedDevice
+        self, schedule: Schedule, device: CudaDevice | InterpretedDevice, precision: Precision
     ) -> Schedule:
         """``schedule`` with those matrix products in kernels that options or times say are to be."""
         if self.options.fuse_products is not None:
-            chosen = self.options.fuse_products
-            return fuse_products(schedule, lambda product: bool(chosen), self.schedule_options)
+            if not self.options.fuse_products:
+                return schedule
+            return fuse_products(schedule, lambda forms: forms[0], self.schedule_options)
         if not self.options.autotune or not isinstance(device, CudaDevice):
             return schedule
         limits = RowLimits(self.options.persistent_elements, self.options.loop_elements)
         folder = cache_directory(self.options.cache_directory)
         with device.guard():
-            is_faster = ProductTimer(device, folder, schedule.buffers, limits)
-            return fuse_products(
-                schedule, lambda p: can_be_timed(p) and is_faster(p), self.schedule_options
-            )
+            choose = ProductChooser(device, folder, schedule.buffers, limits, precision)
+            choose.prepare(all_forms(schedule))
+            return fuse_products(schedule, choose, self.schedule_options)
 
     def _device(self, schedule: Schedule) -> CudaDevice | InterpretedDevice:
         devices = {b.layout.device for b in schedule.buffers.values()}

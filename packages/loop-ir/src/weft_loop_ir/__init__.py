@@ -5,6 +5,7 @@ from weft_loop_ir.attention import AttentionKernel, KeyBounds, Operand, fuse_att
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
 from weft_loop_ir.format import format_loop_graph, format_schedule
+from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
     Branch,
     Buffer,
@@ -113,6 +114,7 @@ __all__ = [
     "plan_memory",
     "print_index",
     "print_number",
+    "ranges_for",
     "register_lowering",
     "schedule",
     "use_library_attention",

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO
@@ -62,27 +62,34 @@ class CompileServer:
     def compile(self, jobs: Iterable[CompileJob]) -> dict[str, KernelBinary]:
         """The binaries of ``jobs`` by key, from the cache where it has them.
 
-        Raises :class:`CompileError` with the compiler's words about the first kernel that failed.
+        Raises :class:`CompileError` if Triton fails on one, after all have been tried.
         """
-        found: dict[str, KernelBinary] = {}
-        missing: dict[str, CompileJob] = {}
-        for job in jobs:
-            key = job.key()
-            binary = read_binary(self.folder, key)
-            if binary is None:
-                missing[key] = job
-            else:
-                found[key] = binary
-        if missing:
-            self._build(missing)
-        for key, job in missing.items():
-            binary = read_binary(self.folder, key)
-            if binary is None:
+        wanted = {job.key(): job for job in jobs}
+        found, errors = self._find(wanted)
+        for key, error in errors.items():
+            raise CompileError(f"Triton failed on {self.folder / f'{key}.py'}\n{error}")
+        for key, job in wanted.items():
+            if key not in found:
                 raise CompileError(f"{job.name}: the compiled kernel is not in {self.folder}")
-            found[key] = binary
         return found
 
-    def _build(self, jobs: dict[str, CompileJob]) -> None:
+    def compile_each(self, jobs: Iterable[CompileJob]) -> dict[str, KernelBinary]:
+        """The binaries by key of those of ``jobs`` that Triton does not fail on."""
+        found, _ = self._find({job.key(): job for job in jobs})
+        return found
+
+    def _find(
+        self, jobs: Mapping[str, CompileJob]
+    ) -> tuple[dict[str, KernelBinary], dict[str, str]]:
+        """Binaries, compiled now if they are not in the cache, and what Triton says of those that fail."""
+        cached = {key: read_binary(self.folder, key) for key in jobs}
+        missing = {key: job for key, job in jobs.items() if cached[key] is None}
+        errors = self._build(missing) if missing else {}
+        cached.update((key, read_binary(self.folder, key)) for key in missing)
+        return {key: binary for key, binary in cached.items() if binary is not None}, errors
+
+    def _build(self, jobs: Mapping[str, CompileJob]) -> dict[str, str]:
+        """Have ``jobs`` compiled; gives the errors by key."""
         with self._lock:
             process = self._running()
             assert process.stdin is not None and process.stdout is not None
@@ -90,18 +97,15 @@ class CompileServer:
             # a thread, for the server may be waiting until its answers are read
             sender = threading.Thread(target=_send, args=(process.stdin, lines), daemon=True)
             sender.start()
-            errors = []
+            errors = {}
             for _ in jobs:
                 line = process.stdout.readline()
                 if not line:
                     raise CompileError("the compile server has ended; its stderr says why")
                 answer = json.loads(line)
                 if answer["error"]:
-                    errors.append(answer)
-        if errors:
-            first = errors[0]
-            path = self.folder / f"{first['key']}.py"
-            raise CompileError(f"Triton failed on {path}\n{first['error']}")
+                    errors[str(answer["key"])] = str(answer["error"])
+        return errors
 
 
 def _send(stream: IO[bytes], lines: Iterable[bytes]) -> None:

@@ -54,8 +54,7 @@ class Function:
     its parameters by Triton's names (``*fp32``, ``i64``); those in ``constants`` follow them.
     ``grid_blocks`` names the constants that divide the grid's axes, ``loop_blocks`` those by which a loop
     steps: both may be changed.  ``is_repeatable``: running it again on the same memory changes nothing.
-    ``stages``: steps of a loop whose loads are in flight.  ``alternatives``: the same with other constants,
-    where only these are to be timed.
+    ``stages``: steps of a loop whose loads are in flight.
     """
 
     template: str
@@ -67,7 +66,6 @@ class Function:
     loop_blocks: tuple[str, ...]
     is_repeatable: bool = field(compare=False)
     stages: int = 1
-    alternatives: tuple[Function, ...] = ()
 
     def module(self, name: str) -> str:
         """The text of a Python module that defines the function alone, called ``name``."""
@@ -127,7 +125,7 @@ def print_kernel(
     else:
         counts, blocks, warps = _print_pointwise(frame)
         scratch = ()
-    symbols = _size_symbols(kernel)
+    symbols = size_symbols(kernel)
     dtypes = [(pointers[n], dtype_of(n)) for n in names]
     dtypes += [(f"{row.name}_ptr", row.dtype) for row in scratch]
     parameters = [(name, pointer_type(dtype)) for name, dtype in dtypes]
@@ -180,7 +178,7 @@ def _note_indirect(body: LoopBody, sizes: dict[sympy.Symbol, sympy.Expr]) -> Non
                 _note_indirect(argument, sizes)
 
 
-def _size_symbols(kernel: Kernel) -> tuple[sympy.Symbol, ...]:
+def size_symbols(kernel: Kernel) -> tuple[sympy.Symbol, ...]:
     """The size symbols that the kernel's text mentions, by name."""
     free: set[sympy.Symbol] = set()
     bound: set[sympy.Symbol] = set()

@@ -31,11 +31,12 @@ def merge_kernels(kernels: Sequence[PrintedKernel]) -> list[MergedKernels]:
     """``kernels``, none of which touches what another one writes, in fewer ones."""
     alone = [k for k, printed in enumerate(kernels) if not _may_merge(printed)]
     found = [MergedKernels(kernels[k], (k,)) for k in alone]
-    by_warps: dict[int, list[int]] = {}
+    alike: dict[tuple[int, int], list[int]] = {}
     for k, printed in enumerate(kernels):
         if k not in alone:
-            by_warps.setdefault(printed.function.warps, []).append(k)
-    for members in by_warps.values():
+            function = printed.function
+            alike.setdefault((function.warps, function.stages), []).append(k)
+    for members in alike.values():
         for batch in _batches(members, kernels):
             if len(batch) == 1:
                 found.append(MergedKernels(kernels[batch[0]], (batch[0],)))
@@ -115,6 +116,7 @@ def _merged(kernels: Sequence[PrintedKernel]) -> PrintedKernel:
             (),
             (),
             all(p.function.is_repeatable for p in kernels),
+            stages=kernels[0].function.stages,
         ),
         tuple(name for p in kernels for name in p.buffers),
         (),

@@ -1,184 +1,198 @@
-"""Which matrix products of a schedule may be computed in one kernel with the loops that read them."""
+"""Which contractions of a schedule may be computed in kernels of our own, alone or with loops around them.
+
+The loops that read a result can run on each tile of it as it is computed; those that compute an operand
+from others, element by element, can run where its elements are loaded (:mod:`.producers`).
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import sympy
-import torch
 from weft_loop_ir import (
     BufferKind,
     BufferView,
     ExternCall,
+    Instruction,
     Kernel,
+    LoopBody,
     LoopVariable,
     Schedule,
-    ScheduleOptions,
+    Stage,
+    Step,
+    Value,
     item_reads,
     item_writes,
-    plan_memory,
 )
 
-aten = torch.ops.aten
+from weft_codegen_triton.kernel.expressions import magnitude
+from weft_codegen_triton.products import convolutions  # noqa: F401 - enters its rule
+from weft_codegen_triton.products.contraction import BATCH, COLUMN, ROW, Contraction, Loops
+from weft_codegen_triton.products.producers import loop_values, with_producers
+from weft_codegen_triton.products.read_calls import read_call
+from weft_codegen_triton.products.tiles import TileShape, tiles_for
 
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-LEAST_EXTENT = 16
-"""Of each of the three sizes of a product."""
 MOST_ELEMENTS = 2**31 - 2**21
-"""Of each matrix, so that 32-bit indices do."""
+"""Of each operand and result, so that 32-bit indices do."""
+REFUSED = frozenset(("indirect",))
+"""Operations that a kernel with a product does not do after it."""
 
 
 @dataclass(frozen=True)
 class ProductKernel(Kernel):
-    """The loops of a kernel on the result of ``product``, tile by tile as it is computed.
+    """A contraction, and a kernel's loops on its result, tile by tile as it is computed.
 
-    ``rest`` is the kernel as it was; ``digits`` are its loops in the order of their steps in the result, the
-    longest step first.
+    The one stage loads elements of ``sums``, which has no memory, and stores others; ``loops`` says where the
+    loops are for a batch, a row and a column.  ``replaces`` are the steps that it does the work of, in
+    their order: producers of operands, the library's call, the loops after it.
     """
 
-    product: ExternCall
-    rest: Kernel
-    digits: tuple[LoopVariable, ...]
+    contraction: Contraction
+    sums: str
+    loops: Loops
+    replaces: tuple[Kernel | ExternCall, ...]
+    tile: TileShape
 
     @property
-    def result(self) -> str:
-        """The buffer that the product would have filled."""
-        (name,) = self.product.outputs
-        assert name is not None
-        return name
+    def call(self) -> ExternCall:
+        """What the library would do."""
+        (call,) = (step for step in self.replaces if isinstance(step, ExternCall))
+        return call
 
 
-def fuse_products(
-    schedule: Schedule,
-    accept: Callable[[ProductKernel], bool],
-    options: ScheduleOptions | None = None,
-) -> Schedule:
-    """``schedule`` with those products fused that ``accept`` says are to be.
-
-    Its memory is planned anew, by ``options``.
-    """
-    steps = list(schedule.steps)
-    gone: set[int] = set()
-    for first, second, product in _candidates(schedule):
-        if accept(product):
-            steps[second] = product
-            gone.add(first)
-    if not gone:
-        return schedule
-    kept = tuple(step for position, step in enumerate(steps) if position not in gone)
-    return replace(schedule, steps=kept, memory=plan_memory(kept, schedule.buffers, options))
-
-
-def _candidates(schedule: Schedule) -> Iterator[tuple[int, int, ProductKernel]]:
-    """Products and the positions of their two steps; each kernel takes one product at most."""
-    taken: set[int] = set()
-    for first, call in enumerate(schedule.steps):
-        if not isinstance(call, ExternCall) or not _is_plain(call, schedule):
-            continue
-        (name,) = call.outputs
-        readers = [k for k, step in enumerate(schedule.steps) if name in item_reads(step)]
-        writers = [k for k, step in enumerate(schedule.steps) if name in item_writes(step)]
-        if len(readers) != 1 or writers != [first] or readers[0] in taken:
-            continue
-        second = readers[0]
-        kernel = schedule.steps[second]
-        operands = {a.buffer for a in call.arguments}
-        between = {n for step in schedule.steps[first + 1 : second] for n in item_writes(step)}
-        if type(kernel) is not Kernel or operands & {*between, *kernel.reads, *kernel.writes}:
-            continue
-        product = _joined(call, kernel, str(name), schedule)
-        if product is not None:
-            taken.add(second)
-            yield first, second, product
+def product_forms(
+    call: ExternCall, steps: Sequence[Step], schedule: Schedule
+) -> tuple[ProductKernel, ...]:
+    """The kernels that could run ``call``, one of ``steps``; the one first that does most besides."""
+    contraction = read_call(call, schedule.buffers)
+    if contraction is None or not _is_addressable(contraction):
+        return ()
+    name = str(call.outputs[0])
+    if [s for s in steps if name in item_writes(s)] != [call]:
+        return ()
+    reader = _reader(call, steps, schedule)
+    found: list[ProductKernel | None] = []
+    for after in (reader, None) if reader is not None else (None,):
+        joined = with_producers(contraction, call, after or call, steps, schedule)
+        for form, before in (joined, (contraction, ())) if joined[1] else (joined,):
+            if after is not None:
+                found.append(_with_loops(call, form, before, after, schedule))
+            else:
+                found.append(_alone(call, form, before, schedule))
+    return tuple(form for form in found if form is not None)
 
 
-def _is_plain(call: ExternCall, schedule: Schedule) -> bool:
-    """Whether ``call`` multiplies two matrices, plus a row at most, into an intermediate of known size."""
-    if call.operator not in (aten.mm.default, aten.addmm.default) or call.keywords:
+def _is_addressable(contraction: Contraction) -> bool:
+    """Whether 32-bit indices reach all elements, or sizes vary, so that indices have 64."""
+    sizes = contraction.sizes
+    if not contraction.is_static:
+        return True
+    if 0 in sizes.values():
         return False
-    if call.holds or call.defines or call.out_variant is None:
-        return False
-    views = call.arguments
-    (name,) = call.outputs
-    if name is None or not all(isinstance(v, BufferView) for v in views):
-        return False
-    result = schedule.buffers[name]
-    numbers = [n for v in views for n in (*v.size, *v.stride, v.offset)]
-    if result.kind is not BufferKind.INTERMEDIATE or not all(n.is_Integer for n in numbers):
-        return False
-    if any(o.buffer == name for o in schedule.outputs if isinstance(o, BufferView)):
-        return False
-    (rows, inner), (_, columns) = views[-2].size, views[-1].size
-    dtypes = {v.dtype for v in views} | {schedule.buffers[v.buffer].layout.dtype for v in views}
-    layout = result.layout
-    return (
-        len(dtypes | {layout.dtype}) == 1
-        and layout.dtype in DTYPES
-        and layout.stride == (columns, 1)
-        and layout.offset == 0
-        and min(rows, inner, columns) >= LEAST_EXTENT
-        and max(_span(v) for v in views) < MOST_ELEMENTS
-        and rows * columns < MOST_ELEMENTS
-        and (len(views) == 2 or views[0].size == (columns,))
-    )
+    indices = [contraction.left.index, contraction.right.index, contraction.elements]
+    indices += [addend.index for addend in contraction.addends]
+    return all(magnitude(index, sizes) < MOST_ELEMENTS for index in indices)
 
 
-def _span(view: BufferView) -> int:
-    last = sum((int(n) - 1) * int(s) for n, s in zip(view.size, view.stride, strict=True))
-    return int(view.offset) + last
-
-
-def _joined(
-    call: ExternCall, kernel: Kernel, name: str, schedule: Schedule
-) -> ProductKernel | None:
-    """The two as one; None unless each iteration of a pointwise kernel reads one element of the product."""
+def _reader(call: ExternCall, steps: Sequence[Step], schedule: Schedule) -> Kernel | None:
+    """The pointwise kernel that alone reads the result of ``call``, if it may wait for it."""
+    name = str(call.outputs[0])
+    returned = {o.buffer for o in schedule.outputs if isinstance(o, BufferView)}
+    readers = [s for s in steps if name in item_reads(s)]
+    if schedule.buffers[name].kind is not BufferKind.INTERMEDIATE or name in returned:
+        return None
+    if len(readers) != 1:
+        return None
+    (kernel,) = readers
+    if not isinstance(kernel, Kernel) or type(kernel) is not Kernel:
+        return None
     if len(kernel.stages) != 1 or kernel.stages[0].inner or kernel.local_buffers:
         return None
-    body = kernel.stages[0].body
+    operations = kernel.stages[0].body.instructions
+    accumulates = any(i.operation == "store" and len(i.arguments) > 3 for i in operations)
+    return None if accumulates or any(i.operation in REFUSED for i in operations) else kernel
+
+
+def _with_loops(
+    call: ExternCall,
+    contraction: Contraction,
+    before: tuple[Kernel, ...],
+    kernel: Kernel,
+    schedule: Schedule,
+) -> ProductKernel | None:
+    """The contraction with the loops of ``kernel`` on it; None unless each iteration reads one element."""
+    name = str(call.outputs[0])
+    if set(contraction.reads) & {*kernel.reads, *kernel.writes}:
+        return None  # a tile would overwrite what another one is still to read
     layouts = [schedule.buffers[n].layout for n in (*kernel.reads, *kernel.writes)]
-    if any(not n.is_Integer for layout in layouts for n in layout.size):
+    for layout in layouts:
+        count = sympy.Mul(*layout.size)
+        if contraction.is_static and not (count.is_Integer and count < MOST_ELEMENTS):
+            return None
+    indices = set(load_indices(kernel.stages[0].body, name))
+    if len(indices) != 1:
         return None
-    if any(math.prod(int(n) for n in layout.size) >= MOST_ELEMENTS for layout in layouts):
-        return None
-    indices = {
-        i.arguments[1]
-        for i in body.instructions
-        if i.operation == "load" and i.arguments[0] == name
-    }
-    accumulates = any(i.operation == "store" and len(i.arguments) > 3 for i in body.instructions)
-    checks = any(i.operation in ("masked", "indirect") for i in body.instructions)
-    if len(indices) != 1 or accumulates or checks:
-        return None
-    digits = _digits(indices.pop(), kernel, schedule.buffers[name].layout.size)
-    if digits is None:
+    (index,) = indices
+    loops = loop_values(
+        kernel.outer, index, contraction.position, contraction.sizes, contraction.elements
+    )
+    if loops is None:
         return None
     values = {f.name: getattr(kernel, f.name) for f in fields(Kernel)}
-    values["reads"] = (
-        *(n for n in kernel.reads if n != name),
-        *dict.fromkeys(a.buffer for a in call.arguments),
+    reads = (n for n in kernel.reads if n != name)
+    values["reads"] = tuple(dict.fromkeys((*reads, *contraction.reads)))
+    origins = [o for step in before for o in step.origins]
+    values["origins"] = (*origins, call.origin, *kernel.origins)
+    tile = tiles_for(contraction)[0]
+    return ProductKernel(
+        **values,
+        contraction=contraction,
+        sums=name,
+        loops=loops,
+        replaces=(*before, call, kernel),
+        tile=tile,
     )
-    values["origins"] = (call.origin, *kernel.origins)
-    return ProductKernel(**values, product=call, rest=kernel, digits=digits)
 
 
-def _digits(
-    index: sympy.Expr, kernel: Kernel, size: tuple[sympy.Expr, ...]
-) -> tuple[LoopVariable, ...] | None:
-    """The loops as the digits of a position in the product: each element is read once, and none left out."""
-    loops = [loop for loop in kernel.outer if loop.size != 1]
-    if not all(loop.size.is_Integer for loop in loops):
-        return None
-    steps = {loop: index.coeff(loop.symbol) for loop in loops}
-    whole = sum((loop.symbol * step for loop, step in steps.items()), sympy.S.Zero)
-    ones = {loop.symbol: 0 for loop in kernel.outer if loop.size == 1}
-    if not all(s.is_Integer for s in steps.values()) or sympy.expand(index.subs(ones) - whole) != 0:
-        return None
-    expected = 1
-    order = sorted(loops, key=lambda loop: int(steps[loop]))
-    for loop in order:
-        if steps[loop] != expected:
-            return None
-        expected *= int(loop.size)
-    return tuple(reversed(order)) if expected == int(size[0] * size[1]) else None
+def load_indices(body: LoopBody, name: str) -> list[sympy.Expr]:
+    """Where ``body`` loads from a buffer, nested bodies included."""
+    found = []
+    for instruction in body.instructions:
+        if instruction.operation == "load" and instruction.arguments[0] == name:
+            found.append(instruction.arguments[1])
+        for argument in instruction.arguments:
+            if isinstance(argument, LoopBody):
+                found += load_indices(argument, name)
+    return found
+
+
+def _alone(
+    call: ExternCall, contraction: Contraction, before: tuple[Kernel, ...], schedule: Schedule
+) -> ProductKernel:
+    """The contraction alone: its loops store the sums."""
+    name = str(call.outputs[0])
+    sums = f"{name}_sums"
+    places = [p for p in (BATCH, ROW, COLUMN) if p in contraction.position.free_symbols]
+    outer = tuple(LoopVariable(p, contraction.sizes[p]) for p in places)
+    dtype = schedule.buffers[name].layout.dtype
+    body = LoopBody(
+        (
+            Instruction("load", (sums, contraction.position), dtype),
+            Instruction("store", (name, contraction.position, Value(0)), None),
+        )
+    )
+    return ProductKernel(
+        name=f"product_{call.name}",
+        outer=outer,
+        stages=(Stage((), body),),
+        local_buffers=(),
+        reads=contraction.reads,
+        writes=(name,),
+        origins=(*(o for step in before for o in step.origins), call.origin),
+        contraction=contraction,
+        sums=sums,
+        loops=tuple((loop, loop.symbol) for loop in outer),
+        replaces=(*before, call),
+        tile=tiles_for(contraction)[0],
+    )

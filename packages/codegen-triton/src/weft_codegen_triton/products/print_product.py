@@ -1,205 +1,306 @@
-"""Prints a matrix product with the loops that read it as one Triton function.
+"""Prints a contraction with the loops around it as one Triton function.
 
-A program computes a tile: it adds up products of blocks of both matrices in float32, rounds the sums as the
+A program computes a tile: it adds up products of blocks of both operands in float32, rounds the sums as the
 library does, and applies the loops' body to them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+import sympy
 import torch
-from weft_loop_ir import Buffer, BufferView
+from weft_loop_ir import Buffer, FloorDiv, Kernel, SizeFloat, print_index
 
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
-from weft_codegen_triton.kernel.dtypes import pointer_type, triton_dtype
+from weft_codegen_triton.kernel.dtypes import literal, pointer_type, triton_dtype
+from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.kernel_printer import (
     PLACEHOLDER,
     Function,
     PrintedKernel,
+    size_symbols,
     stores_half,
 )
-from weft_codegen_triton.products.find_products import ProductKernel
+from weft_codegen_triton.products.contraction import BATCH, COLUMN, ROW, TAP, Loops
+from weft_codegen_triton.products.find_products import ProductKernel, load_indices
+from weft_codegen_triton.products.precision import Precision
+from weft_codegen_triton.products.print_operand import AXES, Block, OperandPrinter
 
-
-@dataclass(frozen=True)
-class TileShape:
-    """Rows and columns of a tile, elements of a step along what is added up, warps, steps in flight."""
-
-    rows: int
-    columns: int
-    step: int
-    warps: int
-    stages: int
-
-    def shared_bytes(self, dtype: torch.dtype) -> int:
-        """What the blocks of both matrices take that are in flight."""
-        return (self.rows + self.columns) * self.step * self.stages * dtype.itemsize
-
-
-TILES = (
-    TileShape(128, 128, 64, 8, 3),
-    TileShape(64, 64, 64, 4, 4),
-    TileShape(128, 256, 64, 8, 3),
-    TileShape(256, 128, 64, 8, 3),
-    TileShape(128, 64, 64, 4, 4),
-    TileShape(64, 128, 64, 4, 4),
-    TileShape(128, 128, 32, 4, 4),
-    TileShape(32, 64, 64, 4, 5),
-    TileShape(16, 64, 64, 4, 5),
-)
-"""What is timed."""
-SHARED_BYTES = 200 << 10
 ROWS_OF_TILES = 8
 """Tiles that follow each other down a column, so that neighbours in time read the same blocks."""
-WHOLE = 256
-"""A multiple of every tile's sides."""
 
 
-def print_product(product: ProductKernel, buffers: Mapping[str, Buffer]) -> PrintedKernel:
-    """The function of ``product``, for the tile that suits its size; others are its alternatives."""
-    names = tuple(dict.fromkeys((*product.reads, *product.writes)))
-    written = set(product.writes)
-    pointers = {n: f"{'out' if n in written else 'in'}{k}_ptr" for k, n in enumerate(names)}
-    rows, columns = buffers[product.result].layout.size
-    dtype = buffers[product.result].layout.dtype
-    lines = _print_sums(product, pointers, int(rows), int(columns), dtype)
-    printer = _body_printer(product, pointers, buffers, int(rows), int(columns))
-    product.stages[0].body.replay(printer)
-    parameters = [(pointers[n], pointer_type(buffers[n].layout.dtype)) for n in names]
-    parameters += [(name, "i64") for name in printer.scalars.values()]
-    blocks = ("XBLOCK", "YBLOCK", "KBLOCK")
-    arguments = [*(name for name, _ in parameters), *(f"{b}: tl.constexpr" for b in blocks)]
-    template = "\n".join(
-        ["@triton.jit", f"def {PLACEHOLDER}({', '.join(arguments)}):", *lines, *printer.lines, ""]
-    )
-    tiles = [t for t in TILES if t.shared_bytes(dtype) <= SHARED_BYTES]
-    is_large = rows * columns >= 128 * 128 * 64
-    tiles.sort(key=lambda t: t is not TILES[0 if is_large else 1])
-    functions = [
-        Function(
-            template,
+def print_product(
+    product: ProductKernel, buffers: Mapping[str, Buffer], precision: Precision
+) -> PrintedKernel:
+    """The function of ``product``; ``precision`` is that of products of float32."""
+    return _ProductPrinter(product, buffers, precision).print()
+
+
+class _ProductPrinter:
+    def __init__(
+        self, product: ProductKernel, buffers: Mapping[str, Buffer], precision: Precision
+    ) -> None:
+        self.product = product
+        self.contraction = product.contraction
+        self.buffers = buffers
+        self.precision = precision.of(self.contraction)
+        self.names = tuple(dict.fromkeys((*product.reads, *product.writes)))
+        written = set(product.writes)
+        self.pointers: Mapping[str, str] = {
+            n: f"{'out' if n in written else 'in'}{k}_ptr" for k, n in enumerate(self.names)
+        }
+        self.wide = not self.contraction.is_static
+        self.scalars: dict[SizeFloat, str] = {}
+        self.count = 0  # of values with numbers for names
+        self.lines: list[str] = []
+        self.uses_assert = False
+
+    def print(self) -> PrintedKernel:
+        tile = self.product.tile
+        self._emit(
+            f"YBLOCK: tl.constexpr = {tile.rows}",
+            f"XBLOCK: tl.constexpr = {tile.columns}",
+            f"KBLOCK: tl.constexpr = {tile.step}",
+        )
+        self._print_place()
+        self._print_sums()
+        self._print_loops()
+        symbols = self._symbols()
+        parameters = [(self.pointers[n], pointer_type(self._dtype_of(n))) for n in self.names]
+        parameters += [(symbol.name, "i64") for symbol in symbols]
+        parameters += [(name, "i64") for name in self.scalars.values()]
+        head = f"def {PLACEHOLDER}({', '.join(name for name, _ in parameters)}):"
+        function = Function(
+            "\n".join(["@triton.jit", head, *self.lines, ""]),
             tuple(parameters),
-            (("XBLOCK", tile.columns), ("YBLOCK", tile.rows), ("KBLOCK", tile.step)),
+            (),
             tile.warps,
-            printer.uses_assert,
-            ("XBLOCK", "YBLOCK"),
-            ("KBLOCK",),
+            self.uses_assert,
+            (),
+            (),
             True,
             stages=tile.stages,
         )
-        for tile in tiles
-    ]
-    return PrintedKernel(
-        replace(functions[0], alternatives=tuple(functions[1:])),
-        names,
-        (),
-        (),
-        tuple(printer.scalars),
-        (columns, rows),
-        (tiles[0].columns, tiles[0].rows),
-    )
+        return PrintedKernel(
+            function,
+            self.names,
+            (),
+            symbols,
+            tuple(self.scalars),
+            (self._programs(),),
+            (1,),
+        )
 
+    def _emit(self, *lines: str) -> None:
+        self.lines += ["    " + line for line in lines]
 
-def _print_sums(
-    product: ProductKernel,
-    pointers: Mapping[str, str],
-    rows: int,
-    columns: int,
-    dtype: torch.dtype,
-) -> list[str]:
-    """The lines that leave the tile in ``product``, and its places in ``yindex`` and ``xindex``."""
-    *others, left, right = product.product.arguments
-    inner = int(left.size[1])
-    y = "y" if rows % WHOLE == 0 else f"y % {rows}"
-    x = "x" if columns % WHOLE == 0 else f"x % {columns}"
-    is_whole = all(inner % tile.step == 0 for tile in TILES)
-    masks = ["", ""] if is_whole else [
-        f", k[None, :] < {inner} - start, other=0.0",
-        f", k[:, None] < {inner} - start, other=0.0",
-    ]  # fmt: skip
-    lines = [
-        "columns = tl.num_programs(0)",
-        "number = tl.program_id(1) * columns + tl.program_id(0)",
-        f"first = number // ({ROWS_OF_TILES} * columns) * {ROWS_OF_TILES}",
-        f"members = tl.minimum(tl.num_programs(1) - first, {ROWS_OF_TILES})",
-        f"place = number % ({ROWS_OF_TILES} * columns)",
-        "y = (first + place % members) * YBLOCK + tl.arange(0, YBLOCK)",
-        "x = place // members * XBLOCK + tl.arange(0, XBLOCK)",
-        "k = tl.arange(0, KBLOCK)",
-        f"left = {_place(left, pointers, f'({y})[:, None]', 'k[None, :]')}",
-        f"right = {_place(right, pointers, 'k[:, None]', f'({x})[None, :]')}",
-        "sums = tl.zeros([YBLOCK, XBLOCK], dtype=tl.float32)",
-        f"for start in range(0, {inner}, KBLOCK):",
-        f"    a = tl.load(left + start * {left.stride[1]}{masks[0]})",
-        f"    b = tl.load(right + start * {right.stride[0]}{masks[1]})",
-        '    sums = tl.dot(a, b, sums, input_precision="ieee")',
-        "yindex, xindex = y[:, None], x[None, :]",
-        f"ymask, xmask = yindex < {rows}, xindex < {columns}",
-    ]
-    for row in others:
-        address = f"{pointers[row.buffer]} + {row.offset} + xindex * {row.stride[0]}"
-        lines.append(f"sums += tl.load({address}, xmask).to(tl.float32)")
-    lines.append(f"product = sums.to({triton_dtype(dtype)})")
-    return ["    " + line for line in lines]
+    def _dtype_of(self, name: str) -> torch.dtype:
+        return self.buffers[name].layout.dtype
 
+    def _size(self, expression: sympy.Expr) -> str:
+        return print_index(expression, INDEX)
 
-def _place(view: BufferView, pointers: Mapping[str, str], row: str, column: str) -> str:
-    first, second = view.stride
-    return f"{pointers[view.buffer]} + {view.offset} + {row} * {first} + {column} * {second}"
+    # -- where a program's tile is ------------------------------------------------------------------------
 
+    def _tiles(self) -> tuple[sympy.Expr, sympy.Expr]:
+        """How many tiles cover the rows, and the columns."""
+        tile, contraction = self.product.tile, self.contraction
+        rows = _ceiling(contraction.rows, tile.rows)
+        if contraction.groups is not None:
+            rows = rows + contraction.groups.count  # each group may end within a tile
+        return rows, _ceiling(contraction.columns, tile.columns)
 
-def _body_printer(
-    product: ProductKernel,
-    pointers: Mapping[str, str],
-    buffers: Mapping[str, Buffer],
-    rows: int,
-    columns: int,
-) -> BodyPrinter:
-    """A printer for the loops' body, whose loops are told by the tile's places."""
-    sizes = {loop.symbol: loop.size for loop in product.outer}
-    tile = Tile(("y", "x"), "[YBLOCK, XBLOCK]", "[1, 1]", sizes=sizes)
-    tile.masks = {"y": "ymask", "x": "xmask"}
+    def _programs(self) -> sympy.Expr:
+        rows, columns = self._tiles()
+        return sympy.expand(self.contraction.batch * rows * columns)
 
-    def dtype_of(name: str) -> torch.dtype:
-        return buffers[name].layout.dtype
-
-    printer = BodyPrinter(tile, pointers, dtype_of, frozenset((product.result,)), wide=False)
-    printer.for_half = stores_half(product, dtype_of)
-    _print_loops(product, printer, rows, columns)
-    (index,) = {
-        i.arguments[1]
-        for i in product.stages[0].body.instructions
-        if i.operation == "load" and i.arguments[0] == product.result
-    }
-    value = Text("product", dtype_of(product.result), frozenset(("y", "x")))
-    printer.local[product.result, printer.index(index)[0]] = value
-    return printer
-
-
-def _print_loops(product: ProductKernel, printer: BodyPrinter, rows: int, columns: int) -> None:
-    """The loops' variables, of rows or columns alone where a loop is within one of them."""
-    step = 1
-    for loop in product.outer:
-        if loop.size == 1:
-            printer.tile.names[loop.symbol] = "0"
-            printer.tile.symbol_axes[loop.symbol] = frozenset()
-    for loop in reversed(product.digits):
-        size = int(loop.size)
-        if columns % (step * size) == 0:
-            place, inside, extent, axes = "xindex", step, columns, frozenset(("x",))
-        elif step % columns == 0:
-            place, inside, extent = "yindex", step // columns, rows
-            axes = frozenset(("y",))
+    def _print_place(self) -> None:
+        """The lines that tell the tile's ``batch`` and its places ``y`` and ``x``."""
+        rows, columns = (self._size(count) for count in self._tiles())
+        number = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
+        has_batch = self.contraction.batch != 1
+        if has_batch:
+            self._emit(f"number = {number}", f"batch = number // ({rows} * {columns})")
+            number = f"number % ({rows} * {columns})"
+        self._emit(
+            f"number = {number}",
+            f"first = number // ({ROWS_OF_TILES} * {columns}) * {ROWS_OF_TILES}",
+            f"members = tl.minimum({rows} - first, {ROWS_OF_TILES})",
+            f"place = number % ({ROWS_OF_TILES} * {columns})",
+            "row_tile = first + place % members",
+            "x = place // members * XBLOCK + tl.arange(0, XBLOCK)",
+        )
+        if self.contraction.groups is None:
+            self._emit("y = row_tile * YBLOCK + tl.arange(0, YBLOCK)")
         else:
-            place, inside, extent = f"(yindex * {columns} + xindex)", step, rows * columns
-            axes = frozenset(("y", "x"))
-        code = place if inside == 1 else f"{place} // {inside}"
-        if inside * size != extent:
-            code += f" % {size}"
-        name = loop.symbol.name
-        printer.emit(f"{name} = {code}")
-        printer.tile.names[loop.symbol] = name
-        printer.tile.symbol_axes[loop.symbol] = axes
-        step *= size
+            self._print_group()
+
+    def _print_group(self) -> None:
+        """The lines that find the group that the tile is of: ``batch``, its rows ``y`` and their end."""
+        groups = self.contraction.groups
+        assert groups is not None
+        ends = f"{self.pointers[groups.buffer]} + {groups.offset}"
+        self._emit(
+            "begin, tiles, batch, top, bottom = 0, 0, 0, 0, 0",
+            f"for group in range({groups.count}):",
+            f"    end = tl.load({ends} + group * {groups.step})",
+            "    more = (end - begin + YBLOCK - 1) // YBLOCK",
+            "    is_here = (row_tile >= tiles) & (row_tile < tiles + more)",
+            "    batch = tl.where(is_here, group, batch)",
+            "    top = tl.where(is_here, begin + (row_tile - tiles) * YBLOCK, top)",
+            "    bottom = tl.where(is_here, end, bottom)",
+            "    tiles += more",
+            "    begin = end",
+            "y = top + tl.arange(0, YBLOCK)",
+        )
+
+    # -- sums ---------------------------------------------------------------------------------------------
+
+    def _wrapped(self, axis: str, extent: sympy.Expr, block: int) -> str:
+        """A place along an axis that is inside, so that loads there need no mask."""
+        if extent.is_Integer and int(extent) % block == 0:
+            return axis
+        return f"({axis} % {self._size(extent)})"
+
+    def _print_sums(self) -> None:
+        """The lines that leave the rounded sums in ``product``."""
+        contraction = self.contraction
+        left, right = self._operands()
+        self._emit("k = tl.arange(0, KBLOCK)", *left.hoisted("left"), *right.hoisted("right"))
+        self._emit("sums = tl.zeros([YBLOCK, XBLOCK], dtype=tl.float32)")
+        self._emit(*self._loop_heads())
+        self.lines += [
+            "        " + line for line in (*left.lines("left", "a"), *right.lines("right", "b"))
+        ]
+        if contraction.by_channel:
+            step = "sums += a.to(tl.float32) * b.to(tl.float32)"
+        else:
+            step = f'sums = tl.dot(a, b, sums, input_precision="{self.precision}")'
+        self._emit("    " + step)
+        rows = self._size(contraction.rows) if contraction.groups is None else "bottom"
+        self._emit(
+            "yindex, xindex = y[:, None], x[None, :]",
+            f"ymask, xmask = yindex < {rows}, xindex < {self._size(contraction.columns)}",
+        )
+        self._print_addends()
+        self._emit(f"product = sums.to({triton_dtype(contraction.dtype)})")
+
+    def _loop_heads(self) -> list[str]:
+        """The loop over taps and blocks of what is added up."""
+        inner, taps = self.contraction.inner, self.contraction.taps
+        if self.contraction.by_channel:
+            return [f"for tap in range({self._bound(taps)}):"]
+        if taps == 1:
+            return [f"for start in range(0, {self._bound(inner)}, KBLOCK):"]
+        chunks = _ceiling(inner, self.product.tile.step)
+        several = chunks != 1
+        count = self._bound(sympy.expand(taps * chunks))
+        if not several:
+            return [f"for tap in range({count}):", "    start = 0"]
+        return [
+            f"for number in range({count}):",
+            f"    tap = number // {self._size(chunks)}",
+            f"    start = number % {self._size(chunks)} * KBLOCK",
+        ]
+
+    def _bound(self, size: sympy.Expr) -> str:
+        return str(size) if size.is_Integer else f"math.bound({self._size(size)})"
+
+    def _operands(self) -> tuple[OperandPrinter, OperandPrinter]:
+        tile, contraction = self.product.tile, self.contraction
+        y = self._wrapped("y", contraction.rows, tile.rows)
+        x = self._wrapped("x", contraction.columns, tile.columns)
+        names = self.places(f"{y}[:, None]", f"{x}[None, :]")
+        is_ragged = not (contraction.inner.is_Integer and int(contraction.inner) % tile.step == 0)
+        if contraction.by_channel:
+            left, right = Block(("y", "x"), names, False), Block(("y", "x"), names, False)
+        else:
+            left, right = Block(("y", "k"), names, is_ragged), Block(("k", "x"), names, is_ragged)
+        return (
+            OperandPrinter(self, contraction.left, left),
+            OperandPrinter(self, contraction.right, right),
+        )
+
+    def _print_addends(self) -> None:
+        contraction = self.contraction
+        if contraction.factor != 1:
+            self._emit(f"sums *= {literal(contraction.factor)}")
+        names = self.places("yindex", "xindex")
+        for addend in contraction.addends:
+            address = f"{self.pointers[addend.buffer]} + {print_index(addend.index, INDEX, names)}"
+            masks = [m for s, m in ((ROW, "ymask"), (COLUMN, "xmask"))
+                     if s in addend.index.free_symbols]  # fmt: skip
+            mask = f", {' & '.join(masks)}" if masks else ""
+            value = f"tl.load({address}{mask}).to(tl.float32)"
+            factor = "" if addend.factor == 1 else f" * {literal(addend.factor)}"
+            self._emit(f"sums += {value}{factor}")
+
+    def places(self, row: str, column: str) -> dict[sympy.Symbol, str]:
+        """What the symbols of places are called."""
+        batch = "batch" if self.contraction.batch != 1 or self.contraction.groups else "0"
+        return {BATCH: batch, ROW: row, COLUMN: column, TAP: "tap"}
+
+    # -- loops --------------------------------------------------------------------------------------------
+
+    def body_printer(self, tile: Tile, registers: frozenset[str]) -> BodyPrinter:
+        """A printer for loops' bodies that shares parameters and numbers with the others."""
+        printer = BodyPrinter(tile, self.pointers, self._dtype_of, registers, self.wide)
+        printer.scalars = self.scalars
+        printer.count = self.count
+        return printer
+
+    def print_loop_values(
+        self, printer: BodyPrinter, loops: Loops, names: Mapping[sympy.Symbol, str]
+    ) -> None:
+        """Tell the printer where the loops are."""
+        for loop, value in loops:
+            printer.tile.names[loop.symbol] = loop.symbol.name
+            printer.tile.symbol_axes[loop.symbol] = frozenset(
+                AXES[s] for s in value.free_symbols if s in AXES
+            )
+            printer.emit(f"{loop.symbol.name} = {print_index(value, INDEX, names)}")
+
+    def finish(self, printer: BodyPrinter) -> list[str]:
+        """The lines of a printer that is done."""
+        self.count = printer.count
+        self.uses_assert |= printer.uses_assert
+        return printer.lines
+
+    def _print_loops(self) -> None:
+        """The loops' body on the tile."""
+        product = self.product
+        tile = Tile(
+            ("y", "x"),
+            "[YBLOCK, XBLOCK]",
+            "[1, 1]",
+            sizes={loop.symbol: loop.size for loop in product.outer},
+        )
+        tile.masks = {"y": "ymask", "x": "xmask"}
+        printer = self.body_printer(tile, frozenset((product.sums,)))
+        printer.for_half = stores_half(product, self._dtype_of)
+        names = self.places("yindex", "xindex")
+        self.print_loop_values(printer, product.loops, names)
+        body = product.stages[0].body
+        for index in set(load_indices(body, product.sums)):
+            value = Text("product", self.contraction.dtype, frozenset(("y", "x")))
+            printer.local[product.sums, printer.index(index)[0]] = value
+        body.replay(printer)
+        self.lines += self.finish(printer)
+
+    def _symbols(self) -> tuple[sympy.Symbol, ...]:
+        """The size symbols that the text mentions, by name."""
+        kernels = [s for s in self.product.replaces if isinstance(s, Kernel)]
+        found = {s for kernel in (self.product, *kernels) for s in size_symbols(kernel)}
+        contraction = self.contraction
+        expressions = [*contraction.sizes.values(), *(a.index for a in contraction.addends)]
+        for operand in (contraction.left, contraction.right):
+            expressions += [operand.index, *(e for pair in operand.inside for e in pair)]
+        found.update(s for e in expressions for s in e.free_symbols)
+        return tuple(sorted(found - set(contraction.sizes), key=lambda s: str(s.name)))
+
+
+def _ceiling(size: sympy.Expr, block: int) -> sympy.Expr:
+    """How many blocks of ``block`` cover ``size``."""
+    return FloorDiv(size + block - 1, sympy.Integer(block))

@@ -1,23 +1,23 @@
-"""Whether a product is faster in one kernel with the loops that read it: timed beside the library's.
+"""Times the forms that a contraction may run in: the library's call, and kernels of our own in several tiles.
 
-Both run on random values; what was found is kept on disk by problem and device.
+All run on random values; memory is taken in turns from several sets, so that the second-level cache helps
+none more than it would in a program.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
+import sympy
 import torch
-from weft_loop_ir import Buffer, BufferView
+from weft_loop_ir import Buffer, BufferView, ExternCall, Kernel, SizeFloat
 
-from weft_codegen_triton.compilation.cache import put
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, print_kernel
+from weft_codegen_triton.products.contraction import Contraction
 from weft_codegen_triton.products.find_products import ProductKernel
+from weft_codegen_triton.products.precision import Precision
 from weft_codegen_triton.products.print_product import print_product
 
 LAUNCHES = 20
@@ -25,132 +25,224 @@ LAUNCHES = 20
 REPEATS = 5
 BUSY_EXTENT = 8192
 """Of the matrices of a product that takes more than a millisecond, longer than the launches."""
-LEAST_GAIN = 0.97
-"""The share of the library's time that a kernel takes at most, to be chosen."""
+CACHED_BYTES = 128 << 20
+"""Of sets of memory, together, that no cache holds."""
+MOST_BYTES = 8 << 30
+"""Of the memory that a problem touches, to be timed."""
+
+Launcher = Callable[..., None]
+Run = Callable[[], None]
+Clock = Callable[[Sequence[Run], torch.device], float]
+"""Milliseconds of a run, given several of the same on memory of their own."""
+Sizes = Mapping[sympy.Symbol, int]
 
 
 class KernelLoader(Protocol):
     """The device: compiles functions, gives their launchers, and the current stream."""
 
-    index: int
+    @property
+    def name(self) -> str:
+        """By which choices are kept."""
+        ...
 
-    def load(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]: ...
+    def load_each(self, functions: Mapping[str, Function]) -> dict[str, Launcher | None]:
+        """The functions' launchers; None for those that fail to compile or do not fit the device."""
+        ...
 
     def stream(self) -> int: ...
 
 
-class ProductTimer:
-    """Says which products are to be fused, by their times on ``device``; ``folder`` holds what is known."""
+def can_be_timed(forms: Sequence[ProductKernel]) -> bool:
+    """Whether the kernels need nothing but memory and sizes."""
+    stages = [stage for form in forms for stage in form.stages]
+    for form in forms:
+        stages += [s for step in form.replaces if isinstance(step, Kernel) for s in step.stages]
+    if any(i.operation == "scalar" for stage in stages for i in stage.body.instructions):
+        return False
+    given = [*forms[0].call.arguments, *forms[0].call.keywords.values()]
+    return not any(isinstance(a, SizeFloat) for a in given)
+
+
+class Problem:
+    """A contraction and the loops around it on random values of given sizes."""
 
     def __init__(
         self,
-        device: KernelLoader,
-        folder: Path,
+        forms: Sequence[ProductKernel],
         buffers: Mapping[str, Buffer],
+        device: KernelLoader,
         limits: RowLimits,
+        sizes: Sizes,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._device = device
-        self._folder = folder
         self._buffers = buffers
         self._limits = limits
+        self._sizes = sizes
+        self.steps = _in_order(forms)
+        names = {n for form in forms for n in (*form.reads, *form.writes)}
+        for step in self.steps:
+            if isinstance(step, Kernel):
+                names.update((*step.reads, *step.writes))
+            else:
+                names.update(n for n in step.outputs if n is not None)
+        self._names = sorted(names)
+        self._groups = {
+            f.contraction.groups.buffer: f.contraction for f in forms if f.contraction.groups
+        }
 
-    def __call__(self, product: ProductKernel) -> bool:
-        fused = print_product(product, self._buffers)
-        path = self._folder / f"{self._key(product, fused)}.product"
-        known = _read(path)
-        if known is None:
-            apart, together = self._times(product, fused)
-            known = together < LEAST_GAIN * apart
-            record = {"fused": known, "ms_apart": apart, "ms_fused": together}
-            put(path, json.dumps(record).encode())
-        return known
+    @property
+    def bytes(self) -> int:
+        """Of all buffers together."""
+        return sum(self._bytes(self._buffers[n]) for n in self._names)
 
-    def _key(self, product: ProductKernel, fused: PrintedKernel) -> str:
-        """A hash of the problem: the kernel's text holds sizes, strides and dtypes."""
-        name = torch.cuda.get_device_name(self._device.index)
-        text = [fused.function.template, str(product.product.operator), name, torch.__version__]
-        return hashlib.sha256("\n".join(text).encode()).hexdigest()[:32]
+    def _number(self, expression: Any) -> int:
+        return int(sympy.sympify(expression).subs(self._sizes))
 
-    def _times(self, product: ProductKernel, fused: PrintedKernel) -> tuple[float, float]:
-        """Milliseconds of the library's call with the kernel after it, and of the one kernel."""
-        rest = print_kernel(product.rest, self._buffers, self._limits)
-        launchers = self._device.load({"fused": fused.function, "rest": rest.function})
-        names = {product.result, *fused.buffers, *rest.buffers}
-        tensors = {n: _random(self._buffers[n]) for n in sorted(names)}
-        call, result = product.product, tensors[product.result]
-        operands = [_window(tensors[v.buffer], v) for v in call.arguments]
-        out_variant = call.out_variant
-        assert out_variant is not None
+    def _bytes(self, buffer: Buffer) -> int:
+        extents = [self._number(n) for n in buffer.layout.size]
+        strides = [self._number(n) for n in buffer.layout.stride]
+        last = sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
+        return (last + 1) * buffer.layout.dtype.itemsize
 
-        def apart() -> None:
-            out_variant(*operands, out=result)
-            self._launch(launchers["rest"], rest, tensors)
+    def milliseconds(
+        self, form: ProductKernel | None, launchers: Mapping[str, tuple[PrintedKernel, Launcher]]
+    ) -> float:
+        """The median time of the steps with ``form`` in place of those that it replaces.
 
-        def together() -> None:
-            self._launch(launchers["fused"], fused, tensors)
+        ``launchers`` has the kernels that are not the library's, by name.
+        """
+        steps: list[Kernel | ExternCall] = list(self.steps)
+        if form is not None:
+            last, gone = form.replaces[-1], {id(step) for step in form.replaces[:-1]}
+            steps = [form if s is last else s for s in steps if id(s) not in gone]
+        count = max(1, min(LAUNCHES, CACHED_BYTES // max(self.bytes, 1)))
+        sets = [self._memory() for _ in range(count)]
+        runs = [self._run(steps, memory, launchers) for memory in sets]
+        return self._clock(runs, next(iter(sets[0].values())).device)
 
-        return _milliseconds(apart, result.device), _milliseconds(together, result.device)
+    def _memory(self) -> dict[str, torch.Tensor]:
+        tensors = {name: self._random(self._buffers[name]) for name in self._names}
+        for name, contraction in self._groups.items():
+            tensors[name].copy_(self._ends(contraction, tensors[name]))
+        return tensors
+
+    def _random(self, buffer: Buffer) -> torch.Tensor:
+        layout = buffer.layout
+        extents, strides = (
+            [self._number(n) for n in numbers] for numbers in (layout.size, layout.stride)
+        )
+        tensor = torch.empty_strided(extents, strides, dtype=layout.dtype, device=layout.device)
+        return tensor.normal_() if layout.dtype.is_floating_point else tensor.zero_()
+
+    def _ends(self, contraction: Contraction, like: torch.Tensor) -> torch.Tensor:
+        """Groups of as many rows."""
+        rows = self._number(contraction.rows)
+        numbers = torch.arange(1, like.numel() + 1, dtype=like.dtype, device=like.device)
+        return (numbers * rows // like.numel()).view(like.shape)
+
+    def _run(
+        self,
+        steps: Sequence[Kernel | ExternCall],
+        memory: Mapping[str, torch.Tensor],
+        launchers: Mapping[str, tuple[PrintedKernel, Launcher]],
+    ) -> Run:
+        """What runs ``steps`` once."""
+        runs = [
+            self._call(step, memory)
+            if isinstance(step, ExternCall)
+            else self._launch(*launchers[step.name], memory)
+            for step in steps
+        ]
+
+        def run() -> None:
+            for one in runs:
+                one()
+
+        return run
+
+    def _call(self, call: ExternCall, memory: Mapping[str, torch.Tensor]) -> Run:
+        arguments = [self._argument(a, memory) for a in call.arguments]
+        keywords = {k: self._argument(a, memory) for k, a in call.keywords.items()}
+        operator: Callable[..., Any] = call.operator
+        if call.out_variant is not None:
+            operator = call.out_variant
+            keywords["out"] = memory[str(call.outputs[0])]
+
+        def run() -> None:
+            operator(*arguments, **keywords)
+
+        return run
+
+    def _argument(self, argument: Any, memory: Mapping[str, torch.Tensor]) -> Any:
+        if isinstance(argument, BufferView):
+            size, stride = (
+                [self._number(n) for n in numbers] for numbers in (argument.size, argument.stride)
+            )
+            return memory[argument.buffer].as_strided(size, stride, self._number(argument.offset))
+        if isinstance(argument, sympy.Expr):
+            return self._number(argument)
+        if isinstance(argument, list | tuple):
+            return [self._argument(a, memory) for a in argument]
+        return argument
 
     def _launch(
-        self,
-        launcher: Callable[..., None],
-        printed: PrintedKernel,
-        tensors: Mapping[str, torch.Tensor],
-    ) -> None:
+        self, printed: PrintedKernel, launcher: Launcher, memory: Mapping[str, torch.Tensor]
+    ) -> Run:
         blocks = zip(printed.counts, printed.blocks, strict=True)
-        grid = [-(-int(count) // block) for count, block in blocks]
+        grid = [-(-self._number(count) // block) for count, block in blocks]
+        columns, rows = (*grid, 1)[:2]
+        device = next(iter(memory.values())).device
         scratch = [
-            torch.empty(int(s.elements), dtype=s.dtype, device="cuda") for s in printed.scratch
+            torch.empty(self._number(s.elements), dtype=s.dtype, device=device)
+            for s in printed.scratch
         ]
-        pointers = [t.data_ptr() for t in (*(tensors[n] for n in printed.buffers), *scratch)]
-        launcher(self._device.stream(), *(*grid, 1)[:2], *pointers)
+        tensors = [*(memory[n] for n in printed.buffers), *scratch]
+        arguments = [t.data_ptr() for t in tensors]
+        arguments += [self._number(symbol) for symbol in printed.symbols]
+
+        def run() -> None:
+            assert len(tensors) <= len(arguments)  # keeps the memory
+            launcher(self._device.stream(), columns, rows, *arguments)
+
+        return run
+
+    def print(self, kernel: Kernel, precision: Precision) -> PrintedKernel:
+        """The function of a step, or of a form."""
+        if isinstance(kernel, ProductKernel):
+            return print_product(kernel, self._buffers, precision)
+        return print_kernel(kernel, self._buffers, self._limits)
 
 
-def can_be_timed(product: ProductKernel) -> bool:
-    """Whether the kernels need nothing but memory."""
-    return not any(
-        instruction.operation == "scalar"
-        for stage in product.stages
-        for instruction in stage.body.instructions
-    )
+def _in_order(forms: Sequence[ProductKernel]) -> list[Kernel | ExternCall]:
+    """The steps that ``forms`` replace: those before the library's call, it, and those after it."""
+    call = forms[0].call
+    before: dict[int, Kernel | ExternCall] = {}
+    after: dict[int, Kernel | ExternCall] = {}
+    for form in forms:
+        position = next(k for k, step in enumerate(form.replaces) if step is call)
+        before.update((id(step), step) for step in form.replaces[:position])
+        after.update((id(step), step) for step in form.replaces[position + 1 :])
+    return [*before.values(), call, *after.values()]
 
 
-def _read(path: Path) -> bool | None:
-    try:
-        known = json.loads(path.read_text()).get("fused")
-    except (OSError, ValueError, AttributeError):
-        return None
-    return known if isinstance(known, bool) else None
-
-
-def _random(buffer: Buffer) -> torch.Tensor:
-    layout = buffer.layout
-    size, stride = ([int(n) for n in numbers] for numbers in (layout.size, layout.stride))
-    tensor = torch.empty_strided(size, stride, dtype=layout.dtype, device=layout.device)
-    return tensor.normal_() if layout.dtype.is_floating_point else tensor.zero_()
-
-
-def _window(tensor: torch.Tensor, view: BufferView) -> torch.Tensor:
-    size, stride = ([int(n) for n in numbers] for numbers in (view.size, view.stride))
-    return tensor.as_strided(size, stride, int(view.offset))
-
-
-def _milliseconds(run: Callable[[], None], device: torch.device) -> float:
-    """The median time of a run on the device, after some that warm up and choose among variants.
+def milliseconds(runs: Sequence[Run], device: torch.device) -> float:
+    """The median time of a run on the device, ``runs`` in turn, after some that warm up.
 
     A large product comes first, so that the host has launched all that is timed before it begins.
     """
     operand = torch.empty(BUSY_EXTENT, BUSY_EXTENT, dtype=torch.float16, device=device).normal_()
     result = torch.empty_like(operand)
     for _ in range(3):
-        run()
+        runs[0]()
     times: list[float] = []
     for _ in range(REPEATS):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.mm(operand, operand, out=result)
         start.record()
-        for _ in range(LAUNCHES):
-            run()
+        for number in range(LAUNCHES):
+            runs[number % len(runs)]()
         end.record()
         end.synchronize()
         times.append(start.elapsed_time(end) / LAUNCHES)

@@ -16,6 +16,7 @@ import torch
 from weft_codegen_triton._torch import current_device, current_stream
 from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
 from weft_codegen_triton.compilation.client import compile_server
+from weft_codegen_triton.errors import LaunchError
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.options import TritonOptions
 from weft_codegen_triton.runtime.autotuning import TunedKernel, variants
@@ -40,6 +41,11 @@ class CudaDevice:
         self._folder = folder
         self._autotunes = options.autotune
         self._server = compile_server(folder, options.compile_processes)
+
+    @property
+    def name(self) -> str:
+        """What the device is called, by which choices are kept."""
+        return torch.cuda.get_device_name(self.index)
 
     def guard(self) -> AbstractContextManager[Any]:
         """A context in which the device is current on this thread."""
@@ -68,6 +74,23 @@ class CudaDevice:
                 for name, several in wanted.items()
             }
 
+    def load_each(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None] | None]:
+        """The launchers of ``functions`` as they are, by name; None for one that does not fit the device."""
+        major, minor = torch.cuda.get_device_capability(self.index)
+        jobs = {n: compile_job(f, 10 * major + minor) for n, f in functions.items()}
+        binaries = self._server.compile_each(jobs.values())
+        found: dict[str, Callable[..., None] | None] = dict.fromkeys(functions)
+        with self.guard():
+            torch.cuda.current_stream().query()  # makes the context current on this thread
+            for name, job in jobs.items():
+                binary = binaries.get(job.key())
+                if binary is not None:
+                    with contextlib.suppress(
+                        LaunchError
+                    ):  # more shared memory than a block may have
+                        found[name] = load_kernel(binary, len(functions[name].parameters))
+        return found
+
     def launch_list(self, launches: Launches) -> Callable[..., None]:
         """What makes ``launches``: in C, unless variants of a kernel are to be timed at its first launch."""
         if any(isinstance(launcher, TunedKernel) for launcher, _ in launches):
@@ -83,7 +106,7 @@ class CudaDevice:
             return kernels[0]
         text = "".join(hashlib.sha256(binary.cubin).hexdigest() for binary in binaries)
         path = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.tuned"
-        return TunedKernel(kernels, functions, path, torch.cuda.get_device_name(self.index))
+        return TunedKernel(kernels, functions, path, self.name)
 
 
 @functools.cache

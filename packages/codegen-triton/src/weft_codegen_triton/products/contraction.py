@@ -1,0 +1,132 @@
+"""What a product or a convolution computes, by index expressions: sums of products of two operands' elements.
+
+``result[batch, row, column] = factor * sum over tap, inner of left * right + addends``, where an element of
+``left`` is told by batch, row, tap and inner, one of ``right`` by batch, tap, inner and column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import sympy
+import torch
+from weft_loop_ir import Kernel, LoopVariable
+
+BATCH, ROW, COLUMN, INNER, TAP = (
+    sympy.Symbol(name, integer=True, nonnegative=True)
+    for name in ("batch", "row", "column", "inner", "tap")
+)
+"""The places that indices of operands are made of."""
+
+Loops = tuple[tuple[LoopVariable, sympy.Expr], ...]
+"""Where a kernel's loops are, by expressions over places."""
+
+
+@dataclass(frozen=True)
+class Producer:
+    """A pointwise kernel whose one result is an operand, computed anew wherever an element is loaded.
+
+    ``loops`` says where the kernel's loops are for an element of the operand.
+    """
+
+    kernel: Kernel
+    loops: Loops
+
+
+@dataclass(frozen=True)
+class Operand:
+    """``index`` is an element's position in ``buffer``, over the places above and size symbols.
+
+    The element is zero where, for one of ``inside``, ``(expression, extent)``, the expression is negative or
+    not below the extent: the border of an image.
+    """
+
+    buffer: str
+    index: sympy.Expr
+    inside: tuple[tuple[sympy.Expr, sympy.Expr], ...] = ()
+    producer: Producer | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The buffers that its elements are loaded from."""
+        return (self.buffer,) if self.producer is None else self.producer.kernel.reads
+
+
+@dataclass(frozen=True)
+class Addend:
+    """``factor`` times an element of ``buffer``, at ``index`` over batch, row and column."""
+
+    buffer: str
+    index: sympy.Expr
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows in groups, each with a right operand of its own, which ``BATCH`` tells.
+
+    ``buffer`` holds, as integers of 32 bits ``step`` apart from ``offset`` on, the end of each of ``count``
+    groups; rows behind the last end have no result.
+    """
+
+    buffer: str
+    offset: int
+    step: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """Sizes count elements; ``dtype`` is that of the operands and of the result.
+
+    The result lies by batch, row and column, the last side by side.  With ``by_channel`` the right operand
+    has no sums but those over taps, and ``left`` is told by the column too: each channel by itself.
+    """
+
+    batch: sympy.Expr
+    rows: sympy.Expr
+    columns: sympy.Expr
+    inner: sympy.Expr
+    left: Operand
+    right: Operand
+    dtype: torch.dtype
+    taps: sympy.Expr = sympy.S.One
+    addends: tuple[Addend, ...] = ()
+    factor: float = 1.0
+    groups: Groups | None = None
+    by_channel: bool = False
+    is_convolution: bool = False
+
+    @property
+    def sizes(self) -> Mapping[sympy.Symbol, sympy.Expr]:
+        """The extents of the places."""
+        extents = (self.batch, self.rows, self.columns, self.inner, self.taps)
+        if self.groups is not None:
+            extents = (sympy.Integer(self.groups.count), *extents[1:])
+        return dict(zip((BATCH, ROW, COLUMN, INNER, TAP), extents, strict=True))
+
+    @property
+    def position(self) -> sympy.Expr:
+        """Of an element in the result."""
+        batch = sympy.S.Zero if self.groups is not None else BATCH
+        return sympy.expand((batch * self.rows + ROW) * self.columns + COLUMN)
+
+    @property
+    def elements(self) -> sympy.Expr:
+        """Of the result."""
+        count = sympy.S.One if self.groups is not None else self.batch
+        return sympy.expand(count * self.rows * self.columns)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all sizes are numbers."""
+        return all(size.is_Integer for size in self.sizes.values())
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The buffers that the sums are computed of."""
+        names = [*self.left.reads, *self.right.reads, *(a.buffer for a in self.addends)]
+        if self.groups is not None:
+            names.append(self.groups.buffer)
+        return tuple(dict.fromkeys(names))

@@ -1,0 +1,96 @@
+"""Products among kernels that run in parallel: taken out of their steps, and put into ones of their own.
+
+Independent products that each leave most of the device idle are computed in one launch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from weft_loop_ir import Kernel, ParallelKernels, Step, item_reads, item_writes
+
+from weft_codegen_triton.products.find_products import ProductKernel
+from weft_codegen_triton.products.tiles import MANY_TILES
+
+MOST_MEMBERS = 8
+
+
+def apart(steps: Sequence[Step]) -> tuple[list[Step], dict[int, ParallelKernels]]:
+    """``steps`` with every kernel a step, and by kernels' ids the steps that they are from."""
+    flat: list[Step] = []
+    homes: dict[int, ParallelKernels] = {}
+    for step in steps:
+        kernels = step.kernels if isinstance(step, ParallelKernels) else (step,)
+        flat += kernels
+        if isinstance(step, ParallelKernels):
+            homes.update((id(kernel), step) for kernel in kernels)
+    return flat, homes
+
+
+def together(steps: Sequence[Step], homes: Mapping[int, ParallelKernels]) -> list[Step]:
+    """``steps`` with kernels back in the steps that they are from; products come after these."""
+    found: list[Step] = []
+    for key, run in itertools.groupby(steps, lambda step: id(homes.get(id(step)))):
+        members = list(run)
+        home = homes.get(id(members[0]))
+        if home is None:
+            found += members
+            continue
+        assert key == id(home)
+        products = [m for m in members if isinstance(m, ProductKernel)]
+        plain = tuple(
+            m for m in members if isinstance(m, Kernel) and not isinstance(m, ProductKernel)
+        )
+        if plain:
+            found.append(plain[0] if len(plain) == 1 else ParallelKernels(home.name, plain))
+        found += products
+    return found
+
+
+def in_one_launch(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """``steps`` with independent products of few tiles, whose kernels may be merged, in one step."""
+    found: list[Step] = []
+    for step in steps:
+        place = _place(step, found) if isinstance(step, ProductKernel) else None
+        if place is None or not isinstance(step, ProductKernel):
+            found.append(step)
+            continue
+        other = found[place]
+        members = other.kernels if isinstance(other, ParallelKernels) else (other,)
+        name = f"parallel_{members[0].name}"
+        found[place] = ParallelKernels(name, (*members, step))
+    return tuple(found)
+
+
+def _place(product: ProductKernel, steps: Sequence[Step]) -> int | None:
+    """The last of ``steps`` that ``product`` may run beside; None if there is none."""
+    if not _is_small(product):
+        return None
+    reads, writes = set(product.reads), set(product.writes)
+    for position in range(len(steps) - 1, -1, -1):
+        step = steps[position]
+        touched = {*item_reads(step), *item_writes(step)}
+        if reads & set(item_writes(step)) or writes & touched:
+            return None
+        members = step.kernels if isinstance(step, ParallelKernels) else (step,)
+        if len(members) < MOST_MEMBERS and all(_fits(m, product) for m in members):
+            return position
+    return None
+
+
+def _fits(step: Step, product: ProductKernel) -> bool:
+    if not isinstance(step, ProductKernel) or not _is_small(step):
+        return False
+    mine, others = product.tile, step.tile
+    return (mine.warps, mine.stages) == (others.warps, others.stages)
+
+
+def _is_small(product: ProductKernel) -> bool:
+    """Whether the product has fewer tiles than a device works on at once, twice."""
+    contraction, tile = product.contraction, product.tile
+    if not contraction.is_static or contraction.groups is not None:
+        return False
+    rows = -(-int(contraction.rows) // tile.rows)
+    columns = -(-int(contraction.columns) // tile.columns)
+    return int(contraction.batch) * rows * columns <= 2 * MANY_TILES

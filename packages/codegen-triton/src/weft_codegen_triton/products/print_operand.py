@@ -1,0 +1,144 @@
+"""Prints how a block of an operand is loaded, or computed by the loops that would have stored it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import sympy
+import torch
+from weft_loop_ir import Buffer, print_index
+
+from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
+from weft_codegen_triton.kernel.dtypes import triton_dtype
+from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.products.contraction import (
+    COLUMN,
+    INNER,
+    ROW,
+    TAP,
+    Contraction,
+    Loops,
+    Operand,
+)
+
+SHAPES = {"y": "YBLOCK", "x": "XBLOCK", "k": "KBLOCK"}
+AXES = {ROW: "y", COLUMN: "x", INNER: "k"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """The axes of a block, in order, and what its places along each are called.
+
+    ``ragged``: whether the last block along ``k`` reaches beyond what is added up.
+    """
+
+    axes: tuple[str, str]
+    names: Mapping[sympy.Symbol, str]
+    ragged: bool
+
+
+class ProductContext(Protocol):
+    """The printer of the product around the operand."""
+
+    contraction: Contraction
+    buffers: Mapping[str, Buffer]
+    pointers: Mapping[str, str]
+
+    def body_printer(self, tile: Tile, registers: frozenset[str]) -> BodyPrinter: ...
+
+    def print_loop_values(
+        self, printer: BodyPrinter, loops: Loops, names: Mapping[sympy.Symbol, str]
+    ) -> None: ...
+
+    def finish(self, printer: BodyPrinter) -> list[str]: ...
+
+
+class OperandPrinter:
+    """Prints the lines that leave a block of ``operand`` in a variable, zeros where it has no elements."""
+
+    def __init__(self, context: ProductContext, operand: Operand, block: Block) -> None:
+        self.context = context
+        self.operand = operand
+        self.block = block
+        self.step = sympy.expand(operand.index).coeff(INNER)
+        moves_evenly = not (self.step.free_symbols & set(AXES))
+        rest = sympy.expand(operand.index - self.step * INNER)
+        self.is_linear = moves_evenly and INNER not in rest.free_symbols
+        self.is_hoisted = self.is_linear and not operand.inside and operand.producer is None
+        self.is_hoisted &= TAP not in operand.index.free_symbols
+
+    def hoisted(self, name: str) -> list[str]:
+        """The lines before the loop: addresses that each step moves evenly."""
+        if not self.is_hoisted:
+            return []
+        names = {**self.block.names, INNER: self._inside("k")}
+        return [f"{name} = {self._address(names)}"]
+
+    def _inside(self, place: str) -> str:
+        return f"{place}[None, :]" if self.block.axes[1] == "k" else f"{place}[:, None]"
+
+    def _shape(self) -> str:
+        return ", ".join(SHAPES[axis] for axis in self.block.axes)
+
+    def _address(self, names: Mapping[sympy.Symbol, str]) -> str:
+        pointer = self.context.pointers[self.operand.buffer]
+        return f"{pointer} + {print_index(self.operand.index, INDEX, names)}"
+
+    def lines(self, name: str, result: str) -> list[str]:
+        """The lines in the loop that leave the block in ``result``."""
+        place = self._inside("(start + k)")
+        names = {**self.block.names, INNER: place}
+        masks = [f"{place} < {print_index(self.context.contraction.inner, INDEX)}"]
+        if not self.block.ragged:
+            masks = []
+        for expression, extent in self.operand.inside:
+            code = print_index(expression, INDEX, names)
+            masks += [f"({code} >= 0)", f"({code} < {print_index(extent, INDEX)})"]
+        if self.operand.producer is not None:
+            return self._computed(result, names, masks)
+        if self.is_hoisted:
+            step = "" if self.step == 0 else f" + start * {print_index(self.step, INDEX)}"
+            address = f"{name}{step}"
+        else:
+            address = self._address(names)
+        told = {AXES[s] for s in self.operand.index.free_symbols if s in AXES}
+        if told != set(self.block.axes) and not self.context.contraction.by_channel:
+            address = f"tl.broadcast_to({address}, [{self._shape()}])"
+        if not masks:
+            return [f"{result} = tl.load({address})"]
+        return [f"{result} = tl.load({address}, {_all(masks)}, other=0.0)"]
+
+    def _computed(
+        self, result: str, names: Mapping[sympy.Symbol, str], masks: list[str]
+    ) -> list[str]:
+        """The lines of the producer's body, whose stored value is the block."""
+        producer = self.operand.producer
+        assert producer is not None
+        shape = self._shape()
+        sizes = {loop.symbol: loop.size for loop in producer.kernel.outer}
+        tile = Tile(self.block.axes, f"[{shape}]", "[1, 1]", sizes=sizes)
+        tile.masks = {"k": "kmask"} if masks else {}
+        (name,) = producer.kernel.writes
+        printer = self.context.body_printer(tile, frozenset((name,)))
+        printer.indent = 0
+        if masks:
+            printer.emit(f"kmask = {_all(masks)}")
+        self.context.print_loop_values(printer, producer.loops, names)
+        producer.kernel.stages[0].body.replay(printer)
+        (value,) = (v for (buffer, _), v in printer.local.items() if buffer == name)
+        dtype = self.context.buffers[name].layout.dtype
+        printer.emit(f"{result} = {self._whole(value, shape, dtype, bool(masks))}")
+        return self.context.finish(printer)
+
+    def _whole(self, value: Text, shape: str, dtype: torch.dtype, is_masked: bool) -> str:
+        """``value`` as a block of ``dtype``, zero where the mask does not hold."""
+        code = f"{value.code}.to({triton_dtype(dtype)})"
+        if value.axes != frozenset(self.block.axes):
+            code = f"tl.broadcast_to({code}, [{shape}])"
+        return f"tl.where(kmask, {code}, 0.0).to({triton_dtype(dtype)})" if is_masked else code
+
+
+def _all(masks: list[str]) -> str:
+    return masks[0] if len(masks) == 1 else " & ".join(f"({m})" for m in masks)

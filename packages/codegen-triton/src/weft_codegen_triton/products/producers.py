@@ -1,0 +1,157 @@
+"""Operands that are computed where they are loaded: casts, scales, activations, copies of broadcast batches.
+
+An element is computed once for each tile that needs it.  That is done only where it neither moves more bytes
+than a kernel of its own, which would store it, nor repeats what is dear to compute more than a few times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import sympy
+from weft_loop_ir import (
+    BufferKind,
+    BufferView,
+    ExternCall,
+    Kernel,
+    LoopBody,
+    LoopVariable,
+    Schedule,
+    Step,
+    item_reads,
+    item_writes,
+    ranges_for,
+)
+
+from weft_codegen_triton.products.contraction import Contraction, Loops, Operand, Producer
+from weft_codegen_triton.products.tiles import SQUARE, static
+
+DEAR = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh sigmoid asinh acosh "
+    "atanh erf erfc erfinv lgamma pow atan2 truediv sqrt rand randn".split()
+)
+"""Operations of many instructions."""
+REFUSED = frozenset(("indirect", "reduction"))
+MOST_REPEATS = 4
+"""Times that something dear is computed."""
+
+
+def with_producers(
+    contraction: Contraction,
+    call: ExternCall,
+    last: Step,
+    steps: Sequence[Step],
+    schedule: Schedule,
+) -> tuple[Contraction, tuple[Kernel, ...]]:
+    """``contraction`` with those operands computed as they are loaded for which that pays, and their kernels.
+
+    The kernels run at the place of ``last``, so what they read must be as it was until then.
+    """
+    kernels: list[Kernel] = []
+    if contraction.is_convolution:
+        return contraction, ()
+    columns, rows = static(contraction.columns), static(contraction.rows)
+    repeats = {"left": -(-columns // SQUARE.columns), "right": -(-rows // SQUARE.rows)}
+    for side, count in repeats.items():
+        operand: Operand = getattr(contraction, side)
+        kernel = _producer(operand.buffer, call, last, steps, schedule)
+        if kernel is None or kernel in kernels or not pays(kernel, count, schedule):
+            continue
+        (store,) = (i for i in kernel.stages[0].body.instructions if i.operation == "store")
+        size = schedule.buffers[operand.buffer].layout.size
+        loops = loop_values(
+            kernel.outer, store.arguments[1], operand.index, contraction.sizes, sympy.Mul(*size)
+        )
+        if loops is not None:
+            changed = replace(operand, producer=Producer(kernel, loops))
+            values = {**vars(contraction), side: changed}
+            contraction = Contraction(**values)
+            kernels.append(kernel)
+    order = {id(step): position for position, step in enumerate(steps)}
+    return contraction, tuple(sorted(kernels, key=lambda kernel: order[id(kernel)]))
+
+
+def _producer(
+    name: str, call: ExternCall, last: Step, steps: Sequence[Step], schedule: Schedule
+) -> Kernel | None:
+    """The pointwise kernel that makes ``name`` for ``call`` alone, if it can do so as late as ``last``."""
+    writers = [s for s in steps if name in item_writes(s)]
+    readers = [s for s in steps if name in item_reads(s)]
+    returned = {o.buffer for o in schedule.outputs if isinstance(o, BufferView)}
+    uses = sum(isinstance(a, BufferView) and a.buffer == name for a in call.arguments)
+    if len(writers) != 1 or readers != [call] or uses != 1 or name in returned:
+        return None
+    (kernel,) = writers
+    if schedule.buffers[name].kind is not BufferKind.INTERMEDIATE or type(kernel) is not Kernel:
+        return None
+    if len(kernel.stages) != 1 or kernel.stages[0].inner or kernel.local_buffers:
+        return None
+    body = kernel.stages[0].body
+    stores = [i for i in body.instructions if i.operation == "store"]
+    if len(stores) != 1 or len(stores[0].arguments) > 3 or REFUSED & _operations(body):
+        return None
+    between = steps[steps.index(kernel) + 1 : steps.index(last) + 1]
+    written = {n for step in between for n in item_writes(step)}
+    return None if written & set(kernel.reads) or name in kernel.reads else kernel
+
+
+def _operations(body: LoopBody) -> set[str]:
+    """The operations of a body and of those in it."""
+    found = {i.operation for i in body.instructions}
+    for instruction in body.instructions:
+        for argument in instruction.arguments:
+            if isinstance(argument, LoopBody):
+                found |= _operations(argument)
+    return found
+
+
+def pays(kernel: Kernel, repeats: int, schedule: Schedule) -> bool:
+    """Whether computing each element ``repeats`` times beats storing it once and loading it as often.
+
+    Counts bytes; elements that several iterations share, of a row of scales say, cost nothing.
+    """
+    body = kernel.stages[0].body
+    if repeats > MOST_REPEATS and DEAR & _operations(body):
+        return False
+    (name,) = kernel.writes
+    stored = schedule.buffers[name].layout.dtype.itemsize
+    loops = {loop.symbol for loop in kernel.outer if loop.size != 1}
+    loaded = sum(
+        schedule.buffers[i.arguments[0]].layout.dtype.itemsize
+        for i in body.instructions
+        if i.operation == "load" and loops <= i.arguments[1].free_symbols
+    )
+    return repeats * loaded <= loaded + stored + repeats * stored
+
+
+def loop_values(
+    loops: Sequence[LoopVariable],
+    index: sympy.Expr,
+    position: sympy.Expr,
+    sizes: Mapping[sympy.Symbol, sympy.Expr],
+    count: sympy.Expr,
+) -> Loops | None:
+    """Where ``loops`` are when ``index``, which they tell, is ``position``, over symbols of ``sizes``.
+
+    None unless the loops are the digits of an index into ``count`` elements, so that each is told once.
+    """
+    moving = [loop for loop in loops if loop.size != 1]
+    expanded = sympy.expand(index)
+    steps = {loop: expanded.coeff(loop.symbol) for loop in moving}
+    whole = sympy.Add(*(loop.symbol * step for loop, step in steps.items()))
+    still = {loop.symbol: 0 for loop in loops if loop.size == 1}
+    if sympy.expand(expanded.subs(still) - whole) != 0:
+        return None
+    ranges = ranges_for(tuple(sizes.items()))
+    values = dict.fromkeys(loops, sympy.S.Zero)
+    step: sympy.Expr = sympy.S.One
+    while moving:
+        loop = next((v for v in moving if sympy.expand(steps[v] - step) == 0), None)
+        if loop is None:
+            return None
+        moving.remove(loop)
+        place = ranges.floor_div(position, step)
+        values[loop] = ranges.modulo(place, loop.size) if moving else place
+        step = sympy.expand(step * loop.size)
+    return tuple(values.items()) if sympy.expand(step - count) == 0 else None

@@ -1,0 +1,225 @@
+"""Which calls of operators are contractions: a table of rules, one for each operator.
+
+A rule takes the call and the schedule's buffers and gives a :class:`Contraction`, or None for arguments that
+it does not handle; the library runs those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sympy
+import torch
+from weft_loop_ir import Buffer, BufferView, ExternCall
+
+from weft_codegen_triton.products.contraction import (
+    BATCH,
+    COLUMN,
+    INNER,
+    ROW,
+    TAP,
+    Addend,
+    Contraction,
+    Groups,
+    Operand,
+)
+
+aten = torch.ops.aten
+
+Rule = Callable[[ExternCall, Mapping[str, Buffer]], Contraction | None]
+RULES: dict[Any, Rule] = {}
+"""Operators to their rules."""
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+"""Of operands and results; sums are float32."""
+
+
+def rule(*operators: Any) -> Callable[[Rule], Rule]:
+    """Enter a function into the table."""
+
+    def enter(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(operators, function))
+        return function
+
+    return enter
+
+
+def read_call(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
+    """What ``call`` computes, if it is a contraction of one dtype and has one result, dense by rows."""
+    function = RULES.get(call.operator)
+    if function is None or call.holds or call.defines or len(call.outputs) != 1:
+        return None
+    (name,) = call.outputs
+    if name is None:
+        return None
+    found = function(call, buffers)
+    if found is None:
+        return None
+    operands = {found.left.buffer, found.right.buffer, *(a.buffer for a in found.addends)}
+    layout = buffers[name].layout
+    dtypes = {buffers[n].layout.dtype for n in operands} | {layout.dtype}
+    if dtypes != {found.dtype} or found.dtype not in DTYPES or layout.offset != 0:
+        return None
+    return found
+
+
+def is_dense(buffer: Buffer, order: tuple[int, ...] | None = None) -> bool:
+    """Whether the dimensions of ``buffer``, in ``order``, lie row by row."""
+    layout = buffer.layout
+    expected: sympy.Expr = sympy.S.One
+    for dimension in reversed(order or range(len(layout.size))):
+        if layout.size[dimension] == 1:
+            continue
+        if sympy.expand(layout.stride[dimension] - expected) != 0:
+            return False
+        expected = expected * layout.size[dimension]
+    return True
+
+
+def element(view: BufferView, *places: sympy.Expr) -> sympy.Expr:
+    """The position of an element of ``view``; of a dimension of one element the first."""
+    pairs = zip(view.size, view.stride, places, strict=True)
+    terms = [place * stride for size, stride, place in pairs if size != 1]
+    return sympy.expand(sympy.Add(view.offset, *terms))
+
+
+def operand(view: BufferView, *places: sympy.Expr) -> Operand:
+    """``view`` as an operand of a product."""
+    return Operand(view.buffer, element(view, *places))
+
+
+def _views(call: ExternCall, count: int) -> tuple[BufferView, ...] | None:
+    """The first ``count`` arguments, if they are tensors of their buffers' dtypes and all there are."""
+    if len(call.arguments) != count or not all(isinstance(a, BufferView) for a in call.arguments):
+        return None
+    return call.arguments
+
+
+def _scaled(call: ExternCall, contraction: Contraction, addend: BufferView) -> Contraction | None:
+    """``contraction`` by ``alpha`` and ``addend`` by ``beta``, the keywords."""
+    factors = {"beta": 1, "alpha": 1, **call.keywords}
+    if set(factors) != {"beta", "alpha"}:
+        return None
+    beta, alpha = (_number(factors[k]) for k in ("beta", "alpha"))
+    if beta is None or alpha is None:
+        return None
+    places = (BATCH, ROW, COLUMN)[3 - len(addend.size) :]
+    index = element(addend, *places)
+    # with a factor of 0 the addend does not count, NaN or not
+    addends = () if beta == 0 else (Addend(addend.buffer, index, beta),)
+    values = {**vars(contraction), "addends": addends, "factor": alpha}
+    return Contraction(**values)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, sympy.Integer):
+        return float(value)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _product(left: BufferView, right: BufferView) -> Contraction:
+    batches = len(left.size) - 2
+    places = (BATCH,) * batches
+    return Contraction(
+        left.size[0] if batches else sympy.S.One,
+        left.size[-2],
+        right.size[-1],
+        left.size[-1],
+        operand(left, *places, ROW, INNER),
+        operand(right, *places, INNER, COLUMN),
+        left.dtype,
+    )
+
+
+@rule(aten.mm.default, aten.bmm.default)
+def _mm(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
+    views = _views(call, 2)
+    if views is None or call.keywords or not is_dense(buffers[str(call.outputs[0])]):
+        return None
+    return _product(*views)
+
+
+@rule(aten.addmm.default, aten.baddbmm.default)
+def _addmm(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
+    views = _views(call, 3)
+    if views is None or not is_dense(buffers[str(call.outputs[0])]):
+        return None
+    return _scaled(call, _product(*views[1:]), views[0])
+
+
+@rule(aten.mv.default)
+def _mv(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
+    views = _views(call, 2)
+    if views is None or call.keywords or not is_dense(buffers[str(call.outputs[0])]):
+        return None
+    return _matrix_and_vector(*views)
+
+
+@rule(aten.addmv.default)
+def _addmv(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
+    views = _views(call, 3)
+    if views is None or not is_dense(buffers[str(call.outputs[0])]):
+        return None
+    return _scaled(call, _matrix_and_vector(*views[1:]), views[0])
+
+
+def _matrix_and_vector(matrix: BufferView, vector: BufferView) -> Contraction:
+    """A row of results: the vector is the left operand, the matrix the right one, turned."""
+    return Contraction(
+        sympy.S.One,
+        sympy.S.One,
+        matrix.size[0],
+        matrix.size[1],
+        operand(vector, INNER),
+        operand(matrix, COLUMN, INNER),
+        matrix.dtype,
+    )
+
+
+@rule(aten.addbmm.default)
+def _addbmm(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
+    """The sum of a batch of products: the batch is one more place that is added up over."""
+    views = _views(call, 3)
+    if views is None or not is_dense(buffers[str(call.outputs[0])]):
+        return None
+    _, left, right = views
+    contraction = Contraction(
+        sympy.S.One,
+        left.size[1],
+        right.size[2],
+        left.size[2],
+        operand(left, TAP, ROW, INNER),
+        operand(right, TAP, INNER, COLUMN),
+        left.dtype,
+        taps=left.size[0],
+    )
+    return _scaled(call, contraction, views[0])
+
+
+def _grouped(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
+    """Rows in groups, each times its own matrix; the ends of the groups are in memory."""
+    left, right, *others = [*call.arguments, *call.keywords.values()]
+    views = [a for a in others if isinstance(a, BufferView)]
+    if any(a is not None and not isinstance(a, BufferView) for a in others) or len(views) != 1:
+        return None
+    (ends,) = views
+    if len(left.size) != 2 or len(right.size) != 3 or not is_dense(buffers[str(call.outputs[0])]):
+        return None
+    numbers = (ends.size[0], ends.stride[0], ends.offset)
+    if ends.dtype is not torch.int32 or not all(n.is_Integer for n in numbers):
+        return None
+    return Contraction(
+        sympy.S.One,
+        left.size[0],
+        right.size[2],
+        left.size[1],
+        operand(left, ROW, INNER),
+        operand(right, BATCH, INNER, COLUMN),
+        left.dtype,
+        groups=Groups(ends.buffer, int(ends.offset), int(ends.stride[0]), int(ends.size[0])),
+    )
+
+
+if hasattr(aten, "_grouped_mm"):  # since torch 2.8
+    rule(aten._grouped_mm.default)(_grouped)

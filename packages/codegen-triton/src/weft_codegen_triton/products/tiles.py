@@ -1,0 +1,85 @@
+"""The tiles that a contraction may be computed in, and the one that is taken without timing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy
+
+from weft_codegen_triton.products.contraction import Contraction
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """Rows and columns of a tile, elements of a step along what is added up, warps, steps in flight."""
+
+    rows: int
+    columns: int
+    step: int
+    warps: int
+    stages: int
+
+    def shared_bytes(self, itemsize: int) -> int:
+        """What the blocks of both operands take that are in flight, of elements of ``itemsize`` bytes."""
+        return (self.rows + self.columns) * self.step * self.stages * itemsize
+
+
+SQUARE = TileShape(128, 128, 64, 8, 3)
+SMALL = TileShape(64, 64, 64, 4, 4)
+TILES = (
+    SQUARE,
+    SMALL,
+    TileShape(128, 256, 64, 8, 3),
+    TileShape(256, 128, 64, 8, 3),
+    TileShape(128, 64, 64, 4, 4),
+    TileShape(64, 128, 64, 4, 4),
+    TileShape(128, 128, 32, 4, 4),
+    TileShape(32, 64, 64, 4, 5),
+)
+FLAT = TileShape(16, 32, 128, 4, 5)
+FLAT_TILES = (
+    FLAT,
+    TileShape(16, 16, 256, 4, 4),
+    TileShape(16, 64, 128, 4, 4),
+    TileShape(16, 128, 64, 4, 4),
+    TileShape(16, 16, 128, 2, 6),
+)
+"""For few rows: one tile high, so that the right operand is read once, by as many programs as can be."""
+CHANNEL = TileShape(32, 64, 1, 4, 1)
+CHANNEL_TILES = (CHANNEL, TileShape(8, 128, 1, 4, 1), TileShape(64, 64, 1, 8, 1))
+"""Of convolutions of each channel by itself, which have no steps."""
+
+SHARED_BYTES = 200 << 10
+FEW_ROWS = 16
+SYMBOLIC_SIZE = 1024
+"""What a size counts that is not known."""
+MANY_TILES = 128
+"""Tiles that give work to every multiprocessor."""
+
+
+def static(size: sympy.Expr) -> int:
+    """A size, or a guess where it varies."""
+    return int(size) if size.is_Integer else SYMBOLIC_SIZE
+
+
+def tiles_for(contraction: Contraction) -> tuple[TileShape, ...]:
+    """The tiles to choose from, the one first that is taken untimed."""
+    if contraction.by_channel:
+        return CHANNEL_TILES
+    rows, columns = static(contraction.rows), static(contraction.columns)
+    found: tuple[TileShape, ...]
+    if rows <= FEW_ROWS:
+        found, first = FLAT_TILES, FLAT
+    else:
+        squares = static(contraction.batch) * _count(rows, SQUARE.rows)
+        squares *= _count(columns, SQUARE.columns)
+        found = TILES
+        first = SQUARE if squares >= MANY_TILES // 2 and min(rows, columns) > SMALL.rows else SMALL
+    itemsize = contraction.dtype.itemsize
+    first = next(t for t in (first, SMALL) if t.shared_bytes(itemsize) <= SHARED_BYTES)
+    others = [t for t in found if t is not first and t.shared_bytes(itemsize) <= SHARED_BYTES]
+    return (first, *others)
+
+
+def _count(size: int, side: int) -> int:
+    return -(-size // side)

@@ -1,0 +1,181 @@
+"""Which form of a product is chosen, by times that the tests give; kernels run in Triton's interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from compiled_beside_eager import schedule_of
+from product_cases import randn
+from weft_codegen_triton import TritonCodegen
+from weft_codegen_triton.kernel.frame import RowLimits
+from weft_codegen_triton.kernel.kernel_printer import Function
+from weft_codegen_triton.products.choose_products import ProductChooser
+from weft_codegen_triton.products.find_products import ProductKernel
+from weft_codegen_triton.products.fuse_products import all_forms, fuse_products
+from weft_codegen_triton.products.precision import Precision
+from weft_codegen_triton.products.tiles import TileShape, tiles_for
+from weft_codegen_triton.runtime.interpreter import InterpretedDevice
+from weft_loop_ir import ExternCall, Instruction, LoopBody, Schedule, SizeFloat
+
+LIMITS = RowLimits(8192, 4096)
+
+
+class Device:
+    """The CPU, on which functions that ``fails`` says so of cannot be compiled."""
+
+    name = "a device"
+
+    def __init__(self, folder: Path, fails: Callable[[Function], bool] = lambda f: False) -> None:
+        self._device = InterpretedDevice(folder)
+        self._fails = fails
+        self.loaded: list[int] = []
+
+    def stream(self) -> int:
+        return 0
+
+    def load_each(self, functions: Mapping[str, Function]) -> dict[str, Any]:
+        self.loaded.append(len(functions))
+        made = self._device.load({n: f for n, f in functions.items() if not self._fails(f)})
+        return {**dict.fromkeys(functions), **made}
+
+
+class Clock:
+    """Gives ``times`` one after another, and runs what it is asked about once."""
+
+    def __init__(self, *times: float) -> None:
+        self.times = list(times)
+
+    def __call__(self, runs: Sequence[Callable[[], None]], device: torch.device) -> float:
+        runs[0]()
+        return self.times.pop(0)
+
+
+@pytest.fixture
+def schedule(codegen: TritonCodegen) -> Schedule:
+    inputs = torch.empty(32, 64), torch.empty(64, 48)
+    return schedule_of(lambda x, w: (x.relu() @ w).tanh(), inputs, codegen)
+
+
+def chooser(device: Device, folder: Path, schedule: Schedule, clock: Clock) -> ProductChooser:
+    return ProductChooser(device, folder, schedule.buffers, LIMITS, Precision(), clock)
+
+
+def tiles_of(forms: Sequence[ProductKernel]) -> tuple[TileShape, ...]:
+    return tiles_for(forms[0].contraction)
+
+
+def test_the_forms(schedule: Schedule) -> None:
+    """With what is before and after it, with what is after it, with what is before it, alone."""
+    (forms,) = all_forms(schedule)
+    assert [len(form.replaces) for form in forms] == [3, 2, 2, 1]
+    assert all(form.call is forms[0].call for form in forms)
+
+
+def test_the_fastest_tile_and_form(schedule: Schedule, tmp_path: Path) -> None:
+    (forms,) = all_forms(schedule)
+    device, tiles = Device(tmp_path), [5.0] * (len(tiles_of(forms)) - 1) + [4.0]
+    clock = Clock(10.0, *tiles, 3.0, 6.0, 6.0)
+    choose = chooser(device, tmp_path, schedule, clock)
+    chosen = choose(forms)
+    assert chosen is not None and clock.times == []
+    assert chosen.replaces == forms[1].replaces and chosen.tile != forms[0].tile
+    # what was found is read from disk, by another chooser too, and nothing is compiled
+    before = list(device.loaded)
+    again = chooser(device, tmp_path, schedule, Clock())
+    again.prepare([forms])
+    assert again(forms) == chosen and device.loaded == before
+    assert sum(isinstance(s, ExternCall) for s in fuse_products(schedule, again).steps) == 0
+
+
+@pytest.mark.parametrize("apart", [4.0, 4.1, 1.0])
+def test_the_library_is_a_candidate(schedule: Schedule, tmp_path: Path, apart: float) -> None:
+    (forms,) = all_forms(schedule)
+    clock = Clock(apart, *[4.0] * (len(tiles_of(forms)) + 3))
+    choose = chooser(Device(tmp_path), tmp_path, schedule, clock)
+    assert choose(forms) is None
+    (path,) = tmp_path.glob("*.product")
+    stamp = path.stat().st_mtime_ns
+    assert chooser(Device(tmp_path), tmp_path, schedule, Clock())(forms) is None
+    assert path.stat().st_mtime_ns == stamp
+
+
+def test_kernels_that_fail_are_skipped_and_counted(schedule: Schedule, tmp_path: Path) -> None:
+    (forms,) = all_forms(schedule)
+
+    def fails(function: Function) -> bool:
+        return function.stages > 3
+
+    left = sum(tile.stages <= 3 for tile in tiles_of(forms))
+    clock = Clock(10.0, *[5.0] * left, *[6.0] * 3)
+    chosen = chooser(Device(tmp_path, fails), tmp_path, schedule, clock)(forms)
+    assert chosen is not None and clock.times == [] and chosen.tile.stages <= 3
+    (path,) = tmp_path.glob("*.product")
+    assert f'"failed": {len(tiles_of(forms)) - left}' in path.read_text()
+
+
+def test_without_a_kernel_that_compiles_the_library_is_chosen(
+    schedule: Schedule, tmp_path: Path
+) -> None:
+    (forms,) = all_forms(schedule)
+    choose = chooser(
+        Device(tmp_path, lambda function: "tl.dot" in function.template),
+        tmp_path,
+        schedule,
+        Clock(10.0),
+    )
+    assert choose(forms) is None
+
+
+def test_sizes_that_vary_are_timed_twice(codegen: TritonCodegen, tmp_path: Path) -> None:
+    """A kernel that is slower for small sizes is not taken."""
+    inputs = torch.empty(32, 64), torch.empty(64, 48)
+    schedule = schedule_of(lambda x, w: (x @ w).tanh(), inputs, codegen, dynamic=True)
+    (forms,) = all_forms(schedule)
+    times = [10.0, *[5.0] * len(tiles_of(forms)), 6.0]
+    for number, (ours, librarys) in enumerate([(3.0, 2.0), (2.0, 3.0)]):
+        folder = tmp_path / str(number)
+        device = Device(folder)
+        device.load_each = _without_running(device)  # type: ignore[method-assign]
+        chosen = chooser(device, folder, schedule, Idle(*times, ours, librarys))(forms)
+        assert (chosen is not None) == (ours < librarys)
+
+
+class Idle(Clock):
+    """A clock that runs nothing: the interpreter takes long for large matrices."""
+
+    def __call__(self, runs: Sequence[Callable[[], None]], device: torch.device) -> float:
+        return self.times.pop(0)
+
+
+def _without_running(device: Device) -> Callable[[Mapping[str, Function]], dict[str, Any]]:
+    return lambda functions: dict.fromkeys(functions, lambda *arguments: None)
+
+
+def test_products_with_numbers_of_the_call_are_the_librarys(
+    schedule: Schedule, tmp_path: Path
+) -> None:
+    """A float that varies has no value to time a kernel with."""
+    (forms,) = all_forms(schedule)
+    number = SizeFloat("constant", (1.0,))
+    body = LoopBody((Instruction("scalar", (number, torch.float32), torch.float32),))
+    stage = replace(forms[0].stages[0], body=body)
+    form: ProductKernel = replace(forms[0], stages=(stage,))
+    assert chooser(Device(tmp_path), tmp_path, schedule, Clock())([form]) is None
+
+
+def test_precision_is_part_of_a_problem(codegen: TritonCodegen, tmp_path: Path) -> None:
+    inputs = randn(32, 64), randn(64, 48)
+    schedule = schedule_of(lambda x, w: x @ w, inputs, codegen)
+    (forms,) = all_forms(schedule)
+    for products in ("ieee", "tf32"):
+        clock = Clock(1.0, *[4.0] * len(tiles_of(forms)))
+        device = Device(tmp_path)
+        precision = Precision(products=products)
+        choose = ProductChooser(device, tmp_path, schedule.buffers, LIMITS, precision, clock)
+        assert choose(forms) is None
+    assert len(list(tmp_path.glob("*.product"))) == 2
