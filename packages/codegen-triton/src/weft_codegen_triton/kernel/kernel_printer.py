@@ -54,7 +54,8 @@ class Function:
     its parameters by Triton's names (``*fp32``, ``i64``); those in ``constants`` follow them.
     ``grid_blocks`` names the constants that divide the grid's axes, ``loop_blocks`` those by which a loop
     steps: both may be changed.  ``is_repeatable``: running it again on the same memory changes nothing.
-    ``stages``: steps of a loop whose loads are in flight.
+    ``stages``: steps of a loop whose loads are in flight.  ``alternatives``: the same with other constants,
+    where only these are to be timed.
     """
 
     template: str
@@ -66,6 +67,7 @@ class Function:
     loop_blocks: tuple[str, ...]
     is_repeatable: bool = field(compare=False)
     stages: int = 1
+    alternatives: tuple[Function, ...] = ()
 
     def module(self, name: str) -> str:
         """The text of a Python module that defines the function alone, called ``name``."""

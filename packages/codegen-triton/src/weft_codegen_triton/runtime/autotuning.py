@@ -32,6 +32,8 @@ class Launch(Protocol):
 
 def variants(function: Function) -> tuple[Function, ...]:
     """``function``, then the same with other blocks and warps; alone if it can't be run more than once."""
+    if function.alternatives:
+        return (function, *function.alternatives)
     found = dict.fromkeys([function])
     if function.is_repeatable:
         varied = function.loop_blocks or function.grid_blocks[-1:]
