@@ -18,6 +18,8 @@ from weft_loop_ir import (
     all_items,
 )
 
+from weft_codegen_cpp.statements import indent
+
 
 class StepPrinter(Protocol):
     """What printing a region needs of the host program's printer."""
@@ -50,15 +52,15 @@ def print_region(printer: StepPrinter, region: Region, number: int) -> None:
     """Append the statements of ``region``, which is (in) the schedule's step ``number``."""
     if isinstance(region, Branch):
         lines = [f"if ({_holds(printer, region.predicate)}) {{"]
-        lines += _indented(printer.nested(region.true_block, number))
+        lines += indent(printer.nested(region.true_block, number))
         lines.append("} else {")
-        lines += _indented(printer.nested(region.false_block, number))
+        lines += indent(printer.nested(region.false_block, number))
     else:
         lines = [f"{_head(printer, region.count)} {{"]
-        lines += _indented(printer.nested(region.condition, number))
+        lines += indent(printer.nested(region.condition, number))
         if region.predicate is not None:
             lines.append(f"  if (!{_holds(printer, region.predicate)}) break;")
-        lines += _indented(printer.nested(region.body, number))
+        lines += indent(printer.nested(region.body, number))
     printer.steps += [f"// {region.name}", *lines, "}"]
 
 
@@ -74,7 +76,3 @@ def _head(printer: StepPrinter, count: Count | None) -> str:
 
 def _holds(printer: StepPrinter, predicate: BufferView) -> str:
     return f"c.{predicate.buffer}[{printer.index(predicate.offset)}]"
-
-
-def _indented(lines: Sequence[str]) -> list[str]:
-    return ["  " + line for line in lines]

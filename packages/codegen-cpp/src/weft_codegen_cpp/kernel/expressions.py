@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 import torch
-from weft_loop_ir import IndexSpelling, NumberSpelling
+from weft_loop_ir import IndexSpelling, LoopVariable, NumberSpelling, print_index
 
 from weft_codegen_cpp.kernel.dtypes import literal
 
@@ -39,6 +39,11 @@ NUMBER = NumberSpelling(
     size="f64({})",
     constant=lambda value: literal(value, torch.float64),
 )
+
+
+def size_of(variable: LoopVariable) -> str:
+    """The number of a loop's iterations, in C++."""
+    return print_index(variable.size, INDEX)
 
 
 def coefficient(expression: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr | None:

@@ -1,0 +1,125 @@
+"""What all parts of a kernel's printer ask: its loops, which is vectorised, its buffers and their names."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import sympy
+from weft_loop_ir import Buffer, Kernel, LoopVariable
+
+from weft_codegen_cpp.kernel.body_printer import Memory, Scope
+from weft_codegen_cpp.kernel.expressions import static_int
+from weft_codegen_cpp.kernel.invariants import Tables, with_tables
+from weft_codegen_cpp.kernel.loop_structure import (
+    HEAVY,
+    VectorPlan,
+    expressions_of,
+    instructions_of,
+    plan_vectors,
+)
+from weft_codegen_cpp.kernel.tiles import plan_tiles, tile_names
+
+COLUMN_BLOCKS = 8  # vectors side by side in a column reduction: 128 floats with 16 lanes
+
+
+class KernelLayout:
+    """``used`` names the buffers that the function is given.
+
+    ``pointers``, ``rows`` and ``scalars`` say what it calls them, its local buffers and its doubles.
+    ``columns`` is how many vectors of the outer vectorised loop a reduction or a program's loop runs abreast.
+    """
+
+    def __init__(self, kernel: Kernel, buffers: Mapping[str, Buffer], lanes: int) -> None:
+        self.buffers = buffers
+        self.lanes = lanes
+        self.plan: VectorPlan = plan_vectors(kernel, lanes)
+        self.kernel: Kernel
+        self.tables: Tables | None
+        self.kernel, self.tables = with_tables(kernel, self.plan.outer)
+        self.bodies = [stage.body for stage in kernel.stages]
+        self.numbers = itertools.count()
+        used = dict.fromkeys((*kernel.reads, *kernel.writes))
+        instructions = [i for body in self.bodies for i in instructions_of(body)]
+        for instruction in instructions:
+            if instruction.operation in ("load", "store"):
+                used[instruction.arguments[0]] = None
+        local = {b.name for b in kernel.local_buffers}
+        self.used = tuple(name for name in used if name not in local)
+        self.has_reduction = any(i.operation == "reduction" for i in instructions)
+        dtypes = {name: buffers[name].layout.dtype for name in self.used}
+        self.has_loop = any(s.is_sequential for s in kernel.stages)
+        self.tiles = None
+        if not (self.has_reduction or self.has_loop):
+            self.tiles = plan_tiles(kernel, self.plan.outer, dtypes, lanes)
+        self.columns = self._column_blocks()
+        self.pointers = {name: f"p{k}" for k, name in enumerate(self.used)}
+        self.rows = {b.name: f"row{k}" for k, b in enumerate(kernel.local_buffers)}
+        numbers = dict.fromkeys(i.arguments[0] for i in instructions if i.operation == "scalar")
+        self.scalars = {number: f"scalar{k}" for k, number in enumerate(numbers)}
+        self.checks = any(i.operation == "indirect" and i.arguments[3] for i in instructions)
+
+    def _column_blocks(self) -> int:
+        """How many vectors of the outer vectorised loop a reduction or a program's loop runs abreast."""
+        if self.plan.outer is None or not (self.has_reduction or self.has_loop):
+            return 1
+        count = COLUMN_BLOCKS
+        if self.is_heavy() and not self.has_loop:
+            count = 2
+        size = static_int(next(v.size for v in self.kernel.outer if v.symbol == self.plan.outer))
+        while count > 1 and size is not None and size < count * self.lanes:
+            count //= 2
+        return count
+
+    def is_heavy(self) -> bool:
+        """Whether it computes functions that keep a core's units busy by themselves."""
+        return any(
+            i.operation in HEAVY for s in self.kernel.stages for i in instructions_of(s.body)
+        )
+
+    def is_tiled(self, variable: LoopVariable) -> bool:
+        """Whether the loop is walked in blocks, of which tiles are read."""
+        return self.tiles is not None and variable.symbol == self.tiles.variable.symbol
+
+    def symbols(self) -> tuple[sympy.Symbol, ...]:
+        """Size symbols: free symbols that no loop and no ``indirect`` binds."""
+        bound = {v.symbol for v in self.kernel.outer}
+        free: set[sympy.Symbol] = set()
+        for variable in self.kernel.outer:
+            free |= variable.size.free_symbols
+        for local in self.kernel.local_buffers:
+            free |= local.size.free_symbols
+        for stage in self.kernel.stages:
+            bound |= {v.symbol for v in stage.inner}
+            for variable in stage.inner:
+                free |= variable.size.free_symbols
+        for body in self.bodies:
+            for expression in expressions_of(body):
+                free |= expression.free_symbols
+            for instruction in instructions_of(body):
+                if instruction.operation == "indirect":
+                    bound.add(instruction.arguments[1])
+        return tuple(sorted(free - bound, key=lambda s: str(s.name)))
+
+    def memories(self, per_lane: bool) -> dict[str, Memory]:
+        """The buffers by name; ``per_lane``: local ones have a copy for each lane."""
+        memories = {
+            name: Memory(pointer, self.buffers[name].layout.dtype)
+            for name, pointer in self.pointers.items()
+        }
+        for local in self.kernel.local_buffers:
+            memories[local.name] = Memory(self.rows[local.name], local.dtype, per_lane)
+        if self.tables is not None:
+            memories |= {name: Memory(name, dtype) for name, dtype in self.tables.dtypes.items()}
+        return memories
+
+    def scope(self, vector_symbol: sympy.Symbol | None, tag: str) -> Scope:
+        """Where a body is printed whose lanes lie along ``vector_symbol``, those of ``tag`` active."""
+        scope = Scope(
+            self.memories(self.plan.outer is not None), {}, vector_symbol, tag, self.numbers
+        )
+        scope.scalars = self.scalars
+        if self.tiles is not None:
+            line = f"{self.tiles.variable.symbol.name}_line"
+            scope.tiles = {load: f"{t}[{line}]" for load, t in tile_names(self.tiles).items()}
+        return scope

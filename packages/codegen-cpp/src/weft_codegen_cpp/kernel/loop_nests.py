@@ -1,0 +1,75 @@
+"""Loops around the body of a stage.
+
+A long reduction goes in runs: each has accumulators of its own, which join a total, and few digits are lost.
+"""
+
+from __future__ import annotations
+
+from weft_loop_ir import LoopVariable
+
+from weft_codegen_cpp.kernel.expressions import size_of, static_int
+from weft_codegen_cpp.kernel.reductions import ReductionSet
+from weft_codegen_cpp.statements import indent
+
+CHUNK = 32  # steps of a running total before it joins a total of totals
+
+
+def nest(loops: tuple[LoopVariable, ...], body: list[str]) -> list[str]:
+    """``body`` in ``loops``, the last of them innermost."""
+    for variable in reversed(loops):
+        name = variable.symbol.name
+        head = f"for (i64 {name} = 0; {name} < {size_of(variable)}; ++{name}) {{"
+        body = [head, *indent(body), "}"]
+    return body
+
+
+def chunked(
+    reductions: ReductionSet,
+    loops: tuple[LoopVariable, ...],
+    body: list[str],
+    copies: str,
+) -> list[str]:
+    """The nest of ``loops``; a long one in chunks, each with a total of its own."""
+    if not loops or not reductions.loses_digits:
+        return [*nest(loops, body), *reductions.settle(copies)]
+    last = loops[-1]
+    extent = static_int(last.size)
+    if extent is None or extent > 2 * CHUNK:
+        run = in_runs(reductions, last, CHUNK, body, copies)
+    elif len(loops) == 1:
+        return [*nest(loops, body), *reductions.settle(copies)]
+    else:
+        run = in_run(reductions, nest((last,), body), copies)
+    return totalled(reductions, nest(loops[:-1], run), copies)
+
+
+def in_run(reductions: ReductionSet, body: list[str], copies: str) -> list[str]:
+    """``body`` with accumulators of its own, which then join the totals."""
+    return [*reductions.start_run(copies), *body, *reductions.end_run(copies)]
+
+
+def in_runs(
+    reductions: ReductionSet, loop: LoopVariable, step: int, body: list[str], copies: str
+) -> list[str]:
+    """The loop over ``body`` in chunks of ``step`` iterations, each with accumulators of its own."""
+    name, size = loop.symbol.name, size_of(loop)
+    chunk = [
+        f"for (i64 {name} = {name}_chunk; {name} < {name}_end; ++{name}) {{",
+        *indent(body),
+        "}",
+    ]
+    return [
+        f"for (i64 {name}_chunk = 0; {name}_chunk < {size}; {name}_chunk += {step}) {{",
+        f"  const i64 {name}_end = min_index({name}_chunk + {step}, {size});",
+        *indent(in_run(reductions, chunk, copies)),
+        "}",
+    ]
+
+
+def totalled(reductions: ReductionSet, nest: list[str], copies: str) -> list[str]:
+    """``nest``, whose runs join totals, and then the totals as the accumulators."""
+    return [
+        *reductions.declare_totals(copies),
+        *nest,
+        *reductions.take_totals(copies),
+    ]

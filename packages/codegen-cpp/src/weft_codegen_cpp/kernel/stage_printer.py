@@ -1,0 +1,181 @@
+"""Prints one iteration of a kernel's outer loops: its stages, one after another."""
+
+from __future__ import annotations
+
+import sympy
+from weft_loop_ir import LoopVariable, Stage, print_index
+
+from weft_codegen_cpp.kernel.body_printer import BodyPrinter
+from weft_codegen_cpp.kernel.dtypes import memory_type
+from weft_codegen_cpp.kernel.expressions import INDEX, size_of, static_int
+from weft_codegen_cpp.kernel.kernel_layout import KernelLayout
+from weft_codegen_cpp.kernel.loop_nests import CHUNK, chunked, in_run, in_runs, nest, totalled
+from weft_codegen_cpp.kernel.loop_structure import HEAVY, instructions_of
+from weft_codegen_cpp.kernel.reductions import ReductionSet
+from weft_codegen_cpp.kernel.tiles import print_tile_reads
+from weft_codegen_cpp.statements import indent
+
+ROW_COPIES = 4  # accumulators of a row reduction
+
+
+class StagePrinter:
+    """A stage has its lanes along the outer vectorised loop (columns), along a loop of its own, or none."""
+
+    def __init__(self, layout: KernelLayout) -> None:
+        self.layout = layout
+        self.kernel = layout.kernel
+        self.plan = layout.plan
+        self.tiles = layout.tiles
+
+    def iteration(self) -> list[str]:
+        """The stages in order, each in a block of its own."""
+        lines = []
+        for number, stage in enumerate(self.kernel.stages):
+            lines.append("{")
+            if self.plan.outer is not None:
+                lines += indent(self._column_stage(stage, number))
+            elif self.plan.inner[number] is not None:
+                lines += indent(self._row_stage(stage, number))
+            else:
+                lines += indent(self._scalar_stage(stage, number))
+            lines.append("}")
+        return lines
+
+    def tile_iteration(self) -> list[str]:
+        """Read the tiles of one block, then run the body on each of their lines."""
+        assert self.tiles is not None
+        assert self.plan.outer is not None
+        name = self.tiles.variable.symbol.name
+        memories = self.layout.memories(True)
+        head = f"for (int {name}_line = 0; {name}_line < {name}_count; ++{name}_line) {{"
+        place = f"const i64 {name} = {name}_first + {name}_line;"
+        return [
+            *print_tile_reads(self.tiles, self.plan.outer, memories),
+            head,
+            *indent([place, f"(void){name};", *self.iteration()]),
+            "}",
+        ]
+
+    def _position(self, stage: Stage) -> sympy.Expr:
+        """The row-major position in the stage's inner loops."""
+        position: sympy.Expr = sympy.S.Zero
+        for variable in stage.inner:
+            position = position * variable.size + variable.symbol
+        return position
+
+    def _column_stage(self, stage: Stage, number: int) -> list[str]:
+        """All of the stage with lanes along the outer vectorised loop, ``count`` vectors side by side."""
+        assert self.plan.outer is not None
+        name = self.plan.outer.name
+        reductions = ReductionSet(f"s{number}_", self._position(stage), True)
+        printer = BodyPrinter(self.layout.scope(self.plan.outer, "tag"), reductions.reduce)
+        stage.body.replay(printer)
+        place = [f"const i64 {name} = {name}_first + which * lanes;", f"(void){name};"]
+        for local in self.kernel.local_buffers:
+            size, row = print_index(local.size, INDEX), self.layout.rows[local.name]
+            type_name = memory_type(local.dtype)
+            place.append(f"{type_name}* const {row} = {row}_all + which * ({size}) * lanes;")
+            place.append(f"(void){row};")
+        # of several vectors, a loop's iterations overlap without being unrolled
+        unroll = "" if self.layout.has_loop and self.layout.is_heavy() else "WEFT_UNROLL(8) "
+        side_by_side = [f"{unroll}for (int which = 0; which < count.value; ++which) {{"]
+        body = [*side_by_side, *indent([*place, *printer.lines]), "}"]
+        lines = [*reductions.declare("count.value")]
+        lines += chunked(reductions, stage.inner, body, "count.value")
+        if printer.stores:
+            after = BodyPrinter(self.layout.scope(self.plan.outer, "tag"))
+            for buffer, index, key, mode in printer.stores:
+                after.store(buffer, index, reductions.by_lane(key), mode)
+            lines += [*side_by_side, *indent([*place, *after.lines]), "}"]
+        return lines
+
+    def _scalar_stage(self, stage: Stage, number: int) -> list[str]:
+        reductions = ReductionSet(f"s{number}_", self._position(stage), False)
+        printer = BodyPrinter(self.layout.scope(None, "One{}"), reductions.reduce)
+        stage.body.replay(printer)
+        lines = ["constexpr int which = 0;", "(void)which;", *reductions.declare("1")]
+        lines += nest(stage.inner, printer.lines)
+        lines += reductions.settle("1")
+        after = BodyPrinter(self.layout.scope(None, "One{}"))
+        for buffer, index, key, mode in printer.stores:
+            after.store(buffer, index, reductions.by_lane(key), mode)
+        return [*lines, *after.lines]
+
+    def _row_stage(self, stage: Stage, number: int) -> list[str]:
+        """Lanes along one inner loop, which becomes the innermost."""
+        symbol = self.plan.inner[number]
+        vector = next(v for v in stage.inner if v.symbol == symbol)
+        reductions = ReductionSet(f"s{number}_", self._position(stage), True)
+        printer = BodyPrinter(self.layout.scope(symbol, "tag"), reductions.reduce)
+        stage.body.replay(printer)
+        heavy = any(i.operation in HEAVY for i in instructions_of(stage.body))
+        copies = ROW_COPIES if reductions.accumulators and not heavy else 1
+        name = vector.symbol.name
+        lines = reductions.declare(str(copies))
+        step = [f"auto step = [&](auto tag, const int which, const i64 {name}) WEFT_LAMBDA {{"]
+        step += [*indent(["(void)which;", *printer.lines]), "};"]
+        others = tuple(v for v in stage.inner if v.symbol != symbol)
+        lines += self._row_nest(reductions, others, vector, copies, step)
+        if reductions.accumulators:
+            lines += reductions.join(copies)
+            after = BodyPrinter(self.layout.scope(None, "One{}"))
+            for buffer, index, key, mode in printer.stores:
+                after.store(buffer, index, reductions.joined(key), mode)
+            lines += after.lines
+        return lines
+
+    def _row_nest(
+        self,
+        reductions: ReductionSet,
+        others: tuple[LoopVariable, ...],
+        vector: LoopVariable,
+        copies: int,
+        step: list[str],
+    ) -> list[str]:
+        """The loops of a row stage, ``vector`` innermost; a long total in chunks.
+
+        ``step`` defines the function that runs the body once: it sees the variables of the other loops.
+        """
+        name, size = vector.symbol.name, size_of(vector)
+        extent = static_int(vector.size)
+        number = str(copies)
+        chunk = CHUNK * copies * self.layout.lanes
+        is_long = extent is None or extent > 2 * chunk
+        row = [*step, *self._row_loop(name, "0", size, extent, copies)]
+        if not reductions.loses_digits or not (is_long or others):
+            return [*nest(others, row), *reductions.settle(number)]
+        if is_long:
+            part = self._row_loop(name, f"{name}_chunk", f"{name}_end", None, copies)
+            row = [
+                *step,
+                f"for (i64 {name}_chunk = 0; {name}_chunk < {size}; {name}_chunk += {chunk}) {{",
+                f"  const i64 {name}_end = min_index({name}_chunk + {chunk}, {size});",
+                *indent(in_run(reductions, part, number)),
+                "}",
+            ]
+            return totalled(reductions, nest(others, row), number)
+        rows = max(chunk // max(extent or 1, 1), 1)
+        runs = in_runs(reductions, others[-1], rows, row, number)
+        return totalled(reductions, nest(others[:-1], runs), number)
+
+    def _row_loop(
+        self, name: str, low: str, high: str, extent: int | None, copies: int
+    ) -> list[str]:
+        """Full vectors, ``copies`` at a time where there are accumulators for them, then the tail.
+
+        ``extent`` is the number of elements where it is known.
+        """
+        lines = [f"i64 {name} = {low};"]
+        single = f"for (; {name} + lanes <= {high}; {name} += lanes) step(Full{{}}, 0, {name});"
+        if copies > 1 and (extent is None or extent >= copies * self.layout.lanes):
+            width = f"{copies} * lanes"
+            lines.append(f"for (; {name} + {width} <= {high}; {name} += {width}) {{")
+            lines += [f"  step(Full{{}}, {k}, {name} + {k} * lanes);" for k in range(copies)]
+            lines.append("}")
+            if extent is None or extent % (copies * self.layout.lanes) >= self.layout.lanes:
+                lines.append(single)
+        elif extent is None or extent >= self.layout.lanes:
+            lines.append(single)
+        if extent is None or extent % self.layout.lanes:
+            lines.append(f"if ({name} < {high}) step(Part({high} - {name}), 0, {name});")
+        return ["{", *indent(lines), "}"]
