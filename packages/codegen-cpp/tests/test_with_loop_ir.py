@@ -111,11 +111,14 @@ def test_kernels_of_different_sizes_run_in_one_region(codegen: CppCodegen) -> No
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
-def test_gelu_at_infinity(codegen: CppCodegen, approximate: str) -> None:
-    """As in float64, where eager's result doesn't depend on the number of elements."""
-    x = torch.tensor([float("inf"), -float("inf"), float("nan"), -0.0, 1e30, -1e30]).repeat(7)
-    graph = make_fx(lambda x: (F.gelu(x, approximate=approximate),), tracing_mode="fake")(x)
-    program = codegen.compile(weft_loop_ir.schedule(weft_loop_ir.lower(graph)), {})
-    expected = F.gelu(x.double(), approximate=approximate).float()
-    torch.testing.assert_close(program(x)[0], expected, equal_nan=True)
+def test_gelu_at_infinity(codegen: CppCodegen, approximate: str, dtype: str) -> None:
+    """Where eager's result depends on layout and number of elements, too."""
+    special = torch.tensor([float("inf"), -float("inf"), float("nan"), -0.0, 1e30, -1e30])
+    row = special.repeat(7).to(getattr(torch, dtype))
+    for x in (row, torch.stack([row, row], 1)[:, 0], row[:1], row[0]):
+        graph = make_fx(lambda x: (F.gelu(x, approximate=approximate),), tracing_mode="fake")(x)
+        program = codegen.compile(weft_loop_ir.schedule(weft_loop_ir.lower(graph)), {})
+        expected = F.gelu(x, approximate=approximate)
+        torch.testing.assert_close(program(x)[0], expected, equal_nan=True)

@@ -46,6 +46,22 @@ def waits(operator: OpOverload) -> bool:
     return operator.namespace == _COLLECTIVES and operator._schema.name.endswith("::wait_tensor")
 
 
+def is_by_onednn(fake: torch.Tensor) -> bool:
+    """Whether eager's elementwise operators that oneDNN has leave a tensor like ``fake`` to it.
+
+    As ``use_mkldnn`` in ATen's ``Activation.cpp`` decides; a symbolic number of elements is more than one.
+    """
+    if fake.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if not torch._C._get_mkldnn_enabled() or not fake.is_contiguous():
+        return False
+    if isinstance(fake.numel(), int) and fake.numel() <= 1:
+        return False
+    if fake.dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return fake.dtype == torch.float32
+
+
 def is_symbolic_number(value: Any) -> bool:
     """Whether ``value`` is a symbolic integer, float or bool."""
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from weft_loop_ir._torch import is_by_onednn
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.pointwise import convert, elementwise
@@ -36,12 +37,18 @@ def require_float(tensor: TensorValue) -> None:
 def gelu(
     context: LoweringContext, tensor: TensorValue, *, approximate: str = "none"
 ) -> TensorValue:
-    """``x * Phi(x)``.  At infinity infinity, as eager of one float32 element (of more, oneDNN gives NaN)."""
+    """``x * Phi(x)``; NaN at infinity where eager leaves it to oneDNN, whose kernel gives that."""
     require_float(tensor)
+    assert context.node is not None
+    (source,) = context.node.all_input_nodes
+    is_nan_at_infinity = is_by_onednn(source.meta["val"])
 
     def exact(ops: BodyRecorder, x: Value) -> Value:
         inner = ops.erf(ops.mul(x, _constant(ops, math.sqrt(0.5), x)))
-        return ops.mul(ops.mul(x, _constant(ops, 0.5, x)), ops.add(_constant(ops, 1.0, x), inner))
+        twice = ops.add(_constant(ops, 1.0, x), inner)
+        if is_nan_at_infinity:
+            twice = ops.add(twice, ops.sub(x, x))
+        return ops.mul(ops.mul(x, _constant(ops, 0.5, x)), twice)
 
     def by_tanh(ops: BodyRecorder, x: Value) -> Value:
         cube = ops.mul(ops.mul(x, x), x)
