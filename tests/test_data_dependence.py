@@ -305,3 +305,20 @@ def test_gradients_are_right():
         found = torch.autograd.grad(compiled(x, weights), [x, weights])
         wanted = torch.autograd.grad(loss(x, weights), [x, weights])
         assert_same(list(found), list(wanted))
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_bound_that_is_nan(passes, monkeypatch):
+    """Torch's releases differ in what ``clamp`` with one such bound gives: ``passes`` is 2.11's choice."""
+    monkeypatch.setattr(weft_loop_ir.lowering.activations, "CLAMP_PASSES_NAN_BOUND", passes)
+
+    def clamped(x):
+        bound = x[0].item()
+        return x.clamp(max=bound), x.clamp(min=bound), x.clamp(-1.0, bound)
+
+    compiled = weft.compile(clamped, fullgraph=True)
+    x = torch.tensor([0.5, 2.0, -3.0, torch.nan])
+    assert_same(compiled(x), clamped(x))
+    x[0] = torch.nan
+    one_bound = x if passes else torch.full_like(x, torch.nan)
+    assert_same(compiled(x), (one_bound, one_bound, torch.full_like(x, torch.nan)))

@@ -46,6 +46,10 @@ def waits(operator: OpOverload) -> bool:
     return operator.namespace == _COLLECTIVES and operator._schema.name.endswith("::wait_tensor")
 
 
+CLAMP_PASSES_NAN_BOUND = not torch.ones(1).clamp(max=float("nan")).isnan().item()
+"""Whether ``aten.clamp`` with one bound, a number that is NaN, gives its input: it does in torch 2.11."""
+
+
 def is_by_onednn(fake: torch.Tensor) -> bool:
     """Whether eager's elementwise operators that oneDNN has leave a tensor like ``fake`` to it.
 

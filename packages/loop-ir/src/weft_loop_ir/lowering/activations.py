@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from weft_loop_ir._torch import is_by_onednn
+from weft_loop_ir._torch import CLAMP_PASSES_NAN_BOUND, is_by_onednn
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.pointwise import convert, elementwise
@@ -15,6 +15,7 @@ from weft_loop_ir.lowering.promotion import Operand, Promotion, promote
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.size_float import SizeFloat
 
 aten = torch.ops.aten
 D = Promotion.DEFAULT
@@ -101,9 +102,17 @@ def hardsigmoid(context: LoweringContext, tensor: TensorValue) -> TensorValue:
 
 
 def clamp_values(
-    context: LoweringContext, tensor: TensorValue, low: Operand | None, high: Operand | None
+    context: LoweringContext,
+    tensor: TensorValue,
+    low: Operand | None,
+    high: Operand | None,
+    *,
+    passes_nan_bound: bool = False,
 ) -> TensorValue:
-    """``minimum(maximum(tensor, low), high)``, NaN of any of them propagating."""
+    """``minimum(maximum(tensor, low), high)``, NaN of any of them propagating.
+
+    ``passes_nan_bound``: the only bound may be NaN, and bounds nothing then.
+    """
     operands = [o for o in (tensor, low, high) if o is not None]
     compute, _ = promote(operands, D)
     if compute == torch.bool:
@@ -114,18 +123,23 @@ def clamp_values(
 
     def formula(ops: BodyRecorder, x: Value, *bounds: Value) -> Value:
         rest = list(bounds)
+        clamped = x
         if low is not None:
-            x = ops.maximum(x, rest.pop(0))
-        return x if high is None else ops.minimum(x, rest.pop(0))
+            clamped = ops.maximum(clamped, rest.pop(0))
+        if high is not None:
+            clamped = ops.minimum(clamped, rest.pop(0))
+        return ops.where(ops.isnan(bounds[0]), x, clamped) if passes_nan_bound else clamped
 
-    return elementwise(context, operands, D, formula, instructions=2)
+    return elementwise(context, operands, D, formula, instructions=2 + 2 * passes_nan_bound)
 
 
 @register_lowering(aten.clamp.default, aten.clamp.Tensor)
 def clamp(
     context: LoweringContext, tensor: TensorValue, min: Any = None, max: Any = None
 ) -> TensorValue:
-    return clamp_values(context, tensor, min, max)
+    bounds = [bound for bound in (min, max) if bound is not None]
+    passes = CLAMP_PASSES_NAN_BOUND and len(bounds) == 1 and isinstance(bounds[0], SizeFloat)
+    return clamp_values(context, tensor, min, max, passes_nan_bound=passes)
 
 
 @register_lowering(aten.clamp_min.default, aten.clamp_min.Tensor)
