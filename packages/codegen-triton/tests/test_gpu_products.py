@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from compiled_beside_eager import schedule_of
-from test_products import FUSED
+from product_cases import ALL
 from weft_codegen_triton import TritonCodegen, TritonOptions
 
 pytestmark = pytest.mark.gpu
@@ -17,16 +17,16 @@ ERROR = {torch.float16: 2e-3, torch.bfloat16: 1.5e-2, torch.float32: 1e-5}
 
 @pytest.mark.parametrize("autotune", [False, True])
 @pytest.mark.parametrize("dtype", ERROR, ids=str)
-@pytest.mark.parametrize("name", [n for n in FUSED if n not in ("another dtype",)])
+@pytest.mark.parametrize("name", [n for n in ALL if n not in ("another dtype", "before, a cast")])
 def test_products(tmp_path: Path, name: str, dtype: torch.dtype, autotune: bool) -> None:
-    function, inputs = FUSED[name]
-    given = [t.to("cuda", dtype) for t in inputs]
+    function, inputs, _ = ALL[name]
+    given = [t.to("cuda", dtype if t.is_floating_point() else t.dtype) for t in inputs]
     codegen = TritonCodegen(
         TritonOptions(fuse_products=True, autotune=autotune and name in ("odd sizes", "heads"))
     )
     program = codegen.compile(schedule_of(function, given, codegen), {})
     assert program.extern_count == 0
-    wanted = function(*(t.double() for t in given))
+    wanted = function(*(t.double() if t.is_floating_point() else t for t in given))
     expected = wanted if isinstance(wanted, tuple) else (wanted,)
     for _ in range(3):
         for result, exact in zip(program(*given), expected, strict=True):
