@@ -1,4 +1,7 @@
-"""Models of transformers with attention written out: all of it is found, results and gradients stay."""
+"""Models of transformers with attention written out: all of it is found, results and gradients stay.
+
+In the graph, as what the library has a call for; in the schedule, whatever is done to scores.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import torch
 import weft
 import weft_functionalize
 import weft_loop_ir
+from weft_codegen_triton import TritonCodegen
 
 transformers = pytest.importorskip("transformers")
 
@@ -31,7 +35,13 @@ MODELS: dict[str, tuple[str, dict[str, Any], int]] = {
     "bloom": ("Bloom", {**SMALL, "n_layer": 2, "n_head": 4}, 2),
     "llama": ("Llama", GROUPED, 2),
     "mistral": ("Mistral", GROUPED, 2),
-    "gemma2, its scores are capped": ("Gemma2", GROUPED, 0),
+    "mistral, with a window": ("Mistral", {**GROUPED, "sliding_window": 3}, 2),
+    "mpt, its biases are of another size": (
+        "Mpt",
+        {**SMALL, "d_model": 32, "n_layers": 2, "n_heads": 4, "expansion_ratio": 2},
+        0,
+    ),
+    "gemma2, its scores are capped": ("Gemma2", {**GROUPED, "sliding_window": 3}, 0),
     "t5": (
         "T5",
         {**SMALL, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_model": 32, "d_ff": 32},
@@ -42,14 +52,21 @@ MODELS: dict[str, tuple[str, dict[str, Any], int]] = {
 
 
 class Found:
-    """A backend that runs the functional graph after the pass, by operators; ``count`` is of its calls."""
+    """A backend that runs the functional graph after the pass, by operators; ``count`` is of its calls.
+
+    ``kernels`` are the attentions of the schedule of the graph before it.
+    """
 
     def __init__(self) -> None:
         self.count = 0
+        self.kernels: list[weft_loop_ir.AttentionKernel] = []
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         functional = weft_functionalize.functionalize(graph, inputs)
         module = functional.graph_module
+        options = TritonCodegen.schedule_options
+        schedule = weft_loop_ir.schedule(weft_loop_ir.lower(module), options)
+        weft_loop_ir.fuse_attention(schedule, lambda a: bool(self.kernels.append(a) or True))  # type: ignore[func-returns-value]
         self.count += weft_loop_ir.use_library_attention(module.graph)
         module.graph.lint()
         module.recompile()
@@ -63,13 +80,16 @@ class Found:
         return weft_functionalize.wrap(functional, program)
 
 
-def model_and_inputs(name: str) -> tuple[torch.nn.Module, dict[str, Any], int]:
+def model_and_inputs(
+    name: str, is_padded: bool = True
+) -> tuple[torch.nn.Module, dict[str, Any], int]:
     family, options, count = MODELS[name]
     config = getattr(transformers, f"{family}Config")(**options)
     model = getattr(transformers, f"{family}Model")(config).eval()
     tokens = torch.randint(3, 90, (2, 7))
     mask = torch.ones_like(tokens)
-    mask[0, 5:] = 0
+    if is_padded:
+        mask[0, 5:] = 0
     inputs = {"input_ids": tokens, "attention_mask": mask}
     if family == "T5":
         inputs["decoder_input_ids"] = torch.randint(3, 90, (2, 5))
@@ -86,3 +106,31 @@ def test_all_attention_is_found(name: str) -> None:
     assert found.count == count
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
     assert result.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_attention_is_found_in_schedules(name: str) -> None:
+    """Those of Gemma2 and MPT too, which the library has no call for."""
+    model, inputs, count = model_and_inputs(name)
+    found = Found()
+    with torch.no_grad():
+        weft.compile(model, backend=found)(**inputs)
+    assert len(found.kernels) == count or (count == 0 and len(found.kernels) == 2)
+
+
+WINDOWS = {
+    "mistral, with a window": [("-2", "0"), ("-2", "0")],
+    "gemma2, its scores are capped": [("-2", "0"), ("None", "0")],
+}
+"""The first and the last key that a query sees in each layer, counted from the query."""
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_bound_the_keys(name: str) -> None:
+    model, inputs, _ = model_and_inputs(name, is_padded=False)
+    del inputs["attention_mask"]
+    found = Found()
+    with torch.no_grad():
+        weft.compile(model, backend=found)(**inputs)
+    bounds = [a.bounds for a in found.kernels]
+    assert [(str(b.first), str(b.last)) for b in bounds if b is not None] == WINDOWS[name]
