@@ -14,6 +14,7 @@ import sympy
 import torch
 from weft_loop_ir import AttentionKernel, Buffer, Instruction, LoopBody, Operand, Value, print_index
 
+from weft_codegen_triton.attention.narrow_positions import with_narrow_positions
 from weft_codegen_triton.kernel.blocks import GRID_LIMIT, accesses, power_of_two
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import pointer_type, triton_dtype
@@ -74,6 +75,14 @@ def print_attention(attention: AttentionKernel, buffers: Mapping[str, Buffer]) -
     return _AttentionPrinter(attention, buffers).print()
 
 
+class _ScorePrinter(BodyPrinter):
+    """Prints what is done to scores, whose absolute errors alone matter: they are exponents."""
+
+    def tanh(self, value: Text) -> Text:
+        function = "weft.tanh_of_exponent" if self.for_half else "math.tanh"
+        return self.name(f"{function}({value.code})", value.dtype, value.axes)
+
+
 class _AttentionPrinter:
     def __init__(self, attention: AttentionKernel, buffers: Mapping[str, Buffer]) -> None:
         self.attention = attention
@@ -90,6 +99,9 @@ class _AttentionPrinter:
         self.sizes = {loop.symbol: loop.size for loop in loops}
         self.wide = self._needs_int64()
         self.batch_axis = 1 if self.batches.is_Integer and int(self.batches) <= GRID_LIMIT else 0
+        self.score = attention.score
+        if not self.wide:
+            self.score = with_narrow_positions(attention.score, self.sizes)
         self.printer = self._body_printer()
 
     # -- the function ------------------------------------------------------------------------------------
@@ -194,9 +206,7 @@ class _AttentionPrinter:
             f"sums = tl.zeros([YBLOCK, {columns}], dtype=tl.float32)",
         )
         self._name_loops()
-        _invariant(attention.score, attention.scores, attention.key_loop.symbol).replay(
-            self.printer
-        )
+        _invariant(self.score, attention.scores, attention.key_loop.symbol).replay(self.printer)
 
     def _place(self, operand: Operand, row: str | None, column: str | None) -> str:
         """Where the elements of the matrix ``batch`` are, at ``row`` and ``column`` where these are given."""
@@ -265,7 +275,7 @@ class _AttentionPrinter:
         symbol = attention.key_loop.symbol
         printer.tile.names[symbol], printer.tile.symbol_axes[symbol] = "xindex", frozenset("x")
         self._bind_scores()
-        element = attention.score.replay(printer).code
+        element = self.score.replay(printer).code
         if not is_whole:
             element = f'tl.where(xmask, {element}, float("-inf"))'
         self._emit(
@@ -332,7 +342,7 @@ class _AttentionPrinter:
             return self.buffers[name].layout.dtype
 
         registers = frozenset((self.attention.scores,))
-        printer = BodyPrinter(tile, self.pointers, dtype_of, registers, wide=self.wide)
+        printer = _ScorePrinter(tile, self.pointers, dtype_of, registers, wide=self.wide)
         printer.for_half = self.dtype.itemsize == 2
         return printer
 

@@ -229,6 +229,12 @@ def gelu_for_half(a):
 
 
 @triton.jit
+def tanh_of_exponent(a):
+    """tanh of float32 within 2e-7, not relative to the result: what is computed of it goes into ``exp``."""
+    return 1.0 - 2.0 * device_math.reciprocal(tl.exp(2.0 * a) + 1.0)
+
+
+@triton.jit
 def philox(seed, position):
     """The first two words of 32 bits that Philox gives for a seed and a position of 64 bits."""
     low = (position & 0xFFFFFFFF).to(tl.uint32)
