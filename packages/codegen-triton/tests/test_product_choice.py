@@ -87,7 +87,7 @@ def test_the_fastest_tile_and_form(schedule: Schedule, tmp_path: Path) -> None:
     # what was found is read from disk, by another chooser too, and nothing is compiled
     before = list(device.loaded)
     again = chooser(device, tmp_path, schedule, Clock())
-    again.prepare([forms])
+    again.decide([forms])
     assert again(forms) == chosen and device.loaded == before
     assert sum(isinstance(s, ExternCall) for s in fuse_products(schedule, again).steps) == 0
 
@@ -141,7 +141,7 @@ def test_sizes_that_vary_are_timed_twice(codegen: TritonCodegen, tmp_path: Path)
         folder = tmp_path / str(number)
         device = Device(folder)
         device.load_each = _without_running(device)  # type: ignore[method-assign]
-        chosen = chooser(device, folder, schedule, Idle(*times, ours, librarys))(forms)
+        chosen = chooser(device, folder, schedule, Idle(*times, librarys, ours))(forms)
         assert (chosen is not None) == (ours < librarys)
 
 

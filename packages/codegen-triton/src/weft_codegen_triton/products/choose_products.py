@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -17,7 +18,6 @@ from weft_loop_ir import Buffer, Kernel
 
 from weft_codegen_triton.compilation.cache import put
 from weft_codegen_triton.kernel.frame import RowLimits
-from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel
 from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.precision import Precision
 from weft_codegen_triton.products.print_product import print_product
@@ -26,10 +26,11 @@ from weft_codegen_triton.products.time_products import (
     MOST_BYTES,
     Clock,
     KernelLoader,
-    Launcher,
+    Loaded,
     Problem,
     can_be_timed,
     milliseconds,
+    print_step,
 )
 
 REPRESENTATIVE = (16, 512)
@@ -42,15 +43,28 @@ LEAST_GAIN = 0.97
 class Choice:
     """A form by its position and its tile, or neither for the library.
 
-    ``library_ms`` and ``chosen_ms`` are milliseconds for the largest sizes that were timed; ``failed``
-    counts kernels that could not be compiled or loaded.
+    ``library_ms`` and ``forms_ms`` are milliseconds of the steps with the library's call and with each form,
+    for the largest sizes that were timed, None where that was not possible; ``failed`` counts kernels that
+    could not be compiled or loaded.
     """
 
     form: int | None
     tile: tuple[int, ...] | None
-    library_ms: float
-    chosen_ms: float
+    library_ms: float | None
+    forms_ms: tuple[float | None, ...]
     failed: int
+
+
+@dataclass
+class _Trial:
+    """A problem that is being timed; ``kernels`` are the loaded ones around the contraction, by name."""
+
+    forms: Sequence[ProductKernel]
+    problem: Problem
+    kernels: dict[str, Loaded]
+    failed: int
+    library: float | None = None
+    times: dict[int, float] = field(default_factory=dict)
 
 
 class ProductChooser:
@@ -65,36 +79,32 @@ class ProductChooser:
         precision: Precision,
         clock: Clock = milliseconds,
     ) -> None:
-        self._clock = clock
         self._device = device
         self._folder = folder
         self._buffers = buffers
         self._limits = limits
         self._precision = precision
-
-    def prepare(self, problems: Iterable[Sequence[ProductKernel]]) -> None:
-        """Compile what will be timed first, of all ``problems`` at once."""
-        functions: dict[str, Function] = {}
-        for forms in problems:
-            if can_be_timed(forms) and _read(self._path(forms), forms) is None:
-                for form in _in_tiles(forms[0]):
-                    printed = print_product(form, self._buffers, self._precision)
-                    functions[f"candidate{len(functions)}"] = printed.function
-        if functions:
-            self._device.load_each(functions)
+        self._clock = clock
 
     def __call__(self, forms: Sequence[ProductKernel]) -> ProductKernel | None:
         """The form of ``forms`` that is faster than the library's call; None if there is none."""
         if not can_be_timed(forms):
             return None
-        path = self._path(forms)
-        choice = _read(path, forms)
-        if choice is None:
-            choice = self._decide(forms)
-            put(path, json.dumps(vars(choice)).encode())
+        (choice,) = self.decide([forms])
         if choice.form is None or choice.tile is None:
             return None
         return replace(forms[choice.form], tile=TileShape(*choice.tile))
+
+    def decide(self, problems: Iterable[Sequence[ProductKernel]]) -> list[Choice]:
+        """What is chosen of the forms of each of ``problems``; kernels are compiled for all at once."""
+        asked = [(self._path(forms), forms) for forms in problems]
+        paths = dict(asked)
+        known = {path: _read(path, forms) for path, forms in paths.items()}
+        missing = [path for path, choice in known.items() if choice is None]
+        for path, made in zip(missing, self._time([paths[p] for p in missing]), strict=True):
+            put(path, json.dumps(vars(made)).encode())
+            known[path] = made
+        return [choice for path, _ in asked if (choice := known[path]) is not None]
 
     def _path(self, forms: Sequence[ProductKernel]) -> Path:
         printed = [print_product(form, self._buffers, self._precision) for form in forms]
@@ -105,71 +115,105 @@ class ProductChooser:
             self._folder / f"{hashlib.sha256(chr(10).join(text).encode()).hexdigest()[:32]}.product"
         )
 
-    def _decide(self, forms: Sequence[ProductKernel]) -> Choice:
-        """First the tile is chosen for the form that does most, then the form in that tile."""
-        problem = self._problem(forms, REPRESENTATIVE[-1])
-        library = Choice(None, None, 0.0, 0.0, 0)
-        if problem.bytes > MOST_BYTES:
-            return library
-        around = [step for step in problem.steps if isinstance(step, Kernel)]
-        others, _ = self._load(problem, around)
-        if len(others) < len(around):
-            return library
-        apart = problem.milliseconds(None, others)
-        tiles = _in_tiles(forms[0])
-        times, failed = self._times(problem, tiles, others)
-        if not times:
-            return replace(library, library_ms=apart, chosen_ms=apart, failed=failed)
-        tile = min(times, key=lambda position: times[position])
-        shaped = [replace(form, tile=tiles[tile].tile) for form in forms]
-        by_form = {0: times[tile]}
-        found, more = self._times(problem, shaped[1:], others)
-        by_form.update({position + 1: time for position, time in found.items()})
-        best = min(by_form, key=lambda position: by_form[position])
-        is_faster = by_form[best] < LEAST_GAIN * apart
-        if is_faster and not forms[0].contraction.is_static:
-            is_faster = self._is_faster(forms, shaped[best], REPRESENTATIVE[0])
-        if not is_faster:
-            return Choice(None, None, apart, apart, failed + more)
-        numbers = tuple(vars(shaped[best].tile).values())
-        return Choice(best, numbers, apart, by_form[best], failed + more)
+    def _time(self, problems: Sequence[Sequence[ProductKernel]]) -> list[Choice]:
+        """Time all: first tiles for the form that does most, then the other forms in the best tile."""
+        trials = self._trials(problems, REPRESENTATIVE[-1])
+        tiled = [_in_tiles(trial.forms[0]) for trial in trials]
+        by_tile = self._times(trials, tiled)
+        shaped: list[list[ProductKernel]] = []
+        for trial, forms, times in zip(trials, tiled, by_tile, strict=True):
+            best = min(times, key=lambda position: times[position], default=0)
+            tile = forms[best].tile
+            shaped.append([replace(form, tile=tile) for form in trial.forms])
+            if times:
+                trial.times[0] = times[best]
+        others = self._times(trials, [forms[1:] for forms in shaped])
+        for trial, times in zip(trials, others, strict=True):
+            trial.times.update((position + 1, time) for position, time in times.items())
+        return [self._choice(trial, forms) for trial, forms in zip(trials, shaped, strict=True)]
 
-    def _problem(self, forms: Sequence[ProductKernel], size: int) -> Problem:
+    def _choice(self, trial: _Trial, forms: Sequence[ProductKernel]) -> Choice:
+        """What is fastest; ``forms`` are in their tiles."""
+        all_ms = tuple(trial.times.get(position) for position in range(len(forms)))
+        library = Choice(None, None, trial.library, all_ms, trial.failed)
+        if trial.library is None or not trial.times:
+            return library
+        best = min(trial.times, key=lambda position: trial.times[position])
+        is_faster = trial.times[best] < LEAST_GAIN * trial.library
+        if is_faster and not forms[0].contraction.is_static:
+            is_faster = self._is_faster(trial.forms, forms[best], REPRESENTATIVE[0])
+        if not is_faster:
+            return library
+        return replace(library, form=best, tile=tuple(vars(forms[best].tile).values()))
+
+    def _trials(self, problems: Sequence[Sequence[ProductKernel]], size: int) -> list[_Trial]:
+        """``problems`` with what varies of size ``size``, the library's calls timed."""
         symbols = {s for b in self._buffers.values() for n in b.layout.size for s in n.free_symbols}
         sizes = dict.fromkeys(symbols, size)
-        return Problem(forms, self._buffers, self._device, self._limits, sizes, self._clock)
+        made = [
+            Problem(forms, self._buffers, self._device, self._limits, sizes, self._clock)
+            for forms in problems
+        ]
+        around = [[s for s in problem.steps if isinstance(s, Kernel)] for problem in made]
+        trials = [
+            _Trial(forms, problem, kernels, failed)
+            for forms, problem, (kernels, failed) in zip(
+                problems, made, self._load(around), strict=True
+            )
+        ]
+        for trial in trials:
+            if trial.problem.bytes <= MOST_BYTES and not trial.failed:
+                trial.library = trial.problem.milliseconds(None, trial.kernels)
+        return trials
 
-    def _load(
-        self, problem: Problem, kernels: Sequence[Kernel]
-    ) -> tuple[dict[str, tuple[PrintedKernel, Launcher]], int]:
-        """Those of ``kernels`` that can be run, by name, and how many can't."""
-        printed = {kernel.name: problem.print(kernel, self._precision) for kernel in kernels}
-        launchers = self._device.load_each({n: p.function for n, p in printed.items()})
-        found = {n: (printed[n], made) for n, made in launchers.items() if made is not None}
-        return found, len(printed) - len(found)
+    def _load(self, groups: Sequence[Sequence[Kernel]]) -> list[tuple[dict[str, Loaded], int]]:
+        """Those kernels of each group that can be run, by name, and how many can't; compiled together."""
+        printed = {
+            (number, kernel.name): print_step(kernel, self._buffers, self._limits, self._precision)
+            for number, kernels in enumerate(groups)
+            for kernel in kernels
+        }
+        names = {key: f"{key[0]}_{key[1]}" for key in printed}
+        functions = {names[key]: p.function for key, p in printed.items()}
+        launchers = self._device.load_each(functions) if functions else {}
+        found: list[tuple[dict[str, Loaded], int]] = []
+        for number, kernels in enumerate(groups):
+            loaded: dict[str, Loaded] = {}
+            for kernel in kernels:
+                launcher = launchers[names[number, kernel.name]]
+                if launcher is not None:
+                    loaded[kernel.name] = printed[number, kernel.name], launcher
+            found.append((loaded, len(kernels) - len(loaded)))
+        return found
 
     def _times(
-        self,
-        problem: Problem,
-        forms: Sequence[ProductKernel],
-        others: Mapping[str, tuple[PrintedKernel, Launcher]],
-    ) -> tuple[dict[int, float], int]:
-        """Milliseconds of those of ``forms`` that can be run, by position, and how many can't."""
-        named = [replace(form, name=f"form{position}") for position, form in enumerate(forms)]
-        loaded, failed = self._load(problem, named)
-        times = {
-            position: problem.milliseconds(form, {**others, **loaded})
-            for position, form in enumerate(named)
-            if form.name in loaded
-        }
-        return times, failed
+        self, trials: Sequence[_Trial], groups: Sequence[Sequence[ProductKernel]]
+    ) -> list[dict[int, float]]:
+        """Milliseconds of those forms of each group that can be run, by position."""
+        named = [
+            [replace(form, name=f"form{position}") for position, form in enumerate(forms)]
+            if trial.library is not None
+            else []
+            for trial, forms in zip(trials, groups, strict=True)
+        ]
+        found = []
+        for trial, forms, (loaded, failed) in zip(trials, named, self._load(named), strict=True):
+            trial.failed += failed
+            kernels = {**trial.kernels, **loaded}
+            found.append(
+                {
+                    position: trial.problem.milliseconds(form, kernels)
+                    for position, form in enumerate(forms)
+                    if form.name in loaded
+                }
+            )
+        return found
 
     def _is_faster(self, forms: Sequence[ProductKernel], form: ProductKernel, size: int) -> bool:
         """Whether ``form`` is faster than the library where sizes that vary are ``size``."""
-        problem = self._problem(forms, size)
-        others, _ = self._load(problem, [s for s in problem.steps if isinstance(s, Kernel)])
-        times, _ = self._times(problem, [form], others)
-        return bool(times) and times[0] < LEAST_GAIN * problem.milliseconds(None, others)
+        (trial,) = self._trials([forms], size)
+        (times,) = self._times([trial], [[form]])
+        return trial.library is not None and times.get(0, math.inf) < LEAST_GAIN * trial.library
 
 
 def _in_tiles(form: ProductKernel) -> list[ProductKernel]:
@@ -180,6 +224,7 @@ def _read(path: Path, forms: Sequence[ProductKernel]) -> Choice | None:
     """What was chosen before; None if nothing was, or it is not about ``forms``."""
     try:
         known = Choice(**json.loads(path.read_text()))
+        known = replace(known, forms_ms=tuple(known.forms_ms))
     except (OSError, ValueError, TypeError):
         return None
     if known.form is None or known.tile is None:

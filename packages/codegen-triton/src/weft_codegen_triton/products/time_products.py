@@ -31,6 +31,7 @@ MOST_BYTES = 8 << 30
 """Of the memory that a problem touches, to be timed."""
 
 Launcher = Callable[..., None]
+Loaded = tuple[PrintedKernel, Launcher]
 Run = Callable[[], None]
 Clock = Callable[[Sequence[Run], torch.device], float]
 """Milliseconds of a run, given several of the same on memory of their own."""
@@ -106,9 +107,7 @@ class Problem:
         last = sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
         return (last + 1) * buffer.layout.dtype.itemsize
 
-    def milliseconds(
-        self, form: ProductKernel | None, launchers: Mapping[str, tuple[PrintedKernel, Launcher]]
-    ) -> float:
+    def milliseconds(self, form: ProductKernel | None, launchers: Mapping[str, Loaded]) -> float:
         """The median time of the steps with ``form`` in place of those that it replaces.
 
         ``launchers`` has the kernels that are not the library's, by name.
@@ -146,7 +145,7 @@ class Problem:
         self,
         steps: Sequence[Kernel | ExternCall],
         memory: Mapping[str, torch.Tensor],
-        launchers: Mapping[str, tuple[PrintedKernel, Launcher]],
+        launchers: Mapping[str, Loaded],
     ) -> Run:
         """What runs ``steps`` once."""
         runs = [
@@ -208,11 +207,14 @@ class Problem:
 
         return run
 
-    def print(self, kernel: Kernel, precision: Precision) -> PrintedKernel:
-        """The function of a step, or of a form."""
-        if isinstance(kernel, ProductKernel):
-            return print_product(kernel, self._buffers, precision)
-        return print_kernel(kernel, self._buffers, self._limits)
+
+def print_step(
+    kernel: Kernel, buffers: Mapping[str, Buffer], limits: RowLimits, precision: Precision
+) -> PrintedKernel:
+    """The function of a step, or of a form."""
+    if isinstance(kernel, ProductKernel):
+        return print_product(kernel, buffers, precision)
+    return print_kernel(kernel, buffers, limits)
 
 
 def _in_order(forms: Sequence[ProductKernel]) -> list[Kernel | ExternCall]:
