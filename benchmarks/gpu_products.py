@@ -37,8 +37,9 @@ def r(*size: int) -> torch.Tensor:
     return torch.randn(size, device="cuda") / size[-1] ** 0.25
 
 
-def image(*size: int) -> torch.Tensor:
-    return r(*size).contiguous(memory_format=torch.channels_last)
+def image(images: int, channels: int, height: int, width: int) -> torch.Tensor:
+    """Channels-last, weights too."""
+    return r(images, height, width, channels).permute(0, 3, 1, 2)
 
 
 def linear_cases() -> dict[str, Case]:

@@ -171,7 +171,7 @@ FORMS: dict[str, Case] = {
 
 BEFORE: dict[str, Case] = {
     "a cast": (
-        lambda x, w: x.double().mul(3).float() @ w,
+        lambda x, w: x.double().mul(3).to(w.dtype) @ w,
         (randn(33, 40), randn(40, 50)),
         1,
     ),
@@ -200,7 +200,7 @@ BEFORE: dict[str, Case] = {
     ),
     "NaN behind the last step": (
         lambda x, w: x.reciprocal() @ w.log(),
-        (randn(33, 35), randn(35, 40)),
+        (randn(33, 35).abs() + 0.1, randn(35, 40).abs() + 0.1),
         1,
     ),
 }  # fmt: skip
@@ -270,6 +270,16 @@ CONVOLUTIONS: dict[str, Case] = {
     "each channel by itself in steps": (
         lambda x, w: F.conv2d(x, w, padding=2, stride=2, groups=70) * 2,
         (channels_last(1, 70, 6, 7), randn(70, 1, 5, 5)),
+        1,
+    ),
+    "each channel by itself, channels first": (
+        lambda x, w, b: F.conv2d(x, w, b, padding=1, groups=20).relu(),
+        (randn(2, 20, 5, 7), randn(20, 1, 3, 3), randn(20)),
+        1,
+    ),
+    "each channel of rows": (
+        lambda x, w: F.conv1d(x, w, padding=2, groups=10) * 2,
+        (randn(2, 10, 30), randn(10, 1, 4)),
         1,
     ),
     "NaN at the border": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,25 +16,48 @@ pytestmark = pytest.mark.gpu
 ERROR = {torch.float16: 2e-3, torch.bfloat16: 1.5e-2, torch.float32: 1e-5}
 
 
-@pytest.mark.parametrize("autotune", [False, True])
 @pytest.mark.parametrize("dtype", ERROR, ids=str)
-@pytest.mark.parametrize("name", [n for n in ALL if n not in ("another dtype", "before, a cast")])
-def test_products(tmp_path: Path, name: str, dtype: torch.dtype, autotune: bool) -> None:
-    function, inputs, _ = ALL[name]
-    given = [t.to("cuda", dtype if t.is_floating_point() else t.dtype) for t in inputs]
-    codegen = TritonCodegen(
-        TritonOptions(fuse_products=True, autotune=autotune and name in ("odd sizes", "heads"))
-    )
-    program = codegen.compile(schedule_of(function, given, codegen), {})
-    assert program.extern_count == 0
-    wanted = function(*(t.double() if t.is_floating_point() else t for t in given))
-    expected = wanted if isinstance(wanted, tuple) else (wanted,)
-    for _ in range(3):
-        for result, exact in zip(program(*given), expected, strict=True):
-            finite = exact.isfinite()
-            assert torch.equal(result.isfinite(), finite)
-            error = (result.double() - exact)[finite].norm() / exact[finite].norm()
-            assert error <= ERROR[dtype]
+def test_products(dtype: torch.dtype) -> None:
+    """All cases in one program, so that their kernels are compiled side by side."""
+    given = {
+        name: [t.to("cuda", dtype) if t.is_floating_point() else t.to("cuda") for t in inputs]
+        for name, (_, inputs, _) in ALL.items()
+    }
+
+    def function(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        left, results = list(inputs), []
+        for name, own in given.items():
+            result = ALL[name][0](*left[: len(own)])
+            results += _tuple(result)
+            del left[: len(own)]
+        return results
+
+    inputs = [t for own in given.values() for t in own]
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        codegen = TritonCodegen(TritonOptions(fuse_products=True))
+        program = codegen.compile(schedule_of(function, inputs, codegen), {})
+        assert program.extern_count == 0
+        for _ in range(3):
+            results = list(program(*inputs))
+            for name, own in given.items():
+                double = (t.double() if t.is_floating_point() else t for t in own)
+                for exact in _tuple(ALL[name][0](*double)):
+                    _assert_close(name, results.pop(0), exact, ERROR[dtype])
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+
+
+def _tuple(result: Any) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _assert_close(name: str, result: torch.Tensor, exact: torch.Tensor, bound: float) -> None:
+    finite = exact.isfinite()
+    assert torch.equal(result.isfinite(), finite), name
+    error = (result.double() - exact)[finite].norm() / exact[finite].norm()
+    assert error <= bound, f"{name}: {error:.1e}"
 
 
 def test_a_choice_is_kept_on_disk(tmp_path: Path) -> None:

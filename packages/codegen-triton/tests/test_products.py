@@ -127,11 +127,15 @@ def test_what_is_written_later_is_read_before(fusing: TritonCodegen) -> None:
 
 
 def test_dear_operands_are_computed_once(fusing: TritonCodegen) -> None:
-    """Many columns would have each exponential computed for each tile of them."""
-    program = run(fusing, lambda x, w: x.exp() @ w, randn(33, 40), randn(40, 700))
-    assert (program.extern_count, program.kernel_count) == (0, 2)
-    program = run(fusing, lambda x, w: x.float() @ w.float(), randn(33, 40).half(), randn(40, 700))
-    assert (program.extern_count, program.kernel_count) == (0, 1)
+    """Many columns would have each exponential computed for each tile of them; few rows have few."""
+    for function, rows, kernels in (
+        (lambda x, w: x.exp() @ w, 300, 2),
+        (lambda x, w: x.exp() @ w, 4, 1),
+        (lambda x, w: x.float() @ w.float(), 300, 1),
+    ):
+        dtype = torch.float16 if kernels == 1 and rows > 4 else torch.float32
+        program = run(fusing, function, randn(rows, 40).to(dtype), randn(40, 1000))
+        assert (program.extern_count, program.kernel_count) == (0, kernels)
 
 
 @pytest.mark.parametrize("ends", [(5, 20, 41), (0, 41, 41), (41, 41, 41), (1, 2, 40)])
@@ -174,6 +178,33 @@ def test_products_of_each_other_are_several_launches(fusing: TritonCodegen) -> N
 
     program = run(fusing, function, randn(20, 32), randn(32, 32))
     assert (program.extern_count, program.kernel_count) == (0, 2)
+
+
+def test_products_obey_the_precision_of_each_call(
+    fusing: TritonCodegen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled once for each setting that a call is made under."""
+    printed = []
+    original = TritonCodegen.print
+
+    def noted(self: TritonCodegen, schedule: Any, precision: Any) -> Any:
+        printed.append(precision.products)
+        return original(self, schedule, precision)
+
+    monkeypatch.setattr(TritonCodegen, "print", noted)
+    inputs = randn(20, 32), randn(32, 48)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("highest")
+        program = run(fusing, lambda x, w: (x @ w).relu(), *inputs)
+        assert 'input_precision="ieee"' in program.source
+        torch.set_float32_matmul_precision("high")
+        for _ in range(2):
+            torch.testing.assert_close(program(*inputs)[0], (inputs[0] @ inputs[1]).relu())
+    finally:
+        torch.set_float32_matmul_precision(before)
+    program(*inputs)
+    assert printed == ["ieee", "tf32"]
 
 
 def test_the_library_multiplies_by_default(codegen: TritonCodegen) -> None:

@@ -2,6 +2,7 @@
 
 Where the result lies channels-last, its pixels are rows and its channels columns; where it lies
 channels-first, each image is a product of a batch whose rows are channels and whose columns are pixels.
+Where each channel is convolved by itself there is no product: the taps are added up element by element.
 Elements are loaded from the image itself, so a convolution of 1 x 1 copies nothing, with steps or without.
 """
 
@@ -56,9 +57,11 @@ def convolution(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction 
     channels_last = (0, *range(2, dimensions + 2), 1)
     if is_dense(result, channels_last):
         return window.channels_last(result, bias, by_channel)
-    if is_dense(result) and not by_channel:
-        return window.channels_first(result, bias)
-    return None
+    if not is_dense(result):
+        return None
+    if by_channel:
+        return window.each_channel_first(result, bias)
+    return window.channels_first(result, bias)
 
 
 def _each(numbers: Sequence[int], dimensions: int) -> list[int]:
@@ -151,6 +154,24 @@ class _Window:
             result.layout.dtype,
             taps=sympy.Integer(self.taps),
             addends=_addends(bias, ROW),
+            is_convolution=True,
+        )
+
+    def each_channel_first(self, result: Buffer, bias: BufferView | None) -> Contraction:
+        """Each channel by itself; rows are the channels of all images, columns are pixels."""
+        images, channels, *extents = result.layout.size
+        number, channel = _digits(ROW, (images, channels))
+        return Contraction(
+            sympy.S.One,
+            images * channels,
+            sympy.Integer(math.prod(int(n) for n in extents)),
+            sympy.S.One,
+            self._in_image(number, channel, _digits(COLUMN, extents)),
+            self._in_weight(channel, sympy.S.Zero),
+            result.layout.dtype,
+            taps=sympy.Integer(self.taps),
+            addends=_addends(bias, channel),
+            by_channel=True,
             is_convolution=True,
         )
 

@@ -24,9 +24,9 @@ from weft_loop_ir import (
     Value,
     item_reads,
     item_writes,
+    ranges_for,
 )
 
-from weft_codegen_triton.kernel.expressions import magnitude
 from weft_codegen_triton.products import convolutions  # noqa: F401 - enters its rule
 from weft_codegen_triton.products.contraction import BATCH, COLUMN, ROW, Contraction, Loops
 from weft_codegen_triton.products.producers import loop_values, with_producers
@@ -92,7 +92,9 @@ def _is_addressable(contraction: Contraction) -> bool:
         return False
     indices = [contraction.left.index, contraction.right.index, contraction.elements]
     indices += [addend.index for addend in contraction.addends]
-    return all(magnitude(index, sizes) < MOST_ELEMENTS for index in indices)
+    ranges = ranges_for(tuple(sizes.items()))
+    largest = (ranges.bounds(index)[1] for index in indices)
+    return all(last is not None and last < MOST_ELEMENTS for last in largest)
 
 
 def _reader(call: ExternCall, steps: Sequence[Step], schedule: Schedule) -> Kernel | None:

@@ -1,11 +1,12 @@
 """Operands that are computed where they are loaded: casts, scales, activations, copies of broadcast batches.
 
 An element is computed once for each tile that needs it.  That is done only where it neither moves more bytes
-than a kernel of its own, which would store it, nor repeats what is dear to compute more than a few times.
+than a kernel of its own, which would store it, nor repeats what is dear to compute many times.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -33,8 +34,10 @@ DEAR = frozenset(
 )
 """Operations of many instructions."""
 REFUSED = frozenset(("indirect", "reduction"))
-MOST_REPEATS = 4
-"""Times that something dear is computed."""
+DEAR_BYTES = 4
+"""What is moved in the time that they take for an element."""
+HIDDEN = 16
+"""One byte more than so many is not noticed."""
 
 
 def with_producers(
@@ -56,7 +59,7 @@ def with_producers(
     for side, count in repeats.items():
         operand: Operand = getattr(contraction, side)
         kernel = _producer(operand.buffer, call, last, steps, schedule)
-        if kernel is None or kernel in kernels or not pays(kernel, count, schedule):
+        if kernel is None or kernel in kernels or not pays(kernel, count, contraction, schedule):
             continue
         (store,) = (i for i in kernel.stages[0].body.instructions if i.operation == "store")
         size = schedule.buffers[operand.buffer].layout.size
@@ -106,23 +109,26 @@ def _operations(body: LoopBody) -> set[str]:
     return found
 
 
-def pays(kernel: Kernel, repeats: int, schedule: Schedule) -> bool:
+def pays(kernel: Kernel, repeats: int, contraction: Contraction, schedule: Schedule) -> bool:
     """Whether computing each element ``repeats`` times beats storing it once and loading it as often.
 
-    Counts bytes; elements that several iterations share, of a row of scales say, cost nothing.
+    Counts bytes; elements that several iterations share, of a row of scales say, cost nothing.  What the
+    contraction moves anyway hides a little more work.
     """
     body = kernel.stages[0].body
-    if repeats > MOST_REPEATS and DEAR & _operations(body):
-        return False
     (name,) = kernel.writes
     stored = schedule.buffers[name].layout.dtype.itemsize
     loops = {loop.symbol for loop in kernel.outer if loop.size != 1}
-    loaded = sum(
+    made = DEAR_BYTES * bool(DEAR & _operations(body)) + sum(
         schedule.buffers[i.arguments[0]].layout.dtype.itemsize
         for i in body.instructions
         if i.operation == "load" and loops <= i.arguments[1].free_symbols
     )
-    return repeats * loaded <= loaded + stored + repeats * stored
+    elements = math.prod(static(loop.size) for loop in kernel.outer)
+    extra = elements * (repeats * made - (made + stored + repeats * stored))
+    batch, rows, columns, inner, taps = map(static, contraction.sizes.values())
+    moved = batch * (rows * columns + taps * inner * (rows + columns)) * contraction.dtype.itemsize
+    return HIDDEN * extra <= moved
 
 
 def loop_values(
