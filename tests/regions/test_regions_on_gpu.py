@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.fx
+import weft
 
 if "triton" not in sys.modules:
     os.environ["TRITON_INTERPRET"] = "1"
@@ -23,6 +24,7 @@ from weft_codegen_triton.codegen import is_recordable  # noqa: E402
 from weft_loop_ir import Schedule  # noqa: E402
 
 from tests.regions import test_loops_in_kernels as programs  # noqa: E402
+from tests.regions import test_loops_until as until  # noqa: E402
 from tests.regions.test_native_regions import check, hop, loops, while_graph  # noqa: E402
 
 CODEGEN = TritonCodegen(TritonOptions(interpret=True))
@@ -128,3 +130,29 @@ def test_sides_of_a_branch(sign: float) -> None:
     graph.output(tuple(graph.call_function(operator.getitem, (node, k)) for k in range(2)))
     schedule = on_gpu(torch.fx.GraphModule(root, graph), torch.rand(3, 3) * sign)
     assert not is_recordable(schedule)
+
+
+@pytest.mark.parametrize("size", [(), (5,), (3, 400)])
+@pytest.mark.parametrize("highest", [1, 60])
+def test_elements_go_on_until_they_are_done(size: tuple[int, ...], highest: int) -> None:
+    n = torch.randint(1, highest + 1, size)
+    schedule = on_gpu(until.collatz_graph(), n, torch.zeros(size, dtype=torch.int64))
+    until.assert_in_kernel(schedule)
+    assert is_recordable(schedule)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (until.greatest_power, (torch.tensor(2.0), torch.tensor(900.0))),
+        (until.bisected, (torch.tensor(0.0), torch.tensor(2.0))),
+        (until.newton, (torch.rand(300) * 9,)),
+        (until.mandelbrot, (torch.randn(2, 45),)),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_captured_loops_go_into_kernels(
+    function: Callable[..., Any], inputs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weft.pipeline, "find_codegen", lambda *_: CODEGEN)
+    until.assert_in_kernel(until.schedule_of(function, monkeypatch, *inputs))

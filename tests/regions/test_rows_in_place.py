@@ -111,8 +111,8 @@ def schedule_of(
     theirs, mine = [x.clone() for x in inputs], [x.clone() for x in inputs]
     with torch.no_grad():
         wanted, got = function(*theirs), weft.compile(function)(*mine)
-    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4, equal_nan=True)
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4, equal_nan=True)
     (schedule,) = found
     return schedule
 

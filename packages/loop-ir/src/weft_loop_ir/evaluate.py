@@ -7,6 +7,7 @@ and tests compare with it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -214,10 +215,30 @@ class _Run:
             if not stage.is_sequential:
                 self._stage(kernel.outer, outer, stage, local)
                 continue
-            once = replace(stage, inner=(), is_sequential=False)
-            for number in range(self._count(stage.inner)):
-                self.sizes[stage.inner[0].symbol] = number
-                self._stage(kernel.outer, outer, once, local)
+            self._sequential(kernel.outer, outer, stage, local)
+
+    def _sequential(
+        self,
+        outer_loops: Sequence[LoopVariable],
+        outer: Mapping[sympy.Symbol, torch.Tensor],
+        stage: Stage,
+        local: Mapping[str, torch.Tensor],
+    ) -> None:
+        """A loop whose points begin each iteration together; those that are over keep their state."""
+        once = replace(stage, inner=(), is_sequential=False)
+        for number in range(self._count(stage.inner)) if stage.inner else itertools.count():
+            for variable in stage.inner:
+                self.sizes[variable.symbol] = number
+            if stage.goes_on is None:
+                self._stage(outer_loops, outer, once, local)
+                continue
+            goes_on = local[stage.goes_on].clone()
+            if not goes_on.any():
+                return
+            before = {name: buffer.clone() for name, buffer in local.items()}
+            self._stage(outer_loops, outer, once, local)
+            for name, buffer in local.items():
+                buffer.copy_(torch.where(goes_on, buffer, before[name]))
 
     def _node(self, node: LoopNode) -> None:
         stage = Stage(node.reduction_loops, node.body, bool(node.reduction_loops))

@@ -168,6 +168,11 @@ def _kernel(kernel: Kernel) -> list[str]:
     for stage in kernel.stages:
         word = "reduce" if stage.is_reduction else "loop" if stage.is_sequential else "for"
         inner = _loops(lines, stage.inner, depth, word)
+        if stage.goes_on is not None:
+            if not stage.inner:
+                lines.append(f"{pad}loop:")
+                inner += 1
+            lines.append(f"{'    ' * inner}break unless {stage.goes_on}[0]")
         _body(lines, stage.body, inner)
     return lines
 

@@ -128,12 +128,16 @@ class Stage:
 
     Iterations of ``inner`` may be reordered, but for a sequential stage, whose one inner loop may read what
     earlier iterations of it have stored: a loop of the program, with its state in local buffers.
+    ``goes_on`` names one of them, a bool, that ends it: an outer iteration makes iterations while it is set,
+    without ``inner`` as many as that takes.  One that is over may be made to go on beside others, which
+    leaves its state as it is.
     """
 
     inner: tuple[LoopVariable, ...]
     body: LoopBody
     is_reduction: bool = False
     is_sequential: bool = False
+    goes_on: str | None = None
 
 
 @dataclass(frozen=True)

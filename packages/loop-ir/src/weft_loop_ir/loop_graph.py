@@ -55,8 +55,10 @@ class LoopGraph:
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
-Node = LoopNode | ExternCall | Region
-Item = Node | Kernel | ParallelKernels
+Node = LoopNode | ExternCall | Region | Kernel
+"""A loop graph has a kernel only in place of a loop."""
+
+Item = Node | ParallelKernels
 
 
 def item_reads(item: Item) -> tuple[str, ...]:
@@ -165,6 +167,16 @@ def body_accesses(body: LoopBody) -> tuple[tuple[str, ...], tuple[str, ...]]:
             reads.update(dict.fromkeys(nested_reads))
             writes.update(dict.fromkeys(nested_writes))
     return tuple(reads), tuple(writes)
+
+
+def checks_positions(body: LoopBody) -> bool:
+    """Whether ``body`` checks a position that it reads from memory."""
+    for instruction in body.instructions:
+        if instruction.operation == "indirect" and instruction.arguments[3]:
+            return True
+        if instruction.operation == "masked" and checks_positions(instruction.arguments[1]):
+            return True
+    return False
 
 
 def reads_only_at_store(body: LoopBody, name: str) -> bool:

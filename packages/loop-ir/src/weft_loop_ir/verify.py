@@ -142,8 +142,11 @@ def _verify_kernel(
 ) -> None:
     local = {b.name: b.dtype for b in kernel.local_buffers}
     for stage in kernel.stages:
-        if stage.is_sequential and (len(stage.inner) != 1 or stage.is_reduction):
+        if stage.is_sequential and (len(stage.inner) > 1 or stage.is_reduction):
             raise VerificationError(f"{kernel.name}: a sequential stage has one inner loop")
+        ends = stage.goes_on is not None and local.get(stage.goes_on) is torch.bool
+        if (stage.is_sequential and not (stage.inner or ends)) or (stage.goes_on and not ends):
+            raise VerificationError(f"{kernel.name}: nothing ends a sequential stage")
         checker = _Checker(kernel.name, buffers, local, sizes)
         checker.stage(kernel.outer, stage.inner, stage.body, stage.is_reduction, written)
         _, stage_writes = body_accesses(stage.body)

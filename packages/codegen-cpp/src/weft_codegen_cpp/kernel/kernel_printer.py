@@ -13,6 +13,7 @@ from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, size_of, static_int
 from weft_codegen_cpp.kernel.kernel_layout import KernelLayout
 from weft_codegen_cpp.kernel.loop_structure import merge_loops, stage_nanoseconds
+from weft_codegen_cpp.kernel.program_loops import expected_sizes
 from weft_codegen_cpp.kernel.unit_printer import UnitPrinter
 from weft_codegen_cpp.statements import indent
 
@@ -130,7 +131,7 @@ class _KernelPrinter:
         outer = [size_of(v) for v in self.kernel.outer]
         for stage in self.kernel.stages:
             lanes = self.lanes if self.plan.outer is not None or stage.inner else 1
-            sizes = outer + [size_of(v) for v in stage.inner]
+            sizes = outer + [size_of(v) for v in stage.inner] + expected_sizes(stage)
             cost = f"{stage_nanoseconds(stage.body, lanes):.3f}"
             terms.append(" * ".join([cost, *(f"f64({s})" for s in sizes)]))
         return " + ".join(terms)

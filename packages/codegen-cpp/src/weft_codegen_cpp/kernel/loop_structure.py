@@ -94,6 +94,9 @@ def merge_loops(kernel: Kernel) -> Kernel:
     outer, bodies = _merge(kernel.outer, tuple(s.body for s in kernel.stages))
     stages = []
     for stage, body in zip(kernel.stages, bodies, strict=True):
+        if stage.goes_on is not None:  # without its one loop it would go on for ever
+            stages.append(replace(stage, body=body))
+            continue
         inner, (merged,) = _merge(stage.inner, (body,))
         stages.append(replace(stage, inner=inner, body=merged))
     return replace(kernel, outer=outer, stages=tuple(stages))

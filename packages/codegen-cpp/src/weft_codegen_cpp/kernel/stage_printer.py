@@ -11,6 +11,7 @@ from weft_codegen_cpp.kernel.expressions import INDEX, size_of, static_int
 from weft_codegen_cpp.kernel.kernel_layout import KernelLayout
 from weft_codegen_cpp.kernel.loop_nests import CHUNK, chunked, in_run, in_runs, nest, totalled
 from weft_codegen_cpp.kernel.loop_structure import HEAVY, instructions_of
+from weft_codegen_cpp.kernel.program_loops import ending, flags_of, unbounded
 from weft_codegen_cpp.kernel.reductions import ReductionSet
 from weft_codegen_cpp.kernel.tiles import print_tile_reads
 from weft_codegen_cpp.statements import indent
@@ -30,6 +31,9 @@ class StagePrinter:
     def iteration(self) -> list[str]:
         """The stages in order, each in a block of its own."""
         lines = []
+        for flags in sorted(flags_of(self.kernel)):  # lanes that don't take part don't go on
+            row = f"{self.layout.rows[flags]}_all"
+            lines.append(f"__builtin_memset({row}, 0, sizeof({row}));")
         for number, stage in enumerate(self.kernel.stages):
             lines.append("{")
             if self.plan.outer is not None:
@@ -40,6 +44,12 @@ class StagePrinter:
                 lines += indent(self._scalar_stage(stage, number))
             lines.append("}")
         return lines
+
+    def _ending(self, stage: Stage, elements: str) -> list[str]:
+        """What ends the loop of a stage that data ends."""
+        if stage.goes_on is None:
+            return []
+        return ending(f"{self.layout.rows[stage.goes_on]}_all", elements)
 
     def tile_iteration(self) -> list[str]:
         """Read the tiles of one block, then run the body on each of their lines."""
@@ -81,7 +91,8 @@ class StagePrinter:
         side_by_side = [f"{unroll}for (int which = 0; which < count.value; ++which) {{"]
         body = [*side_by_side, *indent([*place, *printer.lines]), "}"]
         lines = [*reductions.declare("count.value")]
-        lines += chunked(reductions, stage.inner, body, "count.value")
+        body = [*self._ending(stage, "lanes * count.value"), *body]
+        lines += unbounded(stage, chunked(reductions, stage.inner, body, "count.value"))
         if printer.stores:
             after = BodyPrinter(self.layout.scope(self.plan.outer, "tag"))
             for buffer, index, key, mode in printer.stores:
@@ -94,7 +105,8 @@ class StagePrinter:
         printer = BodyPrinter(self.layout.scope(None, "One{}"), reductions.reduce)
         stage.body.replay(printer)
         lines = ["constexpr int which = 0;", "(void)which;", *reductions.declare("1")]
-        lines += nest(stage.inner, printer.lines)
+        body = [*self._ending(stage, "1"), *printer.lines]
+        lines += unbounded(stage, nest(stage.inner, body))
         lines += reductions.settle("1")
         after = BodyPrinter(self.layout.scope(None, "One{}"))
         for buffer, index, key, mode in printer.stores:

@@ -16,7 +16,6 @@ def print_sequential_stage(printer: BodyPrinter, stage: Stage) -> None:
     An element that one iteration stores and a later one loads is handled by the same program, whose threads
     wait for each other in between.
     """
-    (loop,) = stage.inner
     reads, writes = touched(stage.body)
     state = sorted(key for key in printer.local if key[0] in writes)
     everywhere = frozenset(printer.tile.axes)
@@ -28,12 +27,8 @@ def print_sequential_stage(printer: BodyPrinter, stage: Stage) -> None:
     printer.local.update(variables)
     _forget(printer, writes)
     known, loaded = dict(printer.known), dict(printer.loaded)
-    name = loop.symbol.name
-    printer.emit(f"for {name}_number in {_range(loop.size)}:")
-    printer.indent += 1
-    dtype = "tl.int64" if printer.wide else "tl.int32"
-    printer.emit(f"{name} = tl.full([1], 0, {dtype}) + {name}_number")
-    printer.tile.names[loop.symbol] = name
+    goes_on = variables.get((stage.goes_on or "", "0"))
+    _print_head(printer, stage, goes_on)
     stage.body.replay(printer)
     after = [f"tl.broadcast_to({printer.local[key].code}, {printer.tile.shape})" for key in state]
     if state:
@@ -41,10 +36,44 @@ def print_sequential_stage(printer: BodyPrinter, stage: Stage) -> None:
         printer.emit(f"{targets} = {', '.join(after)}")
     if reads & writes - printer.registers:
         printer.emit("tl.debug_barrier()")
+    if goes_on is not None:
+        for loop in stage.inner:
+            printer.emit(f"{loop.symbol.name}_number += 1")
+        printer.emit(f"goes_on = {_any(printer, goes_on)}")
     printer.indent -= 1
     printer.forget_since(known, loaded)
     printer.local.update(variables)
     _forget(printer, writes)
+
+
+def _print_head(printer: BodyPrinter, stage: Stage, goes_on: Text | None) -> None:
+    """Print the head of the loop; one that data ends goes on while any element does."""
+    if goes_on is not None:
+        tests = []
+        for loop in stage.inner:
+            printer.emit(f"{loop.symbol.name}_number = 0")
+            tests.append(f"({loop.symbol.name}_number < {print_index(loop.size, INDEX)})")
+        printer.emit(f"goes_on = {_any(printer, goes_on)}")
+        printer.emit(f"while {' & '.join([*tests, '(goes_on != 0)'])}:")
+    else:
+        (loop,) = stage.inner
+        printer.emit(f"for {loop.symbol.name}_number in {_range(loop.size)}:")
+    printer.indent += 1
+    for loop in stage.inner:
+        name = loop.symbol.name
+        dtype = "tl.int64" if printer.wide else "tl.int32"
+        printer.emit(f"{name} = tl.full([1], 0, {dtype}) + {name}_number")
+        printer.tile.names[loop.symbol] = name
+
+
+def _any(printer: BodyPrinter, flags: Text) -> str:
+    """Whether a flag is set for any point of the tile that is one of the kernel's."""
+    masks = " & ".join(printer.tile.masks[a] for a in printer.tile.axes if a in printer.tile.masks)
+    code = f"({flags.code} & {masks})" if masks else flags.code
+    reduced = f"{code}.to(tl.int32)"
+    for _ in printer.tile.axes:
+        reduced = f"tl.max({reduced}, 0)"
+    return reduced
 
 
 def _range(size: sympy.Expr) -> str:

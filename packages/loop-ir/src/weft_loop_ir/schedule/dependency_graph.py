@@ -13,24 +13,24 @@ import networkx as nx
 
 from weft_loop_ir._torch import must_keep
 from weft_loop_ir.data_symbols import definitions, item_symbols
-from weft_loop_ir.ir import Buffer, ExternCall, Region
-from weft_loop_ir.loop_graph import LoopNode, all_items, item_reads, item_writes
+from weft_loop_ir.ir import Buffer, ExternCall, Kernel, Region
+from weft_loop_ir.loop_graph import LoopNode, Node, all_items, item_reads, item_writes
 from weft_loop_ir.schedule.groups import Group, group_of_node
 
 
 class DependencyGraph:
-    """Nodes are integers; ``payload`` maps them to a :class:`Group`, a call or a region.
+    """Nodes are integers; ``payload`` maps them to a :class:`Group`, a call, a region or a loop's kernel.
 
     ``graph`` is a ``networkx.DiGraph`` whose edges carry the set of ``buffers`` that cause them.
     """
 
     def __init__(
         self,
-        nodes: Sequence[LoopNode | ExternCall | Region],
+        nodes: Sequence[Node],
         buffers: Mapping[str, Buffer] | None = None,
     ) -> None:
         self.graph: nx.DiGraph[int] = nx.DiGraph()
-        self.payload: dict[int, Group | ExternCall | Region] = {}
+        self.payload: dict[int, Group | ExternCall | Region | Kernel] = {}
         self.rank: dict[int, int] = {}
         self.writers: dict[str, set[int]] = {}
         self.readers: dict[str, set[int]] = {}
@@ -45,9 +45,7 @@ class DependencyGraph:
                 last_effect = key
         self._order_by_symbols(nodes, buffers or {})
 
-    def _order_by_symbols(
-        self, nodes: Sequence[LoopNode | ExternCall | Region], buffers: Mapping[str, Buffer]
-    ) -> None:
+    def _order_by_symbols(self, nodes: Sequence[Node], buffers: Mapping[str, Buffer]) -> None:
         """Let what uses a size or number that depends on data come after the call that gives it."""
         givers = {
             definition.symbol: key
@@ -59,7 +57,7 @@ class DependencyGraph:
                 if givers[symbol] != key:
                     self._edge(givers[symbol], key, None)
 
-    def _add(self, key: int, node: LoopNode | ExternCall | Region) -> None:
+    def _add(self, key: int, node: Node) -> None:
         self.graph.add_node(key)
         self.rank[key] = key
         self.payload[key] = group_of_node(node, key) if isinstance(node, LoopNode) else node
@@ -154,6 +152,6 @@ class DependencyGraph:
         for name in fused.writes:
             self.writers.setdefault(name, set()).add(key)
 
-    def ordered(self) -> list[Group | ExternCall | Region]:
+    def ordered(self) -> list[Group | ExternCall | Region | Kernel]:
         """Groups, extern calls and regions in an order of execution."""
         return [self.payload[key] for key in sorted(self.payload, key=self.rank.__getitem__)]

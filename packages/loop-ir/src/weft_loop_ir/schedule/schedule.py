@@ -14,14 +14,16 @@ from weft_loop_ir.ir import (
     BufferKind,
     BufferView,
     ExternCall,
+    Kernel,
     Loop,
     Region,
     Schedule,
     Step,
 )
-from weft_loop_ir.loop_graph import LoopGraph, LoopNode, item_reads, item_writes
+from weft_loop_ir.loop_graph import LoopGraph, Node, item_reads, item_writes
 from weft_loop_ir.schedule.dead_stores import without_dead_stores
 from weft_loop_ir.schedule.dependency_graph import DependencyGraph
+from weft_loop_ir.schedule.element_loops import element_loops
 from weft_loop_ir.schedule.fusion import fuse_groups
 from weft_loop_ir.schedule.groups import Group
 from weft_loop_ir.schedule.loop_conditions import turn_conditions
@@ -49,6 +51,8 @@ def schedule(loop_graph: LoopGraph, options: ScheduleOptions | None = None) -> S
     loop_graph = turn_conditions(select_branches(loop_graph, options))
     _check(loop_graph, options)
     loop_graph = vectorize_loops(loop_graph, options)
+    _check(loop_graph, options)
+    loop_graph = element_loops(loop_graph)
     _check(loop_graph, options)
     loop_graph = split_large_reductions(loop_graph, options)
     _check(loop_graph, options)
@@ -96,9 +100,7 @@ class _Scheduler:
         self.numbers = itertools.count()
         self.batches = itertools.count()
 
-    def block(
-        self, nodes: Sequence[LoopNode | ExternCall | Region], kept: Set[str]
-    ) -> tuple[Step, ...]:
+    def block(self, nodes: Sequence[Node], kept: Set[str]) -> tuple[Step, ...]:
         """The steps of a block; ``kept`` are the buffers that something outside it touches."""
         graph = DependencyGraph(nodes, self.buffers)
         fuse_groups(graph, self.sizes, self.options)
@@ -115,6 +117,8 @@ class _Scheduler:
         for position, payload in enumerate(payloads):
             if isinstance(payload, ExternCall):
                 steps.append(payload)
+            elif isinstance(payload, Kernel):
+                steps.append(replace(payload, name=f"kernel{next(self.numbers)}"))
             elif isinstance(payload, Region):
                 outside = {
                     name
@@ -163,13 +167,13 @@ class _Scheduler:
         )
 
 
-def _accesses(payload: Group | ExternCall | Region) -> tuple[Set[str], Set[str]]:
+def _accesses(payload: Group | ExternCall | Region | Kernel) -> tuple[Set[str], Set[str]]:
     if isinstance(payload, Group):
         return payload.reads, payload.writes
     return set(item_reads(payload)), set(item_writes(payload))
 
 
-def _touched(block: Sequence[LoopNode | ExternCall | Region]) -> set[str]:
+def _touched(block: Sequence[Node]) -> set[str]:
     return {name for item in block for name in (*item_reads(item), *item_writes(item))}
 
 

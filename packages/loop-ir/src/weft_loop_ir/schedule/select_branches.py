@@ -31,6 +31,7 @@ from weft_loop_ir.loop_graph import (
     LoopNode,
     Node,
     body_accesses,
+    checks_positions,
     item_writes,
     touches,
     touches_in_graph,
@@ -163,7 +164,7 @@ class _Selector:
         for node in nodes:
             if not isinstance(node, LoopNode) or any(map(_accumulates, _stores(node.body))):
                 return False
-            if _may_fail(node.body) and not _may_be_masked(node):
+            if checks_positions(node.body) and not _may_be_masked(node):
                 return False
             if node.reduction_loops and not visible.isdisjoint(node.writes):
                 return False
@@ -187,7 +188,7 @@ class _Selector:
         loops = (*node.loops, *node.reduction_loops)
         ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
         recorder = BodyRecorder(ranges, lambda name: self.buffers[name].layout.dtype)
-        if _may_fail(node.body):
+        if checks_positions(node.body):
             (store,) = _stores(node.body)
             name, where, _ = store.arguments
             side.store(recorder, name, where, side.masked(recorder, node.body), None)
@@ -215,16 +216,6 @@ def _stores(body: LoopBody) -> list[Instruction]:
 
 def _accumulates(store: Instruction) -> bool:
     return len(store.arguments) > 3
-
-
-def _may_fail(body: LoopBody) -> bool:
-    """Whether ``body`` checks a position that it reads from memory."""
-    for instruction in body.instructions:
-        if instruction.operation == "indirect" and instruction.arguments[3]:
-            return True
-        if instruction.operation == "masked" and _may_fail(instruction.arguments[1]):
-            return True
-    return False
 
 
 def _may_be_masked(node: LoopNode) -> bool:

@@ -17,8 +17,8 @@ from weft_loop_ir.expressions import (
     to_int,
 )
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import Buffer, BufferKind, ExternCall, Layout, LoopVariable, Region, Value
-from weft_loop_ir.loop_graph import LoopGraph, LoopNode, body_accesses
+from weft_loop_ir.ir import Buffer, BufferKind, Layout, LoopVariable, Value
+from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node, body_accesses
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.accesses import index_expressions, linear_form
 from weft_loop_ir.schedule.options import ScheduleOptions
@@ -59,7 +59,7 @@ def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> L
     if limit is None:
         return loop_graph
     buffers = dict(loop_graph.buffers)
-    nodes: list[LoopNode | ExternCall | Region] = []
+    nodes: list[Node] = []
     for node in loop_graph.nodes:
         cut = None
         if isinstance(node, LoopNode) and _is_splittable(node, options):
