@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any
 
 import pytest
 import torch
+import torch.fx
 import torch.nn.functional as F
+import weft_aot_autograd
+import weft_functionalize
 from gradients_beside_eager import train
 from torch import Tensor, nn
 
@@ -184,3 +188,81 @@ def test_saved_tensor_hooks_see_what_is_saved() -> None:
     torch.testing.assert_close(
         torch.autograd.grad(result, [x]), torch.autograd.grad(product(x, y)[0].sum(), [x])
     )
+
+
+class Consuming:
+    """A backward program that takes its inputs out of their list, and notes which of them others hold."""
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        self.graph = graph
+        self.held: list[int] = []
+
+    def __call__(self, *inputs: Any) -> Any:
+        raise AssertionError("the program can consume its inputs")
+
+    def consume(self, inputs: list[Any]) -> Any:
+        copies = [value.clone() for value in inputs]
+        references = [weakref.ref(value) for value in inputs]
+        inputs.clear()
+        self.held.append(sum(reference() is not None for reference in references))
+        return self.graph(*copies)
+
+
+def consuming_product() -> tuple[Any, Consuming]:
+    """Keeps the results of two products and one of its weights; the tangent is held by autograd."""
+
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        return ((x @ w).sin() @ w).exp()
+
+    inputs = [leaf(3, 3), leaf(3, 3)]
+    functional = weft_functionalize.functionalize(torch.fx.symbolic_trace(program), inputs)
+    joint = weft_aot_autograd.trace_joint(functional)
+    assert joint is not None
+    parts = weft_aot_autograd.partition(joint)
+    backward = Consuming(parts.backward)
+    forward = weft_functionalize.bind(functional, parts.forward)
+    training = weft_aot_autograd.TrainingProgram(functional, parts, forward, backward)
+    compiled = weft_functionalize.wrap(functional, training)
+    return lambda: (compiled(*inputs)[0].sum(), inputs, program(*inputs).sum()), backward
+
+
+def test_what_only_backward_reads_is_its_own() -> None:
+    """So that memory is free for gradients as backward goes, unless it may run again."""
+    step, backward = consuming_product()
+    result, inputs, wanted = step()
+    want = torch.autograd.grad(wanted, inputs)
+    for _ in range(2):
+        got = torch.autograd.grad(result, inputs, retain_graph=True)
+        torch.testing.assert_close(got, want)
+    torch.testing.assert_close(torch.autograd.grad(result, inputs), want)
+    again, again, once = backward.held
+    assert once < again
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        result.backward()
+
+
+def test_hooks_for_saved_tensors_see_what_only_backward_reads() -> None:
+    step, _ = consuming_product()
+    packed: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: packed.append(tensor) or len(packed) - 1, lambda number: packed[number]
+    ):
+        result, inputs, wanted = step()
+    torch.testing.assert_close(
+        torch.autograd.grad(result, inputs), torch.autograd.grad(wanted, inputs)
+    )
+    assert len(packed) >= 3
+
+
+def test_nothing_is_left_after_an_error_in_backward() -> None:
+    step, backward = consuming_product()
+
+    def fail(*inputs: Any) -> Any:
+        raise MemoryError("no room")
+
+    backward.graph.forward = fail
+    result, _, _ = step()
+    with pytest.raises(MemoryError):
+        result.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        result.backward()

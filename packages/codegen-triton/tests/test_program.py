@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,37 @@ def test_convolution_and_several_results_of_an_operator(codegen: TritonCodegen) 
         return values * 2, indices, torch.sort(x[0, 0], 1)[0] + 1
 
     check(codegen, program, torch.randn(2, 3, 9, 9), torch.randn(4, 3, 3, 3))
+
+
+def test_inputs_are_dropped_once_they_are_read(codegen: TritonCodegen) -> None:
+    """What nobody else holds; those that results or the tail need stay."""
+    held: list[list[bool]] = []
+    references: list[weakref.ref[torch.Tensor]] = []
+
+    @torch.library.custom_op("weft_tests::look_at_inputs", mutates_args=())
+    def look(x: torch.Tensor) -> torch.Tensor:
+        held.append([reference() is not None for reference in references])
+        return x.clone()
+
+    look.register_fake(torch.empty_like)
+
+    def program(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first = look(a.exp())
+        return look(first @ b) + 1, c.t()
+
+    def inputs() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        return [torch.randn(4, 4) for _ in range(3)]
+
+    run = compiled(codegen, program, *inputs())
+    held.clear()
+    given = inputs()
+    references += map(weakref.ref, given)
+    got = run.consume(given)
+    assert held == [[False, True, True], [False, False, True]]
+    assert [value is None for value in given] == [True, True, False]
+    for value, wanted in zip(got, program(*inputs()), strict=True):
+        torch.testing.assert_close(value, wanted)
 
 
 def test_what_a_program_may_return(codegen: TritonCodegen) -> None:

@@ -25,7 +25,9 @@ __all__ = [
     "OpOverload",
     "TorchDispatchMode",
     "core_aten_decompositions",
+    "keeps_graph",
     "packed_saved_tensors",
+    "packs_saved_tensors",
     "rename_data_dependent",
     "schema_arguments",
     "set_grad_enabled",
@@ -42,6 +44,16 @@ COMMUNICATES = "_c10d_functional"
 """The namespace of collectives."""
 
 set_grad_enabled = torch._C._set_grad_enabled
+
+
+def keeps_graph() -> bool:
+    """Whether the backward pass that is running may be run again (``retain_graph``)."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
+def packs_saved_tensors() -> bool:
+    """Whether hooks for saved tensors are set, which would be given each tensor that is saved now."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def storage_identity(tensor: torch.Tensor) -> int:

@@ -11,7 +11,7 @@ import torch
 import torch.fx
 from weft_functionalize import FunctionalGraph, symbols_of
 
-from ._torch import packed_saved_tensors
+from ._torch import keeps_graph, packed_saved_tensors, packs_saved_tensors
 from .joint_graph import PartitionedGraph
 from .partial_backward import is_linear, partial_backward
 from .partition import BackwardStage
@@ -88,12 +88,17 @@ class _Stage:
     def select(self, arguments: Sequence[Any]) -> list[Any]:
         return [arguments[k] for k in self.arguments]
 
-    def run(self, values: _Values) -> Sequence[Any]:
-        """The gradients of ``arguments``, in order."""
+    def run(self, values: _Values, is_last: bool) -> Sequence[Any]:
+        """The gradients of ``arguments``, in order; the last stage lets go of what its program has read."""
         assert values.known is not None
-        results = self._program(*(values.known[k] for k in self.inputs))
+        inputs = [values.known[k] for k in self.inputs]
+        if is_last:
+            values.known = None
+        consume = getattr(self._program, "consume", None)
+        results = self._program(*inputs) if consume is None else consume(inputs)
         count = len(self.arguments)
-        values.known.extend(results[count:])
+        if values.known is not None:
+            values.known.extend(results[count:])
         if not values.absent:
             return results[:count]
         return [
@@ -166,6 +171,12 @@ class _Plan:
         self.numbers = frozenset(
             k for k in range(len(self.saved)) if not isinstance(given[k].meta["val"], torch.Tensor)
         )
+        only_kept = (
+            k
+            for k, (is_argument, index) in enumerate(self.saved)
+            if not is_argument and index >= self.output_count
+        )
+        self.private = self.numbers.union(only_kept)  # what nobody but backward has
         self.tangents = tuple(
             _tangent(partitioned, position, tangent.output_index)
             for position, tangent in enumerate(partitioned.tangents)
@@ -317,9 +328,9 @@ class CompiledFunction(torch.autograd.Function):
         saved = [
             arguments[index] if is_argument else results[index] for is_argument, index in plan.saved
         ]
-        if plan.numbers:  # sizes, which autograd does not hold
-            ctx.numbers = {k: saved[k] for k in plan.numbers}
-            saved = [value for k, value in enumerate(saved) if k not in plan.numbers]
+        apart = plan.numbers if packs_saved_tensors() else plan.private
+        ctx.apart = {k: saved[k] for k in apart}
+        saved = [value for k, value in enumerate(saved) if k not in apart]
         ctx.save_for_backward(*saved)
         ctx.saved_versions = [_version(value) for value in saved]
         ctx.layouts = [tangent.layout(results[tangent.output_index]) for tangent in plan.tangents]
@@ -334,46 +345,48 @@ class CompiledFunction(torch.autograd.Function):
             type(g) is not torch.Tensor and g is not None for g in gradients
         ):
             return _backward_by_operators(ctx, gradients)
-        tangents = [
+        tangents = (
             tangent.prepare(gradients[tangent.output_index], layout)
             for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True)
-        ]
+        )
         partial = plan.partial_stage(gradients)
-        ctx.values.known = [*_saved_values(ctx, partial), *tangents]
+        ctx.values.known = [*_take_saved(ctx, partial), *tangents]
         ctx.values.absent = plan.absent(gradients)
         if partial is not None:
-            computed = partial.run(ctx.values)
-            ctx.values.known = None
+            computed = partial.run(ctx.values, is_last=True)
             return _placed(plan, partial.arguments, computed)
         first = plan.stages[0]
-        computed = first.run(ctx.values)
-        if len(plan.stages) == 1:
-            ctx.values.known = None
+        computed = first.run(ctx.values, is_last=len(plan.stages) == 1)
         return _placed(plan, first.arguments, computed)
 
 
-def _saved_values(ctx: Any, partial: _Stage | None) -> list[Any]:
-    """The saved values; None may stand for those that ``partial`` does not need."""
-    plan: _Plan = ctx.plan
+def _take_saved(ctx: Any, partial: _Stage | None) -> list[Any]:
+    """The saved values; None may stand for those that ``partial`` does not need.
+
+    ``ctx`` holds what only backward reads no longer, unless backward may run again: autograd would hold it
+    until all gradients are computed.
+    """
     try:
-        saved = ctx.saved_tensors
+        tensors = iter(ctx.saved_tensors)
     except RuntimeError:
         if partial is None:
             raise
-        saved = _needed_tensors(ctx, frozenset(partial.inputs))
-    if not plan.numbers:
-        return list(saved)
-    tensors = iter(saved)
-    return [ctx.numbers[k] if k in plan.numbers else next(tensors) for k in range(len(plan.saved))]
+        tensors = iter(_needed_tensors(ctx, frozenset(partial.inputs)))
+    apart = ctx.apart
+    if apart is None:  # an earlier backward came to an error
+        raise RuntimeError("Trying to backward through the graph a second time")
+    if not keeps_graph():
+        ctx.apart = None
+    return [apart[k] if k in apart else next(tensors) for k in range(len(ctx.plan.saved))]
 
 
 def _needed_tensors(ctx: Any, needed: frozenset[int]) -> list[torch.Tensor | None]:
-    """The saved tensors, each checked by itself, None for those that nobody needs.
+    """The tensors that autograd saved, each checked by itself, None for those that nobody needs.
 
     Raises what eager does: for one that is needed and was written to, and where all are freed.
     """
     plan: _Plan = ctx.plan
-    positions = [k for k in range(len(plan.saved)) if k not in plan.numbers]
+    positions = [k for k in range(len(plan.saved)) if k not in (ctx.apart or ())]
     tensors: list[torch.Tensor | None] = []
     for k, packed, version in zip(
         positions, packed_saved_tensors(ctx), ctx.saved_versions, strict=True
@@ -412,9 +425,7 @@ class LaterStage(torch.autograd.Function):
     def backward(ctx: Any, _: Any) -> tuple[Any, ...]:
         if ctx.values.known is None:  # the first stage has run all operators
             return (None,) * (3 + len(ctx.stage.arguments))
-        computed = ctx.stage.run(ctx.values)
-        if ctx.is_last:
-            ctx.values.known = None
+        computed = ctx.stage.run(ctx.values, ctx.is_last)
         return None, None, None, *computed
 
 
@@ -453,6 +464,8 @@ def _backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...
         for position, like, gradient in zip(plan.gradients, wanted, computed, strict=True)
     ]
     ctx.values.known = None
+    if not keeps_graph():
+        ctx.apart = None
     return _placed(plan, plan.gradients, computed)
 
 

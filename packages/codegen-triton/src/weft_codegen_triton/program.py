@@ -12,9 +12,7 @@ import torch
 from weft_codegen_triton.runtime.cuda_graph import Compute
 from weft_codegen_triton.runtime.replays import Replays
 
-Finish = Callable[
-    [Sequence[Any], Sequence[torch.Tensor], int, Sequence[torch.Tensor]], tuple[Any, ...]
-]
+Finish = Callable[[list[Any], Sequence[torch.Tensor], int, Sequence[torch.Tensor]], tuple[Any, ...]]
 
 
 class Device(Protocol):
@@ -83,21 +81,27 @@ class TritonProgram:
         """Why calls are not replayed from a CUDA graph; None if they are, or may be yet."""
         return "not asked for, or not sound" if self._replays is None else self._replays.refusal
 
-    @torch.no_grad()
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        return self.consume(list(inputs))
+
+    @torch.no_grad()
+    def consume(self, inputs: list[Any]) -> tuple[Any, ...]:
+        """The same where nobody else holds ``inputs``: each is freed when it has been read for the last time.
+
+        The list is emptied in part.  Where the call is replayed from a recording they live to its end.
+        """
         with self._device.turn, self._device.guard():
             stream = self._device.stream()
             run = self._compute if self._replays is None else self._replays.run
-            inputs = self._moved(inputs, self._scalars)
-            constants = self._moved(self._constants, self._constant_scalars)
+            self._move(inputs, self._scalars)
+            constants: Sequence[torch.Tensor] = self._constants
+            if self._constant_scalars:
+                constants = list(constants)
+                self._move(constants, self._constant_scalars)
             buffers = run(inputs, constants, stream)
             return self._finish(inputs, constants, stream, buffers)
 
-    def _moved(self, tensors: tuple[Any, ...], scalars: tuple[int, ...]) -> tuple[Any, ...]:
-        """``tensors`` with those at the positions ``scalars`` on the device."""
-        if not scalars:
-            return tensors
-        moved = list(tensors)
+    def _move(self, tensors: list[Any], scalars: tuple[int, ...]) -> None:
+        """Move those of ``tensors`` at the positions ``scalars`` to the device."""
         for position in scalars:
-            moved[position] = self._device.move(moved[position])
-        return tuple(moved)
+            tensors[position] = self._device.move(tensors[position])

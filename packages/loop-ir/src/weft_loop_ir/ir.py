@@ -341,7 +341,11 @@ class Schedule:
 
 
 class CompiledProgram(Protocol):
-    """What a code generator returns: call it with the inputs that are not constants, in order."""
+    """What a code generator returns: call it with the inputs that are not constants, in order.
+
+    It may also have ``consume(inputs)``, the same for a list that nobody else needs: it takes tensors out of
+    the list and drops each once it has been read for the last time.
+    """
 
     source: str  # the generated code, readable
     kernel_count: int

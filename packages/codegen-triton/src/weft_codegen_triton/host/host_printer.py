@@ -1,7 +1,8 @@
 """Prints the host program: a Python module whose function ``compute`` runs the steps of a schedule in order.
 
 ``compute(inputs, constants, stream)`` runs all steps but the tail and gives tensors: those of ``returned``
-buffers first, which a recording copies for the caller, then those that the tail needs.
+buffers first, which a recording copies for the caller, then those that the tail needs.  It takes inputs that
+nothing needs after it out of the list ``inputs``, and drops each when its last reader has run.
 ``finish(inputs, constants, stream, buffers)`` runs the tail on them and gives the results.  A CUDA graph
 records the first function only.
 """
@@ -116,6 +117,7 @@ class _HostPrinter:
         steps = self.schedule.steps
         edge = len(steps) - tail_length(self.schedule, self.returned)
         self._bind()
+        self._take(edge)
         self._align(steps[:edge])
         self._arena()
         self._steps(0, edge)
@@ -215,6 +217,22 @@ class _HostPrinter:
                 method = "stride" if symbol.is_stride else "size"
                 tensor = self.tensors[symbol.input]
                 self.emit(f"{symbol.symbol.name} = {tensor}.{method}({symbol.dimension})")
+
+    def _take(self, edge: int) -> None:
+        """Take the inputs that only steps before ``edge`` read out of their list, to be dropped in time."""
+        lasting = {o.buffer for o in self.schedule.outputs if isinstance(o, BufferView)}
+        lasting.update(symbol.input for symbol in self.schedule.symbols if symbol.input is not None)
+        taken = {
+            name: position
+            for position, name in enumerate(self.inputs)
+            if isinstance(name, str)
+            and name not in lasting
+            and self.last_use.get(name, edge) < edge
+        }
+        if taken:
+            self.emit(f"for position in {tuple(taken.values())}:")
+            self.emit("    inputs[position] = None")
+        self.taken = frozenset(taken)
 
     def _align(self, steps: Sequence[Step]) -> None:
         """Copy inputs and constants that kernels read where they aren't aligned as allocations are."""
@@ -317,7 +335,7 @@ class _HostPrinter:
             for n in self.tensors
             if self.last_use.get(n) == number
             and n not in self.returned
-            and self.buffers[n].kind is BufferKind.INTERMEDIATE
+            and (self.buffers[n].kind is BufferKind.INTERMEDIATE or n in self.taken)
             and n not in self.schedule.memory.offsets
         ]
         self.launches.release([self.tensors.pop(n) for n in gone])

@@ -18,7 +18,8 @@ import torch
 from weft_codegen_triton._torch import copy_all
 from weft_codegen_triton.runtime.memory import copy_memory, like, refill, spans_itself
 
-Compute = Callable[[Sequence[Any], Sequence[torch.Tensor], int], tuple[torch.Tensor, ...]]
+Compute = Callable[[list[Any], Sequence[torch.Tensor], int], tuple[torch.Tensor, ...]]
+"""Takes inputs, some of which it takes out of their list, constants and a stream."""
 
 MODE = "thread_local"
 """Other threads may do what they like while this one records."""
@@ -91,7 +92,7 @@ class GraphRecording:
         self._buffers = self._run(compute, own, constants)
 
     def _run(
-        self, compute: Compute, inputs: Sequence[Any], constants: Sequence[torch.Tensor]
+        self, compute: Compute, inputs: list[Any], constants: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, ...]:
         current = torch.cuda.current_stream()
         pool = _pool(current.device.index, self._stream)

@@ -33,7 +33,7 @@ class Replays:
         self._known: dict[Any, _Replay] = {}
 
     def run(
-        self, inputs: Sequence[Any], constants: Sequence[torch.Tensor], stream: int
+        self, inputs: list[Any], constants: Sequence[torch.Tensor], stream: int
     ) -> tuple[torch.Tensor, ...]:
         """What the program computes, replayed if possible."""
         key = _key(inputs, stream) if self._is_dynamic else stream
@@ -45,11 +45,12 @@ class Replays:
                 return replay.run(self._compute, inputs, constants, stream)
             except RecordingFailed as error:
                 self._give_up(str(error))
+        addresses = _addresses(inputs)
         buffers = self._compute(inputs, constants, stream)
         if self.refusal is None and len(self._known) < MOST_SIZES:
             returned = buffers[: self._returned_count]
             if pays_off(returned, self._steps):
-                self._known[key] = _Replay(inputs, returned, self._steps)
+                self._known[key] = _Replay(addresses, returned, self._steps)
             elif not self._is_dynamic:
                 self._give_up("results are too large to copy out of a recording")
         return buffers
@@ -66,14 +67,15 @@ class RecordingFailed(RuntimeError):
 class _Replay:
     """The recording for one size and stream, made at its first run and again when something has moved.
 
-    ``returned`` are the results of a call, all like those that a replay of ``steps`` copies.
+    ``addresses`` are those of a call's inputs, ``returned`` its results, all like those that a replay of
+    ``steps`` copies.
     """
 
-    def __init__(self, inputs: Sequence[Any], returned: Sequence[torch.Tensor], steps: int) -> None:
+    def __init__(self, addresses: list[int], returned: Sequence[torch.Tensor], steps: int) -> None:
         self._returned_count = len(returned)
         self._like_returned = [t.to("meta") for t in returned]
         self._steps = steps
-        self._addresses = _addresses(inputs)
+        self._addresses = addresses
         self._moving: set[int] = set()
         self._recording: GraphRecording | None = None
 
