@@ -88,3 +88,21 @@ def test_large_results_are_not_recorded() -> None:
         program.run((x,), (), 0)
     assert Recording.made == []
     assert program.refusal is not None and "results" in program.refusal
+
+
+def test_what_a_step_of_training_saves_is_not_held_twice() -> None:
+    """Parameters stay; other large inputs may be elsewhere in the next call, even if they are not now."""
+
+    def first(inputs: list[Any], constants: Sequence[torch.Tensor], stream: int) -> Any:
+        taken, inputs[0] = inputs[0], None
+        return (taken[:1] + 1,)
+
+    large = torch.ones(1).expand(80 * MILLION)
+    saved = Replays(first, steps=1000, returned_count=1, is_dynamic=False)
+    kept = Replays(first, steps=1000, returned_count=1, is_dynamic=False)
+    parameter = torch.nn.Parameter(large, requires_grad=False)
+    for _ in range(3):
+        assert saved.run([large], (), 0)[0] == 2
+        assert kept.run([parameter], (), 0)[0] == 2
+    assert saved.refusal is not None and "may move" in saved.refusal
+    assert kept.refusal is None and Recording.made == [frozenset((0,))]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
-from weft_codegen_triton.runtime.cuda_graph import Compute, GraphRecording, pays_off
+from weft_codegen_triton.runtime.cuda_graph import (
+    MOST_COPIED_BYTES,
+    Compute,
+    GraphRecording,
+    pays_off,
+)
 
 MOST_SURPRISES = 2
 """Inputs that may turn out to move before only parameters are trusted to stay."""
@@ -45,11 +50,14 @@ class Replays:
                 return replay.run(self._compute, inputs, constants, stream)
             except RecordingFailed as error:
                 self._give_up(str(error))
-        addresses = _addresses(inputs)
+        addresses, may_move = _addresses(inputs), _bytes(t for t in inputs if not _is_parameter(t))
         buffers = self._compute(inputs, constants, stream)
         if self.refusal is None and len(self._known) < MOST_SIZES:
             returned = buffers[: self._returned_count]
-            if pays_off(returned, self._steps):
+            if may_move > MOST_COPIED_BYTES:  # what was saved for backward, say
+                if not self._is_dynamic:
+                    self._give_up("inputs that may move are too large to copy into a recording")
+            elif pays_off(_bytes(returned), self._steps):
                 self._known[key] = _Replay(addresses, returned, self._steps)
             elif not self._is_dynamic:
                 self._give_up("results are too large to copy out of a recording")
@@ -107,9 +115,9 @@ class _Replay:
         return recording.replay(inputs)
 
     def _check_that_it_pays(self, inputs: Sequence[Any], fixed: frozenset[int]) -> None:
-        """Raise where what is saved for backward, say, would be held twice and copied at each call."""
-        copied = [t for k, t in enumerate(inputs) if isinstance(t, torch.Tensor) and k not in fixed]
-        if not pays_off([*copied, *self._like_returned], self._steps):
+        """Raise where inputs that move would be held twice and copied at each call."""
+        copied = _bytes(t for k, t in enumerate(inputs) if k not in fixed)
+        if not pays_off(copied + _bytes(self._like_returned), self._steps):
             raise RecordingFailed("inputs that move are too large to copy into a recording")
 
     def _fixed(self, inputs: Sequence[Any]) -> frozenset[int]:
@@ -121,8 +129,17 @@ class _Replay:
             if isinstance(tensor, torch.Tensor)
             and k not in self._moving
             and tensor.data_ptr() == address
-            and (trusts_all or isinstance(tensor, torch.nn.Parameter))
+            and (trusts_all or _is_parameter(tensor))
         )
+
+
+def _is_parameter(value: Any) -> bool:
+    return isinstance(value, torch.nn.Parameter)
+
+
+def _bytes(values: Iterable[Any]) -> int:
+    """The bytes of those that are tensors, all together."""
+    return sum(t.numel() * t.itemsize for t in values if isinstance(t, torch.Tensor))
 
 
 def _addresses(inputs: Sequence[Any]) -> list[int]:
