@@ -188,6 +188,29 @@ def test_state_that_was_loaded() -> None:
         check_same(first, second)
 
 
+@pytest.mark.parametrize("line_search", [None, "strong_wolfe"])
+def test_an_optimizer_that_evaluates_the_loss_itself(line_search: str | None) -> None:
+    """LBFGS calls a closure with gradients enabled, from a step that has them disabled."""
+    losses = []
+    for compiled in (False, True):
+        model = network().double()
+        options = {"lr": 0.5, "max_iter": 2, "line_search_fn": line_search}
+        optimizer = torch.optim.LBFGS(model.parameters(), **options)
+        x = torch.randn(16, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+        def closure(model: Any = model, optimizer: Any = optimizer, x: Tensor = x) -> Tensor:
+            optimizer.zero_grad()
+            loss = (model(x) - x[:, :2]).square().mean()
+            loss.backward()
+            return loss  # type: ignore[no-any-return]
+
+        step = weft.compile(optimizer.step) if compiled else optimizer.step
+        losses += [step(closure).detach() for _ in range(2)]
+        losses += list(model.parameters())
+    half = len(losses) // 2
+    torch.testing.assert_close(losses[half:], losses[:half], rtol=1e-8, atol=1e-8)
+
+
 def test_a_whole_step_breaks_only_at_backward() -> None:
     """Forward and loss are one graph, the update another; there is no third with kernels."""
 

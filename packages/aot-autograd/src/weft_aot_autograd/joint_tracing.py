@@ -12,7 +12,6 @@ from weft_functionalize import FunctionalGraph, is_gradient_rule
 from ._torch import (
     DATA_DEPENDENT_ERRORS,
     FakeTensorMode,
-    set_grad_enabled,
     storage_identity,
 )
 from .decomposition_table import DecompositionTable, default_decompositions
@@ -35,8 +34,7 @@ def trace_joint(
 
     Differentiated are the outputs that need gradients, with respect to the inputs whose descriptors say
     ``requires_grad``; None if autograd would record nothing: gradients are disabled, or no output needs any.
-    Raises :class:`Unsupported` for what has no joint graph here: an operator without a formula, gradients
-    enabled inside a call that has none.
+    Raises :class:`Unsupported` for what has no joint graph here, as an operator without a formula.
     """
     mode = fake_mode_of(functional.graph_module.graph)
     if mode is None or not _records(functional):
@@ -55,12 +53,8 @@ def trace_joint(
 
 
 def _records(functional: FunctionalGraph) -> bool:
-    if torch.is_grad_enabled():
-        return any(descriptor.requires_grad for descriptor in functional.inputs)
-    for node in functional.source.graph.find_nodes(op="call_function", target=set_grad_enabled):
-        if node.args[0] is not False:
-            raise Unsupported("gradients enabled inside a call that starts without", node.name)
-    return False
+    enabled = torch.is_grad_enabled() or functional.enables_gradients
+    return enabled and any(descriptor.requires_grad for descriptor in functional.inputs)
 
 
 class _Trace:

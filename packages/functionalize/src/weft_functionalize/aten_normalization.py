@@ -28,6 +28,7 @@ from ._torch import (
 )
 from .aten_recorder import AtenRecorder, RegionEffort
 from .counted_loops import CountedTest
+from .functional_graph import enables_gradients
 from .gradient_rules import is_gradient_rule
 from .regions import record_region_operator
 from .shared_inputs import flat_example
@@ -64,7 +65,8 @@ def normalize(
     gradients disabled have ``meta["gradients_disabled"]``.
     """
     fake_mode = _find_fake_mode(graph_module, example_inputs)
-    recorder = AtenRecorder(graph_module, fake_mode)
+    enables = enables_gradients(graph_module.graph)
+    recorder = AtenRecorder(graph_module, fake_mode, enables_gradients=enables)
     recorder.effort = effort
     interpreter = _Interpreter(graph_module, recorder)
     with torch.set_grad_enabled(torch.is_grad_enabled()), fake_mode, quiet_meta_failures():

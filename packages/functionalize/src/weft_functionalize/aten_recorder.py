@@ -98,10 +98,16 @@ class AtenRecorder(TorchDispatchMode):
 
     ``source_node`` is the captured node being interpreted, whose provenance recorded nodes get, and
     ``gradients_enabled`` the gradient mode that it is called in.
-    Nodes that run with gradients disabled where the recording started with them keep this as metadata.
+    Nodes that run with gradients disabled keep this as metadata, if the program has them enabled anywhere.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, fake_mode: FakeTensorMode) -> None:
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        fake_mode: FakeTensorMode,
+        *,
+        enables_gradients: bool = False,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = torch.fx.Graph()
         self.inputs: list[RecordedInput] = []
@@ -122,7 +128,8 @@ class AtenRecorder(TorchDispatchMode):
         self._paused = False
         self.numbers = NumberNodes(self.graph)
         self._checks = DeferredChecks(fake_mode)
-        self.with_gradients = self.gradients_enabled = torch.is_grad_enabled()
+        self.gradients_enabled = torch.is_grad_enabled()
+        self.with_gradients = self.gradients_enabled or enables_gradients
 
     # Inputs
 
@@ -493,7 +500,8 @@ def _give_gradients(tensor: torch.Tensor, is_leaf: bool) -> None:
     overlaps = any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     if is_leaf or overlaps:
         tensor.requires_grad_()
-    else:
+        return
+    with torch.enable_grad():
         tensor.add_(torch.zeros((), dtype=tensor.dtype, device=tensor.device, requires_grad=True))
 
 

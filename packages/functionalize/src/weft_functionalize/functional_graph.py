@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import torch
 import torch.fx
 
+from ._torch import set_grad_enabled
+
 
 class InputKind(enum.Enum):
     """Where an input of the functional graph comes from."""
@@ -152,6 +154,12 @@ class SharedBase:
     members: tuple[SharedMember, ...]
 
 
+def enables_gradients(source: torch.fx.Graph) -> bool:
+    """Whether a captured graph switches gradients on: it may be called without them, and give some."""
+    switches = source.find_nodes(op="call_function", target=set_grad_enabled)
+    return any(node.args[0] is not False for node in switches)
+
+
 @dataclass(frozen=True)
 class FunctionalGraph:
     """A graph in which no operator writes.
@@ -175,6 +183,11 @@ class FunctionalGraph:
     source: torch.fx.GraphModule = field(repr=False)
     has_writes: bool = False
     shared_bases: tuple[SharedBase, ...] = ()
+
+    @property
+    def enables_gradients(self) -> bool:
+        """Whether the program switches gradients on: called without them, it has to run with them."""
+        return enables_gradients(self.source.graph)
 
     @property
     def user_input_indices(self) -> tuple[int, ...]:

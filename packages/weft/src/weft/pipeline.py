@@ -165,7 +165,8 @@ class Pipeline:
         training = weft_aot_autograd.TrainingProgram(
             functional, partitioned, program, backward, line.compile_partial_backward
         )
-        return weft_functionalize.wrap(functional, training)
+        run = weft_functionalize.wrap(functional, training)
+        return run if torch.is_grad_enabled() else torch.enable_grad()(run)
 
     def _rewrite(self, graph_module: torch.fx.GraphModule) -> None:
         """Let the code generator of the graph's device, or of the one beside the CPU, change it."""
@@ -187,9 +188,8 @@ class Pipeline:
 
     def _rewrite_functional(self, functional: weft_functionalize.FunctionalGraph) -> None:
         """Let code generators change the graph before gradients are recorded, if they will be."""
-        differentiated = torch.is_grad_enabled() and any(
-            descriptor.requires_grad for descriptor in functional.inputs
-        )
+        enabled = torch.is_grad_enabled() or functional.enables_gradients
+        differentiated = enabled and any(d.requires_grad for d in functional.inputs)
         for codegen in self.codegens(functional.graph_module):
             rewrite = getattr(codegen, "rewrite_functional", None)
             if rewrite is not None:
