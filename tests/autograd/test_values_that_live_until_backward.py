@@ -237,11 +237,15 @@ def test_training_a_weight_that_forward_writes() -> None:
 # Seeds of random programs whose graphs end at branches, so that later graphs write to what earlier ones
 # were given.  WEFT_GRADIENT_PROGRAMS says how many there are.
 SEEDS = range(int(os.environ.get("WEFT_GRADIENT_PROGRAMS", "10")))
+# In this one what a branch writes to depends on the side; without its region the graph breaks there.
+WITH_OTHER_GRADIENTS_ON_A_SIDE = 2022
 # In these a graph's result is overwritten by a later one: eager holds nothing for it then.
 WITH_UNUSED_RESULTS = (39, 78)
 
 
-@pytest.mark.parametrize("seed", sorted({*SEEDS, *WITH_UNUSED_RESULTS}))
+@pytest.mark.parametrize(
+    "seed", sorted({*SEEDS, *WITH_UNUSED_RESULTS, WITH_OTHER_GRADIENTS_ON_A_SIDE})
+)
 def test_random_programs_with_writes(seed: int) -> None:
     source = Program(seed).source
     name = f"<gradients of program {seed}>"
@@ -251,6 +255,7 @@ def test_random_programs_with_writes(seed: int) -> None:
     want = outcome(scope["program"])
     if want == "written to":
         pytest.skip("not a program of eager's")
-    options = {"keep_control_flow": bool(seed % 2) and seed not in WITH_UNUSED_RESULTS}
+    keeps = seed == WITH_OTHER_GRADIENTS_ON_A_SIDE or seed % 2
+    options = {"keep_control_flow": bool(keeps and seed not in WITH_UNUSED_RESULTS)}
     got = outcome(weft.compile(scope["program"], options=options))
     check(got, want, source)

@@ -375,3 +375,55 @@ def test_parameters_of_one_side_only_have_no_gradient_elsewhere(
 
     check(function, make, lengths=(3, 4, 5, 6))
     assert not any(compiled_regions)  # the graph breaks at the branch
+
+
+def _of_each(function: Callable[..., Any], make: Make) -> list[list[bool]]:
+    """For each result alone, which arguments have no gradient."""
+    found = []
+    for k in range(len(function(*make(0)))):
+        arguments = make(0)
+        function(*arguments)[k].sum().backward()
+        found.append([a.grad is None for a in arguments])
+    return found
+
+
+def test_arguments_that_only_other_results_depend_on(compiled_regions: list[int]) -> None:
+    """Through loops and branches, and what they write: eager has no gradient there, rather than zeros."""
+
+    def function(x: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> Any:
+        first, second, rows = v * 1, w * 1, torch.zeros_like(x)
+        for t in range(x.shape[0]):
+            first = torch.tanh(first + x[t])
+            second = second * 0.9
+            rows[t] = first
+        if w.detach().sum() > 0:
+            first, second = first * 2, second.sin()
+        else:
+            first, second = first.cos(), second * 3
+        return first, second, rows
+
+    def make(_: int) -> Sequence[torch.Tensor]:
+        torch.manual_seed(0)
+        return _tensor(20, 3, gradient=True), _tensor(3, gradient=True), _tensor(3, gradient=True)
+
+    assert _of_each(weft.compile(function), make) == _of_each(function, make)
+    assert compiled_regions == [2]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_results_that_change_places_on_a_side(sign: float, compiled_regions: list[int]) -> None:
+    """Which argument has a gradient depends on the side: no graph has the branch."""
+
+    def function(v: torch.Tensor, w: torch.Tensor) -> Any:
+        first, second = v * 2, w * 3
+        if v.detach().sum() > 0:
+            first, second = second.sin(), first.cos()
+        else:
+            first, second = first.sin(), second.cos()
+        return first, second
+
+    def make(_: int) -> Sequence[torch.Tensor]:
+        return tuple((sign * torch.ones(3)).requires_grad_() for _ in range(2))
+
+    assert _of_each(weft.compile(function), make) == _of_each(function, make)
+    assert not any(compiled_regions)

@@ -27,7 +27,7 @@ from ._torch import (
     storage_identity,
 )
 from .functional_graph import InputKind, SharedMember
-from .gradient_history import GradientHistory
+from .gradient_history import GradientHistory, Sources
 from .shared_inputs import FlatExample, flat_view, member_view
 from .symbolic_numbers import SYMBOLIC_TYPES, NumberNodes, with_numbers
 from .tensor_map import TensorMap
@@ -156,7 +156,7 @@ class AtenRecorder(TorchDispatchMode):
             first = self._fake_without_gradients(example.first)
             fake = flat_view(first, example.members).detach()
             if example.requires_grad and self.with_gradients:
-                _give_gradients(fake, is_leaf=False)
+                _give_gradients(fake, _leaf_for(fake))
         node = self._placeholder(hint, fake)
         self.inputs.append(
             RecordedInput(
@@ -245,15 +245,20 @@ class AtenRecorder(TorchDispatchMode):
         with self.paused():
             own = self._fake_without_gradients(tensor)
             if tensor.requires_grad and self.with_gradients:
-                _give_gradients(own, tensor.is_leaf)
+                _give_gradients(own, own.requires_grad_() if tensor.is_leaf else _leaf_for(own))
             return own
 
-    def give_gradients(self, tensor: torch.Tensor) -> None:
-        """Let ``tensor`` have gradients as an operator's result has them, or one that was written to."""
-        with self.paused():
-            _give_gradients(tensor, is_leaf=False)
-        if tensor.requires_grad:
-            self.history.note_opaque(tensor)
+    def give_gradients(self, *given: tuple[torch.Tensor, Sources]) -> None:
+        """Let tensors have gradients as a region's results have them, or what it writes to.
+
+        With each comes what it is computed from, as that is before any of them is changed.
+        """
+        with self.paused(), torch.enable_grad():
+            leaves = [_leaf_for(tensor) for tensor, _ in given]
+            for (_, sources), leaf in zip(given, leaves, strict=True):
+                self.history.note_made(leaf, sources)
+            for (tensor, _), leaf in zip(given, leaves, strict=True):
+                _give_gradients(tensor, leaf)
 
     def _fake_without_gradients(self, tensor: torch.Tensor) -> torch.Tensor:
         fake = tensor
@@ -495,14 +500,18 @@ class AtenRecorder(TorchDispatchMode):
         return args[0]
 
 
-def _give_gradients(tensor: torch.Tensor, is_leaf: bool) -> None:
-    """Let autograd track ``tensor``, as a leaf or as a result: only the latter may be written to."""
-    overlaps = any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    if is_leaf or overlaps:
-        tensor.requires_grad_()
-        return
-    with torch.enable_grad():
-        tensor.add_(torch.zeros((), dtype=tensor.dtype, device=tensor.device, requires_grad=True))
+def _leaf_for(tensor: torch.Tensor) -> torch.Tensor:
+    """A leaf that ``tensor`` can have a gradient by: itself, if it is nothing that may be written to."""
+    if any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True)):
+        return tensor.requires_grad_()
+    return torch.zeros((), dtype=tensor.dtype, device=tensor.device, requires_grad=True)
+
+
+def _give_gradients(tensor: torch.Tensor, leaf: torch.Tensor) -> None:
+    """Let autograd track ``tensor`` as computed from ``leaf``, which may be itself."""
+    if leaf is not tensor:
+        with torch.enable_grad():
+            tensor.add_(leaf)
 
 
 def _kind_of(module: torch.nn.Module, path: str, tensor: torch.Tensor) -> InputKind:

@@ -26,7 +26,7 @@ from .tensor_ssa.region_aliases import NeedsMoreEffort, SharedValues, check_regi
 from .tensor_ssa.renaming import rename
 from .tensor_ssa.rewrite_mutation import rewrite_mutation
 from .tensor_ssa.verifier import verify_functional
-from .tensor_ssa.written_origins import seen_region_writes, written_origins
+from .tensor_ssa.written_origins import written_origins
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -81,12 +81,6 @@ def _convert(
         shared = SharedValues(graph, aliases, recorder.region_aliases)
         written = written_origins(graph, shared)
         mutated = [i for i, recorded in enumerate(recorder.inputs) if recorded.node in written]
-        by_regions = seen_region_writes(graph, aliases)
-        if by_regions:
-            inputs = [
-                i for i, recorded in enumerate(recorder.inputs) if recorded.node in by_regions
-            ]
-            recorder.history.note_region_writes(frozenset(inputs))
         _check_shared_inputs(recorder, mutated, options)
         plan = plan_outputs(normalized.outputs, recorder, aliases, mutated, written)
         kept = tuple(node for node, _ in plan.values)

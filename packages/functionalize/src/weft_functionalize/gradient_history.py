@@ -8,28 +8,52 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from ._torch import saved_tensor_hooks_enabled, storage_identity
 from .tensor_map import TensorMap
+from .unsupported import Unsupported
 
 # A node of autograd's graph.
 _Function = Any
 
 
-class GradientHistory:
-    """Observes one recording.  Inputs are told apart by number."""
+@dataclass(frozen=True)
+class Sources:
+    """What a region's result has gradients to: in every call, and in some, as which side is taken says."""
 
-    def __init__(self) -> None:
+    certain: Sequence[torch.Tensor] = ()
+    possible: Sequence[torch.Tensor] = ()
+
+
+@dataclass(frozen=True)
+class Reach:
+    """As :class:`Sources`, by numbers of inputs."""
+
+    certain: frozenset[int]
+    possible: frozenset[int]
+
+
+# By a leaf that stands for what a region gives: the nodes of its sources, the certain ones and all.
+Made = TensorMap[tuple[Sequence[_Function], Sequence[_Function]]]
+
+
+class GradientHistory:
+    """Observes one recording.  Inputs are told apart by number.
+
+    What regions give is made here of leaves that stand for it, which lead to the regions' sources.
+    """
+
+    def __init__(self, made: Made | None = None) -> None:
+        self.made: Made = TensorMap() if made is None else made
         self._held: dict[int, torch.Tensor] = {}  # by storage, which lives as long as this
         self._input_of: dict[_Function, int] = {}
         self._leaves: TensorMap[int] = TensorMap()
         self._edges: dict[int, tuple[_Function, int]] = {}
-        self._opaque: set[_Function] = set()
-        self._rewritten: frozenset[int] = frozenset()
-        self._is_complete = True
 
     @contextlib.contextmanager
     def observed(self) -> Iterator[None]:
@@ -71,48 +95,65 @@ class GradientHistory:
         else:
             self._input_of[tensor.grad_fn] = index
 
-    def note_opaque(self, tensor: torch.Tensor) -> None:
-        """What ``tensor`` was computed from is not in its history."""
-        self._opaque.add(tensor.grad_fn)
-
-    def note_region_writes(self, indices: frozenset[int]) -> None:
-        """Regions, which autograd has not run, write to the inputs ``indices`` or to values computed here."""
-        self._rewritten, self._is_complete = indices, False
+    def note_made(self, leaf: torch.Tensor, sources: Sources) -> None:
+        """``leaf`` stands for what a region computes of ``sources``."""
+        certain, possible = (
+            [get_gradient_edge(tensor).node for tensor in tensors if tensor.requires_grad]
+            for tensors in (sources.certain, sources.possible)
+        )
+        self.made[leaf] = certain, possible
 
     def changes(self, index: int, tensor: torch.Tensor) -> bool:
         """Whether the input, now ``tensor``, has gradients by another history than it came with."""
         if not tensor.requires_grad:
             return False
-        return index in self._rewritten or self._edges.get(index) != _edge(tensor)
+        return self._edges.get(index) != _edge(tensor)
 
-    def reached(self, tensor: torch.Tensor) -> frozenset[int] | None:
-        """The inputs that have a gradient, be it zero, when ``tensor`` alone has; None if it isn't known."""
+    def reach(self, tensor: torch.Tensor) -> Reach:
+        """The inputs that have a gradient, be it zero, when ``tensor`` alone has."""
         if not tensor.requires_grad:
-            return frozenset()
-        if not self._is_complete:
-            return None
-        if tensor.grad_fn is None:
-            own = self._leaves.get(tensor)
-            return frozenset() if own is None else frozenset({own})
-        functions = self._functions([tensor.grad_fn])
-        if not self._opaque.isdisjoint(functions):
-            return None
-        found = (self._input_number(function) for function in functions)
-        return frozenset(index for index in found if index is not None)
+            return Reach(frozenset(), frozenset())
+        start = get_gradient_edge(tensor).node
+        certain, possible = (
+            frozenset(
+                index
+                for function in self._functions([start], is_certain=is_certain)
+                if (index := self._input_number(function)) is not None
+            )
+            for is_certain in (True, False)
+        )
+        return Reach(certain, possible)
+
+    def reached(self, tensor: torch.Tensor) -> frozenset[int]:
+        """As :meth:`reach`, where that does not depend on data.
+
+        :raises Unsupported: it does.
+        """
+        reach = self.reach(tensor)
+        if reach.certain != reach.possible:
+            raise Unsupported(
+                "gradients that depend on the side of a branch or the length of a loop"
+            )
+        return reach.certain
 
     def _input_number(self, function: _Function) -> int | None:
         """The input whose gradient ``function`` takes."""
         leaf = getattr(function, "variable", None)
         return self._input_of.get(function) if leaf is None else self._leaves.get(leaf)
 
-    def _functions(self, pending: list[_Function]) -> set[_Function]:
-        """``pending`` and what they lead to, up to the inputs' own."""
+    def _functions(self, pending: list[_Function], *, is_certain: bool = False) -> set[_Function]:
+        """``pending`` and what they lead to, in every call or in some, up to the inputs' own."""
         seen = set(pending)
         while pending:
             function = pending.pop()
             if function in self._input_of:
                 continue
-            fresh = [f for f, _ in function.next_functions if f is not None and f not in seen]
+            following = [f for f, _ in function.next_functions if f is not None]
+            leaf = getattr(function, "variable", None)
+            if leaf is not None and leaf in self.made:
+                certain, possible = self.made[leaf]
+                following += certain if is_certain else possible
+            fresh = [f for f in following if f not in seen]
             seen.update(fresh)
             pending += fresh
         return seen

@@ -7,7 +7,7 @@ loop, if there is one in any case.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,8 @@ import torch.fx
 from ._torch import HigherOrderOperator, assume, known_true, new_integer
 from .aten_recorder import AtenRecorder, RegionEffort
 from .counted_loops import CountedTest, Counter, find_counter
+from .gradient_history import Reach, Sources
+from .loop_reach import reached_after
 from .region_conversion import inputs_seen_written, written_inputs
 from .region_operands import (
     MAX_ATTEMPTS,
@@ -31,6 +33,7 @@ from .region_operands import (
     placed,
     record_block,
     share_taken,
+    sources_at,
     touched_operands,
 )
 from .region_recorder import Tie
@@ -129,6 +132,10 @@ class _Loop:
         seen = set(map(inputs.index, inputs_seen_written(body.recorder))).difference(carried)
         fixed = {*carried, *written, *operands.views}
         rest = [*written, *(p for p in range(len(values)) if p not in fixed)]
+        sources = {
+            k: sources_at(values, reach) for k, reach in self._reach([*carried, *written]).items()
+        }
+        self._pass_gradients(values, seen, sources)
         pairs = self._pairs(body)
         layouts = {k: body.recorder.inputs[k].value for k in carried}
         following = [flag_inside(body.recorder, self._following(tie)) for tie in flags]
@@ -143,13 +150,17 @@ class _Loop:
         tested_order = [*carried, *self.condition.recorder.carried_flags]
         tested_order += [tested_inputs[p] for p in rest]
         tested = convert(self.condition, predicate, (), tested_order, is_condition=True)
-        self._pass_gradients(values)
         graphs = [parent.add_region("condition", tested), parent.add_region("body", converted)]
         starts = [operand_node(parent, passed[k]) for k in carried]
         starts += [parent.node_of(flag_tensor(tie.flag)) for tie in flags]
         nodes = [operand_node(parent, passed[p]) for p in rest]
         counts = self.counter if isinstance(self.condition.outputs[0], torch.SymBool) else None
-        results = {k: _loop_result(parent, k, v, counts) for k, v in layouts.items()}
+        results = {
+            k: fresh(parent, v, sources[k])
+            if isinstance(v, torch.Tensor)
+            else _final_integer(parent, k, counts)
+            for k, v in layouts.items()
+        }
         final = {tie: fresh(parent, f) for tie, f in zip(flags, following, strict=True)}
         versions = [fresh(parent, body.recorder.inputs[inputs[p]].value) for p in written]
         arguments = (
@@ -213,12 +224,45 @@ class _Loop:
         end: torch.Tensor = [*self.operands.values, *self.taken][pair.position]
         return end
 
-    def _pass_gradients(self, values: Sequence[Any]) -> None:
-        """Let what the loop writes gradients to have them."""
+    def _reach(self, state: Sequence[int]) -> dict[int, Reach]:
+        """What the positions ``state``, which iterations leave anew, have gradients to after the loop."""
+        body, order = self.body, self.body.order(self.taken)
+        once = {
+            k: body.reach(
+                body.outputs[k] if k in self.carried else body.recorder.inputs[order[k]].value,
+                order,
+            )
+            for k in state
+        }
+        least, most = self._iterations()
+        certain = reached_after({k: reach.certain for k, reach in once.items()}, least, most)
+        possible = reached_after({k: reach.possible for k, reach in once.items()}, least, most)
+        return {
+            k: Reach(
+                frozenset.intersection(*(after[k] for after in certain)),
+                frozenset().union(*(after[k] for after in possible)),
+            )
+            for k in state
+        }
+
+    def _iterations(self) -> tuple[int, int | None]:
+        """How many iterations there are, at least and at most; None for no bound."""
+        counter = self.counter
+        most = None if counter is None else counter.trips
+        if most is not None and counter is not None and not counter.may_end_early:
+            return most, most
+        return int(self._runs()), most
+
+    def _pass_gradients(
+        self, values: Sequence[Any], seen: Collection[int], sources: Mapping[int, Sources]
+    ) -> None:
+        """Let what the loop writes have the gradients that it writes to it."""
         if self.gaining and not self._runs():
             raise Unsupported("gradients that depend on whether a loop has an iteration")
-        for k in self.gaining.difference(self.carried):
-            self.parent.give_gradients(values[k])
+        inputs, order = self.body.recorder.inputs, self.body.order(self.taken)
+        written = [p for p in sorted(seen) if inputs[order[p]].value.requires_grad]
+        unwritten = self.gaining.difference(self.carried, written)
+        self.parent.give_gradients(*((values[p], sources[p]) for p in (*written, *unwritten)))
 
     def _runs(self) -> bool:
         """Whether the loop certainly has an iteration."""
@@ -288,7 +332,7 @@ class _Loop:
             if not values[k].requires_grad:
                 with self.parent.paused():
                     values[k] = values[k].detach()
-                self.parent.give_gradients(values[k])
+                self.parent.give_gradients((values[k], Sources()))
         return values
 
     def _find_gaining(self, body: Block) -> bool:
@@ -397,9 +441,8 @@ def _predicate(condition: Block) -> Any:
     return value
 
 
-def _loop_result(parent: AtenRecorder, position: int, value: Any, counter: Counter | None) -> Any:
-    if isinstance(value, torch.Tensor):
-        return fresh(parent, value)
+def _final_integer(parent: AtenRecorder, position: int, counter: Counter | None) -> Any:
+    """A carried integer after the loop."""
     if counter is not None and counter.position == position and counter.final is not None:
         return counter.final
     return new_integer(parent.fake_mode, None, None)

@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from .aten_recorder import AtenRecorder
+from .gradient_history import Reach, Sources
 from .region_conversion import convert_block
 from .region_recorder import RegionRecorder
 from .region_sharing import MaybeOne, StorageGroups, storage_of, written_storages
@@ -18,6 +19,8 @@ from .tensor_ssa.block_propagation import order_parameters
 from .tensor_ssa.layout import dense_order
 from .tensor_ssa.region_aliases import RegionAlias
 from .unsupported import Unsupported
+
+_NO_SOURCES = Sources()
 
 MAX_ATTEMPTS = 8  # at recording a region whose operands turn out to have to be passed otherwise
 
@@ -86,6 +89,14 @@ class Block:
             if position not in self.recorder.views
         }
         return {position: s for position, s in storages.items() if s is not None}
+
+    def reach(self, value: Any, order: Sequence[int]) -> Reach:
+        """The positions in ``order`` of what ``value`` has gradients to."""
+        if not isinstance(value, torch.Tensor):
+            return Reach(frozenset(), frozenset())
+        with self.recorder.parent.paused(), self.recorder.paused():
+            found = self.recorder.own_history.reach(value)
+        return Reach(*(frozenset(map(order.index, s)) for s in (found.certain, found.possible)))
 
     def inside(self) -> StorageGroups:
         """What may share storage when the block's own regions are all that joins anything."""
@@ -160,23 +171,33 @@ def _return_bare(graph: torch.fx.Graph) -> None:
     output.meta["val"] = output.meta["val"][0]
 
 
-def fresh(parent: AtenRecorder, like: torch.Tensor) -> torch.Tensor:
-    """A fake tensor with storage of its own in the layout of ``like``; with gradients if that has them."""
+def fresh(parent: AtenRecorder, like: torch.Tensor, sources: Sources = _NO_SOURCES) -> torch.Tensor:
+    """A fake tensor with storage of its own in the layout of ``like``; with gradients if that has them.
+
+    ``sources`` are the parent's tensors that it is computed from.
+    """
     with parent.paused():
         made = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
     if like.requires_grad:
-        parent.give_gradients(made)
+        parent.give_gradients((made, sources))
     return made
 
 
-def placed(parent: AtenRecorder, tensor: torch.Tensor) -> torch.Tensor:
-    """A fresh tensor like ``tensor``, contiguous if that has gaps or overlaps."""
+def sources_at(values: Sequence[Any], reach: Reach) -> Sources:
+    """The tensors among ``values`` at the positions."""
+    return Sources(*([values[p] for p in sorted(s)] for s in (reach.certain, reach.possible)))
+
+
+def placed(
+    parent: AtenRecorder, tensor: torch.Tensor, sources: Sources = _NO_SOURCES
+) -> torch.Tensor:
+    """A fresh tensor like ``tensor``, contiguous if that has gaps or overlaps; ``sources`` as there."""
     if dense_order(tensor) is not None:
-        return fresh(parent, tensor)
+        return fresh(parent, tensor, sources)
     with parent.paused():
         made = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     if tensor.requires_grad:
-        parent.give_gradients(made)
+        parent.give_gradients((made, sources))
     return made
 
 

@@ -12,6 +12,7 @@ import torch.fx
 from ._torch import expression_of
 from .aten_recorder import AtenRecorder, RecordedInput
 from .functional_graph import InputKind
+from .gradient_history import GradientHistory
 from .symbolic_numbers import SYMBOLIC_TYPES, with_numbers
 from .tensor_ssa.alias_graph import ViewEdge, build_alias_graph
 from .tensor_ssa.region_aliases import RegionAlias
@@ -70,6 +71,7 @@ class RegionRecorder(AtenRecorder):
         super().__init__(module, parent.fake_mode)
         self.effort = parent.effort
         self.history = parent.history
+        self.own_history = GradientHistory(parent.history.made)
         self.parent = parent
         self.views = views
         self.ties = ties
@@ -77,7 +79,8 @@ class RegionRecorder(AtenRecorder):
         self.taken: dict[Any, tuple[Any, int]] = {}  # by id; the parent's, and its position
 
     def _note_input(self, fake: torch.Tensor) -> None:
-        """The history's inputs are those of the whole program."""
+        """The inputs of ``history`` are those of the whole program."""
+        self.own_history.note_input(len(self.inputs) - 1, fake)
 
     def complete_inputs(self, values: Sequence[Any]) -> list[Any]:
         completed = list(values)
@@ -150,6 +153,7 @@ class RegionRecorder(AtenRecorder):
         )
         if isinstance(value, torch.Tensor):
             self._register(value, node)
+            self._note_input(value)
         else:
             self.numbers.add(node)
         return len(self.inputs) - 1

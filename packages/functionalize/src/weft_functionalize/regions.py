@@ -8,7 +8,7 @@ does what owns the storage of several operands of which one is written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ import torch.fx
 
 from ._torch import HigherOrderOperator
 from .aten_recorder import AtenRecorder, RegionEffort
+from .gradient_history import Reach
 from .loop_regions import record_while
 from .region_conversion import inputs_seen_written, written_inputs
 from .region_operands import (
@@ -31,6 +32,7 @@ from .region_operands import (
     placed,
     record_block,
     share_taken,
+    sources_at,
     touched_operands,
 )
 from .region_sharing import ONE_OF_SEVERAL, MaybeOne, conflicts, may_be_one, storage_of
@@ -128,12 +130,16 @@ class _Branch:
         """Append the operator's node; the branch's results."""
         parent, taken, written = self.parent, self.taken, self.written
         values, passed = [*self.operands.values, *taken], [*self.operands.passed, *taken]
-        self._pass_gradients(values)
         seen = {
             order.index(i)
             for side, order in zip(self.sides, self.orders, strict=True)
             for i in inputs_seen_written(side.recorder)
         }
+        sources = [
+            sources_at(values, self._reach(*both))
+            for both in zip(*(side.outputs for side in self.sides), strict=False)
+        ]
+        self._pass_gradients(values, seen)
         layouts = _joined(parent, *(side.outputs for side in self.sides))
         order = [p for p in range(len(values)) if p not in self.operands.views]
         pairs = self._pairs()
@@ -147,8 +153,8 @@ class _Branch:
             written_inside, placeholders = [inputs[p] for p in written], [inputs[p] for p in order]
             modules.append(convert(side, results, written_inside, placeholders))
         made = [
-            fresh(parent, layout) if isinstance(layout, torch.Tensor) else value
-            for layout, value in zip(layouts, self.sides[0].outputs, strict=True)
+            fresh(parent, layout, source) if isinstance(layout, torch.Tensor) else value
+            for layout, value, source in zip(layouts, self.sides[0].outputs, sources, strict=True)
         ]
         flags = {pair: fresh(parent, predicate) for pair in given}
         versions = [
@@ -172,17 +178,28 @@ class _Branch:
         note_aliases(parent, dict(enumerate(items[: len(made)])), values, known)
         return tuple(made)
 
-    def _pass_gradients(self, values: Sequence[Any]) -> None:
-        """Let what both sides write gradients to have them."""
+    def _reach(self, *results: Any) -> Reach:
+        """What the sides' values for one result have gradients to."""
+        first, second = (
+            side.reach(value, order)
+            for side, order, value in zip(self.sides, self.orders, results, strict=True)
+        )
+        return Reach(first.certain & second.certain, first.possible | second.possible)
+
+    def _pass_gradients(self, values: Sequence[Any], seen: Collection[int]) -> None:
+        """Let what the sides write have the gradients that they write to it."""
+        found = []
         for position in self.written:
-            flags = {
-                side.recorder.inputs[order[position]].value.requires_grad
+            inside = [
+                side.recorder.inputs[order[position]].value
                 for side, order in zip(self.sides, self.orders, strict=True)
-            }
+            ]
+            flags = {value.requires_grad for value in inside}
             if len(flags) > 1:
                 raise Unsupported(_ONE_SIDED)
-            if flags == {True} and not values[position].requires_grad:
-                self.parent.give_gradients(values[position])
+            if flags == {True} and position in seen:
+                found.append((values[position], sources_at(values, self._reach(*inside))))
+        self.parent.give_gradients(*found)
 
     def _pairs(self) -> dict[MaybeOne, tuple[Flag, Flag]]:
         """What results may be one with, and for each side whether they are."""

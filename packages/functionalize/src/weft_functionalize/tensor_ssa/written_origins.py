@@ -7,7 +7,6 @@ from collections.abc import Collection
 import torch.fx
 
 from .._torch import OpOverload
-from .alias_graph import AliasGraph
 from .block_propagation import writes_seen
 from .custom_operators import is_custom
 from .functional_counterparts import written_arguments
@@ -29,16 +28,6 @@ def origins_of_write(node: torch.fx.Node, shared: SharedValues) -> set[torch.fx.
         found.add(origin)
         found.update(shared.others(origin, shared.position[node]))
     return found
-
-
-def seen_region_writes(graph: torch.fx.Graph, aliases: AliasGraph) -> frozenset[torch.fx.Node]:
-    """The values whose storage regions write with autograd looking on."""
-    return frozenset(
-        aliases.origin(variable)
-        for node in graph.nodes
-        if not runs_unseen(node)
-        for variable in writes_seen(node)
-    )
 
 
 def seen_origins(graph: torch.fx.Graph, shared: SharedValues) -> frozenset[torch.fx.Node]:
