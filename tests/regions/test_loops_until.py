@@ -126,6 +126,17 @@ def test_iterations_to_an_accuracy(
         schedule_of(function, monkeypatch, special)
 
 
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    while (x < 1000).any():
+        x = torch.where(x < 1000, x * 2, x)
+    return x
+
+
+def test_lanes_beside_the_last_elements_hold_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in (3, 37):  # a lane of zeros would never be done
+        assert_in_kernel(schedule_of(doubled, monkeypatch, torch.rand(size) + 0.1))
+
+
 # -- what has to stay a loop of the host program ----------------------------------------------------------
 
 

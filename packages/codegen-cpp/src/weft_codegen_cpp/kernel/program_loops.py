@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft_loop_ir import Kernel, Stage
+from weft_loop_ir import Stage
 
 EXPECTED_ITERATIONS = 32
 """Of a loop that data ends."""
 
 
-def ending(flags: str, elements: str) -> list[str]:
-    """What leaves a loop where none of the ``elements`` of ``flags`` is set."""
+def ending(flags: str, elements: str, tag: str) -> list[str]:
+    """What leaves a loop where none of the ``elements`` of ``flags`` is set in a lane that takes part.
+
+    The others compute something too, from zeros, which may never end.
+    """
     return [
         "bool goes_on = false;",
-        f"for (int k = 0; k < {elements}; ++k) goes_on |= bool({flags}[k]);",
+        f"for (int k = 0; k < {elements}; ++k) goes_on |= {tag}.active(k) && {flags}[k];",
         "if (!goes_on) break;",
     ]
 
@@ -29,8 +32,3 @@ def unbounded(stage: Stage, body: Sequence[str]) -> list[str]:
 def expected_sizes(stage: Stage) -> list[str]:
     """What else the cost of an iteration is multiplied with."""
     return [str(EXPECTED_ITERATIONS)] if stage.goes_on is not None and not stage.inner else []
-
-
-def flags_of(kernel: Kernel) -> set[str]:
-    """The local buffers that say whether elements go on."""
-    return {stage.goes_on for stage in kernel.stages if stage.goes_on is not None}

@@ -11,7 +11,7 @@ from weft_codegen_cpp.kernel.expressions import INDEX, size_of, static_int
 from weft_codegen_cpp.kernel.kernel_layout import KernelLayout
 from weft_codegen_cpp.kernel.loop_nests import CHUNK, chunked, in_run, in_runs, nest, totalled
 from weft_codegen_cpp.kernel.loop_structure import HEAVY, instructions_of
-from weft_codegen_cpp.kernel.program_loops import ending, flags_of, unbounded
+from weft_codegen_cpp.kernel.program_loops import ending, unbounded
 from weft_codegen_cpp.kernel.reductions import ReductionSet
 from weft_codegen_cpp.kernel.tiles import print_tile_reads
 from weft_codegen_cpp.statements import indent
@@ -31,9 +31,6 @@ class StagePrinter:
     def iteration(self) -> list[str]:
         """The stages in order, each in a block of its own."""
         lines = []
-        for flags in sorted(flags_of(self.kernel)):  # lanes that don't take part don't go on
-            row = f"{self.layout.rows[flags]}_all"
-            lines.append(f"__builtin_memset({row}, 0, sizeof({row}));")
         for number, stage in enumerate(self.kernel.stages):
             lines.append("{")
             if self.plan.outer is not None:
@@ -49,7 +46,8 @@ class StagePrinter:
         """What ends the loop of a stage that data ends."""
         if stage.goes_on is None:
             return []
-        return ending(f"{self.layout.rows[stage.goes_on]}_all", elements)
+        tag = "tag" if self.plan.outer is not None else "One{}"
+        return ending(f"{self.layout.rows[stage.goes_on]}_all", elements, tag)
 
     def tile_iteration(self) -> list[str]:
         """Read the tiles of one block, then run the body on each of their lines."""
