@@ -39,6 +39,10 @@ _DTYPE_NAMES = {
     torch.bool: "bool",
     torch.complex64: "complex64",
     torch.complex128: "complex128",
+    torch.float8_e4m3fn: "float8_e4m3fn",
+    torch.float8_e5m2: "float8_e5m2",
+    torch.float8_e4m3fnuz: "float8_e4m3fnuz",
+    torch.float8_e5m2fnuz: "float8_e5m2fnuz",
 }
 
 

@@ -94,6 +94,8 @@ class TorchOps:
             return flat.new_zeros(torch.broadcast_shapes(where.shape, self.shape))
         if where.numel() and (int(where.min()) < 0 or int(where.max()) >= flat.numel()):
             raise IndexError(f"load from {buffer} at {index}: outside the buffer's memory")
+        if flat.dtype in ops.FLOAT8:  # which take does not know
+            return torch.take(flat.view(torch.uint8), where).view(flat.dtype)
         return torch.take(flat, where)  # a copy: flat[where] is a view where there is one index
 
     def store(self, buffer: str, index: sympy.Expr, value: Tensor, mode: str | None = None) -> None:

@@ -3,10 +3,10 @@
 Every operation is a method of :class:`OpsHandler`.  All operands of an elementwise operation have the same
 dtype, which is the result's, except that comparisons and ``logical_*``, ``isnan``, ``isinf``, ``signbit``
 give bool and the condition of ``where`` is bool: lowering inserts ``to_dtype`` wherever eager promotes.
-float16 and bfloat16 appear only as the operand or result of ``load``, ``store`` and ``to_dtype`` (and
-``to_dtype_bitcast``): arithmetic on them is done in float32, as eager's kernels do.  Complex never appears.
-Integer arithmetic wraps.  Floating-point semantics are eager's: NaN propagates through ``maximum`` and
-``minimum`` and through the reductions ``max`` and ``min``.
+float16, bfloat16 and both kinds of float8 appear only as the operand or result of ``load``, ``store`` and
+``to_dtype`` (and ``to_dtype_bitcast``): arithmetic on them is done in float32, as eager's kernels do.
+Complex never appears.  Integer arithmetic wraps.  Floating-point semantics are eager's: NaN propagates
+through ``maximum`` and ``minimum`` and through the reductions ``max`` and ``min``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,18 @@ first of equals, NaN first of all.  ``welford_mean`` and ``welford_m2`` of the s
 ATOMIC_MODES = ("atomic_add", "atomic_mul", "atomic_max", "atomic_min")
 """Modes of ``store``.  NaN propagates through the last two; all but the first are for the CPU only."""
 
-STORAGE_ONLY = (torch.float16, torch.bfloat16)
+HALVES = (torch.float16, torch.bfloat16)
+"""Conversions to these and back may be left out where rounding is not asked for."""
+
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+"""Conversions round to nearest, ties to even."""
+
+TOO_LARGE_IN_FLOAT8 = {
+    dtype: int(torch.tensor([1e30]).to(dtype).view(torch.uint8)) for dtype in FLOAT8
+}
+"""The bits of a number that is too large: infinity, or the largest for ``e4m3fn`` (NaN in torch 2.11)."""
+
+STORAGE_ONLY = (*HALVES, *FLOAT8)
 """Dtypes that values may have only between a memory access and a conversion."""
 
 

@@ -104,7 +104,7 @@ class BodyRecorder:
                 return self.constant(folded, dtype)
         if not self.round_low_precision and source.operation == "to_dtype":
             original: Value = source.arguments[0]
-            if source.dtype in ops.STORAGE_ONLY and self.dtype_of(original) == dtype:
+            if source.dtype in ops.HALVES and self.dtype_of(original) == dtype:
                 return original
         return self.record("to_dtype", (value, dtype), dtype)
 

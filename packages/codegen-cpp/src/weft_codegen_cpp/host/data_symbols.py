@@ -17,7 +17,7 @@ from weft_loop_ir import (
 )
 
 from weft_codegen_cpp.errors import CodegenError
-from weft_codegen_cpp.kernel.dtypes import HALVES, memory_type
+from weft_codegen_cpp.kernel.dtypes import NARROW_FLOATS, memory_type
 
 Index = Callable[[Any], str]
 
@@ -44,7 +44,7 @@ def read_number(call: ExternCall, index: Index) -> list[str]:
     if view.dtype.is_complex or (memory_type(view.dtype) == "ui8" and view.dtype != torch.uint8):
         raise CodegenError(f"a number of dtype {view.dtype}")
     element = f"c.{view.buffer}[{index(view.offset)}]"
-    half = HALVES.get(view.dtype)
+    half = NARROW_FLOATS.get(view.dtype)
     if half is not None:
         element = f"{half}_to_f32({element})"
     kind = "i64" if definition.symbol.is_integer else "f64"

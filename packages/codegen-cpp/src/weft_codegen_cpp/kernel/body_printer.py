@@ -15,7 +15,7 @@ import torch
 from weft_loop_ir import SizeFloat, ops, print_index
 
 from weft_codegen_cpp.errors import CodegenError
-from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE, HALVES, literal, memory_type
+from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE, NARROW_FLOATS, literal, memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, coefficient
 
 
@@ -169,7 +169,7 @@ class BodyPrinter:
         pointer = memory.pointer
         if mode is not None and mode not in ops.ATOMIC_MODES:
             raise CodegenError(f"no C++ form for a store with mode {mode!r}")
-        if mode is not None and memory.dtype in (torch.bool, *HALVES):
+        if mode is not None and memory.dtype in (torch.bool, *NARROW_FLOATS):
             raise CodegenError(f"no C++ form for {mode} of {memory.dtype}")
         if memory.per_lane:
             address = f"{pointer} + ({self._index(index)}) * lanes"
@@ -224,15 +224,18 @@ class BodyPrinter:
     def to_dtype(self, value: Text, dtype: torch.dtype) -> Text:
         if value.dtype == dtype:
             return value
-        if value.dtype in HALVES:
-            code = f"{HALVES[value.dtype]}_to_f32({value.code})"
+        if value.dtype in NARROW_FLOATS:
+            code = f"{NARROW_FLOATS[value.dtype]}_to_f32({value.code})"
             if value.rounded is not None:  # rounding in place is shorter than there and back
                 code = f"bf16_round({value.rounded})"
             widened = self.value(code, torch.float32, value.varying)
             return self.to_dtype(widened, dtype)
-        if dtype in HALVES:
+        if dtype in NARROW_FLOATS:
             single = self.to_dtype(value, torch.float32)
-            half = self.value(f"{HALVES[dtype]}_from_f32({single.code})", dtype, value.varying)
+            code = f"{NARROW_FLOATS[dtype]}_from_f32({single.code})"
+            if dtype in ops.FLOAT8:
+                code = f"{code[:-1]}, {ops.TOO_LARGE_IN_FLOAT8[dtype]})"
+            half = self.value(code, dtype, value.varying)
             return replace(half, rounded=single.code) if dtype == torch.bfloat16 else half
         return self.value(f"convert<{COMPUTE_TYPE[dtype]}>({value.code})", dtype, value.varying)
 

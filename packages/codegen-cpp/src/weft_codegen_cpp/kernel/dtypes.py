@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import torch
 
@@ -20,10 +21,18 @@ COMPUTE_TYPE = {
     torch.bool: "bool",
     torch.float16: "ui16",
     torch.bfloat16: "ui16",
+    torch.float8_e4m3fn: "ui8",
+    torch.float8_e5m2: "ui8",
 }
-"""The element type of a value; float16 and bfloat16 are carried as their bits."""
+"""The element type of a value; floats of 16 and 8 bits are carried as their bits."""
 
-HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}
+NARROW_FLOATS = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "e4m3",
+    torch.float8_e5m2: "e5m2",
+}
+"""How functions that convert them from and to float32 call them."""
 
 
 def memory_type(dtype: torch.dtype) -> str:
@@ -36,11 +45,11 @@ def literal(value: bool | int | float, dtype: torch.dtype) -> str:
     type_name = COMPUTE_TYPE[dtype]
     if dtype == torch.bool:
         return "true" if value else "false"
-    if dtype.is_floating_point and dtype not in HALVES:
+    if dtype.is_floating_point and dtype not in NARROW_FLOATS:
         return _float_literal(float(value), type_name)
-    if dtype in HALVES:
-        bits = torch.tensor(value, dtype=dtype).view(torch.int16).item()
-        return f"ui16({int(bits) & 0xFFFF})"
+    if dtype in NARROW_FLOATS:
+        bits = torch.tensor([value], dtype=dtype).view(torch.uint8).numpy().tobytes()
+        return f"{type_name}({int.from_bytes(bits, sys.byteorder)})"
     number = int(value)
     if dtype == torch.int64:
         return "(i64(-9223372036854775807ll) - 1)" if number == -(2**63) else f"i64({number}ll)"

@@ -609,6 +609,56 @@ WEFT_INLINE vui16 f16_from_f32(vf32 a) {
 }
 #endif
 
+// ---- float8, as it lies in memory (ui8) -----------------------------------------------------------------
+
+// `digits` binary places and an exponent that is `bias` too large; F and U are float32 and its bits, or vectors.
+// Round to nearest, ties to even; numbers whose bits are not below `least_above` become `above`, NaN stays NaN.
+template <int digits, int bias, class F, class U>
+WEFT_INLINE U float8_rounded(F a, ui32 least_above, ui32 above) {
+  constexpr int shift = 23 - digits;
+  constexpr ui32 magic = ui32(127 + shift - bias + 1) << 23;  // an addition rounds at the place of denormals
+  U bits = bitcast<U>(a), sign = (bits >> 24) & 0x80u;
+  bits &= 0x7fffffffu;
+  U normal = (bits + ((1u << (shift - 1)) - 1) + ((bits >> shift) & 1u) - (ui32(127 - bias) << 23)) >> shift;
+  U denormal = bitcast<U>(bitcast<F>(bits) + bitcast<F>(U{} + magic)) - magic;
+  U rounded = (bits < U{} + (ui32(128 - bias) << 23)) ? denormal : normal;
+  rounded = (bits >= U{} + least_above) ? U{} + above : rounded;
+  rounded = (bits > U{} + 0x7f800000u) ? U{} + 0x7fu : rounded;
+  return rounded | sign;
+}
+// `special` is the least magnitude that is no number, widened by setting all bits of the exponent; NaN keeps its sign.
+template <int digits, int bias, class F, class U> WEFT_INLINE F float8_widened(U a, F number, ui32 special) {
+  U magnitude = a & 0x7fu;
+  U denormal = bitcast<U>(number * f32(1.0 / (1u << (bias - 1)) / (1u << digits)));
+  U normal = (magnitude << (23 - digits)) + (ui32(127 - bias) << 23);
+  U bits = (magnitude < U{} + (1u << digits)) ? denormal : normal;
+  bits = (magnitude >= U{} + special) ? (normal | 0x7f800000u) : bits;
+  return bitcast<F>(bits | ((a & 0x80u) << 24));
+}
+// Too large are those above 464, halfway to what would be the next number, and those from 61440 on.
+WEFT_INLINE ui8 e4m3_from_f32(f32 a, ui32 too_large) {
+  return ui8(float8_rounded<3, 7, f32, ui32>(a, 0x43e80001u, too_large));
+}
+WEFT_INLINE vui8 e4m3_from_f32(vf32 a, ui32 too_large) {
+  return convert_lanes<ui8>(float8_rounded<3, 7, vf32, vui32>(a, 0x43e80001u, too_large));
+}
+WEFT_INLINE ui8 e5m2_from_f32(f32 a, ui32 too_large) {
+  return ui8(float8_rounded<2, 15, f32, ui32>(a, 0x47700000u, too_large));
+}
+WEFT_INLINE vui8 e5m2_from_f32(vf32 a, ui32 too_large) {
+  return convert_lanes<ui8>(float8_rounded<2, 15, vf32, vui32>(a, 0x47700000u, too_large));
+}
+WEFT_INLINE f32 e4m3_to_f32(ui8 a) { return float8_widened<3, 7>(ui32(a), f32(a & 0x7f), 0x7fu); }
+WEFT_INLINE f32 e5m2_to_f32(ui8 a) { return float8_widened<2, 15>(ui32(a), f32(a & 0x7f), 0x7cu); }
+WEFT_INLINE vf32 e4m3_to_f32(vui8 a) {
+  vui32 bits = convert_lanes<ui32>(a);
+  return float8_widened<3, 7>(bits, convert_lanes<f32>(bits & 0x7fu), 0x7fu);
+}
+WEFT_INLINE vf32 e5m2_to_f32(vui8 a) {
+  vui32 bits = convert_lanes<ui32>(a);
+  return float8_widened<2, 15>(bits, convert_lanes<f32>(bits & 0x7fu), 0x7cu);
+}
+
 }  // namespace weft
 
 #include "weft_math.h"

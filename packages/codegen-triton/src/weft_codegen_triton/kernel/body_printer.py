@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 import sympy
 import torch
 from weft_loop_ir import LoopBody, SizeFloat, print_index
-from weft_loop_ir.ops import ELEMENTWISE, STORAGE_ONLY, define_elementwise
+from weft_loop_ir.ops import (
+    ELEMENTWISE,
+    FLOAT8,
+    HALVES,
+    STORAGE_ONLY,
+    TOO_LARGE_IN_FLOAT8,
+    define_elementwise,
+)
 
 from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.kernel.dtypes import ATOMIC_ADD, literal, triton_dtype
@@ -92,6 +99,7 @@ class BodyPrinter:
         self.scalars: dict[SizeFloat, str] = {}  # parameters
         self.facts = KnownValues()
         self.for_half = False  # all floats that are stored have 16 bits
+        self.divides_exactly = False  # quotients are rounded as eager's, not within an ulp or two
         self.uses_assert = False
         self.uses_atomics = False
         self.load_policy: Callable[[str, sympy.Expr], str] | None = (
@@ -239,6 +247,8 @@ class BodyPrinter:
         return self.reduce(kind, dtype, value)
 
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> Text:
+        if dtype in FLOAT8:
+            return self.to_dtype(self.constant(value, torch.float32), dtype)
         if dtype.is_floating_point:
             value = float(value)
         elif dtype is not torch.bool:
@@ -267,9 +277,11 @@ class BodyPrinter:
         )
 
     def to_dtype(self, value: Text, dtype: torch.dtype) -> Text:
+        if value.dtype is not dtype and (value.dtype in FLOAT8 or dtype in FLOAT8):
+            return self._float8(value, dtype)
         if dtype is torch.bool:
             return self.name(f"({value.code} != 0)", dtype, value.axes)
-        if dtype is torch.float32 and value.dtype in STORAGE_ONLY:
+        if dtype is torch.float32 and value.dtype in HALVES:
             code = self.facts.widening(value.code, value.dtype)
             wide = self.name(code or f"{value.code}.to(tl.float32)", dtype, value.axes)
             self.facts.widened[wide.code] = value.dtype
@@ -280,11 +292,24 @@ class BodyPrinter:
             self.facts.note_conversion(value.code, dtype, made.code)
         return made
 
+    def _float8(self, value: Text, dtype: torch.dtype) -> Text:
+        """A conversion of numbers of 8 bits, or to them, by way of float32."""
+        if value.dtype in FLOAT8:
+            code = f"weft.from_{str(value.dtype)[6:]}({value.code})"
+            return self.to_dtype(self.name(code, torch.float32, value.axes), dtype)
+        single = value
+        if value.dtype is not torch.float32:
+            single = self.to_dtype(value, torch.float32)
+        code = f"weft.to_{str(dtype)[6:]}({single.code}, {TOO_LARGE_IN_FLOAT8[dtype]})"
+        return self.name(code, dtype, value.axes)
+
     def truediv(self, value: Text, other: Text) -> Text:
         """A quotient of floats; cheaper where the divisor is the same for a row, or not below 1."""
         axes = value.axes | other.axes
         code = f"({value.code} / {other.code})"
-        if value.dtype is torch.float32:
+        if self.divides_exactly:
+            code = f"weft.divide({value.code}, {other.code})"
+        elif value.dtype is torch.float32:
             is_large = other.code in self.facts.at_least_one
             if other.axes < axes:
                 function = "divide_by_large_row" if is_large else "divide_by_row"

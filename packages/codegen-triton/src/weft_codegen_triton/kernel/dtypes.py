@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from weft_loop_ir.ops import FLOAT8
 
 from weft_codegen_triton.errors import Unsupported
 
@@ -46,7 +47,12 @@ ATOMIC_ADD = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch
 
 
 def triton_dtype(dtype: torch.dtype) -> str:
-    """The name of ``dtype`` in Triton; raises :class:`Unsupported` where it has none."""
+    """The name of ``dtype`` in Triton; raises :class:`Unsupported` where it has none.
+
+    Numbers of 8 bits are their bits there: Triton's own saturate, and old GPUs have none.
+    """
+    if dtype in FLOAT8:
+        return TRITON_DTYPES[torch.uint8]
     if dtype not in TRITON_DTYPES:
         raise Unsupported(f"no Triton kernel handles {dtype}")
     return TRITON_DTYPES[dtype]
@@ -55,7 +61,7 @@ def triton_dtype(dtype: torch.dtype) -> str:
 def pointer_type(dtype: torch.dtype) -> str:
     """The type of a pointer to ``dtype``; raises :class:`Unsupported` where there is none."""
     triton_dtype(dtype)
-    return POINTER_TYPES[dtype]
+    return POINTER_TYPES[torch.uint8 if dtype in FLOAT8 else dtype]
 
 
 def literal(value: bool | int | float) -> str:

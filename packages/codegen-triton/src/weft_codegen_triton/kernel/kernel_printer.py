@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import sympy
 import torch
 from weft_loop_ir import Buffer, Kernel, LoopBody, LoopVariable, SizeFloat
-from weft_loop_ir.ops import STORAGE_ONLY
+from weft_loop_ir.ops import FLOAT8, STORAGE_ONLY
 
 from weft_codegen_triton.kernel.blocks import (
     ENOUGH_PROGRAMS,
@@ -119,6 +119,7 @@ def print_kernel(
     tile = Tile(("x",), "[XBLOCK]", "[1]", sizes=sizes)
     printer = BodyPrinter(tile, pointers, dtype_of, frozenset(local), wide)
     printer.for_half = stores_half(kernel, dtype_of)
+    printer.divides_exactly = any(dtype_of(n) in FLOAT8 for n in kernel.writes)
     frame = KernelFrame(kernel, printer)
     if any((s.inner and not s.is_sequential) or s.is_reduction for s in kernel.stages):
         reduction = ReductionPrinter(frame, limits, overwritten)

@@ -235,6 +235,57 @@ def tanh_of_exponent(a):
 
 
 @triton.jit
+def _to_float8(a, digits: tl.constexpr, bias: tl.constexpr):
+    """The bits of float32 rounded to ``digits`` binary places, ties to even; wrong for what is too large."""
+    bits = a.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    shift: tl.constexpr = 23 - digits
+    half: tl.constexpr = (1 << (shift - 1)) - 1
+    rounded = (bits + half + ((bits >> shift) & 1) - ((127 - bias) << 23)) >> shift
+    magic: tl.constexpr = (
+        127 + shift - bias + 1
+    ) << 23  # an addition rounds at the place of denormals
+    added = tl.full([1], magic, tl.int32).to(tl.float32, bitcast=True)
+    denormal = (bits.to(tl.float32, bitcast=True) + added).to(tl.int32, bitcast=True) - magic
+    return tl.where(bits < ((128 - bias) << 23), denormal, rounded)
+
+
+@triton.jit
+def to_float8_e4m3fn(a, too_large: tl.constexpr):
+    """The bits of float32 as torch rounds it; ``too_large`` are those of what is beyond 464."""
+    sign = (a.to(tl.int32, bitcast=True) >> 24) & 0x80
+    magnitude = a.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    beyond: tl.constexpr = 0x43E80000  # 464, halfway to what would be the next number
+    bits = tl.where(magnitude > beyond, too_large, _to_float8(a, 3, 7))
+    return (tl.where(magnitude > 0x7F800000, 0x7F, bits) | sign).to(tl.uint8)
+
+
+@triton.jit
+def to_float8_e5m2(a, too_large: tl.constexpr):
+    """The bits of float32 as torch rounds it; ``too_large`` are those of what is not below 61440."""
+    sign = (a.to(tl.int32, bitcast=True) >> 24) & 0x80
+    magnitude = a.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    bits = tl.where(magnitude >= 0x47700000, too_large, _to_float8(a, 2, 15))
+    return (tl.where(magnitude > 0x7F800000, 0x7F, bits) | sign).to(tl.uint8)
+
+
+@triton.jit
+def from_float8_e4m3fn(a):
+    """float32 of the bits of a number of 8 bits; NaN keeps its sign."""
+    magnitude = a.to(tl.int32) & 0x7F
+    sign = (a.to(tl.int32) & 0x80) << 24
+    denormal = (magnitude.to(tl.float32) * 0.001953125).to(tl.int32, bitcast=True)
+    bits = tl.where(magnitude < 8, denormal, (magnitude << 20) + (120 << 23))
+    bits = tl.where(magnitude == 0x7F, 0x7FC00000, bits)
+    return (bits | sign).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def from_float8_e5m2(a):
+    """float32 of the bits of a number of 8 bits: those of the upper half of a float16."""
+    return (a.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(tl.float32)
+
+
+@triton.jit
 def philox(seed, position):
     """The first two words of 32 bits that Philox gives for a seed and a position of 64 bits."""
     low = (position & 0xFFFFFFFF).to(tl.uint32)

@@ -41,6 +41,7 @@ from weft_loop_ir.lowering.tensors import (
     TensorValue,
     whole,
 )
+from weft_loop_ir.ops import STORAGE_ONLY
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.size_float import SizeFloat
 from weft_loop_ir.unsupported import Unsupported
@@ -473,4 +474,4 @@ def _number(value: bool | int | float, dtype: torch.dtype) -> bool | int | float
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype that arithmetic on ``dtype`` is done in."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    return torch.float32 if dtype in STORAGE_ONLY else dtype

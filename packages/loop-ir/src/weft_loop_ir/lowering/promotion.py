@@ -16,6 +16,7 @@ import torch
 from weft_loop_ir.lowering.context import compute_dtype
 from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import TensorValue
+from weft_loop_ir.ops import FLOAT8
 from weft_loop_ir.size_float import SizeFloat
 
 Operand: TypeAlias = TensorValue | bool | int | float | sympy.Expr | SizeFloat
@@ -104,6 +105,7 @@ SUPPORTED_DTYPES = frozenset(
         torch.bfloat16,
         torch.float32,
         torch.float64,
+        *FLOAT8,
     )
 )
 
