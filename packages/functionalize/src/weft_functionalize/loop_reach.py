@@ -13,8 +13,7 @@ def reached_after(
     """What each position of the state reaches, for every number of iterations from ``least`` to ``most``.
 
     ``once`` is what it reaches after one iteration: positions of the state before it, and others, which no
-    iteration changes.  ``most`` is None where there is no bound.  Equal results are given once; of
-    states that take turns all are given from where they begin to.
+    iteration changes.  ``most`` is None where there is no bound.  Equal results are given once.
     """
     current: Reached = {k: frozenset({k}) for k in once}
     seen: list[Reached] = []
@@ -25,6 +24,12 @@ def reached_after(
             for k, positions in once.items()
         }
     found = seen[least:]
-    if current in seen and (most is None or most >= len(seen)):
-        found += [one for one in seen[seen.index(current) :] if one not in found]
-    return found
+    if current in seen:  # from here on they take turns
+        turns = seen[seen.index(current) :]
+        first = max(least, len(seen))
+        last = first + len(turns) - 1
+        found += [
+            turns[(n - len(seen)) % len(turns)]
+            for n in range(first, (last if most is None else min(last, most)) + 1)
+        ]
+    return [one for k, one in enumerate(found) if one not in found[:k]]
