@@ -17,6 +17,7 @@ from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction
 from ..variables.base import Variable
+from ..variables.known_truth import known_truth
 from ..variables.sequences import TupleVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
@@ -59,6 +60,8 @@ def keep_branch(
     if isinstance(condition, TensorNumberVariable):
         condition = condition.tensor
     if not isinstance(condition, TensorVariable) or evaluator.suspended:
+        return False
+    if known_truth(condition.node) is not None:
         return False
     place = (evaluator.code, instruction.index)
     if not may_attempt(evaluator, place):

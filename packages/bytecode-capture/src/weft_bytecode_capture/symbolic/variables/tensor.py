@@ -28,6 +28,7 @@ from ..shapes import DataPlace
 from .base import Variable
 from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey, identity_key
+from .known_truth import known_truth
 from .methods import BuiltinMethodVariable
 from .sequences import ListVariable, SliceVariable, TupleVariable
 from .symbolic_integer import SymbolicIntegerVariable, has_symbolic_integer
@@ -107,7 +108,10 @@ class TensorVariable(Variable):
         raise Unsupported("identity of a tensor that a region gives", f"{self!r} is {other!r}")
 
     def truth(self, evaluator: Evaluator) -> bool:
-        raise Unsupported("branch on a tensor's value", repr(self))
+        known = known_truth(self.node) if self.fake.numel() == 1 else None
+        if known is None:
+            raise Unsupported("branch on a tensor's value", repr(self))
+        return known
 
     def length(self, evaluator: Evaluator) -> int:
         if evaluator.state.overrides.modes:
