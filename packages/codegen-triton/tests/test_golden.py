@@ -25,7 +25,7 @@ def windowed_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tor
 
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], bool]] = {
-    "pointwise": (lambda x, y: F.gelu(x + y).half(), (E(64, 100), E(100)), False),
+    "pointwise": (lambda x, y: F.gelu(x + y), (E(64, 100).half(), E(100).half()), False),
     "pointwise_dynamic": (lambda x, y: x.exp() + y, (E(64, 100), E(100)), True),
     "transpose": (lambda x, y: x.t() + y, (E(100, 64), E(64, 100)), False),
     "softmax": (lambda x: x.softmax(-1), (E(64, 100).half(),), False),
