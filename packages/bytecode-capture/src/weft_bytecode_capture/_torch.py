@@ -8,7 +8,7 @@ import linecache
 import logging
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -313,6 +313,7 @@ __all__ = [
     "distributed_functions",
     "enable_python_dispatcher",
     "expression_of",
+    "extremes",
     "finished_work",
     "forget_source_with",
     "functional_collectives",
@@ -325,6 +326,7 @@ __all__ = [
     "is_torch_function_mode_enabled",
     "is_unbacked",
     "is_uninitialized",
+    "known_bounds",
     "log_api_usage_once",
     "mode_of_the_program",
     "new_float",
@@ -365,6 +367,48 @@ def new_integer(mode: FakeTensorMode, low: int | None, high: int | None) -> torc
         -int_oo if low is None else low, int_oo if high is None else high
     )
     return integer
+
+
+def known_bounds(number: int | torch.SymInt) -> tuple[int | None, int | None]:
+    """The least and the greatest value that an integer may have in any call (None: unbounded)."""
+    if isinstance(number, int):
+        return number, number
+    found = number.node.shape_env.bound_sympy(number.node.expr)
+    ends = [int(end) if end.is_Integer else None for end in (found.lower, found.upper)]
+    return ends[0], ends[1]
+
+
+Bounds = Mapping[Any, tuple[int | torch.SymInt, int | torch.SymInt]]
+
+
+def extremes(number: torch.SymInt, bounds: Bounds) -> tuple[Any, Any] | None:
+    """The least and the greatest value of a number in which the symbols in ``bounds`` are within these.
+
+    A bound may depend on symbols that come before its own.  None where the number is not linear in one.
+    """
+    environment = number.node.shape_env
+    ends = [number.node.expr] * 2
+    for symbol, (low, high) in reversed(bounds.items()):
+        for k, limits in enumerate(((low, high), (high, low))):
+            slope = ends[k].coeff(symbol)
+            rest = sympy.expand(ends[k] - slope * symbol)
+            slopes = environment.bound_sympy(slope)
+            if symbol in rest.free_symbols or slopes.lower < 0 < slopes.upper:
+                return None
+            limit = limits[0] if slopes.lower >= 0 else limits[1]
+            ends[k] = sympy.expand(rest + slope * _expression(limit))
+    return tuple(_number(environment, end) for end in ends)  # type: ignore[return-value]
+
+
+def _expression(number: int | torch.SymInt) -> Any:
+    return number.node.expr if isinstance(number, torch.SymInt) else sympy.Integer(number)
+
+
+def _number(environment: ShapeEnv, expression: Any) -> int | torch.SymInt:
+    if expression.is_Integer:
+        return int(expression)
+    made: int | torch.SymInt = environment.create_symintnode(expression, hint=None)
+    return made
 
 
 def new_float(mode: FakeTensorMode) -> torch.SymFloat:

@@ -50,6 +50,7 @@ __all__ = [
     "expression_of",
     "is_list_operator",
     "is_python_operator",
+    "known_bounds",
     "known_equal",
     "known_true",
     "new_fake_mode",
@@ -263,6 +264,15 @@ def new_fake_mode() -> FakeTensorMode:
     return FakeTensorMode(
         shape_env=ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
     )
+
+
+def known_bounds(number: int | torch.SymInt) -> tuple[int | None, int | None]:
+    """The least and the greatest value that an integer may have in any call (None: unbounded)."""
+    if isinstance(number, int):
+        return number, number
+    found = number.node.shape_env.bound_sympy(number.node.expr)
+    ends = [int(end) if end.is_Integer else None for end in (found.lower, found.upper)]
+    return ends[0], ends[1]
 
 
 def assume(condition: bool | torch.SymBool) -> None:

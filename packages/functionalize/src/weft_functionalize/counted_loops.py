@@ -3,48 +3,70 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
+from ._torch import known_bounds, known_true
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A counter with its bound.  SymPy would turn a bound of several terms round, with the counter in it."""
+
+    counter: torch.SymInt
+    stop: int | torch.SymInt
+    ascends: bool
+
+    @property
+    def function(self) -> Callable[[Any, Any], Any]:
+        return operator.lt if self.ascends else operator.gt
+
 
 @dataclass(frozen=True)
 class CountedTest:
     """``comparison & goes_on``: a loop's condition by its counter and by a tensor."""
 
-    comparison: torch.SymBool
+    comparison: torch.SymBool | Comparison
     goes_on: torch.Tensor
+
+
+Integer = int | torch.SymInt
 
 
 @dataclass(frozen=True)
 class Counter:
     """The carried integer at ``position`` takes the values ``start, start + step, ...`` before ``stop``.
 
-    ``start`` and ``step`` are numbers, ``step`` is not 0; ``stop`` may be symbolic.  ``may_end_early``: a
-    tensor may end the loop before; ``ended`` is the position of the carried flag whose negation that is.
+    ``ascends``: ``step`` is greater than 0, else it is less.  ``may_end_early``: a tensor may end the loop
+    before; ``ended`` is the position of the carried flag whose negation that is.
     """
 
     position: int
-    start: int
-    stop: int | torch.SymInt
-    step: int
+    start: Integer
+    stop: Integer
+    step: Integer
+    ascends: bool
     may_end_early: bool = False
     ended: int | None = None
 
     @property
     def trips(self) -> int | None:
         """How often the body runs; None if that is symbolic."""
-        if not isinstance(self.stop, int):
-            return None
-        return max(0, -((self.start - self.stop) // self.step))
+        three = (self.start, self.stop, self.step)
+        return (
+            None
+            if any(isinstance(n, torch.SymInt) for n in three)
+            else len(range(*map(int, three)))
+        )
 
     @property
     def final(self) -> int | None:
         """The counter after the loop; None if it is symbolic."""
-        return None if self.trips is None else self.start + self.trips * self.step
+        return None if self.trips is None else int(self.start + self.trips * self.step)
 
     def bounds(self, extra_steps: int = 0) -> tuple[int | None, int | None]:
         """The least and the greatest value inside the body; None where there is no bound.
@@ -52,9 +74,22 @@ class Counter:
         ``extra_steps`` counts values after the last, which only the loop's condition sees.
         """
         if self.trips is None:
-            return (self.start, None) if self.step > 0 else (None, self.start)
-        last = self.start + (max(self.trips, 1) - 1 + extra_steps) * self.step
-        return min(self.start, last), max(self.start, last)
+            ends = (self.start, self.stop - 1) if self.ascends else (self.stop + 1, self.start)
+            return known_bounds(ends[0])[0], known_bounds(ends[1])[1]
+        first = int(self.start)
+        last = first + (max(self.trips, 1) - 1 + extra_steps) * int(self.step)
+        return min(first, last), max(first, last)
+
+    def is_inside(self, value: torch.SymInt) -> tuple[bool | torch.SymBool, ...]:
+        """What holds of the counter in the body."""
+        if self.ascends:
+            return value >= self.start, value < self.stop
+        return value <= self.start, value > self.stop
+
+    def has_iterations(self) -> bool:
+        """Whether it is known that its bounds leave an iteration."""
+        ahead = self.stop > self.start if self.ascends else self.stop < self.start
+        return known_true(ahead)
 
 
 def find_counter(
@@ -81,18 +116,26 @@ def find_counter(
     if counter not in parameters[: len(carried)]:
         return None
     position = parameters.index(counter)
-    if isinstance(bound, torch.fx.Node):
-        index = parameters.index(bound) - len(carried) if bound in parameters else -1
-        bound = additional[index] if index >= 0 else None
-    step = _step(body, position)
+    bound = _outside(bound, parameters, len(carried), additional)
+    step = _step(body, position, len(carried), additional)
     start = carried[position]
-    if not isinstance(start, int) or not isinstance(bound, (int, torch.SymInt)) or not step:
+    if not all(isinstance(number, (int, torch.SymInt)) for number in (start, bound, step)):
         return None
-    if (compared.target is operator.lt) != (step > 0):
+    ascends = compared.target is operator.lt
+    if not known_true(step > 0 if ascends else step < 0):
         return None
-    return Counter(
-        position, start, bound, step, joined, _negated(goes_on, parameters[: len(carried)])
-    )
+    ended = _negated(goes_on, parameters[: len(carried)])
+    return Counter(position, start, bound, step, ascends, joined, ended)
+
+
+def _outside(
+    value: Any, parameters: Sequence[torch.fx.Node], count: int, additional: Sequence[Any]
+) -> Any:
+    """What a region is given for ``value``, a number or a parameter after the ``count`` carried ones."""
+    if not isinstance(value, torch.fx.Node):
+        return value
+    index = parameters.index(value) - count if value in parameters else -1
+    return additional[index] if index >= 0 else None
 
 
 def _negated(test: Any, parameters: Sequence[torch.fx.Node]) -> int | None:
@@ -109,17 +152,17 @@ def _returned(module: torch.fx.GraphModule) -> Any:
     return result[0] if isinstance(result, (tuple, list)) and len(result) == 1 else result
 
 
-def _step(body: torch.fx.GraphModule, position: int) -> int:
-    """What the body adds to its parameter ``position`` for the next iteration; 0 if it does otherwise."""
+def _step(body: torch.fx.GraphModule, position: int, count: int, additional: Sequence[Any]) -> Any:
+    """What the body adds to its parameter ``position`` for the next iteration; None if it does otherwise."""
     (output,) = body.graph.find_nodes(op="output")
     results = output.args[0]
     if not isinstance(results, (tuple, list)):
-        return 0
-    parameter = body.graph.find_nodes(op="placeholder")[position]
-    result = results[position]
+        return None
+    parameters = body.graph.find_nodes(op="placeholder")
+    parameter, result = parameters[position], results[position]
     if not isinstance(result, torch.fx.Node) or result.target is not operator.add:
-        return 0
+        return None
+    if parameter not in result.args:
+        return None
     first, second = result.args
-    step = second if first is parameter else first
-    other = first if first is parameter else second
-    return step if other is parameter and isinstance(step, int) else 0
+    return _outside(second if first is parameter else first, parameters, count, additional)

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import HigherOrderOperator, assume, known_true, new_integer
+from ._torch import HigherOrderOperator, assume, new_integer
 from .aten_recorder import AtenRecorder, RegionEffort
-from .counted_loops import CountedTest, Counter, find_counter
+from .counted_loops import Comparison, CountedTest, Counter, find_counter
 from .gradient_history import Reach, Sources
 from .loop_reach import reached_after
 from .region_conversion import inputs_seen_written, written_inputs
@@ -146,7 +146,7 @@ class _Loop:
             [*carried, *body.recorder.carried_flags, *(inputs[p] for p in rest)],
             [*carried, *body.recorder.carried_flags],
         )
-        predicate = [(_predicate(self.condition), None)]
+        predicate = [(self._test(), None)]
         tested_order = [*carried, *self.condition.recorder.carried_flags]
         tested_order += [tested_inputs[p] for p in rest]
         tested = convert(self.condition, predicate, (), tested_order, is_condition=True)
@@ -180,6 +180,15 @@ class _Loop:
         known = {pair: final.get(tie) if tie else None for pair, tie in pairs.items()}
         note_aliases(parent, dict(zip(carried, items, strict=False)), values, known)
         return tuple(results.get(k, operands.values[k]) for k in range(self.count))
+
+    def _test(self) -> Any:
+        """The condition's result: a counter's comparison in terms of what the condition is given."""
+        value, counter = _predicate(self.condition), self.counter
+        if counter is None:
+            return value
+        given = self.condition.given[counter.position]
+        comparison = Comparison(given, counter.stop, counter.ascends)
+        return replace(value, comparison=comparison) if counter.may_end_early else comparison
 
     def _drop_ties(self) -> bool:
         """Know pairs that are one in no iteration, or of which that isn't known; whether any is new."""
@@ -269,10 +278,7 @@ class _Loop:
         counter = self.counter
         if counter is None or not self._goes_on_at_first(counter):
             return False
-        if counter.trips is not None:
-            return counter.trips > 0
-        ahead = counter.stop > counter.start if counter.step > 0 else counter.stop < counter.start
-        return known_true(ahead)
+        return counter.has_iterations()
 
     def _goes_on_at_first(self, counter: Counter) -> bool:
         """Whether no tensor ends the loop before its first iteration: what says so begins with False."""
@@ -355,7 +361,8 @@ class _Loop:
             return new_integer(self.parent.fake_mode, None, None)
         value = new_integer(self.parent.fake_mode, *counter.bounds(extra_steps))
         if counter.trips is None and not extra_steps:
-            assume(value < counter.stop if counter.step > 0 else value > counter.stop)
+            for condition in counter.is_inside(value):
+                assume(condition)
         return value
 
     def _fit_strides(self, body: Block) -> bool:

@@ -11,7 +11,7 @@ import torch.fx
 
 from ._torch import quiet_meta_failures
 from .aten_recorder import AtenRecorder, RecordedInput
-from .counted_loops import CountedTest
+from .counted_loops import Comparison, CountedTest
 from .tensor_ssa.alias_graph import build_alias_graph
 from .tensor_ssa.dead_code import eliminate_dead_code
 from .tensor_ssa.emitter import Emitter
@@ -87,6 +87,11 @@ def _result_node(recorder: AtenRecorder, value: Any) -> Any:
         return recorder.node_of(value)
     if isinstance(value, (torch.SymInt, torch.SymBool)):
         return recorder.numbers.node_of(value)
+    if isinstance(value, Comparison):
+        operands = (_result_node(recorder, value.counter), _result_node(recorder, value.stop))
+        node = recorder.graph.call_function(value.function, operands)
+        node.meta["val"] = value.function(value.counter, value.stop)
+        return node
     if isinstance(value, CountedTest):
         operands = (_result_node(recorder, value.comparison), _result_node(recorder, value.goes_on))
         node = recorder.graph.call_function(operator.and_, operands)

@@ -8,6 +8,7 @@ import sympy
 import torch
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._sympy import functions
 
 
@@ -87,4 +88,8 @@ def is_negative(expression: sympy.Expr, fake: torch.Tensor) -> bool | None:
     bounds = environment.bound_sympy(expression)
     if bounds.upper < 0:
         return True
-    return False if bounds.lower >= 0 else None
+    if bounds.lower >= 0:
+        return False
+    # A counter's bound may be another symbol.
+    known = statically_known_true(environment.create_symboolnode(expression >= 0))
+    return False if known else None

@@ -60,7 +60,7 @@ def item_symbols(item: Item, buffers: Mapping[str, Buffer]) -> set[sympy.Symbol]
             found |= _symbols_in((part.arguments, tuple(part.keywords.values())))
             found |= {s for r in part.requires for s in r.expression.free_symbols}
         elif isinstance(part, Loop) and part.count is not None:
-            found |= _symbols_in([part.count.start, part.count.stop])
+            found |= _symbols_in([part.count.start, part.count.step, part.count.stop])
         elif isinstance(part, LoopNode):
             found |= _symbols_in([v.size for v in (*part.loops, *part.reduction_loops)])
             found |= _symbols_in([part.body])

@@ -122,12 +122,14 @@ class _Run:
                 return
             self._block(loop.body)
             if count is not None:
-                self.sizes[count.symbol] += count.step
+                self.sizes[count.symbol] += evaluate_expression(
+                    sympy.sympify(count.step), self.sizes
+                )
 
     def _is_before(self, count: Count) -> bool:
         assert count.stop is not None
         distance = evaluate_expression(count.stop, self.sizes) - self.sizes[count.symbol]
-        return bool(distance * count.step > 0)
+        return bool(distance > 0 if count.ascends else distance < 0)
 
     # -- memory ----------------------------------------------------------------------------------------
 

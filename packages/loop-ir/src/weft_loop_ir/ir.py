@@ -263,12 +263,19 @@ class Count:
     """The counter of a loop: ``symbol`` is ``start`` in the first iteration, ``step`` more in each later one.
 
     With ``stop`` the loop ends before the first value that is not below it (above it for a negative step).
+    ``is_descending``: a symbolic step is negative in every call, rather than positive.
     """
 
     symbol: sympy.Symbol
     start: sympy.Expr
-    step: int
+    step: int | sympy.Expr
     stop: sympy.Expr | None
+    is_descending: bool = False
+
+    @property
+    def ascends(self) -> bool:
+        """Whether the counter grows."""
+        return self.step > 0 if isinstance(self.step, int) else not self.is_descending
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,9 @@ def _head(printer: StepPrinter, count: Count | None) -> str:
     name = f"c.{count.symbol.name}"
     test = ""
     if count.stop is not None:
-        test = f"{name} {'<' if count.step > 0 else '>'} {printer.index(count.stop)}"
-    return f"for ({name} = {printer.index(count.start)}; {test}; {name} += {count.step})"
+        test = f"{name} {'<' if count.ascends else '>'} {printer.index(count.stop)}"
+    step = printer.index(count.step)
+    return f"for ({name} = {printer.index(count.start)}; {test}; {name} += {step})"
 
 
 def _holds(printer: StepPrinter, predicate: BufferView) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+import sympy
 from weft_loop_ir import (
     Branch,
     BufferView,
@@ -106,9 +107,10 @@ def _head(count: Count | None) -> str:
     if count is None:
         return "while True:"
     name, start = count.symbol.name, print_size(count.start)
+    step = print_size(sympy.sympify(count.step))
     if count.stop is None:
-        return f"for {name} in itertools.count({start}, {count.step}):"
-    return f"for {name} in range({start}, {print_size(count.stop)}, {count.step}):"
+        return f"for {name} in itertools.count({start}, {step}):"
+    return f"for {name} in range({start}, {print_size(count.stop)}, {step}):"
 
 
 def _block(

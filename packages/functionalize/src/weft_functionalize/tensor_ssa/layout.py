@@ -34,6 +34,8 @@ def dense_order(tensor: torch.Tensor) -> list[int] | None:
     strides, sizes = tuple(tensor.stride()), tuple(tensor.shape)
     wide = [not known_equal(size, 1) for size in sizes]
     order = sorted(range(len(sizes)), key=lambda d: (size_hint(strides[d]), wide[d]), reverse=True)
+    if is_empty(tensor):
+        return order  # whatever its strides are
     expected: Any = 1
     unless_empty: Any = 1  # where a size may be 0, strides are computed as if it was 1
     for dimension in reversed(order):

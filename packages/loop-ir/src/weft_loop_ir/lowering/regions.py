@@ -189,21 +189,32 @@ def _count(
         raise Unsupported("several carried integers", str(symbols), "Carry tensors.")
     (symbol,), (own,) = symbols, tested  # the condition's graph names it by a symbol of its own
     position = next(k for k, s in enumerate(state) if s is symbol)
-    step = sympy.expand(sympy.sympify(values[position]) - symbol)
+    difference = sympy.expand(sympy.sympify(values[position]) - symbol)
     start = sympy.sympify(carried[position])
-    if not step.is_Integer or step == 0:
+    step = int(difference) if difference.is_Integer else difference
+    if step == 0 or symbol in difference.free_symbols:
         raise Unsupported("carried integer that doesn't count", str(values[position]), "")
     if test is None:
-        return Count(symbol, start, int(step), None)
-    relation = test.node.expr
-    upward = relation.func is sympy.StrictLessThan
-    if relation.func not in (sympy.StrictLessThan, sympy.StrictGreaterThan):
-        raise Unsupported("loop condition", str(relation), "A counter is below or above a bound.")
-    if relation.args[0] != own:  # SymPy may turn it round
-        relation, upward = relation.reversed, not upward
-    if relation.args[0] != own or upward != (step > 0):
-        raise Unsupported("loop condition", str(relation), "A counter is below or above a bound.")
-    return Count(symbol, start, int(step), from_torch(relation.args[1]))
+        if not isinstance(step, int):
+            raise Unsupported("carried integer that doesn't count", str(values[position]), "")
+        return Count(symbol, start, step, None)
+    ascends, bound = _bound(test.node.expr, own)
+    count = Count(symbol, start, step, bound, is_descending=not ascends)
+    if ascends != count.ascends:
+        raise Unsupported("loop condition", str(test), "A counter is below or above a bound.")
+    return count
+
+
+def _bound(relation: Any, counter: Any) -> tuple[bool, sympy.Expr]:
+    """Whether a relation holds below a bound of the counter, and the bound: SymPy may turn it round."""
+    if relation.func in (sympy.StrictLessThan, sympy.StrictGreaterThan):
+        difference = sympy.expand(relation.lhs - relation.rhs)
+        factor = difference.coeff(counter)
+        rest = sympy.expand(difference - factor * counter)
+        if factor in (1, -1) and counter not in rest.free_symbols:
+            below = (relation.func is sympy.StrictLessThan) == (factor > 0)
+            return below, from_torch(-rest / factor)
+    raise Unsupported("loop condition", str(relation), "A counter is below or above a bound.")
 
 
 def _name(node: torch.fx.Node) -> str:

@@ -39,9 +39,10 @@ class IterationAccess:
 def trip_count(count: Count) -> sympy.Expr:
     """How many iterations a counted loop has."""
     assert count.stop is not None
-    distance = sympy.expand((count.stop - count.start) * (1 if count.step > 0 else -1))
-    step = abs(count.step)
-    trips = FloorDiv(sympy.expand(distance + step - 1), sympy.Integer(step))
+    sign = 1 if count.ascends else -1
+    distance = sympy.expand((count.stop - count.start) * sign)
+    step = sympy.sympify(count.step * sign)
+    trips = FloorDiv(sympy.expand(distance + step - 1), step)
     return trips if distance.is_nonnegative else sympy.Max(trips, 0)
 
 

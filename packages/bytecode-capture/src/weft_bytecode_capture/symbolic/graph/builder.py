@@ -105,6 +105,7 @@ class GraphBuilder:
         self.data_place: DataPlace | None = None  # of the number that is being read
         self.written: collections.Counter[torch.dtype] = collections.Counter()
         self.elements: list[ElementVariable] = []
+        self.counters: dict[Any, tuple[Any, Any]] = {}  # symbols of loops: least and greatest value
         self.in_block = False  # some node was made within ``try`` or ``with``
         self.in_handled_code = False  # some node was made where the program catches exceptions
 

@@ -27,6 +27,7 @@ from .early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_resu
 from .evaluation import (
     as_predicate,
     check_unchanged,
+    every_instruction,
     may_attempt,
     refuse,
     run_until,
@@ -155,7 +156,7 @@ class _Branch:
 
     def evaluate_side(self, start: int) -> None:
         """Evaluate one side up to where it meets the other."""
-        run_until(self.evaluator, {self.meeting}, range(len(self.evaluator.decoded.instructions)))
+        run_until(self.evaluator, {self.meeting}, every_instruction(self.evaluator))
 
     def _join(self, true: Side, false: Side) -> None:
         evaluator = self.evaluator
@@ -297,7 +298,7 @@ class _Break(_Branch):
         self.live = self.loop.live(self.evaluator)
 
     def evaluate_side(self, start: int) -> None:
-        self.loop.finish_side(self.evaluator, start not in self.loop.inside)
+        self.loop.finish_side(self.evaluator)
 
     def _join(self, true: Side, false: Side) -> None:
         _note_no_return(self.evaluator, true, false)
@@ -354,7 +355,7 @@ class ReturnFromLoop(_Branch):
             return
         evaluator.next_index = self.following
         if self.around is not None:
-            self.around.finish_side(evaluator, False)
+            self.around.finish_side(evaluator)
         else:
             super().evaluate_side(start)
 

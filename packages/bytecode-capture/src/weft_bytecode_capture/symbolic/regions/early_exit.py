@@ -20,7 +20,7 @@ from ..variables.constant import ConstantVariable
 from ..variables.sequences import ListVariable
 from ..variables.tensor import TensorVariable
 from .carried import CarriedLocals, numbers_in_tensors
-from .evaluation import run_until
+from .evaluation import every_instruction, run_until
 from .join_points import resolved
 from .state import leaves, rebuilt
 
@@ -46,8 +46,8 @@ class RolledLoop(Protocol):
     def live(self, evaluator: Evaluator) -> frozenset[str]:
         """The locals that matter after an iteration, whether it is the last or not."""
 
-    def finish_side(self, evaluator: Evaluator, leaves: bool) -> None:
-        """Evaluate the rest of an iteration, on a side that leaves the loop or one that does not."""
+    def finish_side(self, evaluator: Evaluator) -> None:
+        """Evaluate the rest of an iteration, or up to where one side leaves the loop."""
 
     def note_end(self, evaluator: Evaluator, has_left: bool) -> None:
         """Note whether a side has left the loop, unless something inside it has noted that."""
@@ -78,14 +78,14 @@ class RolledFor:
         notes = {DONE, RETURNED, RESULT}
         return decoded.live_at(self.head) | decoded.live_at(self.exit) | notes
 
-    def finish_side(self, evaluator: Evaluator, leaves: bool) -> None:
-        """Evaluate the rest of an iteration, on a side that leaves the loop or one that does not."""
-        stops = self.breaks if leaves else {self.head}
-        run_until(evaluator, stops, range(len(evaluator.decoded.instructions)))
-        self.note_end(evaluator, leaves)
+    def finish_side(self, evaluator: Evaluator) -> None:
+        """Evaluate the rest of an iteration, or up to where one side leaves the loop."""
+        run_until(evaluator, self.breaks | {self.head}, every_instruction(evaluator))
+        self.note_end(evaluator, evaluator.next_index in self.breaks)
 
     def note_end(self, evaluator: Evaluator, has_left: bool) -> None:
         """Note whether a side has left the loop, unless something inside it has noted that."""
+        has_left |= evaluator.finished
         if has_left or not isinstance(evaluator.locals.get(DONE), TensorVariable):
             evaluator.locals[DONE] = flag(evaluator, has_left)
         note_return(evaluator, self.stack)

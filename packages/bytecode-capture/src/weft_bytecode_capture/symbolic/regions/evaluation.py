@@ -49,6 +49,11 @@ def run_until(evaluator: Evaluator, stops: Container[int], inside: Container[int
             return
 
 
+def every_instruction(evaluator: Evaluator) -> range:
+    """The indices of all instructions of the frame's code."""
+    return range(len(evaluator.decoded.instructions))
+
+
 def may_attempt(evaluator: Evaluator, place: Place) -> bool:
     """Whether a region may be tried at ``place``."""
     state = evaluator.state

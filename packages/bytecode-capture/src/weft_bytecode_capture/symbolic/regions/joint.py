@@ -9,7 +9,8 @@ from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.iterators import JointIteratorVariable
 from ..variables.sequences import TupleVariable
-from .span import CountedIterator, Span
+from ..variables.symbolic_range import depends_on_data
+from .span import CountedIterator, Span, combined, counted_from_zero
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -34,7 +35,9 @@ class JointElements:
             for part, span in self._parts
         ]
         if self._iterator.count is not None:
-            elements.insert(0, _linear(evaluator, index, self._iterator.count, 1))
+            elements.insert(
+                0, combined(evaluator, "add", index, ConstantVariable(self._iterator.count))
+            )
         return TupleVariable(elements)
 
     def exhaust(self) -> None:
@@ -43,27 +46,23 @@ class JointElements:
             part.exhaust()
 
 
-def joint_span(parts: Sequence[Span], is_strict: bool) -> Span | None:
+def joint_span(evaluator: Evaluator, parts: Sequence[Span], is_strict: bool) -> Span | None:
     """The counter of iterators that go on together; None where it isn't known which ends first.
 
     ``is_strict``: also None where one ends before the others, which is an error.
     """
-    if all(part.values is not None for part in parts):
-        counts = {len(part.values) for part in parts if part.values is not None}
-        if is_strict and len(counts) > 1:
+    shortest = parts[0].count(evaluator)
+    for part in parts[1:]:
+        count = part.count(evaluator)
+        if any(map(depends_on_data, (count, shortest))):
             return None
-        return Span(0, min(counts), 1, range(min(counts)))
-    first = parts[0]
-    stops = {(part.stop_node, part.start, part.step) for part in parts}
-    if len(stops) == 1 and first.step == 1 and first.start == 0:
-        return first
-    return None
+        if is_strict and not evaluator.binary_operation("eq", count, shortest).truth(evaluator):
+            return None
+        if evaluator.binary_operation("lt", count, shortest).truth(evaluator):
+            shortest = count
+    return counted_from_zero(shortest)
 
 
-def _linear(evaluator: Evaluator, index: Variable, start: int, step: int) -> Variable:
+def _linear(evaluator: Evaluator, index: Variable, start: Variable, step: Variable) -> Variable:
     """``start + step * index``."""
-    if step != 1:
-        index = evaluator.binary_operation("mul", index, ConstantVariable(step))
-    if start != 0:
-        index = evaluator.binary_operation("add", index, ConstantVariable(start))
-    return index
+    return combined(evaluator, "add", combined(evaluator, "mul", index, step), start)

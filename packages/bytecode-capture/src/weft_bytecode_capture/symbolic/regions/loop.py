@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import torch
 import torch.fx
 
-from ..._torch import assume, new_integer
+from ..._torch import assume, expression_of, known_bounds, new_integer
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, after_loop
@@ -26,7 +26,8 @@ from ..variables.iterators import (
     TensorRowsVariable,
 )
 from ..variables.sequences import ListVariable
-from ..variables.symbolic_integer import SymbolicIntegerVariable, integer_result
+from ..variables.symbolic_integer import SymbolicIntegerVariable
+from ..variables.symbolic_number import number_operand, number_value
 from ..variables.symbolic_range import (
     SymbolicRangeIteratorVariable,
     SymbolicRangeVariable,
@@ -50,7 +51,7 @@ from .join_points import loops, reachable, resolved
 from .joint import JointElements, joint_span
 from .rows import AppendedLists, RowVariable, become_rows
 from .slots import CarriedSlots
-from .span import CountedIterator, Span
+from .span import CountedIterator, Span, combined
 from .state import ObjectStates
 from .subgraph import Subgraph, add_region, call_region, note_aliases, parameter
 
@@ -90,18 +91,19 @@ def _counted(evaluator: Evaluator, iterator: Variable) -> tuple[CountedIterator,
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
             return None
-        whole = joint_span([span for _, span in known], iterator.is_strict)
+        whole = joint_span(evaluator, [span for _, span in known], iterator.is_strict)
         return None if whole is None else (JointElements(iterator, known), whole)
     if isinstance(iterator, SymbolicRangeIteratorVariable):
-        first, stop = iterator.first(evaluator), iterator.stop
+        first = iterator.first(evaluator)
         if first is None:
             return None
-        span = Span(first, stop.value, iterator.iterated.step, None, stop)
-        return iterator, span
+        iterated = iterator.iterated
+        return iterator, Span(first, iterated.stop, iterated.step, iterated.ascends)
     if not isinstance(iterator, (RangeIteratorVariable, TensorRowsVariable)):
         return None
     values = iterator.rest()
-    return iterator, Span(values.start, values.stop, values.step, values)
+    start, stop, step = map(ConstantVariable, (values.start, values.stop, values.step))
+    return iterator, Span(start, stop, step, values.step > 0)
 
 
 def roll_loop(evaluator: Evaluator, instruction: Instruction, iterator: Variable) -> bool:
@@ -253,14 +255,17 @@ class _ForLoop:
 
     def _counter(self) -> SymbolicIntegerVariable:
         span = self.span
-        ends: tuple[int | None, int | None]
+        start, stop = number_value(span.start), number_value(span.stop)
         if span.values is not None:
             ends = (min(span.values), max(span.values))
+            value = new_integer(self.builder.fake_mode, *ends)
         else:
-            ends = (span.start, None) if span.step > 0 else (None, span.start)
-        value = new_integer(self.builder.fake_mode, *ends)
-        if span.values is None:
-            assume(value < span.stop if span.step > 0 else value > span.stop)
+            ends = (start, stop - 1) if span.ascends else (stop + 1, start)
+            bounds = known_bounds(ends[0])[0], known_bounds(ends[1])[1]
+            value = new_integer(self.builder.fake_mode, *bounds)
+            assume(value < stop if span.ascends else value > stop)
+            assume(value >= start if span.ascends else value <= start)
+        self.builder.counters[expression_of(value)] = ends
         node = parameter(self.subgraph.graph, "index", value)
         return SymbolicIntegerVariable(node, value)
 
@@ -290,7 +295,7 @@ class _ForLoop:
 
     def _row_count(self, target: ListVariable, added: Sequence[Variable]) -> Variable:
         """How many rows a buffer has: symbolic for a list that the loop alone fills, row by row."""
-        each = target._items or len(added) != 1 or abs(self.span.step) != 1
+        each = target._items or len(added) != 1 or not self.span.has_unit_step()
         if self.span.values is None and each:
             self._values()
         inner, self.builder.graph = self.builder.graph, self.outer
@@ -302,16 +307,8 @@ class _ForLoop:
 
     def _position(self, index: SymbolicIntegerVariable) -> Variable:
         """The number of the iteration."""
-        start, step = self.span.start, self.span.step
-        node, value = index.node, index.value
-        for function, operand in ((operator.sub, start), (operator.floordiv, step)):
-            if operand != (0 if function is operator.sub else 1):
-                made = integer_result(
-                    self.evaluator, function, (node, operand), function(value, operand)
-                )
-                assert isinstance(made, SymbolicIntegerVariable)
-                node, value = made.node, made.value
-        return SymbolicIntegerVariable(node, value)
+        passed = combined(self.evaluator, "sub", index, self.span.start)
+        return combined(self.evaluator, "floordiv", passed, self.span.step)
 
     # The region.
 
@@ -319,22 +316,23 @@ class _ForLoop:
         evaluator, graph = self.evaluator, self.subgraph.graph
         kept = self.carried.finish()
         inner = [c.result for c in kept if c.result is not None]
-        following = graph.call_function(operator.add, (index.node, self.span.step))
+        step = number_operand(self.span.step)
+        following = graph.call_function(operator.add, (index.node, step))
         results = (following, *(variable.node for variable in inner))
         parameters = [index.node, *(c.parameter.node for c in kept)]
         taken = self.subgraph.taken()
         taken += dict.fromkeys(n for n in results if n.graph is not graph and n not in taken)
-        stop = self.span.stop_node
-        if stop is not None and stop not in taken:
+        stop = number_operand(self.span.stop)
+        if isinstance(stop, torch.fx.Node) and stop not in taken:
             taken.append(stop)
         body = self.subgraph.close(parameters, taken, results)
         arguments = (
             add_region(evaluator, "condition", self._condition(parameters, taken)),
             add_region(evaluator, "body", body),
-            (self.span.start, *(c.start.node for c in kept)),
+            (number_operand(self.span.start), *(c.start.node for c in kept)),
             tuple(taken),
         )
-        values = [self.span.stop, *(c.parameter.fake for c in kept)]
+        values = [number_value(self.span.stop), *(c.parameter.fake for c in kept)]
         items = call_region(evaluator, torch.ops.higher_order.while_loop, arguments, values)
         carried = [c.parameter for c in kept]
         note_aliases(evaluator, self.place, carried, inner, [*parameters, *taken])
@@ -348,8 +346,8 @@ class _ForLoop:
         """The counter is inside the range, and no iteration has ended the loop."""
         test = Subgraph(self.evaluator)
         inner = [parameter(test.graph, n.name, n.meta.get("example_value")) for n in parameters]
-        compare = operator.lt if self.span.step > 0 else operator.gt
-        bound = self.span.stop if self.span.stop_node is None else self.span.stop_node
+        compare = operator.lt if self.span.ascends else operator.gt
+        bound = number_operand(self.span.stop)
         result = test.graph.call_function(compare, (inner[0], bound))
         if self.done is not None:
             done = inner[parameters.index(self.done)]

@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import torch
-import torch.fx
-
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
-from ..variables.symbolic_number import SymbolicNumberVariable
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -20,29 +16,53 @@ if TYPE_CHECKING:
 class Span:
     """The numbers that a loop's counter has: ``start``, and ``step`` more each time, before ``stop``.
 
-    ``values`` are these, None where ``stop`` is symbolic; ``stop_variable`` is it then.
+    Each is an integer, constant or symbolic; ``ascends``: the step is greater than 0 in every call.
     """
 
-    start: int
-    stop: int | torch.SymInt
-    step: int
-    values: range | None
-    stop_variable: SymbolicNumberVariable | None = None
+    start: Variable
+    stop: Variable
+    step: Variable
+    ascends: bool
 
     @property
-    def stop_node(self) -> torch.fx.Node | None:
-        """The node of a symbolic ``stop``."""
-        return None if self.stop_variable is None else self.stop_variable.number_node
+    def values(self) -> range | None:
+        """The numbers themselves; None where one of the three is symbolic."""
+        three = (self.start, self.stop, self.step)
+        if not all(number.is_constant() for number in three):
+            return None
+        return range(*(number.as_constant() for number in three))
+
+    def has_unit_step(self) -> bool:
+        """Whether the numbers follow one another, up or down."""
+        return self.step.is_constant() and abs(self.step.as_constant()) == 1
 
     def count(self, evaluator: Evaluator) -> Variable:
-        """How many numbers there are; symbolic where ``stop`` is, and steps are 1 or -1 then."""
+        """How many numbers there are, of which there is at least one; symbolic where the span is."""
         if self.values is not None:
             return ConstantVariable(len(self.values))
-        assert self.stop_variable is not None
-        difference = evaluator.binary_operation(
-            "sub", self.stop_variable, ConstantVariable(self.start)
-        )
-        return evaluator.binary_operation("mul", difference, ConstantVariable(self.step))
+        operation = evaluator.binary_operation
+        ends = (self.stop, self.start) if self.ascends else (self.start, self.stop)
+        distance = combined(evaluator, "sub", *ends)
+        if self.has_unit_step():
+            return distance
+        size = self.step if self.ascends else operation("mul", self.step, ConstantVariable(-1))
+        most = operation("add", distance, operation("sub", size, ConstantVariable(1)))
+        return operation("floordiv", most, size)
+
+
+_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}
+
+
+def combined(evaluator: Evaluator, operation: str, left: Variable, right: Variable) -> Variable:
+    """An operation's result on integers: ``left`` itself where ``right`` changes nothing."""
+    if right.is_constant() and right.as_constant() == _NEUTRAL[operation]:
+        return left
+    return evaluator.binary_operation(operation, left, right)
+
+
+def counted_from_zero(count: Variable) -> Span:
+    """The numbers below ``count``."""
+    return Span(ConstantVariable(0), count, ConstantVariable(1), True)
 
 
 class CountedIterator(Protocol):

@@ -95,7 +95,12 @@ class Subgraph:
 
 
 def _calls(graph: torch.fx.Graph) -> int:
-    return sum(node.op not in ("placeholder", "get_attr") for node in graph.nodes)
+    """How many calls there are in a graph, without those that compute sizes: these may stand anywhere."""
+    return sum(
+        node.op not in ("placeholder", "get_attr")
+        and not isinstance(node.meta.get("example_value"), (torch.SymInt, torch.SymFloat))
+        for node in graph.nodes
+    )
 
 
 def parameter(graph: torch.fx.Graph, name: str, value: Any) -> torch.fx.Node:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._torch import constant_term, has_unbacked_symbols
+from ..._torch import assume, constant_term, extremes, has_unbacked_symbols
 from ...unsupported import Unsupported
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
@@ -91,7 +91,7 @@ def _in_range(evaluator: Evaluator, item: Variable, size: int | torch.SymInt) ->
     """The index counted from the beginning; it has to be inside in every iteration."""
     if not isinstance(item, SymbolicIntegerVariable):
         return item
-    if decide(item.value < 0, repr(item)):
+    if _is_negative(evaluator, item):
         if not isinstance(size, int):
             raise Unsupported("subscript from the end of a symbolic size", repr(item))
         moved = item.binary_operation(evaluator, "add", ConstantVariable(size), False)
@@ -100,9 +100,29 @@ def _in_range(evaluator: Evaluator, item: Variable, size: int | torch.SymInt) ->
     # What is below a counter is below the size that the counter is below.
     below = item.value - min(0, constant_term(item.value))
     inside = decided_or_none(item.value < size) or decided_or_none(below < size)
-    if decide(item.value < 0, repr(item)) or not inside:
+    if not inside and _ends_inside(evaluator, item.value, lambda _, greatest: greatest < size):
+        assume(item.value < size)
+        inside = True
+    if not inside:
         raise Unsupported("subscript out of range in some iteration", repr(item))
     return item
+
+
+def _is_negative(evaluator: Evaluator, item: SymbolicIntegerVariable) -> bool:
+    """Whether an index is less than 0 in every iteration, rather than in none."""
+    decided = decided_or_none(item.value < 0)
+    if decided is None and _ends_inside(evaluator, item.value, lambda least, _: least >= 0):
+        assume(item.value >= 0)
+        return False
+    return decide(item.value < 0, repr(item))
+
+
+def _ends_inside(
+    evaluator: Evaluator, value: torch.SymInt, holds: Callable[[Any, Any], Any]
+) -> bool:
+    """Whether a condition holds of an integer's least and greatest value; guarded where sizes decide that."""
+    ends = extremes(value, evaluator.graph.counters)
+    return ends is not None and decided_or_none(holds(*ends)) is True
 
 
 def _sliced(

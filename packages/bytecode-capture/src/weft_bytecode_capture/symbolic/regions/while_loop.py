@@ -29,7 +29,13 @@ from .early_exit import (
     rolling,
 )
 from .emission import emit_while
-from .evaluation import as_predicate, check_unchanged, refuse, run_until
+from .evaluation import (
+    as_predicate,
+    check_unchanged,
+    every_instruction,
+    refuse,
+    run_until,
+)
 from .join_points import loops, reachable, resolved
 from .slots import CarriedSlots
 from .state import ObjectStates
@@ -119,10 +125,9 @@ class _RolledWhile:
         notes = {_TEST, RETURNED, RESULT}
         return decoded.live_at(loop.stay) | decoded.live_at(loop.leave) | notes
 
-    def finish_side(self, evaluator: Evaluator, leaves: bool) -> None:
-        stops = self.exits if leaves else self.loop.tests
-        run_until(evaluator, stops, range(len(evaluator.decoded.instructions)))
-        self.note_end(evaluator, leaves)
+    def finish_side(self, evaluator: Evaluator) -> None:
+        run_until(evaluator, self.exits | self.loop.tests.keys(), every_instruction(evaluator))
+        self.note_end(evaluator, evaluator.next_index in self.exits)
 
     def note_end(self, evaluator: Evaluator, has_left: bool) -> None:
         if has_left or evaluator.finished:

@@ -7,7 +7,6 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..._torch import unbacked_symbols
 from ...unsupported import Unsupported
 from .base import Variable
 from .classes import CLASS_CALLS, ClassCall
@@ -26,8 +25,7 @@ from .mappings import DefaultDictVariable, DictVariable, OrderedDictVariable
 from .sequences import ListVariable, SliceVariable, TupleVariable, index_value
 from .sets import FrozenSetVariable, SetVariable, new_set
 from .strings import printable
-from .symbolic_number import SymbolicNumberVariable
-from .symbolic_range import SymbolicRangeVariable
+from .symbolic_range import SymbolicRangeIteratorVariable, SymbolicRangeVariable, symbolic_range
 from .tensor_number import truth_in_tensor
 from .values import is_callable
 
@@ -136,35 +134,11 @@ def _range(
     evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
 ) -> Variable:
     _refuse(range, keywords)
-    symbolic = _symbolic_range(evaluator, arguments)
+    symbolic = symbolic_range(evaluator, arguments)
     if symbolic is not None:
         return symbolic
     values = [index_value(evaluator, argument) for argument in arguments]
     return ConstantVariable(evaluator.pure(range, *values))
-
-
-def _symbolic_range(evaluator: Evaluator, arguments: list[Variable]) -> Variable | None:
-    """A range of which only the stop is symbolic, for a loop to keep; None for others."""
-    if len(arguments) == 1:
-        arguments = [ConstantVariable(0), *arguments]
-    if len(arguments) == 2:
-        arguments = [*arguments, ConstantVariable(1)]
-    if len(arguments) != 3:
-        return None
-    start, stop, step = arguments
-    if not isinstance(stop, SymbolicNumberVariable) or stop.python_type() is not int:
-        return None
-    if not (start.is_constant() and step.is_constant()):
-        return None
-    first, by = start.as_constant(), step.as_constant()
-    if type(first) is not int or type(by) is not int or by == 0:
-        return None
-    if unbacked_symbols(stop.value):
-        compared = "gt" if by > 0 else "lt"
-        inside = stop.binary_operation(evaluator, compared, ConstantVariable(first), False)
-        assert inside is not None
-        inside.truth(evaluator)  # a break here lets the loop have a number, not one further on
-    return SymbolicRangeVariable(first, stop, by)
 
 
 @_calls(slice)
@@ -315,6 +289,10 @@ def _reversed(
         if found is None:
             return _reversed_by_index(evaluator, iterable)
         return iterable.call_method(evaluator, "__reversed__", [], {})
+    if isinstance(iterable, SymbolicRangeVariable):
+        backwards = iterable.backwards(evaluator)
+        if backwards is not None:
+            return SymbolicRangeIteratorVariable(backwards)
     if iterable.is_constant() and isinstance(iterable.as_constant(), range):
         return RangeIteratorVariable(iterable.as_constant()[::-1])
     if iterable.python_type() is list and isinstance(iterable, ListVariable):

@@ -13,6 +13,7 @@ from ...unsupported import Unsupported
 from .base import Variable
 from .constant import ConstantVariable
 from .sequences import SliceVariable, TupleVariable
+from .symbolic_number import SymbolicNumberVariable
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -107,6 +108,8 @@ def _operand(variable: Variable) -> tuple[Any, Any] | None:
         return variable.node, variable.value
     if variable.is_constant() and type(variable.as_constant()) is int:
         return variable.as_constant(), variable.as_constant()
+    if isinstance(variable, SymbolicNumberVariable) and isinstance(variable.value, torch.SymInt):
+        return variable.number_node, variable.value
     return None
 
 

@@ -143,10 +143,7 @@ class SymbolicNumberVariable(Variable):
         self, evaluator: Evaluator, function: Callable[..., Any], operands: list[Variable]
     ) -> Variable:
         value = evaluator.graph.computed(evaluator, function, [*map(number_value, operands)])
-        nodes = tuple(
-            v.number_node if isinstance(v, SymbolicNumberVariable) else v.as_constant()
-            for v in operands
-        )
+        nodes = tuple(map(number_operand, operands))
         return evaluator.graph.number(
             value, lambda graph: graph.call_function(function, nodes), None
         )
@@ -191,6 +188,13 @@ def number_value(variable: Variable) -> Any:
     return (
         variable.value if isinstance(variable, SymbolicNumberVariable) else variable.as_constant()
     )
+
+
+def number_operand(variable: Variable) -> Any:
+    """A number as an argument of a node: a symbolic one's node."""
+    if isinstance(variable, SymbolicNumberVariable):
+        return variable.number_node
+    return variable.as_constant()
 
 
 def is_number(variable: Variable) -> bool:

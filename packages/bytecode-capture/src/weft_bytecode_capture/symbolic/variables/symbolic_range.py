@@ -18,29 +18,83 @@ if TYPE_CHECKING:
 
 
 class SymbolicRangeVariable(ConstantVariable):
-    """A range with a symbolic stop; whatever needs its elements gets the range of this call alone."""
+    """A range of integers of which one at least is symbolic; its step has one sign in every call.
 
-    def __init__(self, start: int, stop: SymbolicNumberVariable, step: int) -> None:
+    Whatever needs its elements gets the range of this call alone.
+    """
+
+    def __init__(self, start: Variable, stop: Variable, step: Variable, ascends: bool) -> None:
         self.source = None
         self.start = start
         self.stop = stop
         self.step = step
+        self.ascends = ascends
 
     @property
     def value(self) -> range:
-        if unbacked_symbols(self.stop.value):
+        three = (self.start, self.stop, self.step)
+        if any(map(depends_on_data, three)):
             raise DropDataDependence("a loop over a number that depends on data is not kept")
-        return range(self.start, self.stop.as_constant(), self.step)
+        return range(*(number.as_constant() for number in three))
 
     def python_type(self) -> type:
         return range
 
+    def has_from(self, evaluator: Evaluator, first: Variable) -> bool:
+        """Whether ``first`` is before the range's end: that is decided and guarded."""
+        comparison = "gt" if self.ascends else "lt"
+        return evaluator.binary_operation(comparison, self.stop, first).truth(evaluator)
+
+    def backwards(self, evaluator: Evaluator) -> SymbolicRangeVariable | None:
+        """The same numbers from the last one on; None where they are not one after the other."""
+        if not self.step.is_constant() or abs(self.step.as_constant()) != 1:
+            return None
+        last = evaluator.binary_operation("sub", self.stop, self.step)
+        before = evaluator.binary_operation("sub", self.start, self.step)
+        step = ConstantVariable(-self.step.as_constant())
+        return SymbolicRangeVariable(last, before, step, not self.ascends)
+
     def __repr__(self) -> str:
-        return f"Range({self.start}, {self.stop!r}, {self.step})"
+        return f"Range({self.start!r}, {self.stop!r}, {self.step!r})"
+
+
+def symbolic_range(evaluator: Evaluator, arguments: list[Variable]) -> Variable | None:
+    """``range`` of integers some of which are symbolic, for a loop to keep; None for others."""
+    if len(arguments) == 1:
+        arguments = [ConstantVariable(0), *arguments]
+    if len(arguments) == 2:
+        arguments = [*arguments, ConstantVariable(1)]
+    if len(arguments) != 3 or not all(map(_is_integer, arguments)):
+        return None
+    start, stop, step = arguments
+    if not any(isinstance(number, SymbolicNumberVariable) for number in arguments):
+        return None
+    if depends_on_data(step):
+        return None
+    zero = ConstantVariable(0)
+    ascends = evaluator.binary_operation("gt", step, zero).truth(evaluator)
+    if not ascends and not evaluator.binary_operation("lt", step, zero).truth(evaluator):
+        return None
+    made = SymbolicRangeVariable(start, stop, step, ascends)
+    if any(map(depends_on_data, arguments)):
+        made.has_from(
+            evaluator, start
+        )  # a break here lets the loop have a number, not one further on
+    return made
+
+
+def _is_integer(variable: Variable) -> bool:
+    if isinstance(variable, SymbolicNumberVariable):
+        return variable.python_type() is int
+    return variable.is_constant() and type(variable.as_constant()) is int
+
+
+def depends_on_data(number: Variable) -> bool:
+    return isinstance(number, SymbolicNumberVariable) and bool(unbacked_symbols(number.value))
 
 
 class SymbolicRangeIteratorVariable(RangeIteratorVariable):
-    """An iterator over a range with a symbolic stop, made where a loop may be kept."""
+    """An iterator over a symbolic range, made where a loop may be kept."""
 
     def __init__(self, iterated: SymbolicRangeVariable) -> None:
         self.iterated = iterated
@@ -56,36 +110,38 @@ class SymbolicRangeIteratorVariable(RangeIteratorVariable):
     def values(self) -> range:  # type: ignore[override]
         return self.iterated.value
 
-    @property
-    def stop(self) -> SymbolicNumberVariable:
-        return self.iterated.stop
-
-    def first(self, evaluator: Evaluator) -> int | None:
+    def first(self, evaluator: Evaluator) -> Variable | None:
         """The next element, None if there is none: that is decided and guarded."""
         if self.exhausted:
             return None
-        first = self.iterated.start + self.position * self.iterated.step
-        comparison = "gt" if self.iterated.step > 0 else "lt"
-        inside = self.stop.binary_operation(evaluator, comparison, ConstantVariable(first), False)
-        assert inside is not None
-        return first if inside.truth(evaluator) else None
+        first = self.iterated.start
+        if self.position:
+            passed = ConstantVariable(self.position)
+            passed = evaluator.binary_operation("mul", self.iterated.step, passed)
+            first = evaluator.binary_operation("add", first, passed)
+        return first if self.iterated.has_from(evaluator, first) else None
 
     def exhaust(self) -> None:
         self.exhausted = True
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        iterated = self.iterated
+        is_fixed = iterated.start.is_constant() and iterated.step.is_constant()
+        if self.position and not is_fixed:
+            return None if self.exhausted else super().next_or_none(evaluator)
         first = self.first(evaluator)
         if first is None:
             return None
         self.position += 1
-        return ConstantVariable(first)
+        return first
 
 
 class SymbolicRowsVariable(SymbolicRangeIteratorVariable):
     """An iterator over the rows of a tensor that has another number of them in each call."""
 
     def __init__(self, tensor: Variable, count: SymbolicNumberVariable) -> None:
-        super().__init__(SymbolicRangeVariable(0, count, 1))
+        first, step = ConstantVariable(0), ConstantVariable(1)
+        super().__init__(SymbolicRangeVariable(first, count, step, True))
         self.rows = TensorRowsVariable(tensor, 0)
 
     def python_type(self) -> type:
