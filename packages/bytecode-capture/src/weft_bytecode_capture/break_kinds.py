@@ -373,12 +373,13 @@ _REGIONS = {
          "use of a loop's counter as a number", "subscript of a loop's counter and other things",
          "subscript from the end of a symbolic size",
          "loop of another length in each call, of which all elements are used",
-         "subscript with too many indices", "slice that may be cut short"),
+         "subscript with too many indices", "slice that may be cut short",
+         "size that differs by iteration"),
         BreakKind(_COUNTER, ("compute with tensors, or index a tensor, by the counter",)),
     ),
     **dict.fromkeys(
         ("append of something that is no tensor", "list of a length that depends on data",
-         "list that a loop appends to and looks at"),
+         "list of a length that differs by iteration", "list that a loop appends to and looks at"),
         BreakKind("a list that a region appends to becomes one tensor of rows", (_UNROLL,)),
     ),
     **dict.fromkeys(
@@ -388,6 +389,10 @@ _REGIONS = {
     **dict.fromkeys(
         ("gradients on one side of a branch only", "question about gradients inside a region"),
         BreakKind("whether a tensor has gradients depends on the way that the program takes", (_UNROLL,)),
+    ),
+    "slice that ends where data says": BreakKind(
+        f"{_BODY}: what has another size in each must have one that its counter gives",
+        ("mask the rest: where(arange(n) < i, x, 0)", _UNROLL),
     ),
     **dict.fromkeys(
         ("element at a position that data gives, after a write",

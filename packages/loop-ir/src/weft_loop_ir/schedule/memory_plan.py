@@ -22,6 +22,7 @@ from weft_loop_ir.ir import (
 )
 from weft_loop_ir.loop_graph import Item, all_items, extern_writes, item_reads, item_writes
 from weft_loop_ir.schedule.accesses import index_expressions
+from weft_loop_ir.schedule.counter_bounds import counter_bounds, largest
 from weft_loop_ir.schedule.options import ScheduleOptions
 
 
@@ -116,7 +117,8 @@ def plan_memory(
 ) -> MemoryPlan:
     """Offsets for the intermediates that kernels and ``out=`` variants write.
 
-    Those whose size only a step determines are not in the arena, which is made before the first step.
+    Those whose size only a step determines are not in the arena, which is made before the first step.  One
+    whose size differs by the iteration of a loop gets the most that it needs.
     """
     options = options or ScheduleOptions()
     external = allocated_by_extern(steps)
@@ -133,6 +135,8 @@ def plan_memory(
     planned.sort(key=lambda name: (lives[name].first, name))
     arena = _Arena(options.alignment)
     offsets: dict[str, sympy.Expr] = {}
+    bounds = counter_bounds(steps)
+    sizes = {n: _size(largest(buffers[n], bounds), options.alignment) for n in planned}
     dying = _dying_at(planned, lives)
     released: set[str] = set()
     current = 0
@@ -141,9 +145,8 @@ def plan_memory(
         while options.reuse_memory and current < first:
             for old in dying.get(current, ()):
                 if old in offsets and old not in released:
-                    arena.release(offsets[old], _size(buffers[old], options.alignment))
+                    arena.release(offsets[old], sizes[old])
             current += 1
-        size = _size(buffers[name], options.alignment)
         source = None
         if options.reuse_memory and options.reuse_in_place:
             source = _in_place_source(flat[first], name, first, lives, buffers, offsets, released)
@@ -151,7 +154,7 @@ def plan_memory(
             offsets[name] = offsets[source]
             released.add(source)  # its memory is released with the buffer that took it over
         else:
-            offsets[name] = arena.allocate(size)
+            offsets[name] = arena.allocate(sizes[name])
     return MemoryPlan(arena.total, offsets)
 
 

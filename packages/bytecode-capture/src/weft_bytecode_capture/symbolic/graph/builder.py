@@ -51,6 +51,7 @@ from .recovery import version_of
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
     from ..regions.positions import ElementVariable
+    from ..variables.symbolic_integer import LoopCounter
     from ..variables.tensor import TensorVariable
 
 
@@ -105,7 +106,7 @@ class GraphBuilder:
         self.data_place: DataPlace | None = None  # of the number that is being read
         self.written: collections.Counter[torch.dtype] = collections.Counter()
         self.elements: list[ElementVariable] = []
-        self.counters: dict[Any, tuple[Any, Any]] = {}  # symbols of loops: least and greatest value
+        self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.in_block = False  # some node was made within ``try`` or ``with``
         self.in_handled_code = False  # some node was made where the program catches exceptions
 

@@ -21,6 +21,7 @@ from ..variables.sequences import ListVariable
 from ..variables.tensor import TensorVariable
 from .carried import CarriedLocals, numbers_in_tensors
 from .evaluation import every_instruction, run_until
+from .iteration_sizes import check_size
 from .join_points import resolved
 from .state import leaves, rebuilt
 
@@ -196,6 +197,7 @@ def unset_like(
     count: Variable | None = None,
 ) -> TensorVariable:
     """An uninitialised tensor in ``graph``: ``count`` rows like ``like``, or one."""
+    check_size(evaluator, like.fake)
     row = evaluator.wrap_result(list(like.fake.shape))
     shape = row if count is None else ListVariable([count, *row.iterate(evaluator)])
     options: dict[str, Variable] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..variables.base import Variable
@@ -52,6 +53,9 @@ def joint_span(evaluator: Evaluator, parts: Sequence[Span], is_strict: bool) -> 
     ``is_strict``: also None where one ends before the others, which is an error.
     """
     shortest = parts[0].count(evaluator)
+    differs = any(part.may_be_empty for part in parts)
+    if differs and len(parts) > 1:
+        return None
     for part in parts[1:]:
         count = part.count(evaluator)
         if any(map(depends_on_data, (count, shortest))):
@@ -60,7 +64,7 @@ def joint_span(evaluator: Evaluator, parts: Sequence[Span], is_strict: bool) -> 
             return None
         if evaluator.binary_operation("lt", count, shortest).truth(evaluator):
             shortest = count
-    return counted_from_zero(shortest)
+    return replace(counted_from_zero(shortest), may_be_empty=differs)
 
 
 def _linear(evaluator: Evaluator, index: Variable, start: Variable, step: Variable) -> Variable:

@@ -26,8 +26,7 @@ from ..variables.iterators import (
     TensorRowsVariable,
 )
 from ..variables.sequences import ListVariable
-from ..variables.symbolic_integer import SymbolicIntegerVariable
-from ..variables.symbolic_number import number_operand, number_value
+from ..variables.symbolic_integer import LoopCounter, SymbolicIntegerVariable
 from ..variables.symbolic_range import (
     SymbolicRangeIteratorVariable,
     SymbolicRangeVariable,
@@ -51,7 +50,7 @@ from .join_points import loops, reachable, resolved
 from .joint import JointElements, joint_span
 from .rows import AppendedLists, RowVariable, become_rows
 from .slots import CarriedSlots
-from .span import CountedIterator, Span, combined
+from .span import CountedIterator, Span, combined, node_of, value_of
 from .state import ObjectStates
 from .subgraph import Subgraph, add_region, call_region, note_aliases, parameter
 
@@ -98,7 +97,8 @@ def _counted(evaluator: Evaluator, iterator: Variable) -> tuple[CountedIterator,
         if first is None:
             return None
         iterated = iterator.iterated
-        return iterator, Span(first, iterated.stop, iterated.step, iterated.ascends)
+        bounds = (first, iterated.stop, iterated.step, iterated.ascends)
+        return iterator, Span(*bounds, may_be_empty=iterated.differs)
     if not isinstance(iterator, (RangeIteratorVariable, TensorRowsVariable)):
         return None
     values = iterator.rest()
@@ -228,6 +228,8 @@ class _ForLoop:
         return self.carried.result(name, self._unset)
 
     def _unset(self, like: TensorVariable) -> TensorVariable:
+        if self.span.may_be_empty:
+            raise Unsupported("local that is unbound after no iteration", repr(like))
         return unset_like(self.evaluator, self.outer, like)
 
     def _end_early(self, done: Variable | None, appended: Sequence[object]) -> None:
@@ -255,7 +257,7 @@ class _ForLoop:
 
     def _counter(self) -> SymbolicIntegerVariable:
         span = self.span
-        start, stop = number_value(span.start), number_value(span.stop)
+        start, stop = value_of(span.start), value_of(span.stop)
         if span.values is not None:
             ends = (min(span.values), max(span.values))
             value = new_integer(self.builder.fake_mode, *ends)
@@ -265,9 +267,9 @@ class _ForLoop:
             value = new_integer(self.builder.fake_mode, *bounds)
             assume(value < stop if span.ascends else value > stop)
             assume(value >= start if span.ascends else value <= start)
-        self.builder.counters[expression_of(value)] = ends
-        node = parameter(self.subgraph.graph, "index", value)
-        return SymbolicIntegerVariable(node, value)
+        index = SymbolicIntegerVariable(parameter(self.subgraph.graph, "index", value), value)
+        self.builder.counters[expression_of(value)] = LoopCounter(index, *ends)
+        return index
 
     # After the body.
 
@@ -295,6 +297,8 @@ class _ForLoop:
 
     def _row_count(self, target: ListVariable, added: Sequence[Variable]) -> Variable:
         """How many rows a buffer has: symbolic for a list that the loop alone fills, row by row."""
+        if self.span.may_be_empty:
+            raise Unsupported("list of a length that differs by iteration")
         each = target._items or len(added) != 1 or not self.span.has_unit_step()
         if self.span.values is None and each:
             self._values()
@@ -316,28 +320,31 @@ class _ForLoop:
         evaluator, graph = self.evaluator, self.subgraph.graph
         kept = self.carried.finish()
         inner = [c.result for c in kept if c.result is not None]
-        step = number_operand(self.span.step)
+        step = node_of(self.span.step)
         following = graph.call_function(operator.add, (index.node, step))
         results = (following, *(variable.node for variable in inner))
         parameters = [index.node, *(c.parameter.node for c in kept)]
         taken = self.subgraph.taken()
         taken += dict.fromkeys(n for n in results if n.graph is not graph and n not in taken)
-        stop = number_operand(self.span.stop)
+        stop = node_of(self.span.stop)
         if isinstance(stop, torch.fx.Node) and stop not in taken:
             taken.append(stop)
         body = self.subgraph.close(parameters, taken, results)
         arguments = (
             add_region(evaluator, "condition", self._condition(parameters, taken)),
             add_region(evaluator, "body", body),
-            (number_operand(self.span.start), *(c.start.node for c in kept)),
+            (node_of(self.span.start), *(c.start.node for c in kept)),
             tuple(taken),
         )
-        values = [number_value(self.span.stop), *(c.parameter.fake for c in kept)]
+        values = [value_of(self.span.stop), *(c.parameter.fake for c in kept)]
         items = call_region(evaluator, torch.ops.higher_order.while_loop, arguments, values)
         carried = [c.parameter for c in kept]
         note_aliases(evaluator, self.place, carried, inner, [*parameters, *taken])
         for variable, node in zip(carried, items[1:], strict=True):
             variable.node = node
+        for c in kept if self.span.may_be_empty else ():
+            start = [c.start.node]  # what the result is after no iteration
+            note_aliases(evaluator, self.place, [c.parameter], [c.start], start)
         return items[-1]
 
     def _condition(
@@ -347,7 +354,7 @@ class _ForLoop:
         test = Subgraph(self.evaluator)
         inner = [parameter(test.graph, n.name, n.meta.get("example_value")) for n in parameters]
         compare = operator.lt if self.span.ascends else operator.gt
-        bound = number_operand(self.span.stop)
+        bound = node_of(self.span.stop)
         result = test.graph.call_function(compare, (inner[0], bound))
         if self.done is not None:
             done = inner[parameters.index(self.done)]

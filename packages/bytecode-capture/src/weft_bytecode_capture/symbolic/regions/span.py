@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
+from ..variables.symbolic_integer import integer_operand
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
 class Span:
     """The numbers that a loop's counter has: ``start``, and ``step`` more each time, before ``stop``.
 
-    Each is an integer, constant or symbolic; ``ascends``: the step is greater than 0 in every call.
+    Each is an integer, constant or symbolic; ``ascends``: the step is greater than 0 in every call;
+    ``may_be_empty``: it differs by the iteration of a loop around, and there may be none of them.
     """
 
     start: Variable
     stop: Variable
     step: Variable
     ascends: bool
+    may_be_empty: bool = False
 
     @property
     def values(self) -> range | None:
@@ -58,6 +61,22 @@ def combined(evaluator: Evaluator, operation: str, left: Variable, right: Variab
     if right.is_constant() and right.as_constant() == _NEUTRAL[operation]:
         return left
     return evaluator.binary_operation(operation, left, right)
+
+
+def node_of(number: Variable) -> Any:
+    """An integer as an argument of a node."""
+    return _pair(number)[0]
+
+
+def value_of(number: Variable) -> Any:
+    """An integer as torch computes with it."""
+    return _pair(number)[1]
+
+
+def _pair(number: Variable) -> tuple[Any, Any]:
+    found = integer_operand(number)
+    assert found is not None
+    return found
 
 
 def counted_from_zero(count: Variable) -> Span:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..._torch import GuardOnDataDependentSymNode
 from ..variables.base import Variable
 from ..variables.generators import GeneratorVariable
 from ..variables.iterators import RangeIteratorVariable
@@ -154,10 +155,18 @@ def same_constant(left: Variable, right: Variable) -> bool:
     return type(first) is type(second) and bool(first == second)
 
 
+def _are_equal(left: Any, right: Any) -> bool:
+    """Whether two properties are equal in every iteration."""
+    try:
+        return bool(left == right)
+    except GuardOnDataDependentSymNode:
+        return False
+
+
 def difference(left: TensorVariable, right: TensorVariable) -> str | None:
     """How the metadata of two tensors that have to be alike differs."""
     for name in ("dtype", "device", "shape"):
         first, second = getattr(left.fake, name), getattr(right.fake, name)
-        if first != second:
+        if not _are_equal(first, second):
             return f"{name} {first} and {second}"
     return None

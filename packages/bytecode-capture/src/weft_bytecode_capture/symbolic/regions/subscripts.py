@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._torch import assume, constant_term, extremes, has_unbacked_symbols
+from ..._torch import assume, constant_term, extremes
 from ...unsupported import Unsupported
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
@@ -92,11 +92,7 @@ def _in_range(evaluator: Evaluator, item: Variable, size: int | torch.SymInt) ->
     if not isinstance(item, SymbolicIntegerVariable):
         return item
     if _is_negative(evaluator, item):
-        if not isinstance(size, int):
-            raise Unsupported("subscript from the end of a symbolic size", repr(item))
-        moved = item.binary_operation(evaluator, "add", ConstantVariable(size), False)
-        assert isinstance(moved, SymbolicIntegerVariable)
-        item = moved
+        item = _from_start(evaluator, item, size)
     # What is below a counter is below the size that the counter is below.
     below = item.value - min(0, constant_term(item.value))
     inside = decided_or_none(item.value < size) or decided_or_none(below < size)
@@ -121,7 +117,8 @@ def _ends_inside(
     evaluator: Evaluator, value: torch.SymInt, holds: Callable[[Any, Any], Any]
 ) -> bool:
     """Whether a condition holds of an integer's least and greatest value; guarded where sizes decide that."""
-    ends = extremes(value, evaluator.graph.counters)
+    counters = evaluator.graph.counters.items()
+    ends = extremes(value, {symbol: (c.least, c.greatest) for symbol, c in counters})
     return ends is not None and decided_or_none(holds(*ends)) is True
 
 
@@ -132,14 +129,41 @@ def _sliced(
     if all(part.is_constant() and part.as_constant() is None for part in item.parts):
         return tensor
     size = tensor.fake.shape[dimension]
-    for part in (start, stop):
-        if isinstance(part, SymbolicIntegerVariable):
-            inside = decide(part.value >= 0, repr(part)) and decide(part.value <= size, repr(part))
-            if not inside:
-                raise Unsupported("slice that may be cut short", repr(part))
+    start, stop = (_end(evaluator, part, size) for part in (start, stop))
     if step.is_constant() and step.as_constant() is None:
         step = ConstantVariable(1)
     return _call(evaluator, torch.ops.aten.slice.Tensor, tensor, dimension, start, stop, step)
+
+
+def _end(evaluator: Evaluator, part: Variable, size: int | torch.SymInt) -> Variable:
+    """An end of a slice, counted from the beginning; it has to be inside in every iteration."""
+    from .positions import is_position
+
+    if is_position(part):
+        raise Unsupported("slice that ends where data says", repr(part))
+    if not isinstance(part, SymbolicIntegerVariable):
+        return part
+    if _is_negative(evaluator, part):
+        part = _from_start(evaluator, part, size)
+        if decided_or_none(part.value >= 0) is not True:
+            raise Unsupported("slice that may be cut short", repr(part))
+    inside = decided_or_none(part.value <= size) is True
+    if not inside and not _ends_inside(evaluator, part.value, lambda _, greatest: greatest <= size):
+        raise Unsupported("slice that may be cut short", repr(part))
+    if not inside:
+        assume(part.value <= size)
+    return part
+
+
+def _from_start(
+    evaluator: Evaluator, item: SymbolicIntegerVariable, size: int | torch.SymInt
+) -> SymbolicIntegerVariable:
+    """A position counted from the end as one from the beginning."""
+    if not isinstance(size, int):
+        raise Unsupported("subscript from the end of a symbolic size", repr(item))
+    moved = item.binary_operation(evaluator, "add", ConstantVariable(size), False)
+    assert isinstance(moved, SymbolicIntegerVariable)
+    return moved
 
 
 def _call(
@@ -150,6 +174,4 @@ def _call(
     given = [a if isinstance(a, Variable) else ConstantVariable(a) for a in arguments]
     result = evaluator.graph.call_function(evaluator, function, [tensor, *given], {})
     assert isinstance(result, TensorVariable)
-    if any(isinstance(s, torch.SymInt) and has_unbacked_symbols(s) for s in result.fake.shape):
-        raise Unsupported("tensor whose size differs by iteration", repr(result))
     return result

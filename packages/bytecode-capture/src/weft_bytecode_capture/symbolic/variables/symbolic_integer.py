@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator as operator_module
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -46,14 +47,14 @@ class SymbolicIntegerVariable(Variable):
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
-        operand = _operand(other)
-        if operand is None:
+        pair = integer_operand(other)
+        if pair is None:
             if other.is_constant() and type(other.as_constant()) in (bool, float):
                 return self._as_number(evaluator, operator, other, reflected)
             if other.is_constant() and isinstance(other.as_constant(), complex):
                 raise Unsupported("arithmetic of a loop's counter", f"{operator} with {other!r}")
             return None
-        node, value = operand
+        node, value = pair
         pairs = [(self.node, self.value), (node, value)]
         (first, left), (second, right) = reversed(pairs) if reflected else pairs
         comparison = _COMPARISONS.get(operator)
@@ -103,7 +104,17 @@ class SymbolicIntegerVariable(Variable):
         return f"Integer({self.node.name}: {self.value})"
 
 
-def _operand(variable: Variable) -> tuple[Any, Any] | None:
+@dataclass(frozen=True)
+class LoopCounter:
+    """The counter of a loop that is kept, within ``least`` and ``greatest``."""
+
+    variable: SymbolicIntegerVariable
+    least: int | torch.SymInt
+    greatest: int | torch.SymInt
+
+
+def integer_operand(variable: Variable) -> tuple[Any, Any] | None:
+    """An integer as an argument of a node, and as torch computes with it; None for other values."""
     if isinstance(variable, SymbolicIntegerVariable):
         return variable.node, variable.value
     if variable.is_constant() and type(variable.as_constant()) is int:

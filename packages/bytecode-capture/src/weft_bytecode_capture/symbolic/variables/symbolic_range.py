@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from ..._torch import unbacked_symbols
 from ...captured_graph import DropDataDependence
+from ...unsupported import Unsupported
 from .base import Variable
 from .constant import ConstantVariable
 from .iterators import IteratorVariable, RangeIteratorVariable, TensorRowsVariable
+from .symbolic_integer import SymbolicIntegerVariable
 from .symbolic_number import SymbolicNumberVariable
 from .tensor import TensorVariable
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 class SymbolicRangeVariable(ConstantVariable):
     """A range of integers of which one at least is symbolic; its step has one sign in every call.
 
-    Whatever needs its elements gets the range of this call alone.
+    Whatever needs its elements gets the range of this call alone.  Bounds may differ by the iteration of a
+    loop around (``differs``), where it may be empty in some.
     """
 
     def __init__(self, start: Variable, stop: Variable, step: Variable, ascends: bool) -> None:
@@ -31,8 +34,16 @@ class SymbolicRangeVariable(ConstantVariable):
         self.ascends = ascends
 
     @property
+    def differs(self) -> bool:
+        """Whether it is another range in each iteration of a loop that is kept."""
+        three = (self.start, self.stop, self.step)
+        return any(isinstance(number, SymbolicIntegerVariable) for number in three)
+
+    @property
     def value(self) -> range:
         three = (self.start, self.stop, self.step)
+        if self.differs:
+            raise Unsupported("decision by a loop's counter", repr(self))
         if any(map(depends_on_data, three)):
             raise DropDataDependence("a loop over a number that depends on data is not kept")
         return range(*(number.as_constant() for number in three))
@@ -67,10 +78,10 @@ def symbolic_range(evaluator: Evaluator, arguments: list[Variable]) -> Variable 
     if len(arguments) != 3 or not all(map(_is_integer, arguments)):
         return None
     start, stop, step = arguments
-    if not any(isinstance(number, SymbolicNumberVariable) for number in arguments):
+    if all(number.is_constant() for number in arguments) or depends_on_data(step):
         return None
-    if depends_on_data(step):
-        return None
+    if isinstance(step, SymbolicIntegerVariable):
+        raise Unsupported("decision by a loop's counter", f"step {step!r} of a range")
     zero = ConstantVariable(0)
     ascends = evaluator.binary_operation("gt", step, zero).truth(evaluator)
     if not ascends and not evaluator.binary_operation("lt", step, zero).truth(evaluator):
@@ -84,7 +95,7 @@ def symbolic_range(evaluator: Evaluator, arguments: list[Variable]) -> Variable 
 
 
 def _is_integer(variable: Variable) -> bool:
-    if isinstance(variable, SymbolicNumberVariable):
+    if isinstance(variable, (SymbolicNumberVariable, SymbolicIntegerVariable)):
         return variable.python_type() is int
     return variable.is_constant() and type(variable.as_constant()) is int
 
@@ -111,7 +122,7 @@ class SymbolicRangeIteratorVariable(RangeIteratorVariable):
         return self.iterated.value
 
     def first(self, evaluator: Evaluator) -> Variable | None:
-        """The next element, None if there is none: that is decided and guarded."""
+        """The next element, None if there is none: decided and guarded, unless that differs."""
         if self.exhausted:
             return None
         first = self.iterated.start
@@ -119,13 +130,16 @@ class SymbolicRangeIteratorVariable(RangeIteratorVariable):
             passed = ConstantVariable(self.position)
             passed = evaluator.binary_operation("mul", self.iterated.step, passed)
             first = evaluator.binary_operation("add", first, passed)
-        return first if self.iterated.has_from(evaluator, first) else None
+        inside = self.iterated.differs or self.iterated.has_from(evaluator, first)
+        return first if inside else None
 
     def exhaust(self) -> None:
         self.exhausted = True
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         iterated = self.iterated
+        if iterated.differs:
+            raise Unsupported("decision by a loop's counter", repr(iterated))
         is_fixed = iterated.start.is_constant() and iterated.step.is_constant()
         if self.position and not is_fixed:
             return None if self.exhausted else super().next_or_none(evaluator)

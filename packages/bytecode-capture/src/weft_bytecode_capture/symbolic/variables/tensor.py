@@ -23,6 +23,7 @@ from ...unsupported import Unsupported
 from ..builder import is_scalar, register_wrapper
 from ..graph.data_dependence import can_read, read_list, read_number, require_small
 from ..overrides import overridden
+from ..regions.iteration_sizes import differ_by_iteration, size_variable
 from ..regions.subscripts import symbolic_subscript
 from ..shapes import DataPlace
 from .base import Variable
@@ -180,6 +181,8 @@ class TensorVariable(Variable):
         node = self.node
 
         def number(part: Any, *place: Any) -> Variable:
+            if differ_by_iteration(evaluator, [part]):
+                return size_variable(evaluator, part)
             return evaluator.graph.number(
                 part, lambda graph: graph.call_method(name, (node, *place), keywords), None
             )
@@ -509,7 +512,7 @@ def _note_data_dependent_sizes(evaluator: Evaluator, tensor: TensorVariable) -> 
     fake, graph = tensor.fake, evaluator.graph
     shape: tuple[Any, ...] = tuple(fake.shape)
     sizes = [size for size in shape if isinstance(size, torch.SymInt)]
-    if not any(map(has_unbacked_symbols, sizes)):
+    if not any(map(has_unbacked_symbols, sizes)) or differ_by_iteration(evaluator, sizes):
         return
     tensor.node.meta["data_dependent"] = True
     if evaluator.state.options.data_dependent_sizes and graph.graph is graph.outermost:
@@ -523,6 +526,8 @@ def _note_data_dependent_sizes(evaluator: Evaluator, tensor: TensorVariable) -> 
 
 def _wrap_number(evaluator: Evaluator, node: torch.fx.Node | None, value: Any) -> Variable:
     """A number that sizes determine; other numbers depend on data."""
+    if differ_by_iteration(evaluator, [value]):
+        return size_variable(evaluator, value)
     if has_unbacked_symbols(value):
         place = evaluator.graph.data_place
         if place is None or node is None:
