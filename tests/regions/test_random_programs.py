@@ -109,6 +109,6 @@ def test_wider_random_programs(block: int) -> None:
     assert line.regions
 
 
-@pytest.mark.parametrize("seed", [4359, 4570])
+@pytest.mark.parametrize("seed", [4359, 4570, 4664])
 def test_returns_from_a_while_whose_test_has_two_parts(seed: int) -> None:
     agree(seed, Line(), WiderProgram)

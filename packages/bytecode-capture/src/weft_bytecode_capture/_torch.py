@@ -388,7 +388,7 @@ def extremes(number: torch.SymInt, bounds: Bounds) -> tuple[Any, Any] | None:
     """
     environment = number.node.shape_env
     ends = [number.node.expr] * 2
-    for symbol, (low, high) in reversed(bounds.items()):
+    for symbol, (low, high) in reversed(list(bounds.items())):
         for k, limits in enumerate(((low, high), (high, low))):
             slope = ends[k].coeff(symbol)
             rest = sympy.expand(ends[k] - slope * symbol)

@@ -46,7 +46,7 @@ def largest(buffer: Buffer, bounds: Bounds) -> Buffer:
 
 def _greatest(extent: sympy.Expr, bounds: Bounds) -> sympy.Expr:
     expression = sympy.expand(extent)
-    for symbol, (least, greatest) in reversed(bounds.items()):
+    for symbol, (least, greatest) in reversed(list(bounds.items())):
         if symbol not in expression.free_symbols:
             continue
         factor = expression.coeff(symbol)
@@ -54,6 +54,8 @@ def _greatest(extent: sympy.Expr, bounds: Bounds) -> sympy.Expr:
         bound = greatest if factor.is_nonnegative else least
         has_sign = factor.is_nonnegative or factor.is_nonpositive
         if symbol in rest.free_symbols or bound is None or not has_sign:
-            raise Unsupported("size that differs by iteration", str(extent))
+            raise Unsupported(
+                "size that differs by iteration", str(extent), "Its greatest value is not known."
+            )
         expression = sympy.expand(rest + factor * bound)
     return expression if expression.is_nonnegative else sympy.Max(expression, 0)

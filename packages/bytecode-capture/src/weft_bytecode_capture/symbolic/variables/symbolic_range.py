@@ -127,8 +127,8 @@ class SymbolicRangeIteratorVariable(RangeIteratorVariable):
             return None
         first = self.iterated.start
         if self.position:
-            passed = ConstantVariable(self.position)
-            passed = evaluator.binary_operation("mul", self.iterated.step, passed)
+            position = ConstantVariable(self.position)
+            passed = evaluator.binary_operation("mul", self.iterated.step, position)
             first = evaluator.binary_operation("add", first, passed)
         inside = self.iterated.differs or self.iterated.has_from(evaluator, first)
         return first if inside else None
