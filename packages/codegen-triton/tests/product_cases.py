@@ -89,7 +89,9 @@ ALONE: dict[str, Case] = {
     ),
     "few rows": (lambda x, w: x @ w, (randn(4, 32), randn(32, 48)), 1),
     "one row": (lambda x, w: F.linear(x, w), (randn(1, 40), randn(70, 40)), 1),
+    "one row of many steps": (lambda x, w: x @ w, (randn(1, 700), randn(700, 40)), 1),
     "one column": (lambda x, w: x @ w, (randn(33, 40), randn(40, 1)), 1),
+    "one element": (lambda x, w: x @ w, (randn(1, 40), randn(40, 1)), 1),
     "one element in common": (lambda x, w: x @ w, (randn(33, 1), randn(1, 40)), 1),
 }
 """Products whose results are stored as they are."""
@@ -146,6 +148,11 @@ FORMS: dict[str, Case] = {
         (randn(5, 1, 20), randn(5, 20, 40)),
         1,
     ),
+    "batch with one column": (
+        lambda c, x, w: torch.baddbmm(c, x, w, beta=2).exp(),
+        (randn(5, 33, 1), randn(5, 33, 20), randn(5, 20, 1)),
+        1,
+    ),
     "added to a batch": (
         lambda c, x, w: torch.baddbmm(c, x, w, beta=2, alpha=0.5).relu(),
         (randn(3, 33, 40), randn(3, 33, 20), randn(3, 20, 40)),
@@ -177,6 +184,11 @@ BEFORE: dict[str, Case] = {
     ),
     "an activation": (lambda x, w: (F.silu(x) @ w).relu(), (randn(3, 11, 40), randn(40, 50)), 1),
     "a product of two": (lambda x, y, w: (x * y) @ w, (randn(33, 40), randn(33, 40), randn(40, 50)), 1),
+    "one row, NaN behind the last step": (
+        lambda x, w: x.reciprocal() @ w.log(),
+        (randn(1, 35).abs() + 0.1, randn(35, 40).abs() + 0.1),
+        1,
+    ),
     "both operands": (lambda x, w: x.relu() @ (w * 2), (randn(33, 40), randn(40, 50)), 1),
     "scales of rows": (
         lambda x, w, s: (x @ (w * s).t()).relu(),

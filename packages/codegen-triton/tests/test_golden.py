@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from compiled_beside_eager import schedule_of
+from product_cases import ALL
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
+from weft_codegen_triton.products.fuse_products import fuse_products
 from weft_loop_ir import fuse_attention
 
 FOLDER = Path(__file__).parent / "golden"
@@ -49,11 +51,43 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], bool]] = {
 }
 
 
+PRODUCTS = {
+    "product_with_loops": "a weight as it lies",
+    "product_of_batches": "form, added to a batch",
+    "product_of_one_row": "alone, one row",
+    "product_with_producer": "before, a normalised row",
+    "product_batch_added_up": "form, a batch added up",
+    "convolution_of_pixels": "convolution, 1 x 1 in steps",
+    "convolution": "convolution, 3 x 3",
+    "convolution_channels_first": "convolution, channels first",
+    "convolution_of_channels": "convolution, each channel by itself",
+}
+"""Files to names of cases, in kernels of ours."""
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_source(codegen: TritonCodegen, name: str, request: pytest.FixtureRequest) -> None:
     function, inputs, dynamic = CASES[name]
     schedule = fuse_attention(schedule_of(function, inputs, codegen, dynamic), lambda _: True)
-    source = codegen.print(schedule).source
+    _compare(name, codegen.print(schedule).source, request)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_product_source(codegen: TritonCodegen, name: str, request: pytest.FixtureRequest) -> None:
+    function, inputs, _ = ALL[PRODUCTS[name]]
+    schedule = schedule_of(function, inputs, codegen)
+    fused = fuse_products(schedule, lambda forms: forms[0], codegen.schedule_options)
+    _compare(name, codegen.print(fused).source, request)
+
+
+def test_source_of_groups(codegen: TritonCodegen, request: pytest.FixtureRequest) -> None:
+    inputs = E(41, 32).bfloat16(), E(3, 32, 48).bfloat16(), E(3, dtype=torch.int32)
+    schedule = schedule_of(lambda x, w, e: torch._grouped_mm(x, w, e).relu(), inputs, codegen)
+    fused = fuse_products(schedule, lambda forms: forms[0], codegen.schedule_options)
+    _compare("product_of_groups", codegen.print(fused).source, request)
+
+
+def _compare(name: str, source: str, request: pytest.FixtureRequest) -> None:
     path = FOLDER / f"{name}.txt"
     if request.config.getoption("--update-golden", default=False):
         path.parent.mkdir(exist_ok=True)

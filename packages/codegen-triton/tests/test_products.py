@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+import weft_loop_ir
 from compiled_beside_eager import assert_equals_eager, schedule_of
 from product_cases import ALL, T, randn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram
 from weft_loop_ir import ExternCall
@@ -178,6 +180,26 @@ def test_products_of_each_other_are_several_launches(fusing: TritonCodegen) -> N
 
     program = run(fusing, function, randn(20, 32), randn(32, 32))
     assert (program.extern_count, program.kernel_count) == (0, 2)
+
+
+def test_dropout_of_a_product(fusing: TritonCodegen, codegen: TritonCodegen) -> None:
+    """The same elements are dropped as where the library multiplies."""
+
+    def dropped(x: T, w: T) -> T:
+        return torch.ops.aten.native_dropout(x @ w, 0.5, True)[0]
+
+    inputs = randn(33, 40), randn(40, 50)
+    graph = make_fx(dropped, tracing_mode="fake")(*inputs)
+    codegen.rewrite(graph)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
+    results = []
+    for chosen, calls in ((fusing, 1), (codegen, 2)):
+        program = chosen.compile(schedule, {})
+        assert program.extern_count == calls
+        torch.manual_seed(3)
+        results.append(program(*inputs)[0])
+    torch.testing.assert_close(*results)
+    assert 0.3 < (results[0] == 0).float().mean() < 0.7
 
 
 def test_products_obey_the_precision_of_each_call(

@@ -59,6 +59,7 @@ from weft_codegen_triton.products.precision import (
 )
 from weft_codegen_triton.products.print_product import print_product
 from weft_codegen_triton.products.time_products import can_be_timed
+from weft_codegen_triton.products.untimed_choice import choose_untimed
 from weft_codegen_triton.program import TritonProgram
 from weft_codegen_triton.rewriting.rewrite import rewrite
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
@@ -299,7 +300,7 @@ class TritonCodegen:
                 return schedule
             return fuse_products(schedule, lambda forms: forms[0], self.schedule_options)
         if not self.options.autotune or not isinstance(device, CudaDevice):
-            return schedule
+            return fuse_products(schedule, choose_untimed, self.schedule_options)
         limits = RowLimits(self.options.persistent_elements, self.options.loop_elements)
         folder = cache_directory(self.options.cache_directory)
         with device.guard():

@@ -16,8 +16,8 @@ class TritonOptions:
     ``loop_elements``: how much of a longer row a step of its loop handles, more or less; a power of two.
     ``cuda_graphs``: replay a recorded CUDA graph where that is sound.
     ``autotune``: time several block sizes of each kernel on the device and keep the fastest.
-    ``fuse_products``: let a kernel of our own compute a matrix product with the loops that read it; None:
-    where that is faster on the device, if ``autotune`` is on.
+    ``fuse_products``: let kernels of our own compute products and convolutions, with the loops around them;
+    None: where that is faster on the device, if ``autotune`` is on, else where it is known to be.
     ``fuse_attention``: let a kernel of our own compute the products of attention and the softmax between
     them, where the library has none for what is done to scores; None: where that is faster on the device, if
     ``autotune`` is on, else in 16 bits.

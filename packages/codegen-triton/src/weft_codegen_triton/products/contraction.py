@@ -109,7 +109,7 @@ class Contraction:
     @property
     def position(self) -> sympy.Expr:
         """Of an element in the result."""
-        batch = sympy.S.Zero if self.groups is not None else BATCH
+        batch = sympy.S.Zero if self.groups is not None or self.batch == 1 else BATCH
         return sympy.expand((batch * self.rows + ROW) * self.columns + COLUMN)
 
     @property

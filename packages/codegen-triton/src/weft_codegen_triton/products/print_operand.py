@@ -31,12 +31,14 @@ AXES = {ROW: "y", COLUMN: "x", INNER: "k"}
 class Block:
     """The axes of a block, in order, and what its places along each are called.
 
-    ``ragged``: whether the last block along ``k`` reaches beyond what is added up.
+    ``ragged``: whether the last block along ``k`` reaches beyond what is added up.  ``whole``: whether it has
+    its shape along an axis that does not tell its elements too.
     """
 
     axes: tuple[str, str]
     names: Mapping[sympy.Symbol, str]
     ragged: bool
+    whole: bool
 
 
 class ProductContext(Protocol):
@@ -104,7 +106,7 @@ class OperandPrinter:
         else:
             address = self._address(names)
         told = {AXES[s] for s in self.operand.index.free_symbols if s in AXES}
-        if told != set(self.block.axes) and not self.context.contraction.by_channel:
+        if self.block.whole and told != set(self.block.axes):
             address = f"tl.broadcast_to({address}, [{self._shape()}])"
         if not masks:
             return [f"{result} = tl.load({address})"]
@@ -135,7 +137,7 @@ class OperandPrinter:
     def _whole(self, value: Text, shape: str, dtype: torch.dtype, is_masked: bool) -> str:
         """``value`` as a block of ``dtype``, zero where the mask does not hold."""
         code = f"{value.code}.to({triton_dtype(dtype)})"
-        if value.axes != frozenset(self.block.axes):
+        if self.block.whole and value.axes != frozenset(self.block.axes):
             code = f"tl.broadcast_to({code}, [{shape}])"
         return f"tl.where(kmask, {code}, 0.0).to({triton_dtype(dtype)})" if is_masked else code
 

@@ -52,6 +52,7 @@ class _ProductPrinter:
             n: f"{'out' if n in written else 'in'}{k}_ptr" for k, n in enumerate(self.names)
         }
         self.wide = not self.contraction.is_static
+        self.is_row = product.tile.rows == 1
         self.scalars: dict[SizeFloat, str] = {}
         self.count = 0  # of values with numbers for names
         self.lines: list[str] = []
@@ -169,16 +170,17 @@ class _ProductPrinter:
         contraction = self.contraction
         left, right = self._operands()
         self._emit("k = tl.arange(0, KBLOCK)", *left.hoisted("left"), *right.hoisted("right"))
-        self._emit("sums = tl.zeros([YBLOCK, XBLOCK], dtype=tl.float32)")
-        self._emit(*self._loop_heads())
+        shape = "KBLOCK, XBLOCK" if self.is_row else "YBLOCK, XBLOCK"
+        self._emit(f"sums = tl.zeros([{shape}], dtype=tl.float32)", *self._loop_heads())
         self.lines += [
             "        " + line for line in (*left.lines("left", "a"), *right.lines("right", "b"))
         ]
-        if contraction.by_channel:
-            step = "sums += a.to(tl.float32) * b.to(tl.float32)"
+        if contraction.by_channel or self.is_row:
+            self._emit("    sums += a.to(tl.float32) * b.to(tl.float32)")
         else:
-            step = f'sums = tl.dot(a, b, sums, input_precision="{self.precision}")'
-        self._emit("    " + step)
+            self._emit(f'    sums = tl.dot(a, b, sums, input_precision="{self.precision}")')
+        if self.is_row:
+            self._emit("sums = tl.sum(sums, 0)[None, :]")
         rows = self._size(contraction.rows) if contraction.groups is None else "bottom"
         self._emit(
             "yindex, xindex = y[:, None], x[None, :]",
@@ -214,10 +216,14 @@ class _ProductPrinter:
         x = self._wrapped("x", contraction.columns, tile.columns)
         names = self.places(f"{y}[:, None]", f"{x}[None, :]")
         is_ragged = not (contraction.inner.is_Integer and int(contraction.inner) % tile.step == 0)
+        axes = ("y", "k"), ("k", "x")
         if contraction.by_channel:
-            left, right = Block(("y", "x"), names, False), Block(("y", "x"), names, False)
-        else:
-            left, right = Block(("y", "k"), names, is_ragged), Block(("k", "x"), names, is_ragged)
+            axes = ("y", "x"), ("y", "x")
+        elif self.is_row:
+            axes = ("k", "x"), ("k", "x")
+        is_ragged &= not contraction.by_channel
+        whole = not contraction.by_channel and not self.is_row
+        left, right = (Block(pair, names, is_ragged, whole) for pair in axes)
         return (
             OperandPrinter(self, contraction.left, left),
             OperandPrinter(self, contraction.right, right),

@@ -68,8 +68,12 @@ def with_producers(
         )
         if loops is not None:
             changed = replace(operand, producer=Producer(kernel, loops))
-            values = {**vars(contraction), side: changed}
-            contraction = Contraction(**values)
+            is_left = side == "left"
+            contraction = replace(
+                contraction,
+                left=changed if is_left else contraction.left,
+                right=contraction.right if is_left else changed,
+            )
             kernels.append(kernel)
     order = {id(step): position for position, step in enumerate(steps)}
     return contraction, tuple(sorted(kernels, key=lambda kernel: order[id(kernel)]))

@@ -7,6 +7,7 @@ it does not handle; the library runs those.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -61,7 +62,27 @@ def read_call(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | 
     dtypes = {buffers[n].layout.dtype for n in operands} | {layout.dtype}
     if dtypes != {found.dtype} or found.dtype not in DTYPES or layout.offset != 0:
         return None
-    return found
+    is_column = found.columns == 1 and found.rows != 1 and found.groups is None
+    return _turned(found) if is_column and not found.is_convolution else found
+
+
+def _turned(contraction: Contraction) -> Contraction:
+    """The same with rows for columns: one column lies in memory as one row does."""
+    swap = {ROW: COLUMN, COLUMN: ROW}
+
+    def swapped(operand: Operand) -> Operand:
+        return replace(operand, index=operand.index.subs(swap, simultaneous=True))
+
+    return replace(
+        contraction,
+        rows=contraction.columns,
+        columns=contraction.rows,
+        left=swapped(contraction.right),
+        right=swapped(contraction.left),
+        addends=tuple(
+            replace(a, index=a.index.subs(swap, simultaneous=True)) for a in contraction.addends
+        ),
+    )
 
 
 def is_dense(buffer: Buffer, order: tuple[int, ...] | None = None) -> bool:
@@ -108,8 +129,7 @@ def _scaled(call: ExternCall, contraction: Contraction, addend: BufferView) -> C
     index = element(addend, *places)
     # with a factor of 0 the addend does not count, NaN or not
     addends = () if beta == 0 else (Addend(addend.buffer, index, beta),)
-    values = {**vars(contraction), "addends": addends, "factor": alpha}
-    return Contraction(**values)
+    return replace(contraction, addends=addends, factor=alpha)
 
 
 def _number(value: Any) -> float | None:

@@ -26,12 +26,13 @@ class TileShape:
 
 SQUARE = TileShape(128, 128, 64, 8, 3)
 SMALL = TileShape(64, 64, 64, 4, 4)
+TALL = TileShape(128, 64, 64, 4, 4)
 TILES = (
     SQUARE,
     SMALL,
     TileShape(128, 256, 64, 8, 3),
     TileShape(256, 128, 64, 8, 3),
-    TileShape(128, 64, 64, 4, 4),
+    TALL,
     TileShape(64, 128, 64, 4, 4),
     TileShape(128, 128, 32, 4, 4),
     TileShape(32, 64, 64, 4, 5),
@@ -45,6 +46,15 @@ FLAT_TILES = (
     TileShape(16, 16, 128, 2, 6),
 )
 """For few rows: one tile high, so that the right operand is read once, by as many programs as can be."""
+ROW = TileShape(1, 16, 512, 4, 1)
+ROW_TILES = (
+    ROW,
+    TileShape(1, 8, 1024, 4, 1),
+    TileShape(1, 32, 256, 4, 1),
+    TileShape(1, 64, 128, 4, 1),
+    TileShape(1, 4, 1024, 4, 1),
+)
+"""For one row, of which an instruction would take 16: products element by element, then sums."""
 CHANNEL = TileShape(32, 64, 1, 4, 1)
 CHANNEL_TILES = (CHANNEL, TileShape(8, 128, 1, 4, 1), TileShape(64, 64, 1, 8, 1))
 """Of convolutions of each channel by itself, which have no steps."""
@@ -68,17 +78,26 @@ def tiles_for(contraction: Contraction) -> tuple[TileShape, ...]:
         return CHANNEL_TILES
     rows, columns = static(contraction.rows), static(contraction.columns)
     found: tuple[TileShape, ...]
-    if rows <= FEW_ROWS:
+    if contraction.rows == 1:
+        found, first = (*ROW_TILES, *FLAT_TILES[:2]), ROW
+    elif rows <= FEW_ROWS:
         found, first = FLAT_TILES, FLAT
     else:
-        squares = static(contraction.batch) * _count(rows, SQUARE.rows)
-        squares *= _count(columns, SQUARE.columns)
         found = TILES
-        first = SQUARE if squares >= MANY_TILES // 2 and min(rows, columns) > SMALL.rows else SMALL
+        fills = squares(contraction) >= MANY_TILES // 2 and min(rows, columns) > SMALL.rows
+        first = SQUARE if fills and static(contraction.inner) > SMALL.step else SMALL
+        if columns <= TALL.columns and rows >= MANY_TILES * TALL.rows:
+            first = TALL
     itemsize = contraction.dtype.itemsize
     first = next(t for t in (first, SMALL) if t.shared_bytes(itemsize) <= SHARED_BYTES)
     others = [t for t in found if t is not first and t.shared_bytes(itemsize) <= SHARED_BYTES]
     return (first, *others)
+
+
+def squares(contraction: Contraction) -> int:
+    """How many large tiles the result has."""
+    count = _count(static(contraction.rows), SQUARE.rows)
+    return static(contraction.batch) * count * _count(static(contraction.columns), SQUARE.columns)
 
 
 def _count(size: int, side: int) -> int:

@@ -1,0 +1,62 @@
+"""Which contractions run in a kernel of ours without being timed: kinds of which all gained where they were.
+
+A rule names a kind of contraction whose result loops read, or an operand of which loops make, so that one
+kernel saves a launch and what would be stored between.  Measured on an H200 in float16, beside the library
+and the loops apart: convolutions of 1 x 1 at 64 images 1.06 to 1.62 times as fast, those of each channel
+with 3 x 3 taps 1.34, products of 4 and 16 rows 1.11 to 1.48, with weights of 8 bits 1.96.  Large products
+gained as often as they lost (0.77 to 1.39), so they are the library's unless they are timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from weft_codegen_triton.products.contraction import Contraction
+from weft_codegen_triton.products.find_products import ProductKernel
+from weft_codegen_triton.products.tiles import FEW_ROWS, MANY_TILES, squares
+
+HALVES = (torch.float16, torch.bfloat16)
+MOST_CHANNELS = 1024
+"""Of the image of a convolution: with more, it is the arithmetic that takes the time."""
+MOST_TAPS = 9
+LEAST_ELEMENTS = 1 << 20
+"""Of the result of a convolution of each channel by itself."""
+
+
+def _is_convolution_of_pixels(contraction: Contraction) -> bool:
+    """A convolution of 1 x 1 over channels that lie side by side, on a device that it fills."""
+    if not contraction.is_convolution or contraction.by_channel or contraction.taps != 1:
+        return False
+    fills = contraction.batch == 1 and squares(contraction) >= MANY_TILES
+    return bool(fills and contraction.inner <= MOST_CHANNELS)
+
+
+def _is_convolution_of_channels(contraction: Contraction) -> bool:
+    """A convolution of each channel by itself, with few taps."""
+    is_small = contraction.taps <= MOST_TAPS and contraction.elements >= LEAST_ELEMENTS
+    return bool(contraction.by_channel and is_small)
+
+
+def _has_few_rows(contraction: Contraction) -> bool:
+    """A product that takes as long as it takes to read the right operand."""
+    if contraction.is_convolution or contraction.groups is not None:
+        return False
+    return bool(contraction.batch == 1 and 1 < contraction.rows <= FEW_ROWS)
+
+
+RULES: tuple[Callable[[Contraction], bool], ...] = (
+    _is_convolution_of_pixels,
+    _is_convolution_of_channels,
+    _has_few_rows,
+)
+
+
+def choose_untimed(forms: Sequence[ProductKernel]) -> ProductKernel | None:
+    """The first of ``forms``, if a rule holds for it and it does more than the library's call."""
+    form = forms[0]
+    contraction = form.contraction
+    if len(form.replaces) < 2 or contraction.dtype not in HALVES or not contraction.is_static:
+        return None
+    return form if any(rule(contraction) for rule in RULES) else None

@@ -1,0 +1,99 @@
+"""Which products are kernels of ours where nothing is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from compiled_beside_eager import assert_equals_eager, schedule_of
+from product_cases import channels_last, randn
+from torch.nn import functional as F
+from weft_codegen_triton import TritonCodegen
+from weft_codegen_triton.products.fuse_products import all_forms
+from weft_codegen_triton.products.untimed_choice import choose_untimed
+
+T = torch.Tensor
+
+
+def half(*size: int) -> T:
+    return torch.empty(size, dtype=torch.float16)
+
+
+def image(*size: int) -> T:
+    return half(*size).to(memory_format=torch.channels_last)
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[T, ...], bool]] = {
+    "1 x 1 with what follows": (
+        lambda x, w, b: F.relu(F.conv2d(x, w, b)),
+        (image(16, 64, 56, 56), image(64, 64, 1, 1), half(64)),
+        True,
+    ),
+    "1 x 1 alone": (
+        lambda x, w: F.conv2d(x, w),
+        (image(16, 64, 56, 56), image(64, 64, 1, 1)),
+        False,
+    ),
+    "1 x 1 of few pixels": (
+        lambda x, w: F.relu(F.conv2d(x, w)),
+        (image(1, 64, 56, 56), image(64, 64, 1, 1)),
+        False,
+    ),
+    "1 x 1 of many channels": (
+        lambda x, w: F.relu(F.conv2d(x, w)),
+        (image(16, 2048, 28, 28), image(256, 2048, 1, 1)),
+        False,
+    ),
+    "1 x 1 in float32": (
+        lambda x, w: F.relu(F.conv2d(x, w)),
+        (image(16, 64, 56, 56).float(), image(64, 64, 1, 1).float()),
+        False,
+    ),
+    "3 x 3": (
+        lambda x, w: F.relu(F.conv2d(x, w, padding=1)),
+        (image(16, 64, 56, 56), image(64, 64, 3, 3)),
+        False,
+    ),
+    "3 x 3 of each channel": (
+        lambda x, w: F.relu(F.conv2d(x, w, padding=1, groups=64)),
+        (image(16, 64, 56, 56), half(64, 1, 3, 3)),
+        True,
+    ),
+    "7 x 7 of each channel": (
+        lambda x, w: F.relu(F.conv2d(x, w, padding=3, groups=64)),
+        (image(16, 64, 56, 56), half(64, 1, 7, 7)),
+        False,
+    ),
+    "4 rows": (lambda x, w: (x @ w).relu(), (half(4, 512), half(512, 512)), True),
+    "4 rows and a weight of 8 bits": (
+        lambda x, w: x @ w.to(x.dtype),
+        (half(4, 512), torch.empty(512, 512, dtype=torch.int8)),
+        True,
+    ),
+    "4 rows alone": (lambda x, w: x @ w, (half(4, 512), half(512, 512)), False),
+    "4 rows in float32": (
+        lambda x, w: (x @ w).relu(),
+        (half(4, 512).float(), half(512, 512).float()),
+        False,
+    ),
+    "many rows": (lambda x, w: (x @ w).relu(), (half(512, 512), half(512, 512)), False),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kinds(codegen: TritonCodegen, name: str) -> None:
+    function, inputs, expected = CASES[name]
+    (forms,) = all_forms(schedule_of(function, inputs, codegen))
+    assert (choose_untimed(forms) is not None) is expected
+
+
+def test_programs_have_them(codegen: TritonCodegen) -> None:
+    def function(x: T, w: T, y: T) -> tuple[T, T]:
+        return (x @ w).relu(), y @ w
+
+    inputs = randn(4, 64).half(), randn(64, 48).half(), channels_last(1, 1, 20, 64)[0, 0].half()
+    program = codegen.compile(schedule_of(function, inputs, codegen), {})
+    assert (program.kernel_count, program.extern_count) == (1, 1)
+    assert_equals_eager(program(*inputs), function, inputs)
