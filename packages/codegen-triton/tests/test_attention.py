@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from compiled_beside_eager import schedule_of
+from torch.fx.experimental.proxy_tensor import make_fx
 from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram
 from weft_loop_ir import AttentionKernel, fuse_attention
 
@@ -401,3 +402,21 @@ def test_that_it_can_be_turned_off(cache: Path) -> None:
     inputs = operands(torch.float16)
     program = apart.compile(schedule_of(attention(soft_cap), inputs, apart), {})
     assert program.extern_count == 2
+
+
+@pytest.mark.parametrize("differentiated", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_which_are_the_librarys(dtype: torch.dtype, differentiated: bool) -> None:
+    """With a mask, in 16 bits: only where gradients are recorded, for which there is no kernel."""
+    calls = torch.ops.aten.scaled_dot_product_attention.default
+    tokens = torch.empty(1, 1, 2048, 16, dtype=dtype)
+    bias = torch.empty(2048, 2048, dtype=dtype)
+
+    def count(change: Score, *others: T) -> int:
+        with torch.no_grad():
+            graph = make_fx(attention(change), tracing_mode="fake")(tokens, tokens, tokens, *others)
+        TritonCodegen().rewrite_functional(graph, differentiated=differentiated)
+        return len(graph.graph.find_nodes(op="call_function", target=calls))
+
+    assert count(plain) == 1
+    assert count(with_bias, bias) == (differentiated or dtype == torch.float32)

@@ -31,7 +31,12 @@ def is_library_module(name: Any) -> bool:
     return top in sys.stdlib_module_names and top != "__main__"
 
 
-_COMPILERS = ("torch._dynamo", "torch._compile", "torch._inductor")
+_COMPILERS = (
+    "torch._dynamo",
+    "torch._compile",
+    "torch._inductor",
+    "torch.nn.attention.flex_attention",  # calls the compiler
+)
 
 
 def is_other_compiler(name: Any) -> bool:
