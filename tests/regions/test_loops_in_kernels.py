@@ -266,6 +266,18 @@ def test_products_of_rows_are_one_product_before_the_loop(rows: int, start: int)
     assert steps_in_loops(check(module, *given), ExternCall) == 1
 
 
+@pytest.mark.parametrize("trips", [1, 9])
+def test_a_product_of_each_row_leaves_no_loop(trips: int) -> None:
+    def body(i: Any, out: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Any:
+        torch.select(out, 0, i).copy_(torch.relu(torch.mm(torch.select(x, 0, i), w) + i))
+        return (i + 1,)
+
+    given = (torch.zeros(9, 3, 20), torch.randn(9, 3, 50), torch.randn(50, 20))
+    schedule = check(counted(body, trips, [], 3), *given)
+    calls = [step for step in schedule.steps if isinstance(step, ExternCall)]
+    assert not loops(schedule) and len(calls) <= 1
+
+
 def test_products_stay_where_rows_or_matrices_change() -> None:
     def rows_apart(i: Any, h: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Any:
         product = torch.mm(torch.select(x, 1, i), w)

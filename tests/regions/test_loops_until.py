@@ -67,6 +67,13 @@ def escapes(c: torch.Tensor, k: torch.Tensor) -> Any:
     return k
 
 
+def points() -> torch.Tensor:
+    """Points that stay for ever or are away soon: on the border the count depends on rounding."""
+    radius = torch.tensor([0.0, 0.1, 0.2, 2.5, 3.0, 5.0, 40.0])
+    angle = torch.arange(7.0)
+    return torch.stack((radius * angle.cos()[:, None], radius * angle.sin()[:, None])).view(2, -1)
+
+
 def mandelbrot(c: torch.Tensor) -> torch.Tensor:
     return escapes(c, torch.zeros(c.shape[1:], dtype=torch.int64))
 
@@ -79,9 +86,8 @@ def test_points_that_escape(
     def from_zero(c: torch.Tensor) -> torch.Tensor:
         return escapes(c, torch.zeros(c.shape[1:], dtype=count))
 
-    for scale in (0.1, 1.0, 9.0):
-        c = (torch.randn(2, 45) * scale).to(dtype)
-        assert_in_kernel(schedule_of(from_zero, monkeypatch, c))
+    for c in (points(), points()[:, :7] * 9, points()[:, ::7]):
+        assert_in_kernel(schedule_of(from_zero, monkeypatch, c.to(dtype)))
 
 
 def test_a_count_that_may_be_minus_zero_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +102,7 @@ def newton(a: torch.Tensor) -> torch.Tensor:
     settled = torch.zeros_like(a, dtype=torch.bool)
     while not settled.all():
         y = 0.5 * (x + a / x)
-        settled = settled | ((x - y).abs() < 1e-4) | y.isnan()
+        settled = settled | ((x - y).abs() < 1e-5 * y) | y.isnan()
         x = torch.where(settled, x, y)
     return x
 
@@ -106,17 +112,15 @@ def fixed_points(a: torch.Tensor) -> torch.Tensor:
     while moves.any():
         y = torch.cos(x)
         x = torch.where(moves, y, x)
-        moves = moves & ((torch.cos(x) - x).abs() > 1e-3)
+        moves = moves & ((torch.cos(x) - x).abs() > 1e-5)
     return x
 
 
 @pytest.mark.parametrize("function", [newton, fixed_points], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_iterations_to_an_accuracy(
     function: Callable[..., Any], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if function is fixed_points and dtype is torch.bfloat16:
-        pytest.skip("eager goes on for ever at this accuracy")
     for size in (1, 40, 300):
         given = torch.rand(size).to(dtype) * 9
         schedule = schedule_of(function, monkeypatch, given)

@@ -147,7 +147,7 @@ def test_elements_go_on_until_they_are_done(size: tuple[int, ...], highest: int)
         (until.greatest_power, (torch.tensor(2.0), torch.tensor(900.0))),
         (until.bisected, (torch.tensor(0.0), torch.tensor(2.0))),
         (until.newton, (torch.rand(300) * 9,)),
-        (until.mandelbrot, (torch.randn(2, 45),)),
+        (until.mandelbrot, (until.points(),)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -97,15 +97,14 @@ class _Vectorizer:
         count = loop.count
         if count is None or count.stop is None or loop.predicate is not None or loop.condition:
             return [loop]
-        own = self._own(loop)
         inside = {name for node in loop.body for name in (*item_reads(node), *item_writes(node))}
         if any(_depends(self.buffers[name], count.symbol) for name in inside):
             return [loop]
+        nodes = self._in_parallel(loop, count)
+        if nodes is not None:
+            return nodes
         trips = trip_count(count)
-        if self._is_parallel(loop, count, own, trips) and self._has_room(own, trips):
-            iterations = self._iterations(loop, count, own, trips)
-            return [over_iterations(node, iterations, self.buffers) for node in loop.body]
-        first = independent_nodes(loop, count, own, self.buffers)
+        first = independent_nodes(loop, count, self._own(loop), self.buffers)
         made = {name for node in first for name in item_writes(node)}
         if not first or not self._has_room(made, trips):
             return [loop]
@@ -113,8 +112,16 @@ class _Vectorizer:
         before = [over_iterations(node, iterations, self.buffers) for node in first]
         taken = set(map(id, first))
         rest = [node for node in loop.body if id(node) not in taken]
-        body = tuple(in_iteration(node, iterations, self.buffers) for node in rest)
-        return [*before, replace(loop, body=body)]
+        loop = replace(loop, body=tuple(in_iteration(n, iterations, self.buffers) for n in rest))
+        return [*before, *(self._in_parallel(loop, count) or [loop])]
+
+    def _in_parallel(self, loop: Loop, count: Count) -> list[Node] | None:
+        """The nodes of all iterations at once, None where they depend on each other or need much memory."""
+        own, trips = self._own(loop), trip_count(count)
+        if not (self._is_parallel(loop, count, own, trips) and self._has_room(own, trips)):
+            return None
+        iterations = self._iterations(loop, count, own, trips)
+        return [over_iterations(node, iterations, self.buffers) for node in loop.body]
 
     def _own(self, loop: Loop) -> set[str]:
         """The buffers that an iteration fills for itself, before it reads them."""
