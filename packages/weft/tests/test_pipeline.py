@@ -56,13 +56,21 @@ def test_dump_is_readable_and_runs(tmp_path: Path) -> None:
     assert names == [
         "1_captured.py",
         "2_functional.py",
+        "2_functionalize_steps.txt",
         "3_forward.py",
         "4_loop_ir.txt",
         "5_schedule.txt",
         "6_generated.cpp",
     ]
     assert "softmax" in (folder / "1_captured.py").read_text()
-    for name in names[1:3]:
+    steps = (folder / "2_functionalize_steps.txt").read_text()
+    assert [line for line in steps.splitlines() if line.startswith("#")] == [
+        "# recorded",
+        "# rewritten",
+        "# renamed",
+        "# converted",
+    ]
+    for name in ("2_functional.py", "3_forward.py"):
         runpy.run_path(str(folder / name), run_name="__main__")
 
 

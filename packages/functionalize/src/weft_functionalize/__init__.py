@@ -23,7 +23,7 @@ from .functional_graph import (
     ViewOfOutput,
 )
 from .gradient_rules import drop_gradient_rules, is_gradient_rule
-from .options import FunctionalizeOptions
+from .options import FunctionalizeOptions, StepObserver
 from .runtime import bind, wrap
 from .symbolic_numbers import (
     SYMBOLIC_TYPES,
@@ -35,6 +35,7 @@ from .symbolic_numbers import (
     with_numbers,
 )
 from .tensor_map import TensorMap
+from .tensor_ssa.block_text import format_block
 from .tensor_ssa.interpreter import interpret
 from .tensor_ssa.kept_history import keep_history
 from .tensor_ssa.verifier import VerificationError, verify_functional
@@ -53,6 +54,7 @@ __all__ = [
     "OutputKind",
     "SameAsInput",
     "SameAsOutput",
+    "StepObserver",
     "TensorMap",
     "Unsupported",
     "VerificationError",
@@ -62,6 +64,7 @@ __all__ = [
     "bind",
     "data_dependent_sizes",
     "drop_gradient_rules",
+    "format_block",
     "functionalize",
     "interpret",
     "is_empty",

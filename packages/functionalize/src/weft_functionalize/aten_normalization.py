@@ -30,6 +30,7 @@ from .aten_recorder import AtenRecorder, RegionEffort
 from .counted_loops import CountedTest
 from .functional_graph import enables_gradients
 from .gradient_rules import is_gradient_rule
+from .options import StepObserver
 from .regions import record_region_operator
 from .shared_inputs import flat_example
 from .symbolic_numbers import is_float_symbol
@@ -55,11 +56,13 @@ def normalize(
     *,
     effort: RegionEffort = RegionEffort.LEAST,
     shared: Sequence[tuple[int, ...]] = (),
+    observe: StepObserver | None = None,
 ) -> NormalizedGraph:
     """Record ``graph_module`` on ``example_inputs``, which have gradients as the program's have.
 
     ``effort``: what is done for regions whose results may be one with other values.
     ``shared``: groups of positions of inputs that are views of one input each.
+    ``observe`` is called after each step of a block's conversion.
 
     What torch runs may depend on that, and what it refuses.  Nodes that the program itself runs with
     gradients disabled have ``meta["gradients_disabled"]``.
@@ -67,7 +70,7 @@ def normalize(
     fake_mode = _find_fake_mode(graph_module, example_inputs)
     enables = enables_gradients(graph_module.graph)
     recorder = AtenRecorder(graph_module, fake_mode, enables_gradients=enables)
-    recorder.effort = effort
+    recorder.effort, recorder.observe = effort, observe
     interpreter = _Interpreter(graph_module, recorder)
     with torch.set_grad_enabled(torch.is_grad_enabled()), fake_mode, quiet_meta_failures():
         outputs = interpreter.run(example_inputs, shared)

@@ -28,6 +28,7 @@ from ._torch import (
 )
 from .functional_graph import InputKind, SharedMember
 from .gradient_history import GradientHistory, Sources
+from .options import StepObserver
 from .shared_inputs import FlatExample, flat_view, member_view
 from .symbolic_numbers import SYMBOLIC_TYPES, NumberNodes, with_numbers
 from .tensor_map import TensorMap
@@ -119,6 +120,7 @@ class AtenRecorder(TorchDispatchMode):
         # Results of region operators that may be what operands or other results are.
         self.region_aliases: list[RegionAlias] = []
         self.effort = RegionEffort.LEAST
+        self.observe: StepObserver | None = None
         self.history = GradientHistory()  # its inputs are numbered as ``inputs``
         self._module = module
         self._nodes: TensorMap[torch.fx.Node] = TensorMap()
@@ -267,6 +269,11 @@ class AtenRecorder(TorchDispatchMode):
         return fake.detach()
 
     # Recording
+
+    def note_step(self, name: str) -> None:
+        """Show the block's graph after a step of its conversion to whoever asked for that."""
+        if self.observe is not None:
+            self.observe(name, self.graph)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

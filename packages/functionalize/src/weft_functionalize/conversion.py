@@ -53,7 +53,9 @@ def functionalize(
     shared: tuple[tuple[int, ...], ...] = ()
     while True:
         try:
-            normalized = normalize(graph_module, example_inputs, effort=effort, shared=shared)
+            normalized = normalize(
+                graph_module, example_inputs, effort=effort, shared=shared, observe=options.observe
+            )
             result = _convert(graph_module, normalized, options)
         except SharedInputs as found:
             shared = found.groups
@@ -86,10 +88,14 @@ def _convert(
         kept = tuple(node for node, _ in plan.values)
         check_region_aliases(graph, shared, kept)
         graph.output(kept)
+        recorder.note_step("recorded")
         rewrite_mutation(graph, shared, kept, with_gradients=_has_gradients(recorder))
+        recorder.note_step("rewritten")
         versions = rename(graph)
         _set_outputs(graph, plan, versions)
+        recorder.note_step("renamed")
         eliminate_dead_code(graph)
+        recorder.note_step("converted")
     return _result(graph_module, normalized, plan, mutated, bool(written))
 
 

@@ -63,7 +63,9 @@ def convert_block(
         check_region_aliases(graph, shared, kept, away)
         output = graph.output(kept)
         gradients = recorder.with_gradients and any(map(_has_gradient, recorder.inputs))
+        recorder.note_step("recorded")
         rewrite_mutation(graph, shared, kept, with_gradients=gradients)
+        recorder.note_step("rewritten")
         versions = rename(graph)
         emit = Emitter(graph).before(output)
         results = []
@@ -75,7 +77,9 @@ def convert_block(
             results.append(node)
         output.args = (tuple(results),)
         output.meta["val"] = torch.fx.map_arg(tuple(results), lambda n: n.meta["val"])
+        recorder.note_step("renamed")
         eliminate_dead_code(graph)
+        recorder.note_step("converted")
 
 
 def _has_gradient(recorded: RecordedInput) -> bool:

@@ -69,7 +69,7 @@ class RegionRecorder(AtenRecorder):
         ties: Sequence[Tie] = (),
     ) -> None:
         super().__init__(module, parent.fake_mode)
-        self.effort = parent.effort
+        self.effort, self.observe = parent.effort, parent.observe
         self.history = parent.history
         self.own_history = GradientHistory(parent.history.made)
         self.parent = parent

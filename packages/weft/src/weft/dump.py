@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.fx
+import weft_functionalize
 
 
 class GraphDump:
@@ -21,6 +22,19 @@ class GraphDump:
         if self._folder is not None:
             text = content if isinstance(content, str) else content()
             (self._folder / name).write_text(text)
+
+    def steps(self, name: str) -> weft_functionalize.StepObserver | None:
+        """What appends each step of a conversion to one file; None without a folder."""
+        if self._folder is None:
+            return None
+        path = self._folder / f"{name}.txt"
+
+        def append(step: str, graph: torch.fx.Graph) -> None:
+            lines = [f"# {step}", *weft_functionalize.format_block(graph), "", ""]
+            with path.open("a") as file:
+                file.write("\n".join(lines))
+
+        return append
 
     def graph(self, name: str, graph_module: torch.fx.GraphModule) -> None:
         self.text(f"{name}.py", lambda: runnable_python(graph_module))

@@ -118,7 +118,12 @@ class Pipeline:
         graph_module.recompile()
 
         with self.stage("functionalize", location, seconds):
-            functional = weft_functionalize.functionalize(graph_module, example_inputs)
+            steps = weft_functionalize.FunctionalizeOptions(
+                observe=dump.steps("2_functionalize_steps")
+            )
+            functional = weft_functionalize.functionalize(
+                graph_module, example_inputs, options=steps
+            )
             self._rewrite_functional(functional)
         dump.graph("2_functional", functional.graph_module)
 
