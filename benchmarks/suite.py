@@ -41,7 +41,7 @@ SUBJECTS = (
 TRAINED = ("bert", "gpt2", "t5", "vit", "llama", "resnet", "unet", "lstm")
 DTYPES = ("float32", "bfloat16")
 PREPARING_AT_ONCE = 3
-PREPARATION_SECONDS = 180.0
+PREPARATION_SECONDS = 300.0
 
 
 # ---- one measurement, in a process of its own ------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import itertools
 from typing import Any
 
@@ -16,7 +17,7 @@ from gradients_beside_eager import check_gradients
 from torch import Tensor, nn
 from weft_aot_autograd import PartitionedGraph, PartitionOptions, partition
 from weft_aot_autograd.partition.depth import LONGEST_CHAIN
-from weft_aot_autograd.partition.memory_budget import knapsack
+from weft_aot_autograd.partition.memory_budget import knapsack, operator_cost
 from weft_aot_autograd.partition.min_cut import CutProblem, NoCut, minimum_cut
 
 
@@ -229,3 +230,45 @@ def test_cuts_are_the_same_each_time() -> None:
         assert first.forward.code == second.forward.code
         assert first.backward.code == second.backward.code
         assert first.saved == second.saved
+
+
+def widths(x: Tensor, first: Tensor, second: Tensor, third: Tensor) -> Tensor:
+    """Products whose results differ in size and in the cost to compute them again."""
+    wide = (x @ first).sin()
+    narrow = ((wide @ second).sigmoid() @ third).tanh()
+    return narrow.exp() * narrow.sum(1, keepdim=True).cos() + wide.sum()
+
+
+def test_the_cheapest_recomputation_within_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside every choice of the values that are kept by default."""
+    inputs = leaf(4, 6), leaf(6, 40), leaf(40, 10), leaf(10, 16)
+    functional = weft_functionalize.functionalize(torch.fx.symbolic_trace(widths), inputs)
+    joint = weft_aot_autograd.trace_joint(functional)
+    assert joint is not None
+    default = partition(joint).activation_bytes
+
+    def outcome(budget: float) -> tuple[int, float]:
+        """The bytes that are kept, and what it costs to compute the others again."""
+        cut = partition(joint, options=PartitionOptions(budget))
+        nodes = {node.name: node for node in cut.backward.graph.nodes}
+        return cut.activation_bytes, sum(operator_cost(nodes[name]) for name in cut.recomputed)
+
+    budgets = (0.1, 0.3, 0.45, 0.6, 0.75, 0.9)
+    chosen = [outcome(budget) for budget in budgets]
+    choices = []
+    for kept in itertools.product((False, True), repeat=5):
+
+        def keep(sides: Any, saved: Any, least: Any, budget: float, kept: Any = kept) -> set[Any]:
+            items = [n for n in saved if n.op != "placeholder" and n not in least]
+            assert len(items) <= len(kept)
+            return {node for node, is_kept in zip(items, kept, strict=False) if is_kept}
+
+        module = importlib.import_module("weft_aot_autograd.partition.partition")
+        monkeypatch.setattr(module, "values_to_keep", keep)
+        choices.append(outcome(0.5))
+    for budget, (kept_bytes, cost) in zip(budgets, chosen, strict=True):
+        within = [other for size, other in choices if size <= budget * default]
+        assert kept_bytes <= budget * default
+        assert cost == min(within)
+    assert [size for size, _ in chosen] == sorted(size for size, _ in chosen)
+    assert len({size for size, _ in choices}) > 4
