@@ -10,7 +10,6 @@ from .capture import allow_in_graph as allow_in_graph
 from .capture import capture as capture
 from .capture import compile_frames as compile_frames
 from .capture import disable as disable
-from .capture import is_compiling as is_compiling
 from .capture import reset as reset
 from .captured_graph import Backend as Backend
 from .captured_graph import CapturedGraph as CapturedGraph
@@ -22,6 +21,7 @@ from .captured_graph import SpecialiseSizes as SpecialiseSizes
 from .captured_graph import UnkeptRegion as UnkeptRegion
 from .captured_graph import UserLocation as UserLocation
 from .captured_graph import depends_on_data as depends_on_data
+from .compiling import is_compiling as is_compiling
 from .frame.convert_frame import CaptureReport as CaptureReport
 from .frame.failed_guards import failed_guards as failed_guards
 from .gradient_rule import GradientRule as GradientRule

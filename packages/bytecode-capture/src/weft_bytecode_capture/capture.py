@@ -76,11 +76,6 @@ def reset() -> None:
     clear_contexts()
 
 
-def is_compiling() -> bool:
-    """Whether the call is being captured: False when it runs, True in captured code."""
-    return False
-
-
 def _dressed(wrapper: _frame_hook.Wrapper, function: F) -> F:
     if not isinstance(function, torch.nn.Module):  # its attributes are state, not description
         functools.update_wrapper(wrapper, function)

@@ -356,9 +356,11 @@ class _Conversion:
 def _capture_function(given: Capture | None) -> Capture:
     if given is not None:
         return given
-    from ..symbolic.evaluator import capture_frame
+    from ..symbolic.root_frame import (
+        capture_root_frame,  # at the first use: it imports all families
+    )
 
-    return capture_frame
+    return capture_root_frame
 
 
 @contextmanager

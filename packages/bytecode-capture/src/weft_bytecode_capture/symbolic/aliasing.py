@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from weft_guards import NotAliased
 
-from .variables.base import Variable
-
 if TYPE_CHECKING:
     from .evaluator import Evaluator
+    from .variables.base import Variable
 
 
 def guard_distinct(evaluator: Evaluator, left: Variable, right: Variable) -> None:

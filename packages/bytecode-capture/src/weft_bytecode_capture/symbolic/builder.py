@@ -53,7 +53,7 @@ def register_predicate(
 ) -> Callable[[Wrapper], Wrapper]:
     """Register a wrapper for objects that ``predicate`` accepts; higher priorities are asked first.
 
-    Asked after identity and exact type.
+    Asked after identity and exact type.  The last of all accepts any object.
     """
 
     def register(wrapper: Wrapper) -> Wrapper:
@@ -118,8 +118,8 @@ def _load_late(value: Any) -> None:
         load()
 
 
-def registered_wrapper(value: Any) -> Wrapper | None:
-    """The registered wrapper of an object that is not a constant."""
+def _wrapper_of(value: Any) -> Wrapper:
+    """The wrapper of an object that is not a constant."""
     if _LATE and type(value) is types.FunctionType:
         _load_late(value)
     row = _BY_IDENTITY.get(id(value))
@@ -128,10 +128,7 @@ def registered_wrapper(value: Any) -> Wrapper | None:
     wrapper = _BY_TYPE.get(type(value))
     if wrapper is not None:
         return wrapper
-    for _, predicate, candidate in _BY_PREDICATE:
-        if predicate(value):
-            return candidate
-    return None
+    return next(candidate for _, predicate, candidate in _BY_PREDICATE if predicate(value))
 
 
 class VariableBuilder:
@@ -157,12 +154,7 @@ class VariableBuilder:
         if row is not None:
             self._guard_same(evaluator, value, row, source)
             return row[1]
-        wrapper = registered_wrapper(value)
-        if wrapper is None:
-            from .variables.opaque import OpaqueVariable
-
-            wrapper = OpaqueVariable.of
-        variable = wrapper(evaluator, value, source)
+        variable = _wrapper_of(value)(evaluator, value, source)
         self._memo[id(value)] = (value, variable, source)
         return variable
 

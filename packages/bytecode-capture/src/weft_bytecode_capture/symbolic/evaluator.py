@@ -19,7 +19,6 @@ from .variables.base import Variable
 from .variables.constant import ConstantVariable
 
 if TYPE_CHECKING:
-    from .frame_result import CaptureOptions, FrameInput, FrameResult, Skip
     from .graph import GraphBuilder
     from .regions.early_exit import RolledLoop
     from .variables.cells import CellVariable
@@ -305,10 +304,3 @@ class Evaluator:
         from .inlining import inline_call
 
         return inline_call(self.state.current or self, function, arguments, keywords)
-
-
-def capture_frame(frame: FrameInput, options: CaptureOptions) -> FrameResult | Skip:
-    """The graph, guards, effects and ending of one frame, or why it is left to CPython."""
-    from .root_frame import capture_root_frame
-
-    return capture_root_frame(frame, options)

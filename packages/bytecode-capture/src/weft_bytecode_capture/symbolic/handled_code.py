@@ -32,7 +32,7 @@ def handler_sees(frame: Evaluator) -> bool:
 
 def _is_torchs(leave: Variable | None) -> bool:
     """Whether a bound ``__exit__`` is that of a context manager of torch's."""
-    from .variables.functions import BoundMethodVariable
+    from .variables.bound_methods import BoundMethodVariable
 
     if not isinstance(leave, BoundMethodVariable):
         return False

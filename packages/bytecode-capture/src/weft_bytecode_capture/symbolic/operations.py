@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..unsupported import Unsupported
+from .aliasing import guard_distinct
 from .variables.base import Variable
 from .variables.constant import OPERATORS, ConstantVariable
 from .variables.symbolic_number import SymbolicNumberVariable
@@ -121,8 +122,6 @@ def is_same_object(evaluator: Evaluator, left: Variable, right: Variable) -> boo
         return identity
     # One variable stands for one object; guards that two paths differ are added when it matters.
     if left.source is not None and right.source is not None:
-        from .aliasing import guard_distinct
-
         guard_distinct(evaluator, left, right)
     return False
 

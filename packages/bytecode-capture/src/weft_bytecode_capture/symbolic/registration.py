@@ -6,14 +6,15 @@ import importlib
 from importlib.util import find_spec
 
 _FAMILIES = (
-    "constant", "sequences", "data_checks", "mappings", "mapping_methods", "sets", "functions", "classes",
-    "modules", "builtin_descriptors", "user_objects", "object_methods", "instances",
+    "constant", "sequences", "data_checks", "mappings", "mapping_methods", "sets", "functions",
+    "bound_methods", "classes", "modules", "builtin_descriptors", "user_objects", "object_methods", "instances",
     "builtin_functions", "builtin_classes", "functools_values", "operator_values",
     "itertools_values", "itertools_shared", "itertools_combinations", "deques", "copying", "tensor",
     "subclass_tensors", "torch_overrides", "torch_function", "nn_module", "torch_values",
     "control_flow_operators", "optimizer_functions", "autograd_functions", "checkpoints",
     "context_managers", "opaque", "process_groups", "weak_references", "annotations", "tracing",
-    "exception_classes", "regular_expressions", "byte_buffers", "varying_functions",
+    "exception_classes", "regular_expressions", "enumerations", "strings", "byte_buffers",
+    "varying_functions",
 )  # fmt: skip
 _OPTIONAL = {"numpy_values": "numpy"}  # with the package that they are about
 

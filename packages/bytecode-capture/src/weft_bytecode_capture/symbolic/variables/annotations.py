@@ -16,7 +16,7 @@ from ..captured_exception import CapturedException
 from .base import Variable
 from .builtin_descriptors import CLASS_METHOD_CALLS
 from .classes import CLASS_CALLS, ClassVariable
-from .constant import ConstantVariable
+from .constant import ConstantVariable, register_special
 from .sequences import TupleVariable
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def _parametrise(evaluator: Evaluator, kind: Any, parameters: Variable) -> Varia
     return evaluator.wrap_known(kind[_value_of(evaluator, parameters)])
 
 
-def call_alias(
+@register_special(type(typing.List[int]), "__call__")
+def _call_alias(
     evaluator: Evaluator,
     alias: ConstantVariable,
     arguments: list[Variable],

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
 from .base import Variable
+from .bound_methods import BoundMethodVariable
 from .classes import CLASS_CALLS, ClassCall
 from .constant import ConstantVariable
-from .functions import BoundMethodVariable
 from .iterators import (
     LazyIteratorVariable,
     RangeIteratorVariable,

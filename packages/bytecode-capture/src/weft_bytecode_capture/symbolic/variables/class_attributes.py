@@ -20,6 +20,7 @@ from weft_guards import (
 from ...unsupported import Unsupported
 from ..policy import is_library_module
 from .base import Variable
+from .bound_methods import BoundDescriptorVariable, BoundMethodVariable
 from .constant import ConstantVariable
 from .values import find_raw, module_of, resolution_order
 
@@ -65,8 +66,6 @@ def bind_attribute(
     evaluator: Evaluator, kind: type, owner: type, name: str, raw: Any, receiver: Variable
 ) -> Variable:
     """``type(raw).__get__(raw, receiver, kind)`` for what is found in a class; ``receiver`` an instance."""
-    from .functions import BoundDescriptorVariable, BoundMethodVariable
-
     if isinstance(raw, WrittenAttribute):
         return raw.variable
     if is_builtin_method(raw):
@@ -102,8 +101,6 @@ def _python_get(
 
 def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw: Any) -> Variable:
     """``type(raw).__get__(raw, None, kind)``."""
-    from .functions import BoundMethodVariable
-
     if isinstance(raw, WrittenAttribute):
         return raw.variable
     if is_builtin_method(raw):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import enum
 import operator as operator_module
-import re
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from weft_guards import ArgumentSource, AttributeSource, EqualsConstant, Source, TypeIs
@@ -40,6 +39,31 @@ register_constant_types(
 register_constant_predicate(lambda value: issubclass(type(value), enum.Enum))
 
 _MARSHALLABLE = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_SPECIAL: dict[tuple[type, str], Callable[..., Any]] = {}
+
+
+def register_special(kind: type, *names: str) -> Callable[[_F], _F]:
+    """Register what constants of a kind do otherwise than others: a method, an attribute, an operator.
+
+    The function is called with the evaluator, the constant, and what the variable's method is given after
+    the name; ``binary operation`` is the name for :meth:`Variable.binary_operation`.
+    """
+
+    def register(special: _F) -> _F:
+        _SPECIAL.update({(kind, name): special for name in names})
+        return special
+
+    return register
+
+
+def _special(value: Any, name: str) -> Callable[..., Variable] | None:
+    """What is registered for a constant of this kind, None for most."""
+    found = (_SPECIAL.get((kind, name)) for kind in type(value).__mro__)
+    return next((special for special in found if special is not None), None)
 
 
 class ConstantVariable(Variable):
@@ -79,10 +103,9 @@ class ConstantVariable(Variable):
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         value = self.value
-        if isinstance(value, enum.Enum):
-            from .enumerations import get_enum_attribute
-
-            return get_enum_attribute(evaluator, self, name)
+        special = _special(value, "__getattribute__")
+        if special is not None:
+            return special(evaluator, self, name)
         attribute = evaluator.pure(getattr, value, name)
         if evaluator.builder_accepts_constant(attribute):
             return evaluator.wrap_constant(attribute)
@@ -104,20 +127,16 @@ class ConstantVariable(Variable):
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
         if isinstance(self.value, enum.Enum):
-            from .enumerations import get_enum_attribute
-
-            method = get_enum_attribute(evaluator, self, "__call__")
-            return method.call(evaluator, arguments, keywords)
+            return self.get_attribute(evaluator, "__call__").call(evaluator, arguments, keywords)
         if (
             type(self.value) is types.GenericAlias
             and self.value.__origin__.__module__ == "builtins"
         ):
             origin = evaluator.wrap_known(self.value.__origin__)  # list[int]()
             return origin.call(evaluator, arguments, keywords)
-        if getattr(self.value, "_inst", False) and isinstance(self.value.__origin__, type):
-            from .annotations import call_alias
-
-            return call_alias(evaluator, self, arguments, keywords)
+        special = _special(self.value, "__call__")
+        if special is not None and self.value._inst and isinstance(self.value.__origin__, type):
+            return special(evaluator, self, arguments, keywords)
         if callable(self.value):
             raise Unsupported("call", repr(self.value))
         return evaluator.raise_error(
@@ -137,12 +156,9 @@ class ConstantVariable(Variable):
             custom = arguments[0].binary_operation(evaluator, "getitem", self, True)
             if custom is not None:
                 return custom
-        if isinstance(self.value, re.Pattern) and name in ("sub", "finditer"):
-            from .regular_expressions import pattern_method
-
-            return pattern_method(evaluator, self.value, name, arguments, keywords)
-        if name == "format" and isinstance(self.value, str):
-            return self._format(evaluator, arguments, keywords)
+        special = _special(self.value, name)
+        if special is not None:
+            return special(evaluator, self, arguments, keywords)
         if name == "join" and len(arguments) == 1 and not arguments[0].is_constant():
             arguments = [evaluator.collected(arguments[0])]
         positional, named = evaluator.snapshots(
@@ -162,34 +178,16 @@ class ConstantVariable(Variable):
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
-        if isinstance(self.value, enum.Enum):
-            return _enum_operation(evaluator, self, operator, other, reflected)
+        special = _special(self.value, "binary operation")
+        if special is not None and (isinstance(self.value, enum.Enum) or not other.is_constant()):
+            return special(evaluator, self, operator, other, reflected)
         if not other.is_constant():
-            if operator == "mod" and not reflected and isinstance(self.value, (str, bytes)):
-                return self._percent(evaluator, other)
             return None
         function = OPERATORS[operator]
         left, right = self.value, other.as_constant()
         if reflected:
             left, right = right, left
         return evaluator.wrap_result(evaluator.pure(function, left, right))
-
-    def _format(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
-        from .strings import printable
-
-        positional = [printable(evaluator, argument) for argument in arguments]
-        named = {name: printable(evaluator, value) for name, value in keywords.items()}
-        return evaluator.wrap_result(evaluator.pure(self.value.format, *positional, **named))
-
-    def _percent(self, evaluator: Evaluator, other: Variable) -> Variable:
-        from .sequences import storage_of
-        from .strings import printable
-
-        storage = storage_of(other)
-        plain = printable(evaluator, storage if storage.python_type() is tuple else other)
-        return evaluator.wrap_result(evaluator.pure(operator_module.mod, self.value, plain))
 
     def reconstruct(self, emitter: Emitter) -> None:
         if type(self.value) in _MARSHALLABLE:
@@ -201,33 +199,6 @@ class ConstantVariable(Variable):
         if isinstance(self.value, enum.Enum):  # one being made has no name yet
             return f"Constant({type(self.value).__qualname__}.{vars(self.value).get('_name_')})"
         return f"Constant({self.value!r})"
-
-
-def _enum_operation(
-    evaluator: Evaluator, member: ConstantVariable, operator: str, other: Variable, reflected: bool
-) -> Variable | None:
-    """An operator on a member of an enumeration; enum's own methods are pure."""
-    from .enumerations import get_enum_attribute
-    from .values import find_raw
-
-    special = f"__r{operator}__" if reflected else f"__{operator}__"
-    if reflected and operator in _REFLECTED:
-        special = f"__{_REFLECTED[operator]}__"
-    raw = find_raw(type(member.value), special)
-    if raw is None:
-        return None
-    if isinstance(raw, types.FunctionType) and raw.__module__ != "enum":
-        method = get_enum_attribute(evaluator, member, special)
-        result = method.call(evaluator, [other], {})
-        unknown = result.is_constant() and result.as_constant() is NotImplemented
-        return None if unknown else result
-    if not other.is_constant():
-        return None
-    result_value = evaluator.pure(raw, member.value, other.as_constant())
-    return None if result_value is NotImplemented else ConstantVariable(result_value)
-
-
-_REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 class ConstantMethodVariable(Variable):

@@ -17,8 +17,8 @@ from .class_attributes import (
     is_data_descriptor,
     raise_no_attribute,
 )
-from .constant import ConstantMethodVariable, ConstantVariable
-from .values import module_of
+from .constant import ConstantMethodVariable, ConstantVariable, register_special
+from .values import find_raw, module_of
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -59,6 +59,7 @@ def _is_of_enum(raw: object) -> bool:
     return isinstance(function, types.FunctionType) and function.__module__ == "enum"
 
 
+@register_special(enum.Enum, "__getattribute__")
 def get_enum_attribute(evaluator: Evaluator, member: ConstantVariable, name: str) -> Variable:
     """``member.name`` of a member of an enumeration."""
     value = member.value
@@ -94,3 +95,28 @@ def _is_enum_property(raw: object) -> bool:
 
 
 _NAME, _VALUE = enum.Enum.__dict__["name"], enum.Enum.__dict__["value"]
+
+
+_REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+@register_special(enum.Enum, "binary operation")
+def _operation(
+    evaluator: Evaluator, member: ConstantVariable, operator: str, other: Variable, reflected: bool
+) -> Variable | None:
+    """An operator on a member of an enumeration; enum's own methods are pure."""
+    special = f"__r{operator}__" if reflected else f"__{operator}__"
+    if reflected and operator in _REFLECTED:
+        special = f"__{_REFLECTED[operator]}__"
+    raw = find_raw(type(member.value), special)
+    if raw is None:
+        return None
+    if isinstance(raw, types.FunctionType) and raw.__module__ != "enum":
+        method = get_enum_attribute(evaluator, member, special)
+        result = method.call(evaluator, [other], {})
+        unknown = result.is_constant() and result.as_constant() is NotImplemented
+        return None if unknown else result
+    if not other.is_constant():
+        return None
+    result_value = evaluator.pure(raw, member.value, other.as_constant())
+    return None if result_value is NotImplemented else ConstantVariable(result_value)

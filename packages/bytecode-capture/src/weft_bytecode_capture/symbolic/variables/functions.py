@@ -15,9 +15,9 @@ from weft_guards import (
 )
 
 from ...unsupported import Unsupported
-from ..builder import register_wrapper
 from ..policy import is_library_module
 from .base import Variable
+from .bound_methods import BoundMethodVariable
 from .cells import CellVariable, known_cell
 from .constant import ConstantVariable
 from .dying import require_quiet_end
@@ -399,86 +399,3 @@ def new_function(
     return NewFunctionVariable(
         code, evaluator.globals.dictionary, cells, positional, keyword_rows, annotations
     )
-
-
-class BoundMethodVariable(Variable):
-    """A function bound to a variable."""
-
-    def __init__(
-        self, function: Variable, receiver: Variable, source: Source | None = None
-    ) -> None:
-        self.function = function
-        self.receiver = receiver
-        self.source = source
-
-    def python_type(self) -> type:
-        return types.MethodType
-
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
-    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        if name == "__self__":
-            return self.receiver
-        if name == "__func__":
-            return self.function
-        return self.function.get_attribute(evaluator, name)
-
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
-        return self.function.call(evaluator, [self.receiver, *arguments], keywords)
-
-    def binary_operation(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
-    ) -> Variable | None:
-        """Methods are equal if they bind equal functions to one object."""
-        from ..operations import is_same_object, values_equal
-
-        if operator not in ("eq", "ne") or not isinstance(other, BoundMethodVariable):
-            return None
-        equal = is_same_object(evaluator, self.receiver, other.receiver) and values_equal(
-            evaluator, self.function, other.function
-        )
-        return ConstantVariable(equal is (operator == "eq"))
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(types.MethodType)
-        emitter.load_variable(self.function)
-        emitter.load_variable(self.receiver)
-        emitter.call(2)
-
-    def __repr__(self) -> str:
-        return f"BoundMethod({self.function!r} of {self.receiver!r})"
-
-
-class BoundDescriptorVariable(BoundMethodVariable):
-    """A method in C of an instance, as its class gives it: ``object().__init__``."""
-
-    def __init__(self, function: Variable, raw: Any, receiver: Variable) -> None:
-        super().__init__(function, receiver)
-        wrapped = type(raw) is types.WrapperDescriptorType
-        self._kind: type = types.MethodWrapperType if wrapped else types.BuiltinMethodType
-
-    def python_type(self) -> type:
-        return self._kind
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(_bound)
-        emitter.load_variable(self.function)
-        emitter.load_variable(self.receiver)
-        emitter.call(2)
-
-
-def _bound(descriptor: Any, receiver: object) -> object:
-    return descriptor.__get__(receiver)
-
-
-@register_wrapper(types.MethodType)
-def _wrap_method(evaluator: Evaluator, value: types.MethodType, source: Source) -> Variable:
-    from weft_guards import TypeIs
-
-    evaluator.guard(source, TypeIs(types.MethodType))
-    function = evaluator.builder.wrap(value.__func__, AttributeSource(source, "__func__"))
-    receiver = evaluator.builder.wrap(value.__self__, AttributeSource(source, "__self__"))
-    return BoundMethodVariable(function, receiver, source)

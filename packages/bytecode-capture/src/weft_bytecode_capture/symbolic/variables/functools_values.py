@@ -14,10 +14,11 @@ from ..builder import register_wrapper
 from ..inlining import CALLS_BY_CODE
 from ..policy import is_library_module
 from .base import Variable
+from .bound_methods import BoundMethodVariable
 from .builtins import builtin
 from .classes import CLASS_CALLS, ClassVariable
 from .constant import ConstantVariable
-from .functions import BoundMethodVariable, FunctionVariable, KnownFunctionVariable
+from .functions import FunctionVariable, KnownFunctionVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .mappings import DictVariable, keyword_arguments, new_keyword_dict
 from .sequences import TupleVariable

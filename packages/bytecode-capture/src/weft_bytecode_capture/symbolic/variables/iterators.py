@@ -284,6 +284,23 @@ class LazyIteratorVariable(IteratorVariable):
         return f"{self.kind.__name__} object"
 
 
+IteratorMaker = Callable[["Evaluator", Variable], "IteratorVariable | None"]
+
+_KEPT: list[IteratorMaker] = []
+
+
+def register_kept_iterator(maker: IteratorMaker) -> IteratorMaker:
+    """Register what gives the iterator of an iterable that a loop may keep, None for other iterables."""
+    _KEPT.append(maker)
+    return maker
+
+
+def kept_iterator(evaluator: Evaluator, iterable: Variable) -> IteratorVariable | None:
+    """An iterator over rows or symbolic numbers, over which a loop may stay in the graph."""
+    made = (maker(evaluator, iterable) for maker in _KEPT)
+    return next((iterator for iterator in made if iterator is not None), None)
+
+
 class JointIteratorVariable(LazyIteratorVariable):
     """``enumerate`` or ``zip``: ``iterators`` where nothing else can advance these, None elsewhere.
 
@@ -299,14 +316,7 @@ def _iterators(
     evaluator: Evaluator, iterables: Sequence[Variable]
 ) -> tuple[list[Variable], list[Variable] | None]:
     """Iterators over the iterables; again if all are new, or zip and enumerate of such."""
-    from .symbolic_range import SymbolicRangeIteratorVariable, SymbolicRangeVariable, row_iterator
-
-    made: list[Variable] = []
-    for iterable in iterables:
-        if isinstance(iterable, SymbolicRangeVariable):
-            made.append(SymbolicRangeIteratorVariable(iterable))
-        else:
-            made.append(row_iterator(evaluator, iterable) or iterable.iterator(evaluator))
+    made = [kept_iterator(evaluator, i) or i.iterator(evaluator) for i in iterables]
     known = all(
         iterator is not iterable
         or (isinstance(iterator, JointIteratorVariable) and iterator.iterators is not None)

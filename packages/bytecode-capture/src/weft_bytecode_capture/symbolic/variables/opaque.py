@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from weft_guards import AttributeSource, IsObject, Source, TypeIs
 
 from ... import _frame_hook
-from ...capture import is_compiling
+from ...compiling import is_compiling
 from ...unsupported import Unsupported
-from ..builder import register_object, register_wrapper
+from ..builder import register_object, register_predicate, register_wrapper
 from .base import Variable
 from .constant import ConstantVariable
 
@@ -27,11 +27,6 @@ class OpaqueVariable(Variable):
         self.value = value
         self.source = source
 
-    @classmethod
-    def of(cls, evaluator: Evaluator, value: Any, source: Source) -> OpaqueVariable:
-        """The wrapper of objects that have no other."""
-        return cls(value, source)
-
     def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
         """An object of another kind is another object, as long as this one's type stays."""
         if other.is_constant():
@@ -43,6 +38,11 @@ class OpaqueVariable(Variable):
     def __repr__(self) -> str:
         where = self.source.name() if self.source is not None else ""
         return f"{type(self.value).__qualname__} object at {where}"
+
+
+@register_predicate(lambda value: True, priority=-1000)
+def _wrap_any(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    return OpaqueVariable(value, source)
 
 
 class RefusedVariable(OpaqueVariable):

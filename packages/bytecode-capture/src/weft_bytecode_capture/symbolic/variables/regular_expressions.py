@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...unsupported import Unsupported
 from ..builder import register_constant_types
 from .builtins import builtin
-from .constant import ConstantVariable
+from .constant import ConstantVariable, register_special
 from .functions import FunctionVariable
 from .sequences import ListVariable
 
@@ -104,16 +104,25 @@ def substitute(
     return ConstantVariable(evaluator.pure(pattern.sub, replaced, text, count))
 
 
-def pattern_method(
+@register_special(re.Pattern, "sub")
+def _substituted(
     evaluator: Evaluator,
-    pattern: re.Pattern[Any],
-    name: str,
+    pattern: ConstantVariable,
     arguments: list[Variable],
     keywords: dict[str, Variable],
 ) -> Variable:
-    """A method of a pattern that calls back, or gives an iterator."""
-    if keywords or len(arguments) != {"sub": 2, "finditer": 1}[name]:
-        raise Unsupported("arguments of a builtin method", f"Pattern.{name}")
-    if name == "finditer":
-        return _matches(evaluator, pattern, arguments[0].as_constant()).iterator(evaluator)
-    return substitute(evaluator, pattern, arguments[0], arguments[1].as_constant())
+    if keywords or len(arguments) != 2:
+        raise Unsupported("arguments of a builtin method", "Pattern.sub")
+    return substitute(evaluator, pattern.value, arguments[0], arguments[1].as_constant())
+
+
+@register_special(re.Pattern, "finditer")
+def _find_each(
+    evaluator: Evaluator,
+    pattern: ConstantVariable,
+    arguments: list[Variable],
+    keywords: dict[str, Variable],
+) -> Variable:
+    if keywords or len(arguments) != 1:
+        raise Unsupported("arguments of a builtin method", "Pattern.finditer")
+    return _matches(evaluator, pattern.value, arguments[0].as_constant()).iterator(evaluator)

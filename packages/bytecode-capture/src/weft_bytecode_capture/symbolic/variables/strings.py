@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import operator as operators
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
 from .base import Variable
+from .bound_methods import BoundMethodVariable
 from .class_attributes import bind_attribute, is_builtin_descriptor
 from .classes import ClassVariable
-from .constant import ConstantVariable
-from .functions import BoundMethodVariable
+from .constant import ConstantVariable, register_special
+from .sequences import ListVariable, TupleVariable, storage_of
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -34,7 +36,6 @@ def format_value(
 def printable(evaluator: Evaluator, value: Variable) -> Any:
     """A Python value that prints as ``value`` does, for use at once."""
     from .mappings import DictVariable
-    from .sequences import ListVariable, TupleVariable
     from .user_objects import UserObjectVariable
 
     if isinstance(value, ClassVariable):
@@ -122,3 +123,28 @@ def _without_recursion_check(raw: Any) -> Any:
 def join_strings(evaluator: Evaluator, parts: list[Variable]) -> Variable:
     """The pieces of an f-string."""
     return evaluator.wrap_constant("".join(part.as_constant() for part in parts))
+
+
+@register_special(str, "format")
+def _format(
+    evaluator: Evaluator,
+    template: ConstantVariable,
+    arguments: list[Variable],
+    keywords: dict[str, Variable],
+) -> Variable:
+    positional = [printable(evaluator, argument) for argument in arguments]
+    named = {name: printable(evaluator, value) for name, value in keywords.items()}
+    return evaluator.wrap_result(evaluator.pure(template.value.format, *positional, **named))
+
+
+@register_special(bytes, "binary operation")
+@register_special(str, "binary operation")
+def _operation(
+    evaluator: Evaluator, text: ConstantVariable, operator: str, other: Variable, reflected: bool
+) -> Variable | None:
+    """``%`` with what is no constant."""
+    if operator != "mod" or reflected:
+        return None
+    storage = storage_of(other)
+    plain = printable(evaluator, storage if storage.python_type() is tuple else other)
+    return evaluator.wrap_result(evaluator.pure(operators.mod, text.value, plain))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
 from .base import Variable
+from .bound_methods import BoundMethodVariable
 from .class_attributes import bind_attribute, bind_to_class
 from .classes import ClassVariable
 from .values import resolution_order
@@ -49,8 +50,6 @@ class SuperVariable(Variable):
     def _class_method(
         self, evaluator: Evaluator, owner: type, name: str, raw: classmethod[object, ..., object]
     ) -> Variable:
-        from .functions import BoundMethodVariable
-
         bound = bind_to_class(evaluator, owner, owner, name, raw)
         assert isinstance(bound, BoundMethodVariable)
         return BoundMethodVariable(bound.function, evaluator.wrap_known(self.kind))

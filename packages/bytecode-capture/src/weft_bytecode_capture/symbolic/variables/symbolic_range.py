@@ -9,7 +9,12 @@ from ...captured_graph import DropDataDependence
 from ...unsupported import Unsupported
 from .base import Variable
 from .constant import ConstantVariable
-from .iterators import IteratorVariable, RangeIteratorVariable, TensorRowsVariable
+from .iterators import (
+    IteratorVariable,
+    RangeIteratorVariable,
+    TensorRowsVariable,
+    register_kept_iterator,
+)
 from .symbolic_integer import SymbolicIntegerVariable
 from .symbolic_number import SymbolicNumberVariable
 from .tensor import TensorVariable
@@ -173,6 +178,14 @@ class SymbolicRowsVariable(SymbolicRangeIteratorVariable):
         return None if index is None else self.element(evaluator, index)
 
 
+@register_kept_iterator
+def _range_iterator(evaluator: Evaluator, iterated: Variable) -> IteratorVariable | None:
+    if not isinstance(iterated, SymbolicRangeVariable):
+        return None
+    return SymbolicRangeIteratorVariable(iterated)
+
+
+@register_kept_iterator
 def row_iterator(evaluator: Evaluator, iterated: Variable) -> IteratorVariable | None:
     """An iterator over a tensor's rows that a loop may keep; None for few rows, and for other values."""
     options = evaluator.state.options
