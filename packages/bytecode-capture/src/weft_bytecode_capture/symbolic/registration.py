@@ -7,8 +7,8 @@ from importlib.util import find_spec
 
 _FAMILIES = (
     "constant", "sequences", "data_checks", "mappings", "mapping_methods", "sets", "functions",
-    "bound_methods", "classes", "modules", "builtin_descriptors", "user_objects", "object_methods", "instances",
-    "builtin_functions", "builtin_classes", "functools_values", "operator_values",
+    "bound_methods", "classes", "modules", "builtin_descriptors", "user_objects", "object_methods",
+    "instances", "builtin_functions", "builtin_classes", "functools_values", "operator_values",
     "itertools_values", "itertools_shared", "itertools_combinations", "deques", "copying", "tensor",
     "subclass_tensors", "torch_overrides", "torch_function", "nn_module", "torch_values",
     "control_flow_operators", "optimizer_functions", "autograd_functions", "checkpoints",
