@@ -11,9 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-import networkx as nx
-from networkx.algorithms.flow import boykov_kolmogorov
-
 _SOURCE, _SINK = "source", "sink"
 
 
@@ -98,6 +95,8 @@ def _components(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
 def _cut_component(
     problem: CutProblem, component: Iterable[int], edges: Mapping[int, Sequence[int]]
 ) -> set[int]:
+    import networkx as nx  # here, since it takes long to import and only training needs it
+
     network = nx.DiGraph()
     network.add_nodes_from((_SOURCE, _SINK))
     for v in component:
@@ -112,7 +111,9 @@ def _cut_component(
         for u in edges[v]:
             network.add_edge((v, "out"), (u, "in"))
     try:
-        _, (near, _) = nx.minimum_cut(network, _SOURCE, _SINK, flow_func=boykov_kolmogorov)
+        _, (near, _) = nx.minimum_cut(
+            network, _SOURCE, _SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov
+        )
     except nx.NetworkXUnbounded as error:
         raise NoCut from error
     return {v for v in component if (v, "in") in near and (v, "out") not in near}

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import networkx as nx
-
 from weft_loop_ir._torch import must_keep
 from weft_loop_ir.data_symbols import definitions, item_symbols
 from weft_loop_ir.ir import Buffer, ExternCall, Kernel, Region
@@ -21,7 +19,7 @@ from weft_loop_ir.schedule.groups import Group, group_of_node
 class DependencyGraph:
     """Nodes are integers; ``payload`` maps them to a :class:`Group`, a call, a region or a loop's kernel.
 
-    ``graph`` is a ``networkx.DiGraph`` whose edges carry the set of ``buffers`` that cause them.
+    ``successors`` have to run after a node, ``predecessors`` before it.
     """
 
     def __init__(
@@ -29,7 +27,8 @@ class DependencyGraph:
         nodes: Sequence[Node],
         buffers: Mapping[str, Buffer] | None = None,
     ) -> None:
-        self.graph: nx.DiGraph[int] = nx.DiGraph()
+        self.successors: dict[int, set[int]] = {}
+        self.predecessors: dict[int, set[int]] = {}
         self.payload: dict[int, Group | ExternCall | Region | Kernel] = {}
         self.rank: dict[int, int] = {}
         self.writers: dict[str, set[int]] = {}
@@ -41,7 +40,7 @@ class DependencyGraph:
             calls = [i for i in all_items([node]) if isinstance(i, ExternCall)]
             if any(must_keep(call.operator) for call in calls):
                 if last_effect is not None:
-                    self._edge(last_effect, key, None)
+                    self._edge(last_effect, key)
                 last_effect = key
         self._order_by_symbols(nodes, buffers or {})
 
@@ -55,28 +54,26 @@ class DependencyGraph:
         for key, node in enumerate(nodes) if givers else ():
             for symbol in item_symbols(node, buffers) & givers.keys():
                 if givers[symbol] != key:
-                    self._edge(givers[symbol], key, None)
+                    self._edge(givers[symbol], key)
 
     def _add(self, key: int, node: Node) -> None:
-        self.graph.add_node(key)
+        self.successors[key], self.predecessors[key] = set(), set()
         self.rank[key] = key
         self.payload[key] = group_of_node(node, key) if isinstance(node, LoopNode) else node
         reads, writes = item_reads(node), item_writes(node)
         for name in reads:
             for writer in self.writers.get(name, ()):
-                self._edge(writer, key, name)
+                self._edge(writer, key)
             self.readers.setdefault(name, set()).add(key)
         for name in writes:
             for earlier in self.writers.get(name, set()) | self.readers.get(name, set()):
                 if earlier != key:
-                    self._edge(earlier, key, name)
+                    self._edge(earlier, key)
             self.writers.setdefault(name, set()).add(key)
 
-    def _edge(self, source: int, target: int, name: str | None) -> None:
-        if not self.graph.has_edge(source, target):
-            self.graph.add_edge(source, target, buffers=set())
-        if name is not None:
-            self.graph.edges[source, target]["buffers"].add(name)
+    def _edge(self, source: int, target: int) -> None:
+        self.successors[source].add(target)
+        self.predecessors[target].add(source)
 
     def contract(self, first: int, second: int, fused: Group, max_search: int) -> int | None:
         """Replace two nodes, ``first`` before ``second`` in the order, by ``fused``; gives its key.
@@ -107,12 +104,12 @@ class DependencyGraph:
         self, start: int, other: int, bound: int, forward: bool, max_search: int
     ) -> set[int] | None:
         """Nodes strictly between the two in the order that ``start`` reaches, ``other`` not among them."""
-        step = self.graph.successors if forward else self.graph.predecessors
+        step = self.successors if forward else self.predecessors
         found: set[int] = set()
         pending = [start]
         while pending:
             node = pending.pop()
-            for neighbour in step(node):
+            for neighbour in step[node]:
                 if neighbour == other:
                     if node != start:
                         return None
@@ -127,18 +124,17 @@ class DependencyGraph:
         return found
 
     def _replace(self, first: int, second: int, key: int, fused: Group) -> None:
-        self.graph.add_node(key)
+        both = {first, second}
+        self.predecessors[key] = (self.predecessors[first] | self.predecessors[second]) - both
+        self.successors[key] = (self.successors[first] | self.successors[second]) - both
+        for source in self.predecessors[key]:
+            self.successors[source] -= both
+            self.successors[source].add(key)
+        for target in self.successors[key]:
+            self.predecessors[target] -= both
+            self.predecessors[target].add(key)
         for old in (first, second):
-            for source, _, data in list(self.graph.in_edges(old, data=True)):
-                if source not in (first, second):
-                    self._edge(source, key, None)
-                    self.graph.edges[source, key]["buffers"] |= data["buffers"]
-            for _, target, data in list(self.graph.out_edges(old, data=True)):
-                if target not in (first, second):
-                    self._edge(key, target, None)
-                    self.graph.edges[key, target]["buffers"] |= data["buffers"]
-        for old in (first, second):
-            self.graph.remove_node(old)
+            del self.successors[old], self.predecessors[old]
             self.rank.pop(old)
             group = self.payload.pop(old)
             assert isinstance(group, Group)
