@@ -78,7 +78,7 @@ def linear_cases() -> dict[str, Case]:
             lambda x, w, y: F.linear(x, w) + y,
             (r(2048, 2816), r(1024, 2816), r(2048, 1024)),
         ),
-        "Llama query, key, value in one launch, 2048x1024": (
+        "Llama query, key and value, 2048x1024": (
             lambda x, q, k, v: (F.linear(x, q), F.linear(x, k), F.linear(x, v)),
             (r(2048, 1024), r(1024, 1024), r(256, 1024), r(256, 1024)),
         ),

@@ -161,7 +161,8 @@ class _ProductPrinter:
 
     def _wrapped(self, axis: str, extent: sympy.Expr, block: int) -> str:
         """A place along an axis that is inside, so that loads there need no mask."""
-        if extent.is_Integer and int(extent) % block == 0:
+        is_aligned = axis == "x" or self.contraction.groups is None
+        if is_aligned and extent.is_Integer and int(extent) % block == 0:
             return axis
         return f"({axis} % {self._size(extent)})"
 
@@ -197,14 +198,13 @@ class _ProductPrinter:
         if taps == 1:
             return [f"for start in range(0, {self._bound(inner)}, KBLOCK):"]
         chunks = _ceiling(inner, self.product.tile.step)
-        several = chunks != 1
         count = self._bound(sympy.expand(taps * chunks))
-        if not several:
+        if chunks == 1:
             return [f"for tap in range({count}):", "    start = 0"]
         return [
-            f"for number in range({count}):",
-            f"    tap = number // {self._size(chunks)}",
-            f"    start = number % {self._size(chunks)} * KBLOCK",
+            f"for step in range({count}):",
+            f"    tap = step // {self._size(chunks)}",
+            f"    start = step % {self._size(chunks)} * KBLOCK",
         ]
 
     def _bound(self, size: sympy.Expr) -> str:
