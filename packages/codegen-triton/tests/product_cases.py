@@ -89,6 +89,16 @@ ALONE: dict[str, Case] = {
     ),
     "few rows": (lambda x, w: x @ w, (randn(4, 32), randn(32, 48)), 1),
     "one row": (lambda x, w: F.linear(x, w), (randn(1, 40), randn(70, 40)), 1),
+    "one row, expanded along what is added up": (
+        lambda x, w: x @ w.expand(40, 50),
+        (randn(1, 40), randn(1, 50)),
+        1,
+    ),
+    "expanded along what is added up": (
+        lambda x, w: x.expand(20, 40) @ w.expand(40, 50),
+        (randn(20, 1), randn(1, 50)),
+        1,
+    ),
     "one row of many steps": (lambda x, w: x @ w, (randn(1, 700), randn(700, 40)), 1),
     "one column": (lambda x, w: x @ w, (randn(33, 40), randn(40, 1)), 1),
     "one element": (lambda x, w: x @ w, (randn(1, 40), randn(40, 1)), 1),

@@ -106,7 +106,8 @@ class OperandPrinter:
         else:
             address = self._address(names)
         told = {AXES[s] for s in self.operand.index.free_symbols if s in AXES}
-        if self.block.whole and told != set(self.block.axes):
+        is_masked_along = "k" not in told and bool(masks)
+        if told != set(self.block.axes) and (self.block.whole or is_masked_along):
             address = f"tl.broadcast_to({address}, [{self._shape()}])"
         if not masks:
             return [f"{result} = tl.load({address})"]
