@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import weft_loop_ir
 from compiled_beside_eager import assert_equals_eager, check, compiled, schedule_of
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_codegen_triton import DeviceUnavailable, TritonCodegen, TritonOptions, Unsupported
 from weft_loop_ir import BufferKind
@@ -82,6 +84,33 @@ def test_inputs_are_dropped_once_they_are_read(codegen: TritonCodegen) -> None:
     assert [value is None for value in given] == [True, True, False]
     for value, wanted in zip(got, program(*inputs()), strict=True):
         torch.testing.assert_close(value, wanted)
+
+
+def test_kernels_overwrite_results_of_calls(codegen: TritonCodegen) -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = F.relu(F.conv2d(x, w, padding=1) + 1)
+        z = (4 * F.conv2d(y, w, padding=1)).int()  # of as many bytes
+        kept = F.conv2d(y, w, padding=1)
+        return F.conv2d(torch.sin(kept), w, padding=1), torch.cumsum(z, 1), kept
+
+    inputs = torch.randn(2, 4, 7, 9), torch.randn(4, 4, 3, 3) / 4
+    schedule = schedule_of(program, inputs, codegen)
+    assert len(schedule.memory.reused) == 2
+    check(codegen, program, *inputs)
+
+
+def test_large_intermediates_have_memory_of_their_own(codegen: TritonCodegen) -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.softmax(x @ w, 1)
+        total = (y.t() @ y).sum(0)
+        return (y + total) @ w, torch.relu(x @ w - y) @ w
+
+    options = dataclasses.replace(codegen.schedule_options, own_bytes=1 << 12)
+    inputs = torch.randn(40, 32), torch.randn(32, 32)
+    graph = make_fx(program, tracing_mode="fake")(*inputs)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), options)
+    assert schedule.memory.alone and schedule.memory.reused and schedule.memory.offsets
+    assert_equals_eager(codegen.compile(schedule, {})(*inputs), program, inputs)
 
 
 def test_what_a_program_may_return(codegen: TritonCodegen) -> None:

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
+from weft_codegen_triton.rewriting import aligned_products
 from weft_loop_ir import ExternCall, Schedule
 
 H = torch.float16
@@ -51,6 +52,23 @@ def test_an_odd_product_is_cut(codegen: TritonCodegen, bias: tuple[int, ...] | N
     calls = externs(schedule, "mm")
     assert [call.arguments[-1].size[1] for call in calls] == [1024, 7]
     assert all(call.arguments[-1].buffer in schedule.inputs for call in calls)  # not copied
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_parts_of_a_large_odd_product_are_one_after_the_other(
+    codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch, has_bias: bool
+) -> None:
+    monkeypatch.setattr(aligned_products, "PART_BYTES", 1 << 19)
+    a, weight, bias = randn(512, 512), randn(1800, 512)[:1799], randn(1799)
+    schedule = rewritten(
+        codegen, lambda c, a, w: F.linear(a, w, c if has_bias else None), bias, a, weight
+    )
+    calls = externs(schedule, "mm")
+    assert [call.arguments[-1].size[1] for call in calls] == [768, 768, 256, 7]
+    held = [
+        name for name in schedule.memory.offsets if schedule.buffers[name].layout.size[0] == 512
+    ]
+    assert len(held) == 4 and schedule.memory.arena_bytes == 768 * 512 * 2
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,44 @@ def test_memory_is_reused_and_overwritten_in_place() -> None:
     assert apart.memory.arena_bytes > schedule.memory.arena_bytes
 
 
+def test_kernels_overwrite_results_that_calls_allocate() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            y = torch.nn.functional.conv2d(x, w, padding=1)
+            x = torch.relu(y + 1).exp()
+        return torch.nn.functional.conv2d(x, w, padding=1)
+
+    inputs = [torch.randn(2, 4, 6, 6), torch.randn(4, 4, 3, 3) / 8]
+    schedule = scheduled(function, inputs, ScheduleOptions(reuse_results=True))
+    assert len(schedule.memory.reused) == 3 and schedule.memory.arena_bytes == 0
+    assert not scheduled(function, inputs).memory.reused
+
+
+def test_large_intermediates_are_allocated_one_by_one() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        for _ in range(3):
+            x = torch.relu(x @ w).exp()
+        return x @ w, (x[:3] @ w).sin() @ w
+
+    inputs = [torch.randn(32, 16), torch.randn(16, 16)]
+    schedule = scheduled(function, inputs, ScheduleOptions(own_bytes=32 * 16 * 4))
+    memory = schedule.memory
+    assert len(memory.alone) == 3 and len(memory.reused) == 3 and 0 < memory.arena_bytes < 1024
+
+
+def test_results_that_others_need_are_not_overwritten() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.nn.functional.conv2d(x, w, padding=1)
+        z = torch.nn.functional.conv2d(torch.relu(y), w, padding=1)
+        flipped = torch.relu(z.flip(0))  # reads elements that it has overwritten
+        first = torch.nn.functional.conv2d(flipped, w, padding=1)
+        return torch.nn.functional.conv2d(first.sin(), w, padding=1) + y, first
+
+    inputs = [torch.randn(2, 4, 6, 6), torch.randn(4, 4, 3, 3) / 8]
+    schedule = scheduled(function, inputs, ScheduleOptions(reuse_results=True))
+    assert not schedule.memory.reused
+
+
 def eager_peak(graph: torch.fx.GraphModule) -> int:
     """The most bytes of intermediates that eager holds at once, each freed after its last use."""
     nodes = list(graph.graph.nodes)

@@ -141,7 +141,7 @@ def test_operands_of_different_dtypes() -> None:
 
 def test_memory_plan_without_a_buffer() -> None:
     schedule = softmax_schedule()
-    with pytest.raises(VerificationError, match="has no offset"):
+    with pytest.raises(VerificationError, match="has no place"):
         verify(replace(schedule, memory=MemoryPlan(sympy.S.Zero, {})))
 
 

@@ -64,7 +64,7 @@ from weft_codegen_triton.program import TritonProgram
 from weft_codegen_triton.rewriting.rewrite import rewrite
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
-from weft_codegen_triton.runtime.memory import copy_memory
+from weft_codegen_triton.runtime.memory import copy_memory, reserve
 
 NOT_RECORDABLE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Operators with these tags read a result back to the host."""
@@ -125,6 +125,9 @@ class TritonCodegen:
         split_column_elements=1 << 12,
         parallel_kernels=32,
         selected_elements=1 << 20,
+        early_bytes=1 << 26,
+        reuse_results=True,
+        own_bytes=1 << 21,
         alignment=128,
     )
     """How to schedule loops for a GPU, which needs many outer iterations where there is much to do."""
@@ -364,10 +367,13 @@ def _scalars(names: Sequence[str | SymbolInput], schedule: Schedule) -> list[int
 
 def _overwritten(kernel: Kernel, schedule: Schedule) -> frozenset[str]:
     """The buffers that ``kernel`` reads whose memory it writes, by name or because the plan shares it."""
-    offsets = schedule.memory.offsets
+    offsets, reused = schedule.memory.offsets, schedule.memory.reused
     written = {offsets[name] for name in kernel.writes if name in offsets}
+    taken = {reused[name] for name in kernel.writes if name in reused}
     return frozenset(
-        name for name in kernel.reads if name in kernel.writes or offsets.get(name) in written
+        name
+        for name in kernel.reads
+        if name in kernel.writes or name in taken or offsets.get(name) in written
     )
 
 
@@ -386,6 +392,7 @@ def _host_functions(
         "uint8": torch.uint8,
         "settle": settle,
         "copy_memory": copy_memory,
+        "reserve": reserve,
         **host.objects,
         **launchers,
     }

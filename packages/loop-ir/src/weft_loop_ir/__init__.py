@@ -49,7 +49,7 @@ from weft_loop_ir.rewriting.channels_last import convolve_channels_last
 from weft_loop_ir.rewriting.freezing import freeze
 from weft_loop_ir.rewriting.known_values import KnownValues
 from weft_loop_ir.rewriting.merged_products import merge_products
-from weft_loop_ir.schedule import ScheduleOptions, plan_memory, schedule
+from weft_loop_ir.schedule import ScheduleOptions, bytes_outside_arena, plan_memory, schedule
 from weft_loop_ir.size_float import SizeFloat
 from weft_loop_ir.unsupported import Unsupported
 from weft_loop_ir.verify import VerificationError, verify
@@ -99,6 +99,7 @@ __all__ = [
     "Value",
     "VerificationError",
     "all_items",
+    "bytes_outside_arena",
     "convolve_channels_last",
     "evaluate",
     "format_loop_graph",

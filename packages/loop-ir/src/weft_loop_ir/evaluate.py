@@ -89,7 +89,12 @@ class _Run:
         late = defined_symbols(steps)
         for name, buffer in self.program.buffers.items():
             known = not layout_symbols(buffer) & late
-            if name not in self.memory and name not in external and known:
+            if (
+                name not in self.memory
+                and name not in external
+                and known
+                and not self._reuses(name)
+            ):
                 self.memory[name] = self._allocate(buffer)
         self._external = external
         self._block(steps)
@@ -139,12 +144,22 @@ class _Run:
             if name not in self.memory and name not in self._external:
                 self.memory[name] = self._allocate(self.program.buffers[name])
 
+    def _reuses(self, name: str) -> str | None:
+        """The buffer whose memory ``name`` takes over, in a run that follows the plan."""
+        if self.arena is None or not isinstance(self.program, Schedule):
+            return None
+        return self.program.memory.reused.get(name)
+
     def _allocate(self, buffer: Buffer) -> torch.Tensor:
         layout = buffer.layout
         elements = evaluate_expression(storage_elements(buffer), self.sizes)
         size = [evaluate_expression(s, self.sizes) for s in layout.size]
         stride = [evaluate_expression(s, self.sizes) for s in layout.stride]
         bytes_ = elements * layout.dtype.itemsize
+        source = self._reuses(buffer.name)
+        if source is not None:
+            taken = self.memory[source]
+            return taken.view(layout.dtype).as_strided(size, stride, taken.storage_offset())
         if (
             self.arena is not None
             and isinstance(self.program, Schedule)

@@ -37,7 +37,8 @@ def format_schedule(schedule: Schedule) -> str:
     lines.append(f"arena: {schedule.memory.arena_bytes} bytes")
     for name, buffer in schedule.buffers.items():
         offset = schedule.memory.offsets.get(name)
-        lines.append(_buffer(buffer) + ("" if offset is None else f"  @ {offset}"))
+        place = schedule.memory.reused.get(name) if offset is None else offset
+        lines.append(_buffer(buffer) + ("" if place is None else f"  @ {place}"))
     for step in schedule.steps:
         lines += ["", *_item(step)]
     lines.append("")

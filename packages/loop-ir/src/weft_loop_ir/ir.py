@@ -22,7 +22,7 @@ Added since the first version: ``ExternCall.out_variant``, ``Schedule.constants`
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -320,10 +320,17 @@ class SymbolInput:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Byte offsets of intermediate buffers in one arena.  Buffers not named here own their memory."""
+    """Byte offsets of intermediate buffers in one arena, and which others have memory from where.
+
+    ``alone`` are allocated before their first write and freed after their last use, as results of calls are.
+    ``reused`` gives, for a buffer that overwrites another one that is not in the arena, that one; both span
+    as many bytes.
+    """
 
     arena_bytes: sympy.Expr
     offsets: Mapping[str, sympy.Expr]
+    reused: Mapping[str, str] = field(default_factory=dict)
+    alone: Set[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -166,11 +166,19 @@ def _verify_memory(schedule: Schedule) -> None:
     external = allocated_by_extern(schedule.steps)
     late = defined_symbols(schedule.steps)
     for name, buffer in schedule.buffers.items():
-        planned = name in schedule.memory.offsets
+        memory = schedule.memory
+        source = memory.reused.get(name)
+        if source in memory.offsets:
+            raise VerificationError(
+                f"memory plan: {name} takes over {source}, which is in the arena"
+            )
+        planned = [name in memory.offsets, source is not None, name in memory.alone].count(
+            True
+        ) == 1
         wanted = buffer.kind is BufferKind.INTERMEDIATE and name not in external
         wanted = wanted and not layout_symbols(buffer) & late
         if planned != wanted:
-            problem = "has no offset" if wanted else "has an offset but isn't in the arena"
+            problem = "has no place" if wanted else "has a place but isn't in the arena"
             raise VerificationError(f"memory plan: {name} {problem}")
 
 

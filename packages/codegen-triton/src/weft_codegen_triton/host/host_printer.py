@@ -23,6 +23,7 @@ from weft_loop_ir import (
     Schedule,
     Step,
     SymbolInput,
+    bytes_outside_arena,
     item_reads,
     item_writes,
     last_uses,
@@ -38,6 +39,11 @@ from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
 ALIGNMENT = 16
 """Bytes; kernels are compiled for memory that begins at a multiple of it."""
+
+ALLOCATION_ALIGNMENT = 512
+"""Bytes to whose multiples torch rounds what it allocates on a GPU."""
+LEAST_RESERVED = 1 << 21
+"""Bytes from which it is worth while to reserve memory."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,7 @@ class _HostPrinter:
         self._take(edge)
         self._align(steps[:edge])
         self._arena()
+        self._reserve(steps[:edge])
         self._steps(0, edge)
         early = tuple(n for n in self.returned if n in self._touched_before(edge))
         carried = [n for n in self.tensors if n not in early and self._is_carried(n, edge)]
@@ -270,6 +277,14 @@ class _HostPrinter:
         )
         self._arena_views()
 
+    def _reserve(self, steps: Sequence[Step]) -> None:
+        """Have a recording's pool begin with one block for what is allocated one by one."""
+        wanted = bytes_outside_arena(
+            steps, self.buffers, self.schedule.memory, ALLOCATION_ALIGNMENT
+        )
+        if wanted >= LEAST_RESERVED:
+            self.emit(f"reserve({wanted}, {self.constant(self._device())})")
+
     def _arena_views(self) -> None:
         """The arena's address, and the arena as each dtype that operators take of it."""
         memory = self.schedule.memory
@@ -316,8 +331,17 @@ class _HostPrinter:
         return self.pointers[name]
 
     def allocate(self, name: str) -> None:
-        """Give a buffer memory of its own, unless it has some."""
-        if name in self.tensors or name in self.schedule.memory.offsets:
+        """Give a buffer memory of its own, unless it has some, or that of the result that it takes over."""
+        memory = self.schedule.memory
+        if name in self.tensors or name in memory.offsets:
+            return
+        if name in memory.reused:
+            source, layout = self.tensors[memory.reused[name]], self.buffers[name].layout
+            self.emit(
+                f"{self._named(name)} = as_strided({source}.view({layout.dtype}), "
+                f"{print_tuple(layout.size)}, {print_tuple(layout.stride)}, "
+                f"{source}.storage_offset())"
+            )
             return
         self.emit(f"{self._named(name)} = {self._empty(self.buffers[name])}")
 
@@ -339,6 +363,8 @@ class _HostPrinter:
             and n not in self.schedule.memory.offsets
         ]
         self.launches.release([self.tensors.pop(n) for n in gone])
+        if not self.schedule.memory.alone.isdisjoint(gone):
+            self.launches.flush()  # memory is free for what the next launches write
 
     # -- steps -------------------------------------------------------------------------------------------
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from weft_loop_ir import Region, Schedule, item_writes
+from weft_loop_ir import Region, Schedule, item_reads, item_writes
 
 LARGE = 4 << 20
 """Bytes of a result whose copy costs more than a launch."""
 MOST_STEPS = 8
+BYTES_PER_STEP = 8 << 20
+"""Of large results: copying so many takes as long as the host needs for one more step."""
 
 
 def tail_length(schedule: Schedule, returned: Collection[str]) -> int:
@@ -27,9 +29,20 @@ def tail_length(schedule: Schedule, returned: Collection[str]) -> int:
     last_region = max(
         (n for n, s in enumerate(schedule.steps, 1) if isinstance(s, Region)), default=0
     )
-    most = min(MOST_STEPS, len(schedule.steps) - last_region)
+    worth = sum(_bytes(schedule, name) for name in large) // BYTES_PER_STEP
+    most = min(max(MOST_STEPS, worth), len(schedule.steps) - last_region)
     lengths = [len(schedule.steps) - number for number in first.values()]
-    return max((n for n in lengths if n <= most), default=0)
+    length = max((n for n in lengths if n <= most), default=0)
+    return length + _is_made_for(schedule, len(schedule.steps) - length) if length else 0
+
+
+def _is_made_for(schedule: Schedule, number: int) -> bool:
+    """Whether the step before step ``number`` makes a large value for it, which a recording would hold."""
+    if number == 0 or isinstance(schedule.steps[number - 1], Region):
+        return False
+    made = item_writes(schedule.steps[number - 1])
+    read = item_reads(schedule.steps[number])
+    return all(name in read for name in made) and any(_bytes(schedule, n) >= LARGE for n in made)
 
 
 def _bytes(schedule: Schedule, name: str) -> int:

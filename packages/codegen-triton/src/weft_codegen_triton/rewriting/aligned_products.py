@@ -2,12 +2,14 @@
 
 In 16 bits a row must begin at a multiple of 16 bytes.  A product to 50257 columns is five times slower than
 one to 50256; the weight, [50257, n] in memory, can be cut there without a copy, and a small product does the
-rest.  Where rows of both operands are odd, zeros are put behind them; a weight that is constant gets them
-once.
+rest.  Each part is copied to its columns before the next is computed: parts that fit in the second-level
+cache cost neither much memory nor much time.  Where rows of both operands are odd, zeros are put behind them;
+a weight that is constant gets them once.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -22,6 +24,11 @@ UNIT = 8
 LEAST_COLUMNS = 1024
 LEAST_OPERATIONS = 1 << 28
 """Multiplications below which one product is faster than two."""
+PART_BYTES = 64 << 20
+"""Of a product's part, at least: the cache holds most of it until it is read again."""
+MOST_PARTS = 16
+PART_UNIT = 256
+"""A part's columns are a multiple of this, so that the library's tiles are whole."""
 
 
 def align_products(graph: torch.fx.Graph) -> None:
@@ -78,22 +85,30 @@ def _is_worth_it(node: torch.fx.Node) -> bool:
 
 
 def _cut(node: torch.fx.Node) -> None:
-    """Replace ``node`` by a concatenation of two products."""
+    """Replace ``node`` by products of parts of its columns, each written to its place after the other."""
     value = node.meta["val"]
-    columns = value.shape[1]
-    edge = columns // UNIT * UNIT
-    parts = []
-    for start, end in ((0, edge), (edge, columns)):
+    size, dtype, device = list(value.shape), value.dtype, value.device
+    whole = insert_call(node, value, aten.empty.memory_format, size, dtype=dtype, device=device)
+    edges = _edges(value)
+    for start, end in itertools.pairwise(edges):
         operands = list(node.args)
         operands[-1] = _sliced(node, operands[-1], start, end)
         if len(operands) == 3 and operands[0].meta["val"].shape[-1] != 1:  # type: ignore[union-attr]
             operands[0] = _sliced(node, operands[0], start, end)
         part = insert_call(node, value, node.target, *operands, **node.kwargs)  # type: ignore[arg-type]
         part.meta["val"] = computed(part)
-        parts.append(part)
-    whole = insert_call(node, value, aten.cat.default, parts, 1)
+        whole = insert_call(node, value, aten.slice_scatter.default, whole, part, 1, start, end)
     node.replace_all_uses_with(whole)
     node.graph.erase_node(node)
+
+
+def _edges(value: torch.Tensor) -> list[int]:
+    """The columns between which parts of the product ``value`` lie: the last part is the unaligned rest."""
+    rows, columns = value.shape
+    edge = columns // UNIT * UNIT
+    parts = min(MOST_PARTS, max(1, rows * edge * value.itemsize // PART_BYTES))
+    step = -(-edge // parts // PART_UNIT) * PART_UNIT
+    return [*range(0, edge, step), edge, columns]
 
 
 def _sliced(before: torch.fx.Node, operand: object, start: int, end: int) -> torch.fx.Node:

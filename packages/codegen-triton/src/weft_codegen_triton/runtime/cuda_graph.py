@@ -65,7 +65,10 @@ def _pool(device: int, stream: int) -> _Pool:
     pool = _Pool(torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph(), torch.cuda.Stream(device))
     with torch.cuda.stream(pool.side):
         pool.keeper.capture_begin(pool=pool.handle, capture_error_mode=MODE)
-        torch.zeros(1, device=device)
+        one = torch.zeros(1, 1, device=device)
+        torch.mm(
+            one, one
+        )  # the library's workspace for this stream, apart from what recordings take
         pool.keeper.capture_end()
     return pool
 

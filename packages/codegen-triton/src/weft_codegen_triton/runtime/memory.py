@@ -5,6 +5,15 @@ from __future__ import annotations
 import torch
 
 
+def reserve(size: int, device: torch.device) -> None:
+    """Let a recording's pool have a free block of ``size`` bytes, of which what follows takes parts.
+
+    Blocks that are allocated one by one, each as large as needed, fit larger or smaller ones badly later.
+    """
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        torch.empty(size, dtype=torch.uint8, device=device)  # free again at once
+
+
 def _span(tensor: torch.Tensor) -> int:
     """How many elements lie between the tensor's first and last."""
     if tensor.numel() == 0:

@@ -1,7 +1,7 @@
 """Scheduling: fusion, stages, loop order and the memory plan."""
 
-from weft_loop_ir.schedule.memory_plan import plan_memory
+from weft_loop_ir.schedule.memory_plan import bytes_outside_arena, plan_memory
 from weft_loop_ir.schedule.options import ScheduleOptions
 from weft_loop_ir.schedule.schedule import schedule
 
-__all__ = ["ScheduleOptions", "plan_memory", "schedule"]
+__all__ = ["ScheduleOptions", "bytes_outside_arena", "plan_memory", "schedule"]

@@ -16,6 +16,9 @@ NEIGHBOURS = 3
 MAX_READERS = 64
 """Readers of one buffer that its writer is paired with, nearest first."""
 
+EARLY_NODES = 8
+"""Nodes by which fusion may bring a part of a large buffer forward, and with it the buffer's allocation."""
+
 
 def fuse_groups(
     graph: DependencyGraph, bytes_of: Mapping[str, int], options: ScheduleOptions
@@ -73,7 +76,8 @@ def _scored_pairs(
                 abs(right.first_order - left.first_order) > options.max_distance
             ):
                 return
-            found[pair] = score_fusion(left, right, bytes_of)
+            if not _begins_large_buffer_early(graph, left, right, bytes_of, options):
+                found[pair] = score_fusion(left, right, bytes_of)
 
     names = _names(graph, fresh)
     for name in names:
@@ -87,6 +91,26 @@ def _scored_pairs(
     ordered = [(score, first, second) for (first, second), score in found.items()]
     ordered.sort(key=lambda entry: (entry[0], -rank[entry[1]], -rank[entry[2]]), reverse=True)
     return ordered
+
+
+def _begins_large_buffer_early(
+    graph: DependencyGraph,
+    left: Group,
+    right: Group,
+    bytes_of: Mapping[str, int],
+    options: ScheduleOptions,
+) -> bool:
+    """Whether fusion would write a part of a large buffer long before what else makes the buffer.
+
+    Each layer of a densely connected network concatenates the results of all before it: with the first
+    result written to all its places at once, every layer's input would be held from the first layer on.
+    """
+    if options.early_bytes is None or right.first_order - left.first_order <= EARLY_NODES:
+        return False
+    return any(
+        len(graph.writers[name]) > 1 and bytes_of[name] > options.early_bytes
+        for name in right.writes - left.writes
+    )
 
 
 def _names(graph: DependencyGraph, fresh: set[int] | None) -> list[str]:

@@ -55,6 +55,23 @@ def allocated_by_extern(steps: Sequence[Item]) -> set[str]:
     }
 
 
+def _results_alone(steps: Sequence[Step]) -> set[str]:
+    """Results that calls allocate, each alone in its memory: several of a call may be parts of one tensor."""
+    calls = [step for step in steps if isinstance(step, ExternCall)]
+    return {
+        name
+        for call in calls
+        if call.out_variant is None and len(call.operator._schema.returns) == 1
+        for name in call.outputs
+        if name is not None and len(call.outputs) == 1
+    }
+
+
+def _touched_in_regions(steps: Sequence[Step]) -> set[str]:
+    regions = [step for step in steps if isinstance(step, Region)]
+    return {name for r in regions for name in (*item_reads(r), *item_writes(r))}
+
+
 def lifetimes(steps: Sequence[Step]) -> dict[str, Lifetime]:
     """The lifetime of every buffer that a step touches, by position in ``all_items(steps)``.
 
@@ -115,10 +132,11 @@ def _add(result: dict[str, Lifetime], name: str, life: Lifetime) -> None:
 def plan_memory(
     steps: Sequence[Step], buffers: Mapping[str, Buffer], options: ScheduleOptions | None = None
 ) -> MemoryPlan:
-    """Offsets for the intermediates that kernels and ``out=`` variants write.
+    """Where the intermediates lie that kernels and ``out=`` variants write.
 
     Those whose size only a step determines are not in the arena, which is made before the first step.  One
-    whose size differs by the iteration of a loop gets the most that it needs.
+    whose size differs by the iteration of a loop gets the most that it needs.  Large ones may be left to an
+    allocator, so that they share memory with what calls allocate.
     """
     options = options or ScheduleOptions()
     external = allocated_by_extern(steps)
@@ -137,6 +155,13 @@ def plan_memory(
     offsets: dict[str, sympy.Expr] = {}
     bounds = counter_bounds(steps)
     sizes = {n: _size(largest(buffers[n], bounds), options.alignment) for n in planned}
+    reused: dict[str, str] = {}
+    in_regions = _touched_in_regions(steps)
+    alone = {n for n in planned if n not in in_regions and _is_large(buffers[n], options)}
+    outside = set(alone)  # memory outside the arena that may be overwritten
+    if options.reuse_results:
+        results = _results_alone(steps) - in_regions
+        outside |= {n for n in results if buffers[n].kind is BufferKind.INTERMEDIATE}
     dying = _dying_at(planned, lives)
     released: set[str] = set()
     current = 0
@@ -149,13 +174,58 @@ def plan_memory(
             current += 1
         source = None
         if options.reuse_memory and options.reuse_in_place:
-            source = _in_place_source(flat[first], name, first, lives, buffers, offsets, released)
-        if source is not None:
+            sources = {*offsets, *outside} - released
+            source = _in_place_source(flat[first], name, first, lives, buffers, sources)
+        if source is None:
+            if name not in alone:
+                offsets[name] = arena.allocate(sizes[name])
+            continue
+        released.add(source)  # its memory is released with the buffer that took it over
+        if source in offsets:
             offsets[name] = offsets[source]
-            released.add(source)  # its memory is released with the buffer that took it over
         else:
-            offsets[name] = arena.allocate(sizes[name])
-    return MemoryPlan(arena.total, offsets)
+            reused[name] = source
+            outside.add(name)
+    alone -= {*offsets, *reused}
+    return MemoryPlan(arena.total, offsets, reused, frozenset(alone))
+
+
+def _is_large(buffer: Buffer, options: ScheduleOptions) -> bool:
+    """Whether the buffer is of those that have memory of their own."""
+    size = _size(buffer, options.alignment)
+    return options.own_bytes is not None and bool(
+        size.is_Integer and int(size) >= options.own_bytes
+    )
+
+
+def bytes_outside_arena(
+    steps: Sequence[Step], buffers: Mapping[str, Buffer], plan: MemoryPlan, alignment: int
+) -> int:
+    """Bytes of one block in which an allocator that takes the best fit finds room for all outside the arena.
+
+    These are intermediates of ``steps`` that calls or the program allocate, of sizes that are numbers.
+    """
+    lives = lifetimes(steps)
+    last = {name: life.last for name, life in lives.items()}
+    for name in sorted(
+        plan.reused.keys() & lives.keys(), key=lambda n: lives[n].first, reverse=True
+    ):
+        source = plan.reused[name]
+        last[source] = max(last.get(source, 0), last[name])
+    waiting: dict[int, list[tuple[sympy.Expr, sympy.Expr]]] = {}
+    arena, current = _Arena(alignment), 0
+    for name in sorted(lives, key=lambda n: (lives[n].first, n)):
+        if name in plan.offsets or name in plan.reused:
+            continue
+        size = _size(buffers[name], alignment)
+        if buffers[name].kind is not BufferKind.INTERMEDIATE or not size.is_Integer:
+            continue
+        while current < lives[name].first:
+            for place in waiting.pop(current, ()):
+                arena.release(*place)
+            current += 1
+        waiting.setdefault(last[name], []).append((arena.allocate(size), size))
+    return int(arena.total)
 
 
 def _dying_at(planned: Sequence[str], lives: Mapping[str, Lifetime]) -> dict[int, list[str]]:
@@ -237,14 +307,13 @@ def _in_place_source(
     position: int,
     lives: Mapping[str, Lifetime],
     buffers: Mapping[str, Buffer],
-    offsets: Mapping[str, sympy.Expr],
-    released: set[str],
+    sources: set[str],
 ) -> str | None:
-    """A dying input whose memory the kernel may overwrite with ``name``, None if there is none.
+    """The one of ``sources`` that dies here and that the kernel may overwrite with ``name``, if there is one.
 
     The kernel reads it in one stage, at the one index at which it stores ``name``, and before that store.
     """
-    excluded = set(released)
+    excluded: set[str] = set()
     last = position
     if isinstance(step, ParallelKernels):
         (kernel,) = (k for k in step.kernels if name in k.writes)
@@ -255,7 +324,7 @@ def _in_place_source(
         return None
     target = buffers[name].layout
     for source in step.reads:
-        if source not in offsets or source in excluded or source in step.writes:
+        if source not in sources or source in excluded or source in step.writes:
             continue
         layout = buffers[source].layout
         if lives[source].last != last or layout.dtype.itemsize != target.dtype.itemsize:

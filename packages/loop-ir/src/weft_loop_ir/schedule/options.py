@@ -20,11 +20,15 @@ class ScheduleOptions:
     results lie, are added up for all results together and reduced then.
     ``parallel_kernels``: how many independent kernels become one step at most; 1 leaves each a step.
     ``parallel_bytes``: kernels that touch more bytes of intermediates stay apart, for memory's sake.
+    ``early_bytes``: fusion doesn't begin a larger buffer, of which it writes a part, long before its other
+    parts; None: it may.
     ``expanded_bytes``: what a loop's iterations need for themselves, all together, for it to become a kernel
     over all of them at most.
     ``selected_elements``: branches whose sides together compute at most so many elements run both sides; 0
     keeps every branch.
-    ``reuse_memory``, ``reuse_in_place``: what the memory plan may do.  ``alignment`` counts bytes.
+    ``reuse_memory``, ``reuse_in_place``, ``reuse_results``: what the memory plan may do; the last has
+    kernels overwrite results that calls have allocated.  ``own_bytes``: intermediates of at least so many
+    bytes are allocated one by one; None: all lie in the arena.  ``alignment`` counts bytes.
     ``round_low_precision`` as in :class:`~weft_loop_ir.LoweringOptions`, for values forwarded between fused
     nodes.  ``verify`` checks the program before, between and after the passes.
     """
@@ -43,10 +47,13 @@ class ScheduleOptions:
     split_short_rows: int = 0
     parallel_kernels: int = 1
     parallel_bytes: int = 1 << 20
+    early_bytes: int | None = None
     expanded_bytes: int = 1 << 26
     selected_elements: int = 16
     reuse_memory: bool = True
     reuse_in_place: bool = True
+    reuse_results: bool = False
+    own_bytes: int | None = None
     alignment: int = 64
     round_low_precision: bool = True
     verify: bool = False
