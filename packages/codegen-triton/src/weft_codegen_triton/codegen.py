@@ -327,10 +327,12 @@ class TritonCodegen:
 
 def _suits_template(attention: AttentionKernel, schedule: Schedule) -> bool:
     """Whether tensor cores multiply exactly, and find enough to do."""
-    dtype = schedule.buffers[attention.result].layout.dtype
+    operands = (attention.query, attention.key, attention.value)
+    dtypes = {schedule.buffers[operand.buffer].layout.dtype for operand in operands}
     _, queries, width = attention.query.size
     extents = (queries, attention.value.size[1], width)
-    return dtype.itemsize == 2 and all(not n.is_Integer or n >= LEAST_SIDE for n in extents)
+    in_half = all(dtype.itemsize == 2 for dtype in dtypes)
+    return in_half and all(not n.is_Integer or n >= LEAST_SIDE for n in extents)
 
 
 def _calls(schedule: Schedule) -> list[ExternCall]:

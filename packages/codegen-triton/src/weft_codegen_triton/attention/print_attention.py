@@ -161,12 +161,17 @@ class _AttentionPrinter:
     def _tiles(self) -> list[AttentionTile]:
         """Those whose blocks fit, the one that suits the size first."""
         depth, columns = self._padded(self.depth), self._padded(self.columns)
-        half = self.dtype.itemsize == 2
-        tiles = FLOAT_TILES if not half else NARROW_TILES if depth <= 128 else WIDE_TILES
+        query, value = (
+            self.buffers[o.buffer].layout.dtype.itemsize
+            for o in (self.attention.query, self.attention.value)
+        )
+        tiles = (
+            FLOAT_TILES if max(query, value) > 2 else NARROW_TILES if depth <= 128 else WIDE_TILES
+        )
         fitting = [
             t
             for t in tiles
-            if (t.queries * depth + t.keys * t.stages * (depth + columns)) * self.dtype.itemsize
+            if t.queries * depth * query + t.keys * t.stages * (depth * query + columns * value)
             <= SHARED_BYTES
         ]
         few = self.queries.is_Integer and int(self.queries) <= tiles[1].queries
