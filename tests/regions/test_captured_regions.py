@@ -9,6 +9,7 @@ import pytest
 import torch
 import weft
 from torch._higher_order_ops import while_loop
+from weft_bytecode_capture import capture
 
 
 def check(function: Callable[..., Any], *arguments: torch.Tensor) -> None:
@@ -132,3 +133,24 @@ def own_operators(x: torch.Tensor, w: torch.Tensor) -> Any:
 @pytest.mark.parametrize("scale", [1.0, -1.0])
 def test_programs(function: Callable[..., Any], scale: float) -> None:
     check(function, torch.rand(24, 4) * scale, torch.randn(4, 4))
+
+
+@pytest.mark.parametrize("scale", [1.0, float("nan"), 1 + 1e-6])
+def test_all_close_is_answered_in_the_graph(scale: float) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        found = torch.allclose(x, y, rtol=1e-4, equal_nan=True)
+        steps = 0
+        while not torch.allclose(y, y * 0, atol=0.1, equal_nan=True):
+            y = y / 2
+            steps += 1
+        return found, torch.allclose(x[:0], y[:0]), y + 1 if torch.allclose(x, y) else x * 2, steps
+
+    x = torch.rand(3) * 50
+    found = capture(function)(x, x * scale)
+    torch.testing.assert_close(found.result, function(x, x * scale), equal_nan=True)
+    assert (len(found.graphs), found.breaks) == (1, ())
+
+
+def test_all_close_of_other_dtypes_raises() -> None:
+    with pytest.raises(RuntimeError, match="Float did not match Double"):
+        capture(lambda x: torch.allclose(x, x.double()))(torch.rand(3))

@@ -289,7 +289,6 @@ BREAKS = {
     "int": (lambda x: int(x.sum()), VALUE),
     "numpy": (lambda x: (x + 1).numpy().tolist(), "NumPy array"),
     "equal": (lambda x: (torch.equal(x, x), x + 1), VALUE),
-    "allclose": (lambda x: (torch.allclose(x, x), x + 1), VALUE),
     "text": (lambda x: (str(x), x + 1), VALUE),
     "format": (lambda x: f"{x.sum():.2f}", VALUE),
     "any": (lambda x: any([(x == x).all()]), "branch on a tensor's value"),
