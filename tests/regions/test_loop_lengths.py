@@ -208,3 +208,45 @@ def test_all_elements_of_a_range_that_changes() -> None:
     for n in (20, 30, 20, 25):
         x = torch.rand(3)
         torch.testing.assert_close(compiled(x, n).result, listed(x, n))
+
+
+def _counted(x: torch.Tensor, n: int) -> torch.Tensor:
+    for i in range(n):
+        x = torch.sin(x) + i
+    return x
+
+
+def _nested(x: torch.Tensor, n: int) -> torch.Tensor:
+    for i in range(n):
+        for j in range(n):
+            x = torch.sin(x) + i * j
+    return x
+
+
+def _over_rows(x: torch.Tensor, n: int) -> torch.Tensor:
+    out = torch.zeros(n, 3)
+    for i, row in enumerate(x.expand(n, 3)):
+        out[i] = torch.sin(row)
+    return out
+
+
+@pytest.mark.parametrize("function", [_counted, _nested, _over_rows], ids=lambda f: f.__name__)
+def test_graphs_do_not_grow_with_the_number_of_iterations(function: Callable[..., Any]) -> None:
+    """Nothing runs: the sizes of the graphs are what compilation takes its time for."""
+
+    def nodes(module: torch.fx.GraphModule) -> int:
+        inner = [m for m in module.modules() if isinstance(m, torch.fx.GraphModule)]
+        return sum(len(m.graph.nodes) for m in inner)
+
+    found = []
+    for length in (20, 1000, 100_000):
+        seen: list[int] = []
+
+        def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+            seen.append(nodes(module))  # noqa: B023
+            return lambda *given: (torch.zeros(3),)
+
+        capture(function, backend=backend)(torch.rand(3), length)
+        found.append(seen)
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == 1
