@@ -65,10 +65,7 @@ def _pool(device: int, stream: int) -> _Pool:
     pool = _Pool(torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph(), torch.cuda.Stream(device))
     with torch.cuda.stream(pool.side):
         pool.keeper.capture_begin(pool=pool.handle, capture_error_mode=MODE)
-        one = torch.zeros(1, 1, device=device)
-        torch.mm(
-            one, one
-        )  # the library's workspace for this stream, apart from what recordings take
+        torch.zeros(1, device=device)
         pool.keeper.capture_end()
     return pool
 
