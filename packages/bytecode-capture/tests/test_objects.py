@@ -450,6 +450,11 @@ class Mode(enum.Enum):
         return cls.FAST
 
 
+class Color(enum.StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
 class Flags(enum.Flag):
     A = 1
     B = 2
@@ -466,6 +471,7 @@ def enums(x):
         found,
         Flags.A | Flags.B,
         Mode.FAST == Mode.SLOW,
+        (Color.RED == "red", Color.RED != Color.BLUE, Color.RED + "dish", f"{Color.BLUE.value}"),
         Mode.FAST.name,
         {Mode.FAST: x}[Mode.FAST],
     )

@@ -62,7 +62,9 @@ def register_special(kind: type, *names: str) -> Callable[[_F], _F]:
 
 def _special(value: Any, name: str) -> Callable[..., Variable] | None:
     """What is registered for a constant of this kind, None for most."""
-    found = (_SPECIAL.get((kind, name)) for kind in type(value).__mro__)
+    # a member of an enumeration of strings is a string too, and follows enum's rules
+    kinds = (enum.Enum,) if isinstance(value, enum.Enum) else type(value).__mro__
+    found = (_SPECIAL.get((kind, name)) for kind in kinds)
     return next((special for special in found if special is not None), None)
 
 
