@@ -97,3 +97,66 @@ def test_a_whole_step(
     working = [graph for graph in log.graphs if graph.kernel_count]
     assert len(working) <= 4
     assert all(graph.eager_reason is None for graph in log.graphs)
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=1e-1)
+
+
+def adam(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("make", "extra"),
+    [(sgd, ""), (adam, ""), (adamw, "clips"), (sgd, "schedules"), (sgd, "scales")],
+    ids=["sgd", "adam", "clipped adamw", "scheduled sgd", "scaled sgd"],
+)
+def test_a_step_is_three_graphs(make: Callable[[Any], torch.optim.Optimizer], extra: str) -> None:
+    """Forward with the loss; what is done with gradients; the update, or what comes after it.
+
+    Adam's second step has another update, as its first makes the state.
+    """
+    results, counts = [], []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+        optimizer = make(model.parameters())
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0, enabled=extra == "scales")  # type: ignore[attr-defined]
+
+        def step(
+            x: Tensor,
+            model: Any = model,
+            optimizer: Any = optimizer,
+            schedule: Any = schedule,
+            scaler: Any = scaler,
+        ) -> Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            if extra == "scales":
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                return loss  # type: ignore[no-any-return]
+            loss.backward()
+            if extra == "clips":
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            if extra == "schedules":
+                schedule.step()
+            return loss  # type: ignore[no-any-return]
+
+        run = weft.compile(step) if compiled else step
+        generator = torch.Generator().manual_seed(1)
+        for _ in range(4):
+            log = weft.CompileLog()
+            with weft.observe(log):
+                results.append(run(torch.randn(8, 5, generator=generator)).detach())
+            counts.append(len(log.graphs))
+        results += list(model.parameters())
+    half = len(results) // 2
+    torch.testing.assert_close(results[half:], results[:half])
+    assert max(counts[4:]) <= 3
+    assert sum(counts[4:]) <= 5
+    assert counts[-1] == 0
