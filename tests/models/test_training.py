@@ -1,4 +1,4 @@
-"""Real models, trained: gradients are eager's within its own rounding, and so are steps of an optimizer."""
+"""Real models, trained: gradients are eager's within its own rounding, and so is a step of training."""
 
 from __future__ import annotations
 
@@ -48,3 +48,26 @@ def test_gradients(case: ModelCase) -> None:
     reference = gradients(exact)
     allowed = max(2 * relative_error(gradients(plain), reference), 1e-6)
     assert relative_error(gradients(model), reference) <= allowed
+
+
+def language_step(model: torch.nn.Module, forward: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """One step of training a language model, with gradients clipped; what it added to the parameters."""
+    before = torch.cat([p.detach().flatten() for p in model.parameters()])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
+    logits = forward(input_ids=tokens).logits[:, :-1]
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return torch.cat([p.detach().flatten() for p in model.parameters()]) - before
+
+
+def test_a_training_step_of_gpt2() -> None:
+    torch.manual_seed(0)
+    case = MODELS["gpt2"]
+    plain = case.build(False)
+    exact, model = copy.deepcopy(plain).double(), copy.deepcopy(plain)
+    tokens = case.inputs(False, 0)["input_ids"]
+    reference = language_step(exact, exact, tokens)
+    compiled = weft.compile(language_step)(model, model, tokens)
+    allowed = max(2 * relative_error(language_step(plain, plain, tokens), reference), 1e-6)
+    assert relative_error(compiled, reference) <= allowed
