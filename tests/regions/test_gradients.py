@@ -238,7 +238,19 @@ def _damped_and_counted(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return h * n
 
 
-@pytest.mark.parametrize("program", [_damped, _damped_and_counted])
+def _pondered(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Adaptive computation: each row goes on until its weights sum to enough."""
+    h = x[0]
+    spent, out = torch.zeros(h.shape[0], dtype=x.dtype), torch.zeros_like(h)
+    while (spent < 2).any():
+        h = torch.sin(h @ w)
+        weight = torch.sigmoid(h.sum(-1)) + 0.1
+        out = out + weight.unsqueeze(-1) * h
+        spent = spent + weight
+    return out
+
+
+@pytest.mark.parametrize("program", [_damped, _damped_and_counted, _pondered])
 def test_a_loop_without_a_bound_trains_in_parts(
     program: Callable[..., Any], compiled_regions: list[int]
 ) -> None:
@@ -248,6 +260,26 @@ def test_a_loop_without_a_bound_trains_in_parts(
 
     check(program, make, lengths=range(4))
     assert not any(compiled_regions)
+
+
+def test_a_fixed_point_without_gradients_and_a_step_with(compiled_regions: list[int]) -> None:
+    """A deep equilibrium: the search is a region that no gradient flows through."""
+
+    def equilibrium(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            z = torch.zeros_like(x)
+            following = torch.tanh(x)
+            while (following - z).norm() > 1e-8:
+                z = following
+                following = torch.tanh(z @ w * 0.2 + x)
+        return torch.tanh(z @ w * 0.2 + x)
+
+    def make(seed: int) -> Sequence[torch.Tensor]:
+        torch.manual_seed(seed)
+        return _tensor(5, 3, gradient=True), _tensor(3, 3, gradient=True)
+
+    check(equilibrium, make, lengths=range(3))
+    assert compiled_regions == [1]
 
 
 def test_a_loop_that_counts_down_by_two(compiled_regions: list[int]) -> None:
