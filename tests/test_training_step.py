@@ -115,6 +115,7 @@ def adam(parameters: Any) -> torch.optim.Optimizer:
 def test_a_step_is_three_graphs(make: Callable[[Any], torch.optim.Optimizer], extra: str) -> None:
     """Forward with the loss; what is done with gradients; the update, or what comes after it.
 
+    Graphs that only switch modes for the optimizer's own breaks have no kernels and don't count.
     Adam's second step has another update, as its first makes the state.
     """
     results, counts = [], []
@@ -153,7 +154,7 @@ def test_a_step_is_three_graphs(make: Callable[[Any], torch.optim.Optimizer], ex
             log = weft.CompileLog()
             with weft.observe(log):
                 results.append(run(torch.randn(8, 5, generator=generator)).detach())
-            counts.append(len(log.graphs))
+            counts.append(sum(graph.kernel_count > 0 for graph in log.graphs))
         results += list(model.parameters())
     half = len(results) // 2
     torch.testing.assert_close(results[half:], results[:half])

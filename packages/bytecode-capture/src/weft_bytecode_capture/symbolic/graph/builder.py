@@ -43,7 +43,7 @@ from .data_dependence import (
     require_small,
 )
 from .gradient_rules import GradientRules
-from .modes import MODE_CALLS, ModeSwitches
+from .modes import ModeSwitches
 from .overlap import guard_overlap
 from .purity import is_effectful, writes
 from .recovery import version_of
@@ -224,13 +224,11 @@ class GraphBuilder:
     def finish(self, outputs: Sequence[TensorVariable]) -> CapturedGraph | None:
         """The graph that gives ``outputs``; its guards are the caller's to add.
 
-        Nodes and inputs that neither the outputs nor an effect needs are left out.  None if nothing is left
-        but switches of modes: the graph ends in those that it began with.
+        Nodes and inputs that neither the outputs nor an effect needs are left out; None if nothing is left.
         """
         self.graph.output(tuple(output.node for output in outputs))
         self._remove_dead_nodes()
-        nodes = self.graph.nodes
-        if not outputs and all(n.op in _PASSIVE or n.target in MODE_CALLS for n in nodes):
+        if not outputs and all(node.op in _PASSIVE for node in self.graph.nodes):
             return None
         used = [bool(node.users) for node in self.graph.find_nodes(op="placeholder")]
         for node in self.graph.find_nodes(op="placeholder"):
