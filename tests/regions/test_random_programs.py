@@ -101,6 +101,10 @@ def test_writes_to_what_nested_regions_may_return(seed: int) -> None:
     agree(seed, Line())
 
 
+def test_what_a_loop_of_branches_gives_may_be_an_input() -> None:
+    agree(5292, Line(), WiderProgram)
+
+
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_wider_random_programs(block: int) -> None:
     line = Line()

@@ -121,3 +121,23 @@ def test_others_are_not_kept(function: Callable[..., Any]) -> None:
                 for t in (left, right)
             ]
             assert pointers[0] == pointers[1]
+
+
+def test_what_is_written_after_a_break_may_be_an_argument() -> None:
+    """Through the branches inside a loop, too."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for _ in range(40):
+            if y.sum() > 5:
+                x = y
+        torch._dynamo.graph_break()
+        x[0] = 7
+        return x + 0
+
+    pipeline = Pipeline(CompileOptions(verify=True), raise_errors=True)
+    compiled = capture(program, backend=pipeline)
+    for start in CALLS:
+        given = [[t.clone() for t in (start + 1, start)] for _ in range(2)]
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(*given[0]).result, program(*given[1]))
+        torch.testing.assert_close(given[0], given[1])

@@ -188,6 +188,7 @@ class CaptureState:
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}
         # By the storage of a region's result: storages of what it may be, and the region.
         self.region_aliases: dict[int, list[tuple[Place, int]]] = {}
+        self.passed_aliases: dict[int, list[tuple[Place, int]]] = {}  # through regions inside it
         # By the storage of a region's result: what decides whether it is an operand.
         self.region_choices: dict[int, Choice] = {}
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted

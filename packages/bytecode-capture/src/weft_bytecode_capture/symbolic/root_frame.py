@@ -25,7 +25,7 @@ from .liveness import OutputCollector, is_kept
 from .overrides import emit_mode
 from .regions.choices import refused_alias, with_choices
 from .regions.decisions import RegionRefused
-from .regions.subgraph import returned_alias
+from .regions.subgraph import passed_on_alias, returned_alias
 from .registration import register_all
 from .variables.base import Variable
 from .variables.cells import root_cell
@@ -224,6 +224,8 @@ class _Capture:
             ending = Return(value)
             outputs = self._outputs(ending)
             place = refused_alias(self.evaluator, [value], choices)
+        if place is None and isinstance(ending, Break):
+            place = passed_on_alias(self.evaluator, outputs)
         if place is not None:
             line = state.cache.decode(place[0]).line(place[1])
             raise RegionRefused(place, line, "a result that may be an operand itself is returned")

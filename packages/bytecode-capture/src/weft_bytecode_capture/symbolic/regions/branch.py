@@ -43,7 +43,15 @@ from .state import (
     same_constant,
     same_structure,
 )
-from .subgraph import Subgraph, add_region, call_region, fresh_like, note_aliases, regional
+from .subgraph import (
+    Subgraph,
+    add_region,
+    call_region,
+    fresh_like,
+    note_aliases,
+    note_passed_aliases,
+    regional,
+)
 from .while_loop import find_while, keep_while
 
 if TYPE_CHECKING:
@@ -271,6 +279,7 @@ def emit_branch(
     made = [regional(n, f) for n, f in zip(items, fakes, strict=True)]
     for k in (0, 1):
         sides = [pair[k] for pair in joined.pairs]
+        note_passed_aliases(evaluator, place, made, sides, list(taken))
         note_aliases(evaluator, place, made, sides, list(taken))
         for result, operand in zip(made, sides, strict=True):
             note_element_result(evaluator, place, result, operand)

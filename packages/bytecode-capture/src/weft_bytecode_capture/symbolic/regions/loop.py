@@ -52,7 +52,15 @@ from .rows import AppendedLists, RowVariable, become_rows
 from .slots import CarriedSlots
 from .span import CountedIterator, Span, combined, node_of, value_of
 from .state import ObjectStates
-from .subgraph import Subgraph, add_region, call_region, note_aliases, parameter
+from .subgraph import (
+    Subgraph,
+    add_region,
+    call_region,
+    note_aliases,
+    note_passed_aliases,
+    note_starts,
+    parameter,
+)
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -339,6 +347,8 @@ class _ForLoop:
         values = [value_of(self.span.stop), *(c.parameter.fake for c in kept)]
         items = call_region(evaluator, torch.ops.higher_order.while_loop, arguments, values)
         carried = [c.parameter for c in kept]
+        note_passed_aliases(evaluator, self.place, carried, inner, taken)
+        note_starts(evaluator, self.place, kept)
         note_aliases(evaluator, self.place, carried, inner, [*parameters, *taken])
         for variable, node in zip(carried, items[1:], strict=True):
             variable.node = node

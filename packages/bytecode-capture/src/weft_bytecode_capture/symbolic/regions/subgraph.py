@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..evaluator import Evaluator
     from ..variables.base import Variable
     from ..variables.tensor import TensorVariable
+    from .carried import Carried
     from .decisions import Place
 
 
@@ -184,11 +185,75 @@ def note_aliases(
         seen.add(storage)
 
 
+def note_passed_aliases(
+    evaluator: Evaluator,
+    place: Place,
+    results: Sequence[TensorVariable],
+    inner: Sequence[TensorVariable],
+    outside: Sequence[torch.fx.Node],
+) -> None:
+    """Note which results of a region may be what it was given because a region inside gives that."""
+    values = (node.meta.get("example_value") for node in outside)
+    given = {storage_of(value) for value in values if isinstance(value, torch.Tensor)}
+    given -= {storage_of(result.fake) for result in results}  # states of a loop, for note_starts
+    for result, variable in zip(results, inner, strict=True):
+        for storage in _possible_aliases(evaluator, storage_of(variable.fake)).keys() & given:
+            _note(evaluator, place, result, storage)
+
+
+def note_starts(evaluator: Evaluator, place: Place, kept: Sequence[Carried]) -> None:
+    """Note which results of a loop may be what it began with because regions inside pass it on."""
+    passed = [_possible_aliases(evaluator, storage_of(c.result.fake)) for c in kept if c.result]
+    states = [storage_of(c.parameter.fake) for c in kept]
+    sources = [{j for j, state in enumerate(states) if state in found} for found in passed]
+    for _ in kept:  # what an iteration passes on the one before it may have passed on
+        sources = [own.union(*(sources[j] for j in own)) for own in sources]
+    for carried, own in zip(kept, sources, strict=True):
+        for j in own:
+            _note(evaluator, place, carried.parameter, storage_of(kept[j].start.fake))
+
+
+def _note(evaluator: Evaluator, place: Place, result: TensorVariable, storage: int) -> None:
+    passed = evaluator.state.passed_aliases.setdefault(storage_of(result.fake), [])
+    if storage != storage_of(result.fake):
+        passed.append((place, storage))
+
+
+def _possible_aliases(evaluator: Evaluator, storage: int) -> dict[int, Place]:
+    """The storages that one may be, other than itself, each with the region that gives it."""
+    state = evaluator.state
+    found: dict[int, Place] = {}
+    pending = [storage]
+    while pending:
+        at = pending.pop()
+        for place, other in [*state.region_aliases.get(at, ()), *state.passed_aliases.get(at, ())]:
+            if other != storage and other not in found:
+                found[other] = place
+                pending.append(other)
+    return found
+
+
 def storage_of(tensor: torch.Tensor) -> int:
     """What fake tensors that share storage have in common; sparse ones have none to share."""
     if tensor.layout is not torch.strided:
         return -id(tensor)
     return int(tensor.untyped_storage()._cdata)
+
+
+def passed_on_alias(evaluator: Evaluator, outputs: Sequence[Variable]) -> Place | None:
+    """The region of which a result that may be an input, through regions inside, is used after a break.
+
+    What follows a break may write to it, which the graph does not see.
+    """
+    inputs = evaluator.graph.outermost.find_nodes(op="placeholder")
+    values = [node.meta.get("example_value") for node in inputs]
+    visible = {storage_of(value) for value in values if isinstance(value, torch.Tensor)}
+    for fake in (getattr(output, "fake", None) for output in outputs):
+        if isinstance(fake, torch.Tensor):
+            found = _possible_aliases(evaluator, storage_of(fake))
+            for storage in found.keys() & visible:
+                return found[storage]
+    return None
 
 
 def returned_alias(

@@ -39,7 +39,7 @@ from .evaluation import (
 from .join_points import loops, reachable, resolved
 from .slots import CarriedSlots
 from .state import ObjectStates
-from .subgraph import Subgraph, note_aliases
+from .subgraph import Subgraph, note_aliases, note_passed_aliases, note_starts
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -216,7 +216,10 @@ class _WhileLoop:
         kept = self.carried.finish()
         inner = [c.result for c in kept if c.result is not None]
         outside = emit_while(evaluator, self.subgraph, first, following, kept)
-        note_aliases(evaluator, place, [c.parameter for c in kept], inner, outside)
+        results = [c.parameter for c in kept]
+        note_passed_aliases(evaluator, place, results, inner, outside)
+        note_starts(evaluator, place, kept)
+        note_aliases(evaluator, place, results, inner, outside)
         for carried in kept:
             # After no iteration the result is what the loop began with.
             start = [carried.start.node]
