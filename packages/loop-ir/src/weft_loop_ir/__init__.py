@@ -40,6 +40,7 @@ from weft_loop_ir.loop_graph import (
     item_reads,
     item_writes,
     last_uses,
+    load_indices,
 )
 from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
 from weft_loop_ir.ops import OpsHandler
@@ -109,6 +110,7 @@ __all__ = [
     "item_reads",
     "item_writes",
     "last_uses",
+    "load_indices",
     "lower",
     "merge_products",
     "ops",

@@ -182,15 +182,16 @@ def checks_positions(body: LoopBody) -> bool:
 def reads_only_at_store(body: LoopBody, name: str) -> bool:
     """Whether each element of the buffer is read only where ``body`` stores."""
     stored = {i.arguments[1] for i in body.instructions if i.operation == "store"}
-    return all(index in stored for index in _load_indices(body, name))
+    return all(index in stored for index in load_indices(body, name))
 
 
-def _load_indices(body: LoopBody, name: str) -> list[sympy.Expr]:
+def load_indices(body: LoopBody, name: str) -> list[sympy.Expr]:
+    """Where ``body`` loads from a buffer, nested bodies included."""
     found = []
     for instruction in body.instructions:
         if instruction.operation == "load" and instruction.arguments[0] == name:
             found.append(instruction.arguments[1])
         for argument in instruction.arguments:
             if isinstance(argument, LoopBody):
-                found += _load_indices(argument, name)
+                found += load_indices(argument, name)
     return found

@@ -24,6 +24,7 @@ from weft_loop_ir import (
     Value,
     item_reads,
     item_writes,
+    load_indices,
     ranges_for,
 )
 
@@ -155,18 +156,6 @@ def _with_loops(
         replaces=(*before, call, kernel),
         tile=tile,
     )
-
-
-def load_indices(body: LoopBody, name: str) -> list[sympy.Expr]:
-    """Where ``body`` loads from a buffer, nested bodies included."""
-    found = []
-    for instruction in body.instructions:
-        if instruction.operation == "load" and instruction.arguments[0] == name:
-            found.append(instruction.arguments[1])
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                found += load_indices(argument, name)
-    return found
 
 
 def _alone(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, FloorDiv, Kernel, SizeFloat, print_index
+from weft_loop_ir import Buffer, FloorDiv, Kernel, SizeFloat, load_indices, print_index
 
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import literal, pointer_type, triton_dtype
@@ -23,7 +23,7 @@ from weft_codegen_triton.kernel.kernel_printer import (
     stores_half,
 )
 from weft_codegen_triton.products.contraction import BATCH, COLUMN, ROW, TAP, Loops
-from weft_codegen_triton.products.find_products import ProductKernel, load_indices
+from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.precision import Precision
 from weft_codegen_triton.products.print_operand import AXES, Block, OperandPrinter
 
