@@ -89,3 +89,28 @@ def test_a_batch_norm_stays_where_its_convolution_has_other_readers() -> None:
     constants = [torch.randn(3, 2, 1, 1), torch.randn(3), torch.rand(3) + 1]
     graph = frozen(function, constants, torch.randn(1, 2, 4, 4))
     assert aten._native_batch_norm_legit_no_training.default in operators(graph)
+
+
+def test_a_constant_and_several_views_of_it_are_read() -> None:
+    def function(w: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        found = F.embedding(i, w)
+        return torch.cat([found @ part.t() for part in (w[:4], w[4:])], -1)
+
+    table = torch.randn(9, 4)
+    graph = frozen(function, [table], torch.tensor([[1, 8], [0, 3]]))
+    (held,) = graph.buffers()
+    assert held.data_ptr() == table.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: x.exp(), False),
+        (lambda x: F.dropout(x, 0.5, True), True),
+        (lambda x: torch.cond(x.sum() > 0, lambda v: v + 1, lambda v: v * 2, (x,)), False),
+        (lambda x: torch.cond(x.sum() > 0, torch.rand_like, torch.neg, (x,)), True),
+    ],
+)
+def test_effects_of_a_graph(function: Callable[..., Any], expected: bool) -> None:
+    graph = make_fx(lambda x: (function(x),), tracing_mode="fake")(torch.randn(3))
+    assert weft_loop_ir.has_effects(graph) is expected

@@ -6,6 +6,7 @@ import pytest
 import torch
 import weft
 from torch import nn
+from weft.frozen import FrozenProgram
 
 
 def convolutional() -> nn.Module:
@@ -70,3 +71,65 @@ def test_training_ignores_it() -> None:
     compiled = weft.compile(model, options={"freezing": True})
     compiled(torch.randn(3, 4)).sum().backward()
     assert model.weight.grad is not None
+
+
+def test_random_numbers_are_drawn_once_a_call() -> None:
+    """A program that draws some is not run on values that are no longer true."""
+
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.rand_like(x) * self.scale * 2
+
+    model = Noisy()
+    compiled = weft.compile(model, options={"freezing": True})
+    x = torch.empty(3)
+    with torch.no_grad():
+        for seed in range(3):
+            results = []
+            for function in (compiled, model):
+                torch.manual_seed(seed)
+                results.append(function(x))
+                results.append(torch.rand(2))
+            assert torch.equal(results[0], results[2]) and torch.equal(results[1], results[3])
+            model.scale.add_(1)
+
+
+def test_an_error_of_former_values_is_not_the_callers() -> None:
+    """What is run before parameters are looked at may fail on what they were."""
+    tensor, calls = torch.zeros(()), []
+
+    class Program:
+        source, kernel_count, extern_count = "", 0, 0
+
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+        def __call__(self, *inputs: object) -> tuple[object, ...]:
+            calls.append(self.value)
+            if self.value < 1:
+                raise IndexError(self.value)
+            return (self.value,)
+
+    program = FrozenProgram(lambda: Program(tensor.item()), [tensor], leaves_no_trace=True)
+    with pytest.raises(IndexError):
+        program()
+    tensor.add_(1)
+    assert program() == program() == (1.0,)
+    tensor.add_(1)
+    assert program() == (2.0,)
+    assert calls == [0.0, 0.0, 1.0, 1.0, 1.0, 2.0]
+
+
+def test_tensors_of_inference_mode_stay_inputs() -> None:
+    with torch.inference_mode():
+        model = nn.Linear(4, 3)
+    compiled = weft.compile(model, options={"freezing": True})
+    x = torch.randn(2, 4)
+    with torch.inference_mode():
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x), model(x))
+            model.weight.add_(1)

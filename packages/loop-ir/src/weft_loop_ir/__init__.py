@@ -47,7 +47,7 @@ from weft_loop_ir.ops import OpsHandler
 from weft_loop_ir.printing import IndexSpelling, NumberSpelling, print_index, print_number
 from weft_loop_ir.rewriting.attention import use_library_attention
 from weft_loop_ir.rewriting.channels_last import convolve_channels_last
-from weft_loop_ir.rewriting.freezing import freeze
+from weft_loop_ir.rewriting.freezing import freeze, has_effects
 from weft_loop_ir.rewriting.known_values import KnownValues
 from weft_loop_ir.rewriting.merged_products import merge_products
 from weft_loop_ir.schedule import ScheduleOptions, bytes_outside_arena, plan_memory, schedule
@@ -107,6 +107,7 @@ __all__ = [
     "format_schedule",
     "freeze",
     "fuse_attention",
+    "has_effects",
     "item_reads",
     "item_writes",
     "last_uses",

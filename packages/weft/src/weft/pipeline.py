@@ -206,15 +206,26 @@ class Pipeline:
         forward: torch.fx.GraphModule,
         functional: weft_functionalize.FunctionalGraph,
     ) -> FrozenProgram:
-        """The program of ``forward`` with every parameter that it does not write to as a constant."""
+        """The program of ``forward`` with every parameter that it does not write to as a constant.
+
+        Tensors of inference mode have no version that would tell of a write.
+        """
         written = functional.mutated_inputs
-        constants = {k: t for k, t in functional.lifted.items() if k not in written.values()}
+        constants = {
+            k: t
+            for k, t in functional.lifted.items()
+            if k not in written.values() and not t.is_inference()
+        }
 
         def build() -> CompiledProgram:
             frozen = weft_loop_ir.freeze(forward, constants, self._rewrite_frozen)
             return line.compile(frozen, functional.lifted, written=written)
 
-        return FrozenProgram(build, tuple(constants.values()))
+        return FrozenProgram(
+            build,
+            tuple(constants.values()),
+            leaves_no_trace=not written and not weft_loop_ir.has_effects(forward),
+        )
 
     def codegens(self, graph_module: torch.fx.GraphModule) -> list[Codegen]:
         """The code generator of the graph's device, or of the one beside the CPU."""

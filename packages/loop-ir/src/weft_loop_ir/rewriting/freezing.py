@@ -54,6 +54,16 @@ def freeze(
     return frozen
 
 
+def has_effects(graph_module: torch.fx.GraphModule) -> bool:
+    """Whether a functional ATen graph, or a region of it, does more than give results.
+
+    It may draw random numbers, communicate or check something.
+    """
+    graphs = [m.graph for m in graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+    targets = [node.target for graph in graphs for node in graph.nodes]
+    return any(isinstance(target, OpOverload) and must_keep(target) for target in targets)
+
+
 def _constants(
     graph: torch.fx.Graph, constants: Mapping[int, torch.Tensor]
 ) -> dict[torch.fx.Node, Any]:
@@ -137,7 +147,7 @@ class _Folding:
         self.graph_module = graph_module
         self.graph = graph_module.graph
         self.values = values
-        self.attributes: dict[torch.fx.Node, torch.fx.Node] = {}
+        self.held = 0
 
     def compute(self) -> None:
         """Compute every node that depends on constants alone, unless it is known."""
@@ -149,15 +159,14 @@ class _Folding:
         """Replace those nodes that others read."""
         rest = [node for node in self.graph.nodes if node not in self.values]
         needed = [n for node in rest for n in node.all_input_nodes if n in self.values]
-        seen: set[torch.fx.Node] = set()
+        found: dict[torch.fx.Node, None] = {}
         while needed:
             node = needed.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            if _is_view(node):
-                needed += node.all_input_nodes
-            else:
+            if node not in found:
+                found[node] = None
+                needed += node.all_input_nodes if _is_view(node) else []
+        for node in found:  # all are known before one is replaced
+            if not _is_view(node):
                 self._hold(node)
 
     def _is_constant(self, node: torch.fx.Node) -> bool:
@@ -189,7 +198,8 @@ class _Folding:
         value = self.values[node]
         if not _is_tensor(value):
             return
-        name = f"_frozen{len(self.attributes)}"
+        name = f"_frozen{self.held}"
+        self.held += 1
         fake = node.meta["val"]
         if value.stride() != fake.stride():
             value = value.new_empty_strided(value.shape, fake.stride()).copy_(value)
@@ -198,7 +208,6 @@ class _Folding:
             attribute = self.graph.get_attr(name)
         attribute.meta["val"] = fake
         node.replace_all_uses_with(attribute)
-        self.attributes[node] = attribute
 
     def _first(self) -> torch.fx.Node:
         first: torch.fx.Node = next(n for n in self.graph.nodes if n.op != "placeholder")
