@@ -5,10 +5,12 @@
 protocol, later calls run compiled code wherever the guards hold.
 """
 
+from ._frame_hook import Context as Context
 from .capture import CaptureResult as CaptureResult
 from .capture import allow_in_graph as allow_in_graph
 from .capture import capture as capture
 from .capture import compile_frames as compile_frames
+from .capture import compile_in as compile_in
 from .capture import disable as disable
 from .capture import reset as reset
 from .captured_graph import Backend as Backend
@@ -23,6 +25,7 @@ from .captured_graph import UserLocation as UserLocation
 from .captured_graph import depends_on_data as depends_on_data
 from .compiling import is_compiling as is_compiling
 from .frame.convert_frame import CaptureReport as CaptureReport
+from .frame.convert_frame import make_context as make_context
 from .frame.failed_guards import failed_guards as failed_guards
 from .gradient_rule import GradientRule as GradientRule
 from .marks import mark_dynamic as mark_dynamic

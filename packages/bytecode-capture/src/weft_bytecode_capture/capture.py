@@ -12,6 +12,7 @@ import torch.fx
 from weft_guards import Guard
 
 from . import _frame_hook
+from ._frame_hook import Context
 from .captured_graph import Backend, CapturedGraph, GraphBreak, UserLocation
 from .frame.convert_frame import CaptureReport, clear_contexts, make_context
 from .symbolic.frame_result import CaptureOptions
@@ -35,7 +36,14 @@ def compile_frames(
 
     :raises TypeError: ``function`` is not callable.
     """
-    context = make_context(backend, options or CaptureOptions(), on_error or _raise, observer)
+    return compile_in(make_context(backend, options, on_error, observer), function)
+
+
+def compile_in(context: Context, function: F) -> F:
+    """As :func:`compile_frames`, in a ``context`` that may have compiled code already, or have it for others.
+
+    :raises TypeError: ``function`` is not callable.
+    """
     return _dressed(context.wrap(function), function)
 
 
@@ -82,10 +90,6 @@ def _dressed(wrapper: _frame_hook.Wrapper, function: F) -> F:
     else:
         wrapper.__dict__["__wrapped__"] = function
     return cast(F, wrapper)
-
-
-def _raise(error: Exception, location: str) -> None:
-    raise error
 
 
 @dataclass(frozen=True)

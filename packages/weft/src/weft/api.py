@@ -12,6 +12,7 @@ import weft_bytecode_capture as capture
 
 from ._torch import BROADCASTS
 from .compiled_module import CompiledModule
+from .contexts import context_of
 from .errors import StageError, WeftWarning
 from .logs import requested_logs, with_logs
 from .options import CompileOptions, resolve_options
@@ -74,7 +75,8 @@ def compile(
     """Compile a function or an ``nn.Module``; it is used as ``torch.compile`` is, also as a decorator.
 
     Compilation happens at the first call, and again when a later call breaks what the compiled code
-    assumes (a new shape, dtype, flag ...).
+    assumes (a new shape, dtype, flag ...).  A function or module that was compiled with the same arguments
+    before shares that compiled code, which lives as long as the function or module, or what this gave for it.
 
     Args:
         model: what to compile; None makes a decorator.
@@ -117,10 +119,10 @@ def compile(
         return model
     if isinstance(model, CompiledModule):
         return model
-    function = _backend(backend, resolved, fullgraph)
-    frames = functools.partial(
-        capture.compile_frames,
-        backend=function,
+    logs = requested_logs()
+    make_context = functools.partial(
+        capture.make_context,
+        backend=_backend(backend, resolved, fullgraph),
         options=capture.CaptureOptions(
             fullgraph=fullgraph,
             dynamic=dynamic,
@@ -130,8 +132,13 @@ def compile(
             backend_folders=stage_folders(),
         ),
         on_error=functools.partial(_on_error, raise_errors=fullgraph or resolved.strict),
-        observer=with_logs(notify_conversion, requested_logs()),
+        observer=with_logs(notify_conversion, logs),
     )
+    settings = (backend, resolved, fullgraph, dynamic, logs) if isinstance(backend, str) else None
+
+    def frames(function: Callable[..., Any]) -> Any:
+        return capture.compile_in(context_of(function, settings, make_context), function)
+
     if isinstance(model, torch.nn.Module):
         return CompiledModule(model, frames, compile_other)
     return frames(model)

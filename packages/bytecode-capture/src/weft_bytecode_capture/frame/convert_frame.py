@@ -383,17 +383,25 @@ def _preserved_state() -> Iterator[None]:
 
 def make_context(
     backend: Backend,
-    options: CaptureOptions,
-    on_error: Callable[[Exception, str], None],
+    options: CaptureOptions | None = None,
+    on_error: Callable[[Exception, str], None] | None = None,
     observer: Callable[[CaptureReport], None] | None = None,
     capture: Capture | None = None,
 ) -> _frame_hook.Context:
-    """A context of compiled code, empty; ``capture`` takes the place of the symbolic evaluator."""
+    """A context of compiled code, empty, with the arguments of :func:`compile_frames`.
+
+    ``capture`` takes the place of the symbolic evaluator.
+    """
+    options, on_error = options or CaptureOptions(), on_error or _raise
     converter = FrameConverter(backend, options, on_error, observer, capture)
     context = _frame_hook.Context(converter)
     converter.attach(context)
     _contexts.add(context)
     return context
+
+
+def _raise(error: Exception, location: str) -> None:
+    raise error
 
 
 _contexts: weakref.WeakSet[_frame_hook.Context] = weakref.WeakSet()

@@ -1,0 +1,34 @@
+"""Which calls of ``weft.compile`` share compiled code: those of one function or module, settings equal."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from weft_bytecode_capture import Context
+
+_contexts: weakref.WeakKeyDictionary[Any, dict[Hashable, Context]] = weakref.WeakKeyDictionary()
+"""By function or module, then by settings.  A context refers to neither, so that both can die."""
+
+
+def context_of(
+    function: Callable[..., Any], settings: Hashable, make: Callable[[], Context]
+) -> Context:
+    """The context for ``function`` and ``settings``: that of an earlier call, else what ``make`` gives.
+
+    Always what ``make`` gives where ``settings`` is None, and for callables other than Python functions and
+    methods of modules.
+    """
+    owner: Any = getattr(function, "__self__", function)
+    kind: Any = type(owner)
+    is_kept = isinstance(owner, types.FunctionType | torch.nn.Module)
+    if settings is None or not is_kept or kind.__hash__ is not object.__hash__:
+        return make()
+    known = _contexts.setdefault(owner, {})
+    key = (getattr(function, "__func__", None), settings)
+    if key not in known:
+        known[key] = make()
+    return known[key]
