@@ -39,6 +39,18 @@ def test_other_arguments_have_their_own():
         torch.testing.assert_close(compiled(X), X * 2)
 
 
+def test_a_backend_is_called_once():
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    for _ in range(3):
+        torch.testing.assert_close(weft.compile(scaled, backend=backend)(X), X * 2)
+    assert len(graphs) == 1
+
+
 def test_a_module_shares_its_compiled_code():
     model, other = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
     for _ in range(2):

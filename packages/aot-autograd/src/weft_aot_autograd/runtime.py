@@ -216,11 +216,19 @@ class _Plan:
         self.warned = False
         self._partitioned, self._compile_later = partitioned, compile_later
         self._partial: dict[frozenset[int], _Stage | None] = {}
-        self._may_be_partial = len(self.tangents) > 1 and is_linear(functional)
+        self._is_linear = is_linear(functional)
+
+    def is_unreached(self, gradients: Sequence[Any]) -> bool:
+        """Whether no output has a gradient, so that no input has one and nothing saved matters.
+
+        Autograd calls backward so when all that leads to it is another compiled graph, whose output with a
+        gradient does not depend on this one's; eager's nodes would not have been reached.
+        """
+        return self._is_linear and all(gradients[t.output_index] is None for t in self.tangents)
 
     def partial_stage(self, gradients: Sequence[Any]) -> _Stage | None:
         """Backward for the outputs that have gradients; None where that is the whole, or as good."""
-        if not self._may_be_partial:
+        if not self._is_linear:
             return None
         missing = frozenset(
             k for k, tangent in enumerate(self.tangents) if gradients[tangent.output_index] is None
@@ -341,6 +349,8 @@ class CompiledFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         plan: _Plan = ctx.plan
+        if plan.is_unreached(gradients):
+            return _placed(plan, (), ())
         if torch.is_grad_enabled() or any(
             type(g) is not torch.Tensor and g is not None for g in gradients
         ):

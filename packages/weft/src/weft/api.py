@@ -119,10 +119,11 @@ def compile(
         return model
     if isinstance(model, CompiledModule):
         return model
+    named = backend if backend == "weft" or callable(backend) else find_backend(backend)
     logs = requested_logs()
     make_context = functools.partial(
         capture.make_context,
-        backend=_backend(backend, resolved, fullgraph),
+        backend=named if callable(named) else _pipeline(resolved, fullgraph),
         options=capture.CaptureOptions(
             fullgraph=fullgraph,
             dynamic=dynamic,
@@ -134,7 +135,8 @@ def compile(
         on_error=functools.partial(_on_error, raise_errors=fullgraph or resolved.strict),
         observer=with_logs(notify_conversion, logs),
     )
-    settings = (backend, resolved, fullgraph, dynamic, logs) if isinstance(backend, str) else None
+    backend_key = id(named) if callable(named) else named  # a context keeps its backend alive
+    settings = (backend_key, resolved, fullgraph, dynamic, logs)
 
     def frames(function: Callable[..., Any]) -> Any:
         return capture.compile_in(context_of(function, settings, make_context), function)
@@ -144,18 +146,10 @@ def compile(
     return frames(model)
 
 
-def _backend(
-    backend: str | BackendFunction, options: CompileOptions, fullgraph: bool
-) -> BackendFunction:
-    if callable(backend):
-        return backend
-    if backend == "weft":
-        return Pipeline(
-            options,
-            raise_errors=fullgraph or options.strict,
-            observers=active_graph_observers,
-        )
-    return find_backend(backend)
+def _pipeline(options: CompileOptions, fullgraph: bool) -> Pipeline:
+    return Pipeline(
+        options, raise_errors=fullgraph or options.strict, observers=active_graph_observers
+    )
 
 
 def _on_error(error: Exception, location: str, *, raise_errors: bool) -> None:

@@ -19,13 +19,12 @@ def context_of(
 ) -> Context:
     """The context for ``function`` and ``settings``: that of an earlier call, else what ``make`` gives.
 
-    Always what ``make`` gives where ``settings`` is None, and for callables other than Python functions and
-    methods of modules.
+    Always what ``make`` gives for callables other than Python functions and methods of modules.
     """
     owner: Any = getattr(function, "__self__", function)
     kind: Any = type(owner)
     is_kept = isinstance(owner, types.FunctionType | torch.nn.Module)
-    if settings is None or not is_kept or kind.__hash__ is not object.__hash__:
+    if not is_kept or kind.__hash__ is not object.__hash__:
         return make()
     known = _contexts.setdefault(owner, {})
     key = (getattr(function, "__func__", None), settings)
