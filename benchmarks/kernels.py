@@ -74,6 +74,7 @@ def measure(
 ) -> dict[str, list[float]]:
     """Microseconds a call by compiler, one figure a round."""
     torch.compiler.reset()
+    weft.reset()
     programs = {
         "eager": function,
         "torch.compile": torch.compile(function),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import weft
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -16,6 +17,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise where weft would fall back to eager, since eager always equals eager."""
     monkeypatch.setenv("WEFT_STRICT", "1")
+
+
+@pytest.fixture(autouse=True)
+def compiled_anew() -> None:
+    """No test finds code that another compiled for the same function."""
+    weft.reset()
 
 
 @pytest.fixture(autouse=True)

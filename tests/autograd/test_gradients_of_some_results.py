@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_heads_that_take_turns() -> None:
 def steps_with_a_break(x: Tensor, w: Tensor, v: Tensor) -> Sequence[Tensor]:
     """The second graph writes to what the first has kept, and has an argument that no result needs."""
     clamped = x.clamp(-1, 1)
-    print(end="")  # ends the graph
+    sys.stdout.flush()  # ends the graph
     clamped[0] = x.sum()
     x.mul_(3)
     return (x * v[0], clamped)

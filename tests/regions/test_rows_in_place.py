@@ -108,6 +108,7 @@ def schedule_of(
         return found[-1]
 
     monkeypatch.setattr(weft_loop_ir, "schedule", noted)
+    weft.reset()
     theirs, mine = [x.clone() for x in inputs], [x.clone() for x in inputs]
     with torch.no_grad():
         wanted, got = function(*theirs), weft.compile(function)(*mine)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import types
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -13,18 +15,31 @@ from weft_bytecode_capture import Context
 _contexts: weakref.WeakKeyDictionary[Any, dict[Hashable, Context]] = weakref.WeakKeyDictionary()
 """By function or module, then by settings.  A context refers to neither, so that both can die."""
 
+_is_shared = contextvars.ContextVar("weft_shares_compiled_code", default=True)
+
+
+@contextlib.contextmanager
+def compiled_anew() -> Iterator[None]:
+    """What is compiled inside the block shares no compiled code."""
+    token = _is_shared.set(False)
+    try:
+        yield
+    finally:
+        _is_shared.reset(token)
+
 
 def context_of(
     function: Callable[..., Any], settings: Hashable, make: Callable[[], Context]
 ) -> Context:
     """The context for ``function`` and ``settings``: that of an earlier call, else what ``make`` gives.
 
-    Always what ``make`` gives for callables other than Python functions and methods of modules.
+    Always what ``make`` gives in :func:`compiled_anew`, and for callables other than Python functions and
+    methods of modules.
     """
     owner: Any = getattr(function, "__self__", function)
     kind: Any = type(owner)
     is_kept = isinstance(owner, types.FunctionType | torch.nn.Module)
-    if not is_kept or kind.__hash__ is not object.__hash__:
+    if not _is_shared.get() or not is_kept or kind.__hash__ is not object.__hash__:
         return make()
     known = _contexts.setdefault(owner, {})
     key = (getattr(function, "__func__", None), settings)

@@ -20,6 +20,7 @@ from weft_guards import GuardFailure
 
 from .api import compile as weft_compile
 from .compiled_module import CompiledModule
+from .contexts import compiled_anew
 from .pipeline import GraphReport
 from .report import CompileLog, observe
 
@@ -88,7 +89,8 @@ def explain(function: Callable[..., Any], **options: Any) -> Callable[..., Expla
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         failures = capture.failed_guards(_compiled_frame(function), args, kwargs)
-        compiled = weft_compile(original, **options)
+        with compiled_anew():
+            compiled = weft_compile(original, **options)
         with observe(CompileLog()) as log:
             result = compiled(*args, **kwargs)
         explanation = Explanation(result, tuple(log.conversions), tuple(log.graphs), failures)
