@@ -43,7 +43,7 @@ from .data_dependence import (
     require_small,
 )
 from .gradient_rules import GradientRules
-from .modes import ModeSwitches
+from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
 from .purity import is_effectful, writes
 from .recovery import version_of
@@ -228,7 +228,7 @@ class GraphBuilder:
         """
         self.graph.output(tuple(output.node for output in outputs))
         self._remove_dead_nodes()
-        if not outputs and all(node.op in _PASSIVE for node in self.graph.nodes):
+        if not outputs and all(_is_idle(node) for node in self.graph.nodes):
             return None
         used = [bool(node.users) for node in self.graph.find_nodes(op="placeholder")]
         for node in self.graph.find_nodes(op="placeholder"):
@@ -402,6 +402,11 @@ class GraphBuilder:
             numbers = getattr(getattr(argument, "fake", None), "shape", (value,))
             if any(s in self.shapes.data for n in numbers for s in unbacked_symbols(n)):
                 raise Unsupported("symbolic number in a region", repr(argument))
+
+
+def _is_idle(node: torch.fx.Node) -> bool:
+    """Whether a graph of such nodes alone does nothing; one that only switches modes ends as it began."""
+    return node.op in _PASSIVE or node.target in SWITCHES
 
 
 _PASSIVE = ("placeholder", "get_attr", "output")

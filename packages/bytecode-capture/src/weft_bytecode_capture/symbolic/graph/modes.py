@@ -208,15 +208,11 @@ def _enter(context: Any) -> None:
     context.__enter__()
 
 
-MODE_CALLS = frozenset(
-    {
-        *MODES,
-        torch.autocast_increment_nesting,
-        torch.autocast_decrement_nesting,
-        torch.clear_autocast_cache,
-    }
-)
-"""All functions by whose calls a graph switches modes."""
+SWITCHES = frozenset({*MODES, torch.autocast_increment_nesting, torch.autocast_decrement_nesting})
+"""All functions by whose calls a graph switches modes; it ends in those that it began with."""
+
+MODE_CALLS = SWITCHES | {torch.clear_autocast_cache}
+"""All that managers of modes call in a graph."""
 
 
 def in_inference_mode(wanted: bool | None, function: Callable[..., Any]) -> Callable[..., Any]:

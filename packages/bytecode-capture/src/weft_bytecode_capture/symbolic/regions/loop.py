@@ -24,14 +24,11 @@ from ..variables.iterators import (
     JointIteratorVariable,
     RangeIteratorVariable,
     TensorRowsVariable,
+    kept_iterator,
 )
 from ..variables.sequences import ListVariable
 from ..variables.symbolic_integer import LoopCounter, SymbolicIntegerVariable
-from ..variables.symbolic_range import (
-    SymbolicRangeIteratorVariable,
-    SymbolicRangeVariable,
-    row_iterator,
-)
+from ..variables.symbolic_range import SymbolicRangeIteratorVariable
 from ..variables.tensor import TensorVariable
 from .branch import ReturnFromLoop
 from .carried import CarriedLocals
@@ -79,16 +76,9 @@ _ONLY_FIRST = frozenset(
 def loop_iterator(
     evaluator: Evaluator, instruction: Instruction, iterated: Variable
 ) -> IteratorVariable | None:
-    """At GET_ITER before a FOR_ITER: an iterator that the loop may keep, None for the usual one.
-
-    Over a tensor's rows, or a range of symbolic length.
-    """
+    """At GET_ITER before a FOR_ITER: an iterator that the loop may keep, None for the usual one."""
     place = (evaluator.code, resolved(evaluator.decoded, instruction.index + 1))
-    if not may_attempt(evaluator, place):
-        return None
-    if isinstance(iterated, SymbolicRangeVariable):
-        return SymbolicRangeIteratorVariable(iterated)
-    return row_iterator(evaluator, iterated)
+    return kept_iterator(evaluator, iterated) if may_attempt(evaluator, place) else None
 
 
 def _counted(evaluator: Evaluator, iterator: Variable) -> tuple[CountedIterator, Span] | None:

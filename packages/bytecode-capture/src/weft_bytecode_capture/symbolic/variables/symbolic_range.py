@@ -186,7 +186,7 @@ def _range_iterator(evaluator: Evaluator, iterated: Variable) -> IteratorVariabl
 
 
 @register_kept_iterator
-def row_iterator(evaluator: Evaluator, iterated: Variable) -> IteratorVariable | None:
+def _row_iterator(evaluator: Evaluator, iterated: Variable) -> IteratorVariable | None:
     """An iterator over a tensor's rows that a loop may keep; None for few rows, and for other values."""
     options = evaluator.state.options
     if not isinstance(iterated, TensorVariable) or iterated.fake.dim() == 0:
