@@ -14,6 +14,7 @@ from product_cases import randn
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import Function
+from weft_codegen_triton.products import choose_products
 from weft_codegen_triton.products.choose_products import ProductChooser
 from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.fuse_products import all_forms, fuse_products
@@ -179,3 +180,29 @@ def test_precision_is_part_of_a_problem(codegen: TritonCodegen, tmp_path: Path) 
         choose = ProductChooser(device, tmp_path, schedule.buffers, LIMITS, precision, clock)
         assert choose(forms) is None
     assert len(list(tmp_path.glob("*.product"))) == 2
+
+
+def test_what_does_most_is_timed_as_far_as_candidates_go(
+    codegen: TritonCodegen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest is chosen as it is where nothing is timed: 16 rows are a kernel of ours, 64 the library's."""
+    inputs = [torch.empty(n, 64, dtype=torch.float16) for n in (16, 64, 256)]
+    inputs.append(torch.empty(64, 64, dtype=torch.float16))
+
+    def function(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        *lefts, right = tensors
+        return tuple((left @ right).relu() for left in lefts)
+
+    schedule = schedule_of(function, tuple(inputs), codegen)
+    problems = all_forms(schedule)
+    most = max(problems, key=lambda forms: forms[0].contraction.rows)
+    count = len(tiles_of(most)) + len(most) - 1
+    monkeypatch.setattr(choose_products, "MOST_CANDIDATES", count)
+    made = [5.0] * (len(tiles_of(most)) - 1) + [4.0] + [6.0] * (len(most) - 1)
+    for clock in (Clock(10.0, *made), Clock()):  # the second process times nothing
+        choose = chooser(Device(tmp_path), tmp_path, schedule, clock)
+        choose.prepare(problems)
+        assert clock.times == []
+        chosen = {int(forms[0].contraction.rows): choose(forms) for forms in problems}
+        assert chosen[64] is None and chosen[16] is not None
+        assert chosen[256] is not None and chosen[256].tile == tiles_of(most)[-1]

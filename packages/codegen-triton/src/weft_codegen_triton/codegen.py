@@ -58,7 +58,6 @@ from weft_codegen_triton.products.precision import (
     depends_on_precision,
 )
 from weft_codegen_triton.products.print_product import print_product
-from weft_codegen_triton.products.time_products import can_be_timed
 from weft_codegen_triton.products.untimed_choice import choose_untimed
 from weft_codegen_triton.program import TritonProgram
 from weft_codegen_triton.rewriting.rewrite import rewrite
@@ -311,7 +310,7 @@ class TritonCodegen:
         folder = cache_directory(self.options.cache_directory)
         with device.guard():
             choose = ProductChooser(device, folder, schedule.buffers, limits, precision)
-            choose.decide(filter(can_be_timed, all_forms(schedule)))
+            choose.prepare(all_forms(schedule))
             return fuse_products(schedule, choose, self.schedule_options)
 
     def _device(self, schedule: Schedule) -> CudaDevice | InterpretedDevice:

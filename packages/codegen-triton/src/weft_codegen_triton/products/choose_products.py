@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,22 +22,22 @@ from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.precision import Precision
 from weft_codegen_triton.products.print_product import print_product
-from weft_codegen_triton.products.tiles import TileShape, tiles_for
+from weft_codegen_triton.products.tiles import TileShape, static, tiles_for
 from weft_codegen_triton.products.time_products import (
     MOST_BYTES,
-    Clock,
     KernelLoader,
     Loaded,
     Problem,
     can_be_timed,
-    milliseconds,
     print_step,
 )
+from weft_codegen_triton.products.untimed_choice import choose_untimed
+from weft_codegen_triton.runtime.device_clock import LEAST_GAIN, Clock, milliseconds
 
 REPRESENTATIVE = (16, 512)
 """What sizes that vary are, all alike, while forms are timed."""
-LEAST_GAIN = 0.97
-"""The share of the library's time that a kernel takes at most, to be chosen."""
+MOST_CANDIDATES = 512
+"""Kernels that are timed for a program, for what does most in it: half a minute of sixteen processors."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,29 @@ class ProductChooser:
         self._limits = limits
         self._precision = precision
         self._clock = clock
+        self._candidates_left = MOST_CANDIDATES
+        self._timed: set[Path] = set()
+
+    def prepare(self, problems: Iterable[Sequence[ProductKernel]]) -> None:
+        """Decide about those of a program's ``problems`` that do most, as far as there are candidates."""
+        known: dict[Path, Sequence[ProductKernel]] = {}
+        work: Counter[Path] = Counter()
+        for forms in filter(can_be_timed, problems):
+            path = self._path(forms)
+            known[path] = forms
+            work[path] += math.prod(map(static, forms[0].contraction.sizes.values()))
+        self.decide(known[path] for path, _ in work.most_common() if self._is_timed(known[path]))
 
     def __call__(self, forms: Sequence[ProductKernel]) -> ProductKernel | None:
-        """The form of ``forms`` that is faster than the library's call; None if there is none."""
-        if not can_be_timed(forms):
-            return None
+        """The form of ``forms`` that is faster than the library's call; None if there is none.
+
+        What is not timed is chosen as it is where nothing is.
+        """
+        if not can_be_timed(forms) or not self._is_timed(forms):
+            return choose_untimed(forms)
         (choice,) = self.decide([forms])
+        if choice.library_ms is None:
+            return choose_untimed(forms)
         if choice.form is None or choice.tile is None:
             return None
         return replace(forms[choice.form], tile=TileShape(*choice.tile))
@@ -105,6 +123,14 @@ class ProductChooser:
             put(path, json.dumps(vars(made)).encode())
             known[path] = made
         return [choice for path, _ in asked if (choice := known[path]) is not None]
+
+    def _is_timed(self, forms: Sequence[ProductKernel]) -> bool:
+        """Whether ``forms`` are among what is timed of this program, known before or not."""
+        path, count = self._path(forms), len(tiles_for(forms[0].contraction)) + len(forms) - 1
+        if path not in self._timed and count <= self._candidates_left:
+            self._candidates_left -= count
+            self._timed.add(path)
+        return path in self._timed
 
     def _path(self, forms: Sequence[ProductKernel]) -> Path:
         printed = [print_product(form, self._buffers, self._precision) for form in forms]

@@ -19,12 +19,8 @@ from weft_codegen_triton.products.contraction import Contraction
 from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.precision import Precision
 from weft_codegen_triton.products.print_product import print_product
+from weft_codegen_triton.runtime.device_clock import LAUNCHES, Clock, Run
 
-LAUNCHES = 20
-"""Runs that are timed together."""
-REPEATS = 5
-BUSY_EXTENT = 8192
-"""Of the matrices of a product that takes more than a millisecond, longer than the launches."""
 CACHED_BYTES = 128 << 20
 """Of sets of memory, together, that no cache holds."""
 MOST_BYTES = 8 << 30
@@ -32,9 +28,6 @@ MOST_BYTES = 8 << 30
 
 Launcher = Callable[..., None]
 Loaded = tuple[PrintedKernel, Launcher]
-Run = Callable[[], None]
-Clock = Callable[[Sequence[Run], torch.device], float]
-"""Milliseconds of a run, given several of the same on memory of their own."""
 Sizes = Mapping[sympy.Symbol, int]
 
 
@@ -227,25 +220,3 @@ def _in_order(forms: Sequence[ProductKernel]) -> list[Kernel | ExternCall]:
         before.update((id(step), step) for step in form.replaces[:position])
         after.update((id(step), step) for step in form.replaces[position + 1 :])
     return [*before.values(), call, *after.values()]
-
-
-def milliseconds(runs: Sequence[Run], device: torch.device) -> float:
-    """The median time of a run on the device, ``runs`` in turn, after some that warm up.
-
-    A large product comes first, so that the host has launched all that is timed before it begins.
-    """
-    operand = torch.empty(BUSY_EXTENT, BUSY_EXTENT, dtype=torch.float16, device=device).normal_()
-    result = torch.empty_like(operand)
-    for _ in range(3):
-        runs[0]()
-    times: list[float] = []
-    for _ in range(REPEATS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.mm(operand, operand, out=result)
-        start.record()
-        for number in range(LAUNCHES):
-            runs[number % len(runs)]()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) / LAUNCHES)
-    return sorted(times)[REPEATS // 2]

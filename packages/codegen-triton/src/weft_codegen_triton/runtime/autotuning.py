@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -14,14 +15,25 @@ import torch
 from weft_codegen_triton.compilation.cache import put
 from weft_codegen_triton.kernel.blocks import MOST_BLOCK_SCALE
 from weft_codegen_triton.kernel.kernel_printer import Function
+from weft_codegen_triton.runtime.device_clock import LEAST_GAIN, Clock, milliseconds
+from weft_codegen_triton.runtime.launch_list import Launches, LaunchList
 
-SCALES = (1, 2, MOST_BLOCK_SCALE, 0.5)
-"""Of the blocks that may vary, the chosen one first."""
-WARP_SCALES = (1, 2, 0.5)
+SCALES = (
+    (1, 1),
+    (2, 1),
+    (1, 2),
+    (MOST_BLOCK_SCALE, 2),
+    (0.5, 1),
+    (2, 2),
+    (0.5, 0.5),
+    (1, 0.5),
+    (MOST_BLOCK_SCALE, 1),
+)
+"""Of the blocks that may vary and of the warps: the chosen ones first, then what gains most often."""
 MOST_ELEMENTS_PER_THREAD = 32
 MOST_WARPS = 16
-LAUNCHES = 5
-"""Launches that are timed together, after one to warm up."""
+MOST_KERNELS = 512
+"""Of a program, variants included: half a minute of sixteen processors.  With many kernels each has few."""
 
 
 class Launch(Protocol):
@@ -30,43 +42,80 @@ class Launch(Protocol):
     def __call__(self, stream: int, columns: int, rows: int, *arguments: int) -> None: ...
 
 
-def variants(function: Function) -> tuple[Function, ...]:
+def most_variants(functions: int) -> int:
+    """How many variants each of so many functions of a program has at most."""
+    return max(1, MOST_KERNELS // max(1, functions))
+
+
+def variants(function: Function, most: int = len(SCALES)) -> tuple[Function, ...]:
     """``function``, then the same with other blocks and warps; alone if it can't be run more than once."""
     if function.alternatives:
-        return (function, *function.alternatives)
+        return (function, *function.alternatives)[:most]
     found = dict.fromkeys([function])
     if function.is_repeatable:
         varied = function.loop_blocks or function.grid_blocks[-1:]
-        for scale, warp_scale in itertools.product(SCALES, WARP_SCALES):
+        for scale, warp_scale in SCALES:
             constants = {
                 name: max(1, int(block * scale)) if name in varied else block
                 for name, block in function.constants
             }
             warps = max(1, int(function.warps * warp_scale))
-            elements = 1
-            for block in constants.values():
-                elements *= block
             threads = 32 * warps
+            elements = math.prod(constants.values())
             if warps <= MOST_WARPS and threads <= elements <= threads * MOST_ELEMENTS_PER_THREAD:
                 found[replace(function, constants=tuple(constants.items()), warps=warps)] = None
-    return tuple(found)
+    return tuple(found)[:most]
+
+
+class Choice:
+    """Which of several variants is launched on the device called ``device``, kept in ``folder``.
+
+    ``keys`` tell the variants: a choice among others is not taken for one among these.
+    """
+
+    def __init__(self, folder: Path, keys: Sequence[str], device: str) -> None:
+        text = "".join(keys)
+        self._path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.tuned"
+        self._count = len(keys)
+        self._device = device
+
+    def read(self) -> int | None:
+        """The number of the variant that was chosen before; None if none was."""
+        try:
+            known = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return None
+        chosen = known.get("chosen")
+        is_valid = isinstance(chosen, int) and 0 <= chosen < self._count
+        return chosen if is_valid and known.get("device") == self._device else None
+
+    def write(self, chosen: int) -> None:
+        """Keep what is chosen."""
+        put(self._path, json.dumps({"device": self._device, "chosen": chosen}).encode())
 
 
 class TunedKernel:
-    """Launches the fastest of ``kernels``, which are the loaded ``functions``.
+    """Launches the fastest of ``kernels``, which are the loaded ones of ``functions`` by number.
 
-    The first launch decides, on its own arguments, unless ``path`` holds what was decided before on the
-    device called ``device``.  The grid is given in blocks of the first function.
+    The first launch decides, on its own arguments, unless there is but one.  The first variant stays unless
+    another is clearly faster.  The grid is given in blocks of the first function, ``clock`` is asked for the
+    times on ``device``.
     """
 
     def __init__(
-        self, kernels: Sequence[Launch], functions: Sequence[Function], path: Path, device: str
+        self,
+        kernels: Mapping[int, Launch],
+        functions: Sequence[Function],
+        choice: Choice,
+        device: torch.device,
+        clock: Clock = milliseconds,
     ) -> None:
-        self._kernels = tuple(kernels)
+        self._kernels = dict(kernels)
         self._blocks = [_grid_blocks(f) for f in functions]
-        self._path = path
+        self._choice = choice
         self._device = device
-        self._chosen = self._read()
+        self._clock = clock
+        self._chosen = next(iter(kernels)) if len(kernels) == 1 else None
 
     def __call__(self, stream: int, columns: int, rows: int, *arguments: int) -> None:
         chosen = self._chosen
@@ -79,34 +128,79 @@ class TunedKernel:
     def _launch(
         self, number: int, stream: int, columns: int, rows: int, arguments: tuple[int, ...]
     ) -> None:
+        self._kernels[number](stream, *self._grid(number, columns, rows), *arguments)
+
+    def _grid(self, number: int, columns: int, rows: int) -> tuple[int, int]:
+        """The grid in blocks of variant ``number``."""
         first, blocks = self._blocks[0], self._blocks[number]
-        columns = -(-columns * first[0] // blocks[0])
-        rows = -(-rows * first[1] // blocks[1])
-        self._kernels[number](stream, columns, rows, *arguments)
+        return -(-columns * first[0] // blocks[0]), -(-rows * first[1] // blocks[1])
 
     def _decide(self, stream: int, columns: int, rows: int, arguments: tuple[int, ...]) -> int:
-        times = []
-        for number in range(len(self._kernels)):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            self._launch(number, stream, columns, rows, arguments)
-            start.record()
-            for _ in range(LAUNCHES):
+        def time(number: int) -> float:
+            def run() -> None:
                 self._launch(number, stream, columns, rows, arguments)
-            end.record()
-            end.synchronize()
-            times.append(start.elapsed_time(end))
-        chosen = times.index(min(times))
-        put(self._path, json.dumps({"device": self._device, "chosen": chosen}).encode())
+
+            return self._clock([run], self._device)
+
+        times = {number: time(number) for number in self._kernels}
+        chosen = min(times, key=lambda number: times[number])
+        if times[chosen] >= LEAST_GAIN * times[0]:
+            chosen = 0
+        self._choice.write(chosen)
         return chosen
 
-    def _read(self) -> int | None:
-        try:
-            known = json.loads(self._path.read_text())
-        except (OSError, ValueError):
+    @property
+    def is_decided(self) -> bool:
+        return self._chosen is not None
+
+    def direct(
+        self, terms: Sequence[tuple[int, int]]
+    ) -> tuple[Launch, Sequence[tuple[int, int]]] | None:
+        """The chosen kernel itself and the terms of its launch; None where its grid is yet to be computed."""
+        if self._chosen is None:
             return None
-        chosen = known.get("chosen")
-        is_valid = isinstance(chosen, int) and 0 <= chosen < len(self._kernels)
-        return chosen if is_valid and known.get("device") == self._device else None
+        kernel = self._kernels[self._chosen]
+        if self._blocks[self._chosen] == self._blocks[0]:
+            return kernel, terms
+        (column, columns), (row, rows), *arguments = terms
+        if column or row:
+            return None
+        grid = self._grid(self._chosen, columns, rows)
+        return kernel, [*((0, extent) for extent in grid), *arguments]
+
+
+class TunedLaunchList:
+    """Makes ``launches``, of which some are of tuned kernels; once all are decided, by ``native``.
+
+    ``native`` gives a list of launches of loaded kernels.
+    """
+
+    def __init__(
+        self, launches: Launches, native: Callable[[Launches], Callable[..., None]]
+    ) -> None:
+        self._launches = launches
+        self._native = native
+        self._run: Callable[..., None] = LaunchList(launches)
+        self._is_settled = False
+        self._settle()
+
+    def __call__(self, stream: int, *values: int) -> None:
+        self._run(stream, *values)
+        if not self._is_settled:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Leave out the tuned kernels between the list and what they launch, once they have decided."""
+        tuned = [kernel for kernel, _ in self._launches if isinstance(kernel, TunedKernel)]
+        self._is_settled = all(kernel.is_decided for kernel in tuned)
+        if self._is_settled:
+            direct = [
+                kernel.direct(terms) if isinstance(kernel, TunedKernel) else (kernel, terms)
+                for kernel, terms in self._launches
+            ]
+            found = [launch for launch in direct if launch is not None]
+            if len(found) == len(direct):
+                self._run, self._launches = self._native(found), ()
 
 
 def _grid_blocks(function: Function) -> tuple[int, int]:

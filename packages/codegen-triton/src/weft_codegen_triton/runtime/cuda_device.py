@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,20 @@ from typing import Any
 import torch
 
 from weft_codegen_triton._torch import current_device, current_stream
-from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
+from weft_codegen_triton.compilation.binary import CompileJob
 from weft_codegen_triton.compilation.client import compile_server
 from weft_codegen_triton.errors import LaunchError
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.options import TritonOptions
-from weft_codegen_triton.runtime.autotuning import TunedKernel, variants
+from weft_codegen_triton.runtime.autotuning import (
+    Choice,
+    TunedKernel,
+    TunedLaunchList,
+    most_variants,
+    variants,
+)
 from weft_codegen_triton.runtime.cuda_driver import load_kernel, native_launch_list
-from weft_codegen_triton.runtime.launch_list import Launches, LaunchList
+from weft_codegen_triton.runtime.launch_list import Launches
 
 NOTHING = contextlib.nullcontext()
 
@@ -63,25 +68,52 @@ class CudaDevice:
 
     def load(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
         """Compile what is not in the cache, and load all, by name."""
+        loaded = self._load_tuned(functions) if self._autotunes else {}
+        jobs = {n: self._job(f) for n, f in functions.items() if n not in loaded}
+        binaries = self._server.compile(jobs.values())
+        with self._with_context():
+            for name, job in jobs.items():
+                count = len(functions[name].parameters)
+                loaded[name] = load_kernel(binaries[job.key()], count)
+        return loaded
+
+    def _load_tuned(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
+        """The functions that have variants, each with those that fit the device, or the one chosen before."""
+        most = most_variants(len(functions))
+        several = {n: found for n, f in functions.items() if len(found := variants(f, most)) > 1}
+        jobs = {n: [self._job(f) for f in found] for n, found in several.items()}
+        choices = {
+            n: Choice(self._folder, [j.key() for j in js], self.name) for n, js in jobs.items()
+        }
+        chosen = {n: choice.read() for n, choice in choices.items()}
+        wanted = {n: range(len(js)) if (k := chosen[n]) is None else [k] for n, js in jobs.items()}
+        self._server.compile_each(jobs[n][k] for n, numbers in wanted.items() for k in numbers)
+        tuned: dict[str, Callable[..., None]] = {}
+        device = torch.device("cuda", self.index)
+        for name, numbers in wanted.items():
+            named = {str(k): several[name][k] for k in numbers}
+            kernels = {int(k): kernel for k, kernel in self.load_each(named).items() if kernel}
+            if 0 in kernels or chosen[name] in kernels:
+                tuned[name] = TunedKernel(kernels, several[name], choices[name], device)
+        return tuned
+
+    def _job(self, function: Function) -> CompileJob:
         major, minor = torch.cuda.get_device_capability(self.index)
-        wanted = {n: variants(f) if self._autotunes else (f,) for n, f in functions.items()}
-        jobs = {n: [compile_job(v, 10 * major + minor) for v in vs] for n, vs in wanted.items()}
-        binaries = self._server.compile(job for several in jobs.values() for job in several)
+        return compile_job(function, 10 * major + minor)
+
+    @contextlib.contextmanager
+    def _with_context(self) -> Iterator[None]:
+        """The device is current, and so is its context on this thread."""
         with self.guard():
-            torch.cuda.current_stream().query()  # makes the context current on this thread
-            return {
-                name: self._launcher(several, [binaries[job.key()] for job in jobs[name]])
-                for name, several in wanted.items()
-            }
+            torch.cuda.current_stream().query()
+            yield
 
     def load_each(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None] | None]:
         """The launchers of ``functions`` as they are, by name; None for one that does not fit the device."""
-        major, minor = torch.cuda.get_device_capability(self.index)
-        jobs = {n: compile_job(f, 10 * major + minor) for n, f in functions.items()}
+        jobs = {n: self._job(f) for n, f in functions.items()}
         binaries = self._server.compile_each(jobs.values())
         found: dict[str, Callable[..., None] | None] = dict.fromkeys(functions)
-        with self.guard():
-            torch.cuda.current_stream().query()  # makes the context current on this thread
+        with self._with_context():
             for name, job in jobs.items():
                 binary = binaries.get(job.key())
                 if binary is not None:
@@ -94,19 +126,8 @@ class CudaDevice:
     def launch_list(self, launches: Launches) -> Callable[..., None]:
         """What makes ``launches``: in C, unless variants of a kernel are to be timed at its first launch."""
         if any(isinstance(launcher, TunedKernel) for launcher, _ in launches):
-            return LaunchList(launches)
+            return TunedLaunchList(launches, native_launch_list)
         return native_launch_list(launches)
-
-    def _launcher(
-        self, functions: Sequence[Function], binaries: Sequence[KernelBinary]
-    ) -> Callable[..., None]:
-        """What launches the only one of ``functions``, or the fastest."""
-        kernels = [load_kernel(binary, len(functions[0].parameters)) for binary in binaries]
-        if len(kernels) == 1:
-            return kernels[0]
-        text = "".join(hashlib.sha256(binary.cubin).hexdigest() for binary in binaries)
-        path = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.tuned"
-        return TunedKernel(kernels, functions, path, self.name)
 
 
 @functools.cache
