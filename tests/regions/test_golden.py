@@ -18,6 +18,7 @@ import weft_loop_ir
 from weft_bytecode_capture import capture
 from weft_codegen_cpp import CppCodegen, CppOptions
 from weft_codegen_triton import TritonCodegen, TritonOptions
+from weft_codegen_triton.program_loops.find_loops import put_loops_into_programs
 from weft_loop_ir import Schedule, ScheduleOptions, format_schedule
 
 FOLDER = Path(__file__).parent / "golden"
@@ -54,7 +55,7 @@ def rows_in_parallel(x: torch.Tensor) -> torch.Tensor:
 
 
 def loop_of_the_host(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    out = torch.zeros(30, 64)
+    out = torch.zeros(30, 256)
     for i in range(30):
         x = torch.tanh(x @ w)
         if x[0, 0] > 0:
@@ -64,12 +65,21 @@ def loop_of_the_host(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return out
 
 
+def loop_of_one_program(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    x, before = torch.zeros_like(b), torch.ones_like(b)
+    while (x - before).abs().max() > 1e-5:
+        before = x
+        x = x + 0.5 * (b - a @ x)
+    return x
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "counted_in_a_kernel": (counted_in_a_kernel, (torch.rand(300),)),
     "until_in_a_kernel": (until_in_a_kernel, (torch.arange(1, 301),)),
     "branch": (branch, (torch.rand(300),)),
     "rows_in_parallel": (rows_in_parallel, (torch.rand(24, 300),)),
-    "loop_of_the_host": (loop_of_the_host, (torch.rand(64, 64), torch.rand(64, 64))),
+    "loop_of_the_host": (loop_of_the_host, (torch.rand(256, 256), torch.rand(256, 256))),
+    "loop_of_one_program": (loop_of_one_program, (torch.eye(100), torch.rand(100, 1))),
 }
 
 
@@ -96,8 +106,8 @@ def generated(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) ->
     """Everything that is generated of ``function``, as text."""
     schedule = scheduled(function, inputs, CPP.schedule_options)
     unit, _ = CPP.print(schedule, {})
-    on_gpu = TRITON.print(scheduled(function, inputs, TRITON.schedule_options))
-    parts = (format_schedule(schedule), unit.whole, on_gpu.source)
+    on_gpu = put_loops_into_programs(scheduled(function, inputs, TRITON.schedule_options))
+    parts = (format_schedule(schedule), unit.whole, TRITON.print(on_gpu).source)
     return "\n".join(part.rstrip() + "\n" for part in parts)
 
 

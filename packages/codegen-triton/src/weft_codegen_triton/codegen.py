@@ -22,6 +22,7 @@ from weft_loop_ir import (
     ScheduleOptions,
     Step,
     SymbolInput,
+    all_items,
     fuse_attention,
     merge_products,
     use_library_attention,
@@ -60,6 +61,8 @@ from weft_codegen_triton.products.precision import (
 from weft_codegen_triton.products.print_product import print_product
 from weft_codegen_triton.products.untimed_choice import choose_untimed
 from weft_codegen_triton.program import TritonProgram
+from weft_codegen_triton.program_loops.find_loops import ProgramLoop, put_loops_into_programs
+from weft_codegen_triton.program_loops.print_loop import print_program_loop
 from weft_codegen_triton.rewriting.rewrite import rewrite
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
@@ -203,6 +206,8 @@ class TritonCodegen:
 
         def compile_for(precision: Precision) -> tuple[Schedule, TritonProgram]:
             chosen = self._with_products(schedule, device, precision)
+            if self.options.program_loops:
+                chosen = put_loops_into_programs(chosen)
             return chosen, self._program(chosen, bound, device, precision)
 
         precision = Precision.current()
@@ -265,7 +270,8 @@ class TritonCodegen:
         self, step: Step, schedule: Schedule, precision: Precision
     ) -> Iterator[tuple[str, tuple[str, ...], PrintedKernel]]:
         """What a step launches; each with its name and the names of the nodes that it computes."""
-        limits = RowLimits(self.options.persistent_elements, self.options.loop_elements)
+        tile = step.tile if isinstance(step, ProgramLoop) else 0
+        limits = RowLimits(self.options.persistent_elements, self.options.loop_elements, tile)
 
         def printed(kernel: Kernel) -> PrintedKernel:
             if isinstance(kernel, AttentionKernel):
@@ -281,6 +287,10 @@ class TritonCodegen:
                 members = [step.kernels[k] for k in merged.members]
                 origins = dict.fromkeys(o for kernel in members for o in kernel.origins)
                 yield members[0].name, tuple(origins), merged.printed
+        elif isinstance(step, ProgramLoop):
+            kernels = [k for k in all_items([step]) if isinstance(k, Kernel)]
+            origins = dict.fromkeys(o for kernel in kernels for o in kernel.origins)
+            yield step.name, tuple(origins), print_program_loop(step, schedule.buffers, printed)
         elif isinstance(step, ExternCall):
             scan = print_scan(step, schedule.buffers)
             if scan is not None:

@@ -21,6 +21,8 @@ class TritonOptions:
     ``fuse_attention``: let a kernel of our own compute the products of attention and the softmax between
     them, where the library has none for what is done to scores; None: where that is faster on the device, if
     ``autotune`` is on, else in 16 bits.
+    ``program_loops``: have one program of the device run a loop that data ends, where that is faster than
+    waiting for its test in the host.
     ``compile_processes``: kernels compiled at once; 0 for one a processor, at most 16.
     ``interpret``: run kernels on CPU tensors through Triton's interpreter, for tests; None: as the
     environment's ``TRITON_INTERPRET`` says.
@@ -33,5 +35,6 @@ class TritonOptions:
     autotune: bool = False
     fuse_products: bool | None = None
     fuse_attention: bool | None = None
+    program_loops: bool = True
     compile_processes: int = 0
     interpret: bool | None = None

@@ -25,6 +25,7 @@ from weft_loop_ir import (
 
 from weft_codegen_triton.host.expressions import print_size
 from weft_codegen_triton.host.launches import LaunchPrinter
+from weft_codegen_triton.program_loops.find_loops import ProgramLoop
 
 
 class RegionPrinter(Protocol):
@@ -49,14 +50,17 @@ class RegionPrinter(Protocol):
 def is_repeatable(schedule: Schedule) -> bool:
     """Whether calls of one size run the same steps: no branch, and no loop that data ends."""
     regions = [step for step in every_step(schedule.steps) if isinstance(step, Region)]
-    return all(isinstance(region, Loop) and region.predicate is None for region in regions)
+    return all(
+        isinstance(region, ProgramLoop) or (isinstance(region, Loop) and region.predicate is None)
+        for region in regions
+    )
 
 
 def every_step(steps: Sequence[Step]) -> Iterator[Step]:
-    """``steps`` in order, each region followed by the steps within."""
+    """``steps`` in order, each region of the host followed by the steps within."""
     for step in steps:
         yield step
-        if isinstance(step, Region):
+        if isinstance(step, Region) and not isinstance(step, ProgramLoop):
             for block in step.blocks:
                 yield from every_step(block)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 from weft_loop_ir import Kernel, LoopBody, LoopVariable
@@ -84,6 +84,14 @@ def pointwise_block(count: sympy.Expr, largest_item: int) -> tuple[int, int]:
     if largest_item <= 2 and elements >= 1 << 22:
         block = 2048
     return min(block, max(32, power_of_two(elements))), 4 if block >= 512 else 2
+
+
+def widened(blocks: ReductionBlocks, kernel: Kernel, tile: int) -> ReductionBlocks:
+    """``blocks`` with more rows at once, for a program that handles at least ``tile`` elements."""
+    if blocks.loops_over_rows:
+        return blocks
+    rows = min(power_of_two(static(extent(kernel.outer))), tile // max(blocks.columns))
+    return replace(blocks, rows=max(rows, blocks.rows))
 
 
 def transposed_loop(kernel: Kernel) -> int | None:

@@ -102,6 +102,8 @@ class BodyPrinter:
         self.divides_exactly = False  # quotients are rounded as eager's, not within an ulp or two
         self.uses_assert = False
         self.uses_atomics = False
+        self.waits_to_store = False  # several threads hold an element, and it is overwritten
+        self.has_loaded = False  # since they last waited
         self.load_policy: Callable[[str, sympy.Expr], str] | None = (
             None  # what the cache should keep
         )
@@ -181,6 +183,7 @@ class BodyPrinter:
         value = Text(f"t{self.count}", self.dtype_of(buffer), axes)
         self.count += 1
         self.emit(f"{value.code} = tl.load({address}{options})")
+        self.has_loaded = True
         self.loaded[key] = value
         return value
 
@@ -209,6 +212,9 @@ class BodyPrinter:
 
     def write(self, buffer: str, index: sympy.Expr, value: Text, mode: str | None) -> None:
         """Store to memory, once for each point of the tile."""
+        if self.waits_to_store and self.has_loaded:
+            self.emit("tl.debug_barrier()")
+            self.has_loaded = False
         row = self._row(buffer, index, True) if mode is None else None
         if row is not None and row.rest is not None:
             address = f"{self.pointers[buffer]} + {row.code}"

@@ -13,10 +13,15 @@ from weft_codegen_triton.kernel.expressions import INDEX
 
 @dataclass(frozen=True)
 class RowLimits:
-    """Elements of a row: ``persistent`` at most are held in registers, a loop handles ``step`` at once."""
+    """Elements of a row: ``persistent`` at most are held in registers, a loop handles ``step`` at once.
+
+    ``tile``: how many elements, of several rows, a program handles at least that runs the whole kernel, with
+    more threads than some tiles have elements; 0: as many programs run as there is work for.
+    """
 
     persistent: int
     step: int
+    tile: int = 0
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sympy
@@ -16,6 +16,7 @@ from weft_codegen_triton.kernel.blocks import (
     accesses,
     extent,
     pointwise_block,
+    power_of_two,
     static,
     transposed_loop,
 )
@@ -73,6 +74,17 @@ class Function:
         """The text of a Python module that defines the function alone, called ``name``."""
         return f"{KERNEL_IMPORTS}\n\n{self.template.replace(PLACEHOLDER, name)}"
 
+    def part(self, name: str, numbers: Sequence[str]) -> str:
+        """The text of a function that another one calls: its first parameters are ``numbers``.
+
+        They are those of a program along the grid's axes.
+        """
+        head = f"def {name}({', '.join(numbers)}, "
+        text = self.template.replace(f"def {PLACEHOLDER}(", head, 1)
+        for axis, number in enumerate(numbers):
+            text = text.replace(f"tl.program_id({axis})", number)
+        return text
+
 
 @dataclass(frozen=True)
 class PrintedKernel:
@@ -120,13 +132,14 @@ def print_kernel(
     printer = BodyPrinter(tile, pointers, dtype_of, frozenset(local), wide)
     printer.for_half = stores_half(kernel, dtype_of)
     printer.divides_exactly = any(dtype_of(n) in FLOAT8 for n in kernel.writes)
+    printer.waits_to_store = limits.tile > 0 and bool(overwritten)
     frame = KernelFrame(kernel, printer)
     if any((s.inner and not s.is_sequential) or s.is_reduction for s in kernel.stages):
         reduction = ReductionPrinter(frame, limits, overwritten)
         counts, blocks, warps = reduction.print()
         scratch = tuple(Scratch(*row) for row in reduction.scratch)
     else:
-        counts, blocks, warps = _print_pointwise(frame)
+        counts, blocks, warps = _print_pointwise(frame, limits.tile)
         scratch = ()
     symbols = size_symbols(kernel)
     dtypes = [(pointers[n], dtype_of(n)) for n in names]
@@ -209,16 +222,18 @@ def size_symbols(kernel: Kernel) -> tuple[sympy.Symbol, ...]:
 
 
 def _print_pointwise(
-    frame: KernelFrame,
+    frame: KernelFrame, tile: int
 ) -> tuple[tuple[sympy.Expr, ...], tuple[int, ...], int]:
     kernel, printer = frame.kernel, frame.printer
     turned = transposed_loop(kernel)
     if turned is None:
         buffers = dict.fromkeys((*kernel.reads, *kernel.writes))
         largest = max(printer.dtype_of(name).itemsize for name in buffers)
-        block, warps = pointwise_block(extent(kernel.outer), largest)
+        count = extent(kernel.outer)
+        block, warps = pointwise_block(count, largest)
+        block = max(block, min(tile, power_of_two(static(count))))
         print_axis(frame, "x", 0, kernel.outer, block, "")
-        counts: tuple[sympy.Expr, ...] = (extent(kernel.outer),)
+        counts: tuple[sympy.Expr, ...] = (count,)
         blocks: tuple[int, ...] = (block,)
     else:
         row = (kernel.outer[-1],)

@@ -98,7 +98,7 @@ def _merged(kernels: Sequence[PrintedKernel]) -> PrintedKernel:
         while alike < len(kernels) and kernels[alike].function == function:
             alike += 1
         name = f"{PLACEHOLDER}_part{len(parts)}"
-        parts.append(_as_part(function, name))
+        parts.append(function.part(name, ("program",)))
         programs = _programs(kernels[position])
         lines += _calls(name, function, range(position, alike), start, programs)
         start += programs * (alike - position)
@@ -125,12 +125,6 @@ def _merged(kernels: Sequence[PrintedKernel]) -> PrintedKernel:
         (sympy.Integer(start),),
         (1,),
     )
-
-
-def _as_part(function: Function, name: str) -> str:
-    """``function`` with the number of its program as its first parameter."""
-    text = function.template.replace(f"def {PLACEHOLDER}(", f"def {name}(program, ", 1)
-    return text.replace("tl.program_id(0)", "program")
 
 
 def _calls(

@@ -18,6 +18,7 @@ from weft_codegen_triton.kernel.blocks import (
     reduction_blocks,
     touched,
     vector_blocks,
+    widened,
 )
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, RowAccess, Text
 from weft_codegen_triton.kernel.cache_hints import CacheHints
@@ -44,6 +45,7 @@ class ReductionPrinter:
         self.kernel = frame.kernel
         self.ranges = tuple(dict.fromkeys(s.inner for s in self.kernel.stages if s.inner))
         self.blocks = reduction_blocks(self.kernel, self.ranges or ((),), limits.persistent)
+        self.blocks = widened(self.blocks, self.kernel, limits.tile)
         vectors = None
         if self.blocks.loops_over_rows:
             vectors = row_vectors(self.kernel, self.ranges, self.printer.dtype_of)

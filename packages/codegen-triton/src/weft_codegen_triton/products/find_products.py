@@ -84,6 +84,14 @@ def product_forms(
     return tuple(form for form in found if form is not None)
 
 
+def product_alone(call: ExternCall, schedule: Schedule) -> ProductKernel | None:
+    """The kernel that computes what ``call`` does and nothing besides; None where there is none."""
+    contraction = read_call(call, schedule.buffers)
+    if contraction is None or not _is_addressable(contraction):
+        return None
+    return _alone(call, contraction, (), schedule)
+
+
 def _is_addressable(contraction: Contraction) -> bool:
     """Whether 32-bit indices reach all elements, or sizes vary, so that indices have 64."""
     sizes = contraction.sizes

@@ -113,19 +113,28 @@ class InterpretedKernel:
 
     def __call__(self, stream: int, columns: int, rows: int, *arguments: int) -> None:
         """Run the kernel over ``columns`` x ``rows`` blocks, on addresses and sizes."""
+        widths: dict[int, int] = {}  # of the widest element at an address
+        for argument, kind in zip(arguments, self._kinds, strict=True):
+            if kind in DTYPES:
+                widths[argument] = max(DTYPES[kind].itemsize, widths.get(argument, 0))
         values = [
-            _at_address(argument, DTYPES[kind]) if kind in DTYPES else _size(argument)
+            _at_address(argument, DTYPES[kind], widths[argument])
+            if kind in DTYPES
+            else _size(argument)
             for argument, kind in zip(arguments, self._kinds, strict=True)
         ]
         self._kernel[(columns, rows)](*values, **self._constants)
 
 
-def _at_address(address: int, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of one element at ``address``; the interpreter goes on from there as a kernel does."""
+def _at_address(address: int, dtype: torch.dtype, width: int) -> torch.Tensor:
+    """A tensor of one element at ``address``; the interpreter goes on from there as a kernel does.
+
+    Its storage has ``width`` bytes: the interpreter takes what begins at one address for one storage.
+    """
     if address == 0:  # of an empty tensor, from which nothing is read
         return torch.empty(1, dtype=dtype)
-    memory = (ctypes.c_char * dtype.itemsize).from_address(address)
-    return torch.frombuffer(memory, dtype=dtype, count=1)
+    memory = (ctypes.c_char * width).from_address(address)
+    return torch.frombuffer(memory, dtype=torch.uint8).view(dtype)[:1]
 
 
 def _size(value: int) -> Any:

@@ -1,0 +1,177 @@
+"""Loops that data ends, of which one program of a GPU runs everything, instead of the host.
+
+The host would wait for the device once an iteration, and launch each kernel.  A program that has all of an
+iteration to itself needs neither, but works on one multiprocessor: faster where there is little to do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, fields, replace
+
+import sympy
+from weft_loop_ir import (
+    Branch,
+    ExternCall,
+    Kernel,
+    Loop,
+    ParallelKernels,
+    Region,
+    Schedule,
+    Step,
+    all_items,
+    item_reads,
+    item_writes,
+)
+from weft_loop_ir.schedule.iterations import host_symbols
+
+from weft_codegen_triton.kernel.blocks import power_of_two
+from weft_codegen_triton.products.contraction import Contraction
+from weft_codegen_triton.products.find_products import ProductKernel, product_alone
+from weft_codegen_triton.products.tiles import FEW_ROWS, TileShape
+
+ELEMENTS_PER_LAUNCH = 1 << 15
+"""What one multiprocessor handles in about the time that a launch takes the host."""
+LAUNCHES_PER_TEST = 2
+"""Launches in about the time in which the host reads what a test gives."""
+MOST_TRIPS_UNKNOWN = 64
+"""What a loop inside a kernel counts that elements end."""
+MOST_BUFFERS = 128
+"""A launch hands over 4 KB at most."""
+MOST_TILE = 1 << 13
+LEAST_TILE = 1 << 8
+
+
+@dataclass(frozen=True)
+class ProgramLoop(Loop):
+    """A loop that one program runs: its blocks hold kernels, branches and loops, and no calls.
+
+    ``tile``: how many elements of a kernel the program handles at once, a power of two.
+    """
+
+    tile: int = MOST_TILE
+
+
+def put_loops_into_programs(schedule: Schedule) -> Schedule:
+    """``schedule`` with a :class:`ProgramLoop` for every loop that is faster so."""
+    steps = tuple(_placed(step, schedule) for step in schedule.steps)
+    return schedule if steps == schedule.steps else replace(schedule, steps=steps)
+
+
+def _placed(step: Step, schedule: Schedule) -> Step:
+    """``step`` with what may be a program's in it, outer loops before inner ones."""
+    if not isinstance(step, Region):
+        return step
+    if isinstance(step, Loop) and any(r.predicate is not None for r in _regions(step)):
+        found = _as_program(step, schedule)
+        if found is not None:
+            return found
+    blocks = [tuple(_placed(inner, schedule) for inner in block) for block in step.blocks]
+    if isinstance(step, Branch):
+        return replace(step, true_block=blocks[0], false_block=blocks[1])
+    return replace(step, condition=blocks[0], body=blocks[1])
+
+
+def _regions(step: Region) -> Iterator[Region]:
+    return (item for item in all_items([step]) if isinstance(item, Region))
+
+
+def _as_program(loop: Loop, schedule: Schedule) -> ProgramLoop | None:
+    """The loop as a program's; None where something in it needs the host, or there is much to do."""
+    counters = {r.count.symbol for r in _regions(loop) if isinstance(r, Loop) and r.count}
+    blocks = [_block(block, counters, schedule) for block in loop.blocks]
+    condition, body = blocks
+    if condition is None or body is None:
+        return None
+    values = {f.name: getattr(loop, f.name) for f in fields(Loop)}
+    found = ProgramLoop(**values | {"condition": condition, "body": body})
+    launches = [item for item in all_items([found]) if isinstance(item, Kernel)]
+    work = [_elements(kernel) for kernel in launches]
+    tests = LAUNCHES_PER_TEST * sum(r.predicate is not None for r in _regions(found))
+    if not sum(work) <= ELEMENTS_PER_LAUNCH * (len(launches) + tests):
+        return None
+    if len({*item_reads(found), *item_writes(found)}) > MOST_BUFFERS:
+        return None
+    return replace(found, tile=max(LEAST_TILE, min(MOST_TILE, power_of_two(int(max(work))))))
+
+
+def _block(
+    block: Sequence[Step], counters: Set[sympy.Symbol], schedule: Schedule
+) -> tuple[Step, ...] | None:
+    """A block with kernels for calls; None where there is no kernel for one of its steps."""
+    steps: list[Step] = []
+    for step in block:
+        found: Step | None = None
+        if isinstance(step, Region):
+            inner = [_block(b, counters, schedule) for b in step.blocks]
+            found = _with_blocks(step, inner[0], inner[1])
+        elif isinstance(step, ExternCall):
+            found = _product(step, schedule)
+        elif all(_takes_no_number(k, counters) for k in _kernels(step)):
+            found = step
+        if found is None:
+            return None
+        steps.append(found)
+    return tuple(steps)
+
+
+def _with_blocks(
+    region: Region, first: tuple[Step, ...] | None, second: tuple[Step, ...] | None
+) -> Region | None:
+    if first is None or second is None:
+        return None
+    if isinstance(region, Branch):
+        return replace(region, true_block=first, false_block=second)
+    return replace(region, condition=first, body=second)
+
+
+def _kernels(step: Kernel | ParallelKernels) -> tuple[Kernel, ...]:
+    return step.kernels if isinstance(step, ParallelKernels) else (step,)
+
+
+def _takes_no_number(kernel: Kernel, counters: Set[sympy.Symbol]) -> bool:
+    """Whether the host computes no number for ``kernel`` in each iteration anew."""
+    if type(kernel) is not Kernel:
+        return False
+    return not any(symbols & counters for s in kernel.stages for symbols in host_symbols(s.body))
+
+
+def _product(call: ExternCall, schedule: Schedule) -> ProductKernel | None:
+    """The kernel of a small product of matrices; None for other calls."""
+    product = product_alone(call, schedule) if call.out_variant is not None else None
+    if product is None:
+        return None
+    contraction = product.contraction
+    if not contraction.is_static or contraction.is_convolution or contraction.groups is not None:
+        return None
+    return replace(product, tile=_tile(contraction))
+
+
+def _tile(contraction: Contraction) -> TileShape:
+    """A tile of many columns, which one program takes one after another."""
+    inner, columns = power_of_two(int(contraction.inner)), power_of_two(int(contraction.columns))
+    if contraction.rows == 1:
+        step = min(inner, 128)
+        return TileShape(1, min(columns, MOST_TILE // step), step, 4, 1)
+    rows = min(max(FEW_ROWS, power_of_two(int(contraction.rows))), 32)
+    return TileShape(rows, min(max(16, columns), 64), min(max(16, inner), 32), 4, 1)
+
+
+def _elements(kernel: Kernel) -> float:
+    """How many elements the kernel's innermost loops handle; infinite where sizes vary."""
+    if isinstance(kernel, ProductKernel):
+        contraction = kernel.contraction
+        tiles = -(-int(contraction.rows) // kernel.tile.rows)
+        return float(contraction.batch * tiles * contraction.inner * contraction.columns)
+    points = math.prod(_number(loop.size) for loop in kernel.outer)
+    of_point = 0.0
+    for stage in kernel.stages:
+        trips = math.prod(_number(loop.size) for loop in stage.inner)
+        is_open = stage.goes_on is not None and not stage.inner
+        of_point += MOST_TRIPS_UNKNOWN if is_open else trips
+    return points * of_point
+
+
+def _number(size: sympy.Expr) -> float:
+    return float(size) if size.is_Integer else math.inf
