@@ -53,6 +53,31 @@ def test_break_in_with_restores_the_mode():
     assert torch.is_grad_enabled()
 
 
+def test_switches_of_modes_alone_are_no_graph():
+    def f(x, seen):
+        with torch.no_grad():
+            print(end="")
+            seen.append(torch.is_grad_enabled())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            print(end="")
+            seen.append(torch.is_autocast_enabled("cpu"))
+        torch.set_grad_enabled(False)
+        torch.set_grad_enabled(True)
+        seen.append(torch.is_grad_enabled())
+        print(end="")
+        return seen
+
+    x = torch.randn(3)
+    compiled = compile_frames(f, run_graph)
+    for _ in range(2):
+        assert compiled(x, []) == f(x, []) == [False, True, True]
+        assert torch.is_grad_enabled()
+        assert not torch.is_autocast_enabled("cpu")
+    for graph in capture(f)(x, []).graphs:
+        nodes = graph.graph_module.graph.nodes
+        assert torch.clear_autocast_cache in [node.target for node in nodes]
+
+
 def test_disabled_function_breaks_the_graph():
     @weft_capture.disable
     def side(x):

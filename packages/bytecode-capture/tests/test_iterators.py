@@ -151,3 +151,78 @@ def noted(items):
 def test_reversed_lists_see_changes(function):
     calls = [(torch.ones(2), [3, 1, 2]), (torch.ones(2), [1, 4, 5, 2])]
     check(function, calls, fullgraph=function is not broken_off)
+
+
+LAYERS = torch.nn.ModuleList([torch.nn.Linear(2, 2) for _ in range(4)])
+
+
+def every_layer(x, layers):
+    x = x * 2
+    for layer in layers:
+        x = layer(x)
+        noted([0, 0])
+    return x
+
+
+def first_layers(x, layers):
+    x = x * 2
+    for number, layer in enumerate(layers[:3]):
+        x = layer(x) * number
+        noted([0, 0])
+    return x
+
+
+def one_layer_and_the_rest(x, layers):
+    waiting = iter(layers)
+    x = next(waiting)(x)
+    noted([0, 0])
+    return x, list(waiting), next(waiting, None), type(waiting).__name__
+
+
+def all_layers_and_none(x, layers):
+    waiting = iter(layers)
+    for layer in waiting:
+        x = layer(x)
+    noted([0, 0])
+    return x, next(waiting, None)
+
+
+def one_layer_more(x, layers):
+    own = torch.nn.ModuleList(layers)
+    waiting = iter(own)
+    x = next(waiting)(x)
+    own.append(torch.nn.ReLU())
+    noted([0, 0])
+    try:
+        return x, len(list(waiting))
+    except RuntimeError as error:
+        return x, str(error)
+
+
+def one_layer_replaced(x, layers):
+    kept, waiting = layers[1], iter(layers)
+    x = next(waiting)(x)
+    layers[1] = torch.nn.ReLU()
+    noted([0, 0])
+    x = next(waiting)(x)
+    layers[1] = kept
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "graphs"),
+    [
+        (every_layer, 3),
+        (first_layers, 3),
+        (one_layer_and_the_rest, 1),
+        (all_layers_and_none, 1),
+        (one_layer_more, None),
+        (one_layer_replaced, None),
+    ],
+)
+def test_modules_are_iterated_over_breaks(function, graphs):
+    """What comes before the loop is in one graph with the first call; later modules share graphs."""
+    x = torch.ones(3, 2)
+    check(function, [(x, LAYERS), (x + 1, LAYERS)], fullgraph=False)
+    if graphs is not None:
+        assert len(capture(function)(x, LAYERS).graphs) == graphs

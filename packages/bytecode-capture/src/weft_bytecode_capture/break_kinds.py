@@ -252,6 +252,7 @@ _OBJECTS = {
     "deque changed during iteration": BreakKind(_NOT_MODELLED),
     "set changed during iteration": BreakKind(_NOT_MODELLED),
     "dict changed during iteration": BreakKind(_NOT_MODELLED),
+    "modules changed during iteration": BreakKind(_NOT_MODELLED),
     "key with methods of its own": BreakKind(
         "rebuilding the container after the graph would run the key's methods once more"
     ),

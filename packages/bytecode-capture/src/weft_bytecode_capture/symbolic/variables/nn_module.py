@@ -130,11 +130,13 @@ class ModuleInstanceVariable(UserObjectVariable):
         return [self.get_attribute(evaluator, name) for name in self.value._modules]
 
     def iterator(self, evaluator: Evaluator) -> Variable:
-        from .iterators import SequenceIteratorVariable
+        from .module_members import MembersIteratorVariable
 
         if not self._is_container(evaluator):
             return super().iterator(evaluator)
-        return SequenceIteratorVariable(self, self.iterate(evaluator))
+        return MembersIteratorVariable(
+            self, self.iterate(evaluator), lambda: self._was_changed(evaluator, "_modules")
+        )
 
     def length(self, evaluator: Evaluator) -> int:
         if not self._is_container(evaluator):
@@ -180,6 +182,7 @@ class ModuleSliceVariable(Variable):
         self.container = container
         self.key = key
         self.members = members[key.as_slice(evaluator)]
+        self._evaluator = evaluator
 
     def python_type(self) -> type:
         return type(self.container.value)
@@ -192,6 +195,15 @@ class ModuleSliceVariable(Variable):
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         return list(self.members)
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        from .module_members import MembersIteratorVariable
+
+        return MembersIteratorVariable(self, self.members, self.container_has_changed)
+
+    def container_has_changed(self) -> bool:
+        """Whether captured code changed the members of what this is a slice of, before or after."""
+        return self.container._was_changed(self._evaluator, "_modules")
 
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
