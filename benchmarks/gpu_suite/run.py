@@ -1,10 +1,17 @@
-"""Sixteen models on a GPU: ``python -m benchmarks.gpu_suite.run --results FILE [--train] [MODEL ...]``.
+"""Sixteen models on GPUs: ``python -m benchmarks.gpu_suite.run --results FILE [--tasks TASK,...]``.
 
-A process a measurement, with empty caches.  The processes of a few models build and compile side by side;
-when all of them are ready, they are timed one after another, so that nothing else uses the GPU meanwhile.
-Results are appended to FILE, and what is there already isn't measured again; ``--seconds`` ends the run after
-the batch during which they pass.  Prints a model's row of a Markdown table as soon as it is whole, and the
-table of all that FILE holds in the end.
+A TASK is ``infer:DTYPE`` or ``train:DTYPE``.  A process a measurement, with empty caches.  The processes of a
+few models build and compile side by side; when all of them are ready, they are timed one after another, so
+that nothing else uses the GPU meanwhile.  With ``--gpus N`` each GPU has its share of the processors, and
+takes the next few models when it has done with some.
+
+Whole rows come first: all compilers on a model, and only after all models those of ``--last``, which take
+minutes to compile.  A measurement that isn't ready after ``--seconds-per-measurement`` is ended, and counts
+as unfinished; the run ends after ``--seconds``.  Results are appended to FILE, and what is there already
+isn't measured again.  In the end the tables of all that FILE holds are printed (see
+``benchmarks.gpu_suite.report``).
+
+``--dry`` tries all this on the processor, with tiny variants of the models.
 """
 
 from __future__ import annotations
@@ -12,145 +19,158 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import statistics
-import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from benchmarks.gpu_suite.models import SUITE
+from benchmarks.gpu_suite.process import Measurement
+from benchmarks.gpu_suite.report import report
+from benchmarks.gpu_suite.results import COMPILERS, Key, Result, Task, is_done, read_results
 
-COMPILERS = ("eager", "torch.compile", "torch.compile:reduce-overhead", "weft")
-Result = dict[str, Any]
-Key = tuple[str, str, str, str]
-"""Model, compiler, dtype, and ``infer`` or ``train``."""
-
-
-class Measurement:
-    """The process of one measurement."""
-
-    def __init__(self, key: Key) -> None:
-        self.key = key
-        self._caches = tempfile.TemporaryDirectory()
-        folder = self._caches.name
-        environment = {
-            **os.environ,
-            "WEFT_CACHE_DIR": f"{folder}/weft",
-            "TORCHINDUCTOR_CACHE_DIR": f"{folder}/torch",
-            "TRITON_CACHE_DIR": f"{folder}/triton",
-        }
-        self._errors = Path(folder) / "errors"
-        with self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.gpu_suite.measure", *key],
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-
-    def wait_until_ready(self) -> bool:
-        """Whether everything was built, compiled and run once."""
-        assert self._process.stdout is not None
-        return any(line.strip() == "ready" for line in self._process.stdout)
-
-    def result(self, is_ready: bool) -> Result:
-        """Let the process time itself; its result, or its last words as ``failure``."""
-        output = self._process.communicate("go\n" if is_ready else None)[0]
-        if self._process.returncode == 0 and output:
-            found: Result = json.loads(output.splitlines()[-1])
-        else:
-            found = {"failure": self._errors.read_text()[-600:]}
-        self._caches.cleanup()
-        return dict(zip(("model", "compiler", "dtype", "what"), self.key, strict=True)) | found
+Row = list[Key]
+"""Measurements of one model and task."""
 
 
-def read(path: Path) -> dict[Key, Result]:
-    """The results in ``path`` that are none of failures."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    found = [json.loads(line) for line in lines]
-    return {(r["model"], r["compiler"], r["dtype"], r["what"]): r for r in found if "ms" in r}
-
-
-def geometric_mean(ratios: list[float]) -> float:
-    return math.exp(statistics.fmean(map(math.log, ratios)))
-
-
-def row(model: str, of_compilers: list[Result | None]) -> str:
-    """A model's row: milliseconds with their spread, speed-up over eager (the first), and the rest."""
-    eager = of_compilers[0]
-    cells = [
-        "-"
-        if found is None or eager is None
-        else f"{found['ms']:.2f} ±{found['spread'] / 2:.2f} ms, {eager['ms'] / found['ms']:.2f}x, "
-        f"{found['kernels']} kernels, {found['peak_bytes'] / 2**30:.2f} GiB, "
-        f"{found['first_call_seconds']:.0f} s, error {found['error']:.0e}"
-        for found in of_compilers
+def rows(
+    models: Iterable[str], tasks: list[Task], compilers: list[str], last: list[str]
+) -> list[Row]:
+    """All measurements in the order in which they are made."""
+    first = [c for c in compilers if c not in last]
+    passes = [first, *([c] for c in compilers if c in last)]
+    models = list(models)
+    return [
+        [Key(model, compiler, task) for compiler in chosen]
+        for chosen in passes
+        if chosen
+        for task in tasks
+        for model in models
     ]
-    return f"| {model} | " + " | ".join(cells) + " |"
 
 
-def table(results: dict[Key, Result], dtype: str, what: str, compilers: list[str]) -> str:
-    """The rows of the models that eager was measured on, and geometric means of the speed-ups over it."""
-    lines = ["| model | " + " | ".join(compilers) + " |", "|---|" + "---|" * len(compilers)]
-    ratios: dict[str, list[float]] = {c: [] for c in compilers}
-    for model in SUITE:
-        found = [results.get((model, c, dtype, what)) for c in compilers]
-        eager = found[0]
-        if eager is None:
-            continue
-        lines.append(row(model, found))
-        for compiler, result in zip(compilers, found, strict=True):
-            if result is not None:
-                ratios[compiler].append(eager["ms"] / result["ms"])
-    means = [f"{geometric_mean(r):.2f}x of {len(r)}" if r else "-" for r in ratios.values()]
-    lines.append("| geometric mean | " + " | ".join(means) + " |")
-    return "\n".join(lines)
+class Suite:
+    """The measurements that are left, which GPUs take, and the file of those made, to which they add."""
+
+    def __init__(self, left: list[Row], options: argparse.Namespace, references: Path) -> None:
+        self._left = deque(left)
+        self._options = options
+        self._references = references
+        self._lock = threading.Lock()
+        self._start = time.perf_counter()
+        self._running: list[Measurement] = []
+
+    def seconds_left(self) -> float:
+        return float(self._options.seconds) - (time.perf_counter() - self._start)
+
+    def measure_on(self, gpu: int) -> None:
+        """Batch after batch on the GPU of this number, until nothing or no time is left."""
+        while self.seconds_left() > 0 and (batch := self._take()):
+            self._measure(batch, gpu)
+
+    def end(self) -> None:
+        """End all processes, now."""
+        with self._lock:
+            self._left.clear()
+            for measurement in self._running:
+                measurement.kill()
+
+    def _take(self) -> Row:
+        """Whole rows for about as many processes as may compile at once."""
+        with self._lock:
+            batch: Row = []
+            while self._left and (
+                not batch or len(batch) + len(self._left[0]) <= self._options.jobs
+            ):
+                batch += self._left.popleft()
+            return batch
+
+    def _measure(self, batch: Row, gpu: int) -> None:
+        options = self._options
+        with self._lock:
+            measurements = [
+                Measurement(key, self._references, gpu, options.gpus, options.dry) for key in batch
+            ]
+            self._running += measurements
+        limit = float(options.seconds_per_measurement)
+        ready_by = time.perf_counter() + min(limit, self.seconds_left())
+        for measurement in measurements:
+            measurement.wait_until_ready(ready_by)
+        for measurement in measurements:
+            result = measurement.result(time.perf_counter() + options.seconds_to_time)
+            # What is cut short by the end of the run may be finished by the next.
+            if result.get("unfinished", math.inf) >= round(limit):
+                self._add(result)
+        with self._lock:
+            self._running = [m for m in self._running if m not in measurements]
+
+    def _add(self, result: Result) -> None:
+        with self._lock, self._options.results.open("a") as file:
+            print(json.dumps(result), file=file, flush=True)
+        figure = next(f"{k} {result[k]}" for k in ("ms", "unfinished", "failure") if k in result)
+        name = " ".join(str(result[k]) for k in ("model", "compiler", "what", "dtype"))
+        print(f"{time.perf_counter() - self._start:.0f} s: {name}: {figure}", file=sys.stderr)
 
 
-def print_whole_rows(
-    results: dict[Key, Result], batch: list[Key], missing: list[Key], compilers: list[str]
-) -> None:
-    """Print the rows of the models of ``batch`` of which nothing is ``missing`` any more."""
-    waiting = {key[0] for key in missing}
-    for model, _, dtype, what in dict.fromkeys((k[0], "", k[2], k[3]) for k in batch):
-        if model not in waiting:
-            print(row(model, [results.get((model, c, dtype, what)) for c in compilers]), flush=True)
-
-
-def main() -> None:
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options; SystemExit where they don't make sense."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=list(SUITE))
     parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--compilers", default=",".join(COMPILERS))
-    parser.add_argument("--dtype", default="float16")
-    parser.add_argument("--train", action="store_true", help="a step of training under autocast")
-    parser.add_argument("--jobs", type=int, default=16, help="processes that compile at once")
+    parser.add_argument(
+        "--tasks",
+        type=lambda text: [Task.parse(part) for part in text.split(",")],
+        default="infer:float16,infer:bfloat16,train:float16",
+    )
+    parser.add_argument("--compilers", type=_names, default=",".join(COMPILERS))
+    parser.add_argument("--last", type=_names, default="torch.compile:max-autotune")
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument(
+        "--jobs", type=int, default=16, help="processes that compile at once, a GPU"
+    )
     parser.add_argument("--seconds", type=float, default=540)
-    arguments = parser.parse_args()
-    compilers, what = arguments.compilers.split(","), "train" if arguments.train else "infer"
-    start = time.perf_counter()
-    known = read(arguments.results)
-    wanted = [(m, c, arguments.dtype, what) for m in arguments.models for c in compilers]
-    missing = [key for key in wanted if key not in known]
-    while missing and time.perf_counter() - start < arguments.seconds:
-        batch, missing = missing[: arguments.jobs], missing[arguments.jobs :]
-        measurements = [Measurement(key) for key in batch]
-        ready = [m.wait_until_ready() for m in measurements]
-        with arguments.results.open("a") as file:
-            for measurement, is_ready in zip(measurements, ready, strict=True):
-                result = measurement.result(is_ready)
-                print(json.dumps(result), file=file, flush=True)
-                if "failure" in result:
-                    print(f"{measurement.key} failed: {result['failure']}", file=sys.stderr)
-        print_whole_rows(read(arguments.results), batch, missing, compilers)
-        print(f"{len(missing)} left after {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    print(table(read(arguments.results), arguments.dtype, what, compilers))
+    parser.add_argument("--seconds-per-measurement", type=float, default=180, help="to get ready")
+    parser.add_argument("--seconds-to-time", type=float, default=30, help="of one that is ready")
+    parser.add_argument("--dry", action="store_true")
+    options = parser.parse_args(arguments)
+    if unknown := {*options.models} - {*SUITE} | {*options.compilers} - {*COMPILERS}:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    return options
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
+def main(arguments: list[str]) -> None:
+    options = parse(arguments)
+    known = read_results([options.results])
+    wanted = rows(options.models, options.tasks, options.compilers, options.last)
+    missing = (
+        [key for key in row if not is_done(known.get(key), options.seconds_per_measurement)]
+        for row in wanted
+    )
+    with tempfile.TemporaryDirectory() as references:
+        suite = Suite([row for row in missing if row], options, Path(references))
+        threads = [
+            threading.Thread(target=suite.measure_on, args=(gpu,)) for gpu in range(options.gpus)
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+        finally:
+            suite.end()
+            for thread in threads:
+                thread.join()
+    print(report(read_results([options.results]), options.models))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
