@@ -17,7 +17,7 @@ COMPILERS = (
 """Each may be left out; what follows the colon is the mode."""
 
 Result = dict[str, Any]
-"""A measurement's fields, and its figures, its ``failure`` or after how many seconds it was ``unfinished``."""
+"""A measurement's fields, and its figures, or its ``failure``, or ``unfinished``: the seconds it had."""
 
 
 @dataclass(frozen=True)
