@@ -123,6 +123,27 @@ def parameter_made_inside(x):
     return parameter, parameter * 3, type(parameter), parameter.requires_grad, x + frozen
 
 
+def leaves_made_inside(x):
+    zeros = torch.zeros(3, requires_grad=True)
+    ones = x.new_ones(3, requires_grad=True)
+    with torch.no_grad():
+        numbers = torch.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    ((zeros + numbers) * ones * x.detach()).sum().backward()
+    leaves = (zeros, ones, numbers)
+    return [leaf.grad for leaf in leaves], [leaf.is_leaf for leaf in leaves], zeros * x
+
+
+def fitted_inside(x):
+    weight = torch.zeros(3, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = ((x.detach() @ weight - 1) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+    return weight, loss.item()
+
+
 def module_made_inside(x):
     class Scale(torch.nn.Module):
         def __init__(self):
@@ -143,6 +164,7 @@ FUNCTIONS = [
     *(random_numbers_of_python, layer_made_inside, requires_grad_of_a_result),
     *(gradient_of_a_result, requires_grad_of_an_input, requires_grad_off),
     *(requires_grad_by_attribute, detached_in_place, parameter_made_inside, module_made_inside),
+    *(leaves_made_inside, fitted_inside),
 ]
 NAMES = {function.__name__: function for function in FUNCTIONS}
 
@@ -175,6 +197,7 @@ KINDS = {
     "state_kept": "state of a random number generator",
     "requires_grad_of_a_result": "change of requires_grad",
     "requires_grad_of_an_input": "change of requires_grad",
+    "leaves_made_inside": "change of requires_grad",
     "parameter_made_inside": "construction of an instance",
 }
 
