@@ -213,3 +213,15 @@ def test_in_place_detachment_is_in_the_graph():
     found = capture(detached_in_place)(torch.ones(2, 3))
     assert len(found.graphs) == 1
     assert not found.breaks
+
+
+def test_building_a_layer_of_torch_compiles_nothing():
+    def recurrent(x):
+        layer = torch.nn.LSTM(3, 4, 2)
+        for parameter in layer.parameters():
+            torch.nn.init.constant_(parameter, 0.1)
+        return layer(x)[0]
+
+    result = capture(recurrent)(torch.ones(5, 2, 3))
+    files = [report.location.file for report in result.reports]
+    assert files == [__file__] * len(files)

@@ -41,7 +41,7 @@ from ..unsupported import OPERATOR_REJECTS, Unsupported
 from .failed_guards import guard_set_of
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
-from .skip_files import skip_reason
+from .skip_files import builds_module, skip_reason
 
 if TYPE_CHECKING:
     from weft_guards import GuardFailure
@@ -117,7 +117,7 @@ class FrameConverter:
         builtins: Mapping[str, Any],
         closure: dict[str, types.CellType],
     ) -> _frame_hook.Entry | int:
-        if is_other_compiler(globals_dictionary.get("__name__")):
+        if is_other_compiler(globals_dictionary.get("__name__")) or builds_module(code):
             return _frame_hook.DISABLE
         if skip_reason(code, self._options.backend_folders) is not None:
             return _frame_hook.SKIP

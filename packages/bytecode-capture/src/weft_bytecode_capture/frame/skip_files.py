@@ -16,11 +16,18 @@ from pathlib import Path
 _TORCH_CAPTURED = ("nn/modules", "nn/utils", "optim", "distributions")
 # The calling of modules: what it calls, a forward or a hook, is captured on its own.
 _TORCH_PLUMBING = ("nn/modules/module.py",)
+# Methods of the classes below nn/modules.
+_BUILDS_MODULES = ("__init__", "__setattr__", "reset_parameters")
 
 
 def skip_reason(code: types.CodeType, backend_folders: frozenset[str]) -> str | None:
     """Why a root frame of ``code`` isn't captured; None if it is."""
     return _reason(code.co_filename, backend_folders)
+
+
+def builds_module(code: types.CodeType) -> bool:
+    """Whether ``code`` makes a module of torch's own: it and all that it calls compute no results."""
+    return code.co_name in _BUILDS_MODULES and _is_module_of_torch(code.co_filename)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -36,6 +43,14 @@ def _reason(file: str, backend_folders: frozenset[str]) -> str | None:
                 return reason
             return None
     return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_module_of_torch(file: str) -> bool:
+    import torch
+
+    inner = Path(file).as_posix().removeprefix(Path(_folder(torch.__file__)).as_posix() + "/")
+    return inner.startswith("nn/modules/") and inner not in _TORCH_PLUMBING
 
 
 @functools.cache

@@ -336,8 +336,8 @@ class GraphBuilder:
         if _has_sparse((value, *fakes, *fake_keywords.values())):
             # A fake one has no elements: what is asked of them would be answered wrongly.
             raise Unsupported("tensor of unusual kind", f"sparse, at {target}")
-        if _is_new_leaf(value, (*fakes, *fake_keywords.values())):
-            # A graph's results have their history outside; a leaf made inside would have none.
+        if fake_keywords.get("requires_grad"):
+            # Gradients reach what is outside a graph; a leaf made inside would get none.
             raise Unsupported("change of requires_grad", f"a new tensor of {target}")
         evaluator.note_handlers()
         self.shapes.note_relations()
@@ -413,13 +413,6 @@ def _is_idle(node: torch.fx.Node) -> bool:
 
 
 _PASSIVE = ("placeholder", "get_attr", "output")
-
-
-def _is_new_leaf(value: Any, operands: Sequence[Any]) -> bool:
-    """Whether an operator made a tensor that gradients end at, as ``zeros(3, requires_grad=True)`` does."""
-    if not isinstance(value, torch.Tensor) or not (value.requires_grad and value.is_leaf):
-        return False
-    return all(value is not operand for operand in operands)
 
 
 # How torch words errors that have no class of their own.
