@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
 import sys
@@ -28,81 +29,19 @@ from weft_codegen_triton.program_loops.find_loops import (  # noqa: E402
 )
 from weft_loop_ir import Branch, Loop, Schedule, all_items  # noqa: E402
 
+from tests.regions import iterative_programs  # noqa: E402
+from tests.regions.iterative_programs import (  # noqa: E402
+    bounded_walk,
+    dominant,
+    down_to_one,
+    inverse_of_matrix,
+    jacobi,
+    power_iteration,
+    sinkhorn,
+)
 from tests.regions.test_native_regions import check, hop, loops, while_graph  # noqa: E402
 
 CODEGEN = TritonCodegen(TritonOptions(interpret=True))
-
-
-def jacobi(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> Any:
-    """Iterations for ``a x = b`` until no element moves by more than ``tolerance``."""
-    diagonal = a.diagonal()
-    x, before = torch.zeros_like(b), torch.ones_like(b)
-    steps = 0
-    while (x - before).abs().max() > tolerance:
-        before = x
-        x = (b - (a * x).sum(1) + diagonal * x) / diagonal
-        steps += 1
-    return x, steps
-
-
-def power_iteration(a: torch.Tensor, tolerance: float) -> torch.Tensor:
-    """The direction of the greatest eigenvalue, by products of a matrix and a column."""
-    x = torch.ones(a.shape[0], 1, dtype=a.dtype)
-    error = torch.ones((), dtype=a.dtype)
-    while error.sum() > tolerance:
-        following = a @ x
-        following = following / following.norm()
-        error = (following - x).square()
-        x = following
-    return x
-
-
-def sinkhorn(kernel: torch.Tensor, tolerance: float) -> torch.Tensor:
-    u = torch.ones(kernel.shape[0])
-    v = torch.ones(kernel.shape[1])
-    for _ in range(60):
-        before = u
-        u = 1 / (kernel @ v)
-        v = 1 / (kernel.t() @ u)
-        if (u - before).abs().max() < tolerance:
-            break
-    return u[:, None] * kernel * v
-
-
-def inverse_of_matrix(a: torch.Tensor, tolerance: float) -> torch.Tensor:
-    """Newton's iteration with products of square matrices."""
-    unit = torch.eye(a.shape[0])
-    x = a.t() / (a.abs().sum(0).max() * a.abs().sum(1).max())
-    while (unit - a @ x).abs().max() > tolerance:
-        x = x @ (2 * unit - a @ x)
-    return x
-
-
-def down_to_one(n: torch.Tensor) -> torch.Tensor:
-    """Integers that move together: the greatest number decides for all of them."""
-    while n.max() > 1:
-        n = torch.where(n.sum() % 2 == 0, n // 2, n.flip(0) - 1)
-    return n
-
-
-def bounded_walk(x: torch.Tensor) -> torch.Tensor:
-    """A branch, and a loop of rows, in a loop that data ends."""
-    out = torch.zeros(20, x.shape[0])
-    for i in range(20):
-        if x.sum() > 0:
-            x = x - x.flip(0).mean() * 2.5
-        else:
-            x = x.softmax(0) * 3 - 1
-        out[i] = x
-        if x.abs().max() > 1e3:
-            break
-    return out
-
-
-def dominant(size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(size)
-    a = torch.rand(size, size, generator=generator, dtype=dtype) / size
-    return a + 2 * torch.eye(size, dtype=dtype)
 
 
 def compiled_schedule(
@@ -125,9 +64,12 @@ def compiled_schedule(
     program = weft.compile(function, fullgraph=True)
     with torch.no_grad():
         for _ in range(2):
-            torch.testing.assert_close(
-                program(*inputs), function(*inputs), equal_nan=True, rtol=tolerance, atol=tolerance
-            )
+            theirs, mine = copy.deepcopy(inputs), copy.deepcopy(inputs)
+            wanted, got = function(*theirs), program(*mine)
+            for left, right in ((got, wanted), (mine, theirs)):
+                torch.testing.assert_close(
+                    left, right, equal_nan=True, rtol=tolerance, atol=tolerance
+                )
     (schedule,) = schedules
     return schedule
 
@@ -237,3 +179,16 @@ def test_calls_stay_with_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
     schedule = compiled_schedule(until_sorted_sum, monkeypatch, torch.rand(9))
     assert not any(isinstance(step, ProgramLoop) for step in schedule.steps)
+
+
+@pytest.mark.parametrize("numbers", [(3, 20, 1), (2, 118, 6)])
+@pytest.mark.parametrize("name", ["accumulated", "written", "until", "prefixes"])
+def test_ranges(name: str, numbers: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.rand(120, 4, generator=torch.Generator().manual_seed(1))
+    compiled_schedule(getattr(iterative_programs, name), monkeypatch, x, *numbers)
+
+
+@pytest.mark.parametrize("name", ["steps_taken", "counted_tensor", "rows_up_to_a_counter"])
+def test_counters(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.rand(9, 7, generator=torch.Generator().manual_seed(1)) * 40
+    assert_one_program(compiled_schedule(getattr(iterative_programs, name), monkeypatch, x))

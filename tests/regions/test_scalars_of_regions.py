@@ -14,6 +14,12 @@ import weft_loop_ir
 from torch._subclasses.fake_tensor import FakeTensorMode
 from weft_bytecode_capture import capture
 from weft_codegen_triton import TritonCodegen
+from weft_codegen_triton.codegen import is_recordable
+from weft_codegen_triton.host.tail import tail_length
+from weft_codegen_triton.program_loops.find_loops import put_loops_into_programs
+from weft_loop_ir import Schedule, copied_results, devices_of
+
+from tests.regions.iterative_programs import counted_tensor, rows_up_to_a_counter, steps_taken
 
 META = torch.device("meta")
 
@@ -58,9 +64,9 @@ def move(module: torch.fx.GraphModule, mode: FakeTensorMode) -> None:
             node.meta["example_value"] = moved(node.meta["example_value"])
 
 
-@pytest.mark.parametrize("function", [settle, first_row_that_is_large, until_small])
-def test_flags_lie_where_everything_else_does(function: Callable[..., Any]) -> None:
-    schedules = []
+def schedule_elsewhere(function: Callable[..., Any]) -> Schedule:
+    """The schedule of ``function`` for a tensor on another device than the CPU."""
+    schedules: list[Schedule] = []
 
     def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         (first, *_) = module.graph.find_nodes(op="placeholder")
@@ -77,4 +83,25 @@ def test_flags_lie_where_everything_else_does(function: Callable[..., Any]) -> N
     with torch.no_grad(), pytest.raises(Seen):
         capture(function, backend=backend)(torch.rand(6, 4))
     (schedule,) = schedules
+    return schedule
+
+
+@pytest.mark.parametrize(
+    "function", [settle, first_row_that_is_large, until_small, rows_up_to_a_counter]
+)
+def test_flags_lie_where_everything_else_does(function: Callable[..., Any]) -> None:
+    schedule = schedule_elsewhere(function)
     assert {buffer.layout.device for buffer in schedule.buffers.values()} == {META}
+
+
+@pytest.mark.parametrize(("function", "returned"), [(steps_taken, 2), (counted_tensor, 1)])
+def test_counters_that_are_returned_are_copied_back(
+    function: Callable[..., Any], returned: int
+) -> None:
+    schedule = schedule_elsewhere(function)
+    assert devices_of(schedule) == {META}
+    copies = copied_results(schedule)
+    assert len(copies) == returned
+    assert {schedule.buffers[name].layout.device.type for name in copies} == {"cpu"}
+    schedule = put_loops_into_programs(schedule)
+    assert is_recordable(schedule) and tail_length(schedule, ()) == returned

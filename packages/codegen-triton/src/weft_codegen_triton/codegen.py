@@ -23,6 +23,7 @@ from weft_loop_ir import (
     Step,
     SymbolInput,
     all_items,
+    devices_of,
     fuse_attention,
     merge_products,
     use_library_attention,
@@ -39,6 +40,7 @@ from weft_codegen_triton.host.expressions import bits_of_float
 from weft_codegen_triton.host.extern_calls import settle
 from weft_codegen_triton.host.host_printer import KernelLaunch, PrintedHost, print_host
 from weft_codegen_triton.host.regions import every_step, is_repeatable
+from weft_codegen_triton.host.tail import tail_takes_copies
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import (
     KERNEL_IMPORTS,
@@ -324,7 +326,7 @@ class TritonCodegen:
             return fuse_products(schedule, choose, self.schedule_options)
 
     def _device(self, schedule: Schedule) -> CudaDevice | InterpretedDevice:
-        devices = {b.layout.device for b in schedule.buffers.values()}
+        devices = devices_of(schedule)
         folder = cache_directory(self.options.cache_directory)
         if self.interprets and all(d.type == "cpu" for d in devices):
             return InterpretedDevice(folder)
@@ -360,7 +362,7 @@ def is_recordable(schedule: Schedule) -> bool:
     """
     if any(not symbol.symbol.is_integer for symbol in schedule.symbols):
         return False
-    if not is_repeatable(schedule):
+    if not is_repeatable(schedule) or not tail_takes_copies(schedule):
         return False
     operators = [call.operator for call in _calls(schedule)]
     return not any(

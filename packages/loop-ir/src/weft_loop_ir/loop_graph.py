@@ -11,6 +11,7 @@ import torch
 
 from weft_loop_ir.ir import (
     Buffer,
+    BufferKind,
     BufferView,
     ExternCall,
     Kernel,
@@ -113,7 +114,32 @@ def last_uses(schedule: Schedule) -> dict[str, float]:
     return last
 
 
-def touches(nodes: Iterable[Node]) -> Counter[str]:
+def copied_results(program: LoopGraph | Schedule) -> set[str]:
+    """The outputs that a program copies to another device for its caller, and doesn't touch but for that."""
+    items = program.nodes if isinstance(program, LoopGraph) else program.steps
+    copies = {
+        name
+        for item in all_items(items)
+        if isinstance(item, ExternCall) and item.operator is torch.ops.aten._to_copy.default
+        for name in item.outputs
+        if name is not None and program.buffers[name].kind is BufferKind.OUTPUT
+    }
+    touched = touches(items)
+    return {name for name in copies if touched[name] == 1 and _changes_device(program, name)}
+
+
+def _changes_device(program: LoopGraph | Schedule, name: str) -> bool:
+    device = program.buffers[name].layout.device
+    return any(b.layout.device != device for b in program.buffers.values())
+
+
+def devices_of(program: LoopGraph | Schedule) -> set[torch.device]:
+    """The devices that a program works on: those of its buffers, but for results that it copies elsewhere."""
+    copied = copied_results(program)
+    return {b.layout.device for name, b in program.buffers.items() if name not in copied}
+
+
+def touches(nodes: Iterable[Item]) -> Counter[str]:
     """How many nodes, extern calls and regions' own parts touch each buffer, at any depth."""
     found: Counter[str] = Counter()
     for item in all_items(nodes):

@@ -25,7 +25,7 @@ from weft_bytecode_capture import (
     SpecialiseSizes,
     depends_on_data,
 )
-from weft_loop_ir import Buffer, Codegen, CompiledProgram, Schedule
+from weft_loop_ir import Codegen, CompiledProgram, LoopGraph, Schedule
 
 from ._torch import data_parallel_bucket_bytes
 from .dump import GraphDump, open_dump
@@ -316,7 +316,7 @@ class _Line:
         loop_graph = weft_loop_ir.lower(
             graph_module, constant_inputs=constant_inputs, options=options
         )
-        codegen = find_codegen(_device_type(loop_graph.buffers), self._pipeline.options.mode)
+        codegen = find_codegen(_device_type(loop_graph), self._pipeline.options.mode)
         if getattr(codegen, "writes_inputs", False):
             loop_graph = weft_loop_ir.write_back(loop_graph, written)
         self._dump.text(
@@ -396,9 +396,9 @@ def _device_types_of_graph(graph_module: torch.fx.GraphModule) -> set[str]:
     return {value.device.type for value in values if isinstance(value, torch.Tensor)}
 
 
-def _device_type(buffers: Mapping[str, Buffer]) -> str:
+def _device_type(program: LoopGraph | Schedule) -> str:
     """The one device type of a graph; the CPU where there is no tensor."""
-    device_types = {buffer.layout.device.type for buffer in buffers.values()} or {"cpu"}
+    device_types = {device.type for device in weft_loop_ir.devices_of(program)} or {"cpu"}
     if len(device_types) > 1:
         raise ValueError(f"one graph uses several device types: {sorted(device_types)}")
     return device_types.pop()
@@ -414,5 +414,4 @@ def _generate(
 
 
 def _extension(schedule: Schedule) -> str:
-    devices = {buffer.layout.device.type for buffer in schedule.buffers.values()}
-    return ".cpp" if devices <= {"cpu"} else ".py"
+    return ".cpp" if _device_type(schedule) == "cpu" else ".py"

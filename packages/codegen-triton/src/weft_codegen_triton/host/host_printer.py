@@ -24,6 +24,7 @@ from weft_loop_ir import (
     Step,
     SymbolInput,
     bytes_outside_arena,
+    devices_of,
     item_reads,
     item_writes,
     last_uses,
@@ -300,7 +301,7 @@ class _HostPrinter:
             self.emit(f"arena_{str(dtype)[6:]} = arena.view({dtype})")
 
     def _device(self) -> Any:
-        return next(iter(self.buffers.values())).layout.device
+        return next(iter(devices_of(self.schedule)))
 
     def tensor(self, name: str) -> str:
         """The variable of a buffer's tensor, made now if it lies in the arena."""

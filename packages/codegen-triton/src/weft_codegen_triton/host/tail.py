@@ -1,4 +1,4 @@
-"""The last steps of a program, where they make its large results: they are run anew at each call.
+"""The last steps of a program, which make its large results or copy others to the CPU: run anew at each call.
 
 What a recording computes must be copied for the caller.  Steps that come after it write straight into memory
 of the caller's, and their launches cost nothing while the recording runs.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from weft_loop_ir import Region, Schedule, item_reads, item_writes
+from weft_loop_ir import Region, Schedule, copied_results, item_reads, item_writes
 
 LARGE = 4 << 20
 """Bytes of a result whose copy costs more than a launch."""
@@ -26,14 +26,33 @@ def tail_length(schedule: Schedule, returned: Collection[str]) -> int:
         for name in item_writes(step):
             if name in large:
                 first.setdefault(name, number)
-    last_region = max(
-        (n for n, s in enumerate(schedule.steps, 1) if isinstance(s, Region)), default=0
-    )
     worth = sum(_bytes(schedule, name) for name in large) // BYTES_PER_STEP
-    most = min(max(MOST_STEPS, worth), len(schedule.steps) - last_region)
+    most = min(max(MOST_STEPS, worth), _steps_after_regions(schedule))
     lengths = [len(schedule.steps) - number for number in first.values()]
     length = max((n for n in lengths if n <= most), default=0)
-    return length + _is_made_for(schedule, len(schedule.steps) - length) if length else 0
+    if length:
+        length += _is_made_for(schedule, len(schedule.steps) - length)
+    return max(length, _copies_length(schedule)) if tail_takes_copies(schedule) else length
+
+
+def tail_takes_copies(schedule: Schedule) -> bool:
+    """Whether results that are copied to another device are made by the tail.
+
+    The host waits for them, which a recording can't.
+    """
+    return _copies_length(schedule) <= min(MOST_STEPS, _steps_after_regions(schedule))
+
+
+def _copies_length(schedule: Schedule) -> int:
+    """How many of the last steps there are from the first on that copies a result."""
+    copied = copied_results(schedule)
+    places = [n for n, s in enumerate(schedule.steps) if not copied.isdisjoint(item_writes(s))]
+    return len(schedule.steps) - min(places, default=len(schedule.steps))
+
+
+def _steps_after_regions(schedule: Schedule) -> int:
+    regions = (n for n, s in enumerate(schedule.steps, 1) if isinstance(s, Region))
+    return len(schedule.steps) - max(regions, default=0)
 
 
 def _is_made_for(schedule: Schedule, number: int) -> bool:

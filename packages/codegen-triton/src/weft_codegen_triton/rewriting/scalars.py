@@ -1,7 +1,8 @@
 """Tensors without dimensions on the CPU, which operators on a GPU take beside the GPU's own.
 
 They are moved: those that the graph makes are made on the GPU, such as the flags of its branches and
-loops, and those that it is given are copied there by the program, before each call.
+loops, and those that it is given are copied there by the program, before each call.  Those that it returns,
+such as how often a loop ran, are copied back at its end.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ from typing import Any
 
 import torch
 import torch.fx
+from weft_loop_ir.rewriting.fakes import insert_call
 
 from weft_codegen_triton._torch import tree_leaves, tree_map
 
+MOST_RETURNED = 8
+"""Each copy back waits for the GPU: an optimizer has a counter for each parameter, better left alone."""
+
 
 def move_scalars(graph: torch.fx.Graph) -> None:
-    """Put the CPU tensors of ``graph`` on its GPU, if all are without dimensions and none is returned.
+    """Put the CPU tensors of ``graph`` on its GPU, if all are without dimensions and few are returned.
 
-    Those of the graphs of its regions too, which may return them.
+    Those of the graphs of its regions too.
     """
     tensors = [
         (node, value)
@@ -31,10 +36,16 @@ def move_scalars(graph: torch.fx.Graph) -> None:
     ]
     devices = {value.device for _, value in tensors if value.device.type != "cpu"}
     scalars = [(node, value) for node, value in tensors if value.device.type == "cpu"]
-    (output,) = graph.find_nodes(op="output")
-    if len(devices) != 1 or any(_stays(node, value, output) for node, value in scalars):
+    returned = [
+        node for node in graph.output_node().all_input_nodes if _is_on_cpu(node.meta.get("val"))
+    ]
+    if len(devices) != 1 or any(_stays(node, value) for node, value in scalars):
+        return
+    if len(returned) > MOST_RETURNED:
         return
     (device,) = devices
+    for node in returned:
+        _return_copy(node, graph.output_node())
     move = functools.partial(_moved, device=device)
     for node in dict.fromkeys(node for node, _ in scalars):
         node.meta["val"] = tree_map(move, node.meta["val"])
@@ -52,8 +63,19 @@ def _regions(graph: torch.fx.Graph) -> Iterator[torch.fx.Graph]:
             yield from _regions(block.graph)
 
 
-def _stays(node: torch.fx.Node, value: torch.Tensor, output: torch.fx.Node) -> bool:
-    return value.dim() > 0 or output in node.users or node.op == "get_attr"
+def _stays(node: torch.fx.Node, value: torch.Tensor) -> bool:
+    return value.dim() > 0 or node.op == "get_attr"
+
+
+def _is_on_cpu(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu"
+
+
+def _return_copy(node: torch.fx.Node, output: torch.fx.Node) -> None:
+    """Have the graph return a copy on the CPU of what ``node`` gives."""
+    operator, value = torch.ops.aten._to_copy.default, node.meta["val"]
+    copy = insert_call(output, value, operator, node, device=value.device)
+    output.replace_input_with(node, copy)
 
 
 def _moved(value: Any, device: torch.device) -> Any:
