@@ -226,14 +226,14 @@ class Accumulators:
         operand, held = value.code, triton_dtype(dtype)
         names = self._shared.get(operand)
         if names is None:
-            names, _ = self._named(number, "mean", "m2_", "weight")
+            names, is_new = self._named(number, "mean", "m2_", "weight")
             self._shared[operand] = names
             if space.persistent:
                 self._moments(names, operand, held)
             elif space.vectors is None:
                 self._welford_step(names, operand, held)
             else:
-                self._welford_vectors(names, operand, held)
+                self._welford_vectors(names, operand, held, is_new)
         mean, m2, weight = names
 
         def finish() -> Text:
@@ -242,13 +242,13 @@ class Accumulators:
                 return Text(chosen, dtype, COLUMN)
             joined = f"{mean}_all"
             if joined not in printer.known:
-                printer.emit(
-                    f"{mean}_all, {m2}_all, {weight}_all = "
-                    f"math.reduce(({mean}, {m2}, {weight}), 1, weft.welford_join)"
-                )
+                shape = "[:, None]" if space.vectors is None else "[:, :, None]"
+                share = f"({weight} / ({space.elements}))"
+                printer.emit(f"{joined} = tl.sum({mean} * {share}, 1){shape}")
+                away = f"({mean} - {joined})"
+                printer.emit(f"{m2}_all = tl.sum({m2} + {weight} * {away} * {away}, 1){shape}")
                 printer.known[joined] = Text(joined, dtype, COLUMN)
-            shape = "[:, None]" if space.vectors is None else "[:, :, None]"
-            return printer.name(f"{chosen}_all{shape}", dtype, COLUMN)
+            return printer.name(f"{chosen}_all", dtype, COLUMN)
 
         return names, finish
 
@@ -277,7 +277,9 @@ class Accumulators:
         more = f"{m2} + {delta} * ({operand} - {mean})"
         printer.emit(f"{m2} = {space.where_inside(more, m2)}")
 
-    def _welford_vectors(self, names: tuple[str, ...], operand: str, held: str) -> None:
+    def _welford_vectors(
+        self, names: tuple[str, ...], operand: str, held: str, is_new: bool
+    ) -> None:
         """One vector more for each lane: its own moments, joined by Chan's rule."""
         printer, space = self.printer, self.space
         assert space.vectors is not None
@@ -285,8 +287,9 @@ class Accumulators:
         axis, block = space.axis, space.block
         seen = f"({space.elements} - {axis}base + {block} - 1) // {block} * VECTOR"
         zeros = space.full("0", held, space.lanes)
-        self.before += [f"{mean} = {zeros}", f"{m2} = {zeros}"]
-        self.before.append(f"{weight} = ({seen}).to({held}) + {zeros}")
+        if is_new:
+            self.before += [f"{mean} = {zeros}", f"{m2} = {zeros}"]
+            self.before.append(f"{weight} = ({seen}).to({held}) + {zeros}")
         tile, own, delta = (self._fresh(p) for p in ("row", "own", "delta"))
         printer.emit(f"{tile} = {self._whole(operand)}")
         printer.emit(f"{own} = tl.sum({tile}, 2)[:, :, None] * {1 / space.vectors.width}")

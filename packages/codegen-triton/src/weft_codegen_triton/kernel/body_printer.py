@@ -94,6 +94,7 @@ class BodyPrinter:
         self.mask: Text | None = None
         self.known: dict[str, Text] = {}
         self.loaded: dict[tuple[str, str, str], Text] = {}
+        self.held: Mapping[tuple[str, str, str], Text] = {}  # what an earlier stage has loaded
         self.local: dict[tuple[str, str], Text] = {}
         self.recomputed: Mapping[str, LoopBody] = {}  # rows to what computes an element anew
         self.scalars: dict[SizeFloat, str] = {}  # parameters
@@ -175,6 +176,12 @@ class BodyPrinter:
         key = (buffer, address, mask)
         if key in self.loaded:
             return self.loaded[key]
+        if key in self.held:
+            value = Text(f"t{self.count}", self.dtype_of(buffer), axes)
+            self.count += 1
+            self.emit(f"{value.code} = math.held({self.held[key].code})")
+            self.loaded[key] = value
+            return value
         options = f", {mask}" if mask else ""
         if self.mask is not None:
             options += ", other=0"
@@ -324,6 +331,23 @@ class BodyPrinter:
                 code = f"weft.divide_by_one_or_more({value.code}, {other.code})"
         return self.name(code, value.dtype, axes)
 
+    def _note_scaling(self, product: Text, left: Text, right: Text) -> None:
+        """Remember ``product`` if it scales elements by the inverse of a root that a row has once."""
+        innermost = self.tile.axes[-1]
+        for value, scale in ((left, right), (right, left)):
+            if scale.code in self.facts.inverse_roots and innermost in value.axes - scale.axes:
+                self.facts.scalings[product.code] = (value, scale)
+
+    def _scale_of_row(self, left: Text, right: Text) -> tuple[Text, Text] | None:
+        """``(value * scale) * factor`` as ``value * (scale * factor)``, where a row has the latter once."""
+        innermost = self.tile.axes[-1]
+        for product, factor in ((left, right), (right, left)):
+            if product.code in self.facts.scalings and innermost not in factor.axes:
+                value, scale = self.facts.scalings[product.code]
+                axes = scale.axes | factor.axes
+                return value, self.name(f"({scale.code} * {factor.code})", scale.dtype, axes)
+        return None
+
     def to_dtype_bitcast(self, value: Text, dtype: torch.dtype) -> Text:
         return self.name(f"{value.code}.to({triton_dtype(dtype)}, bitcast=True)", dtype, value.axes)
 
@@ -389,6 +413,8 @@ def _by_way_of(source: torch.dtype, target: torch.dtype) -> tuple[torch.dtype, .
 def _elementwise(operation: str, to_bool: bool) -> Callable[..., Text]:
     def method(self: BodyPrinter, *operands: Text) -> Text:
         dtype = operands[0].dtype
+        if operation == "mul" and self.for_half:
+            operands = self._scale_of_row(*operands) or operands
         codes = tuple(o.code for o in operands)
         code = template(operation, dtype, self.for_half).format(*codes)
         if self.for_half:
@@ -396,6 +422,8 @@ def _elementwise(operation: str, to_bool: bool) -> Callable[..., Text]:
         axes: Axes = frozenset().union(*(o.axes for o in operands))
         made = self.name(f"({code})", torch.bool if to_bool else dtype, axes)
         self.facts.note_operation(operation, tuple(o.code for o in operands), made.code)
+        if operation == "mul" and made.dtype is torch.float32:
+            self._note_scaling(made, *operands)
         return made
 
     return method

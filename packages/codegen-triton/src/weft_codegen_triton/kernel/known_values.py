@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from typing import Any
+
 import torch
 
 ROUND = {torch.bfloat16: "math.round_to_bfloat16", torch.float16: "math.round_to_float16"}
@@ -24,6 +26,7 @@ class KnownValues:
     ``sources``: what values in 16 bits were rounded from.  ``widened``: float32 values, and the 16-bit dtype
     that holds them exactly.  ``packed``: those that one operation makes of two such of one dtype.
     ``gelu_parts``: values that gelu is computed of: what each is, and of which value.
+    ``negatives``: what values are the negatives of.
     """
 
     constants: dict[str, float] = field(default_factory=dict)
@@ -33,12 +36,19 @@ class KnownValues:
     widened: dict[str, torch.dtype] = field(default_factory=dict)
     packed: set[str] = field(default_factory=set)
     gelu_parts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    negatives: dict[str, str] = field(default_factory=dict)
+    inverse_roots: set[str] = field(default_factory=set)
+    scalings: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def note_operation(self, operation: str, operands: tuple[str, ...], result: str) -> None:
         """``result`` is ``operation`` of ``operands``."""
         part = self._gelu_part(operation, operands)
         if part is not None:
             self.gelu_parts[result] = part
+        if operation == "neg":
+            self.negatives[result] = operands[0]
+        elif operation == "rsqrt":
+            self.inverse_roots.add(result)
         if operation == "exp":
             self.exponentials.add(result)
         elif operation == "add" and self._is_one_and_exponential(*operands):
@@ -71,6 +81,8 @@ class KnownValues:
 
     def shorter(self, operation: str, operands: tuple[str, ...]) -> str | None:
         """A shorter form of an operation where results are stored in 16 bits; None for none."""
+        if operation == "exp" and operands[0] in self.negatives:
+            return f"weft.exp_of_negative_for_half({self.negatives[operands[0]]})"
         if operation != "mul":
             return None
         parts = dict(self.gelu_parts.get(o, ("", "")) for o in operands)
