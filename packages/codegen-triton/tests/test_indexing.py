@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
+import sympy
 import torch
 from compiled_beside_eager import check, schedule_of
 from kernel_cases import INDEX, INDEXING, LAYOUTS, MATRIX, ROWS
 from torch._subclasses.fake_tensor import FakeTensorMode
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.kernel import body_printer, kernel_printer
+from weft_codegen_triton.kernel.expressions import magnitude
+from weft_loop_ir import FloorDiv, Mod
 
 
 @pytest.mark.parametrize("name", INDEXING)
@@ -54,3 +59,14 @@ def test_64_bits_where_places_pass_31(codegen: TritonCodegen) -> None:
 
     assert "program_id(0).to(tl.int64)" not in source(1 << 10)
     assert "program_id(0).to(tl.int64)" in source(1 << 12)
+
+
+def test_quotients_and_remainders_are_bounded_by_themselves() -> None:
+    i, j, n = sympy.symbols("i j n", integer=True)
+    sizes = {i: sympy.Integer(1 << 28), j: sympy.Integer(100)}
+    assert magnitude(FloorDiv(i, sympy.Integer(1 << 10)) * (1 << 12), sizes) == 1 << 30
+    assert magnitude(FloorDiv(i - j, sympy.Integer(3)), {**sizes, i: sympy.Integer(1)}) == 101
+    assert magnitude(Mod(i * 16, sympy.Integer(7)), sizes) == 1 << 32  # what is divided counts too
+    assert magnitude(Mod(i, sympy.Integer(7)) * 1000, sizes) == 1 << 28
+    assert math.isinf(magnitude(FloorDiv(n, sympy.Integer(2)), sizes))
+    assert math.isinf(magnitude(FloorDiv(i, n), sizes))

@@ -234,7 +234,7 @@ class Accumulators:
                 self._welford_step(names, operand, held)
             else:
                 self._welford_vectors(names, operand, held, is_new)
-        mean, m2, weight = names
+        mean, m2, _ = names
 
         def finish() -> Text:
             chosen = mean if kind == "welford_mean" else m2
@@ -242,15 +242,21 @@ class Accumulators:
                 return Text(chosen, dtype, COLUMN)
             joined = f"{mean}_all"
             if joined not in printer.known:
-                shape = "[:, None]" if space.vectors is None else "[:, :, None]"
-                share = f"({weight} / ({space.elements}))"
-                printer.emit(f"{joined} = tl.sum({mean} * {share}, 1){shape}")
-                away = f"({mean} - {joined})"
-                printer.emit(f"{m2}_all = tl.sum({m2} + {weight} * {away} * {away}, 1){shape}")
+                self._join_moments(joined, names)
                 printer.known[joined] = Text(joined, dtype, COLUMN)
             return printer.name(f"{chosen}_all", dtype, COLUMN)
 
         return names, finish
+
+    def _join_moments(self, joined: str, names: tuple[str, ...]) -> None:
+        """The moments of all lanes: their mean, and what they and their distance from it add up to."""
+        printer, space = self.printer, self.space
+        mean, m2, weight = names
+        shape = "[:, None]" if space.vectors is None else "[:, :, None]"
+        printer.emit(f"{joined} = tl.sum({mean} * ({weight} / ({space.elements})), 1){shape}")
+        away = self._fresh("away")
+        printer.emit(f"{away} = {mean} - {joined}")
+        printer.emit(f"{m2}_all = tl.sum({m2} + {weight} * {away} * {away}, 1){shape}")
 
     def _moments(self, names: tuple[str, ...], operand: str, held: str) -> None:
         """Mean and squared deviations of a row that is there as a whole, in two passes."""

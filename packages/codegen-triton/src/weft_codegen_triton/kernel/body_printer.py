@@ -99,6 +99,7 @@ class BodyPrinter:
         self.recomputed: Mapping[str, LoopBody] = {}  # rows to what computes an element anew
         self.scalars: dict[SizeFloat, str] = {}  # parameters
         self.facts = KnownValues()
+        self.scalings: dict[str, tuple[Text, Text]] = {}  # see _note_scaling
         self.for_half = False  # all floats that are stored have 16 bits
         self.divides_exactly = False  # quotients are rounded as eager's, not within an ulp or two
         self.uses_assert = False
@@ -336,14 +337,14 @@ class BodyPrinter:
         innermost = self.tile.axes[-1]
         for value, scale in ((left, right), (right, left)):
             if scale.code in self.facts.inverse_roots and innermost in value.axes - scale.axes:
-                self.facts.scalings[product.code] = (value, scale)
+                self.scalings[product.code] = (value, scale)
 
     def _scale_of_row(self, left: Text, right: Text) -> tuple[Text, Text] | None:
         """``(value * scale) * factor`` as ``value * (scale * factor)``, where a row has the latter once."""
         innermost = self.tile.axes[-1]
         for product, factor in ((left, right), (right, left)):
-            if product.code in self.facts.scalings and innermost not in factor.axes:
-                value, scale = self.facts.scalings[product.code]
+            if product.code in self.scalings and innermost not in factor.axes:
+                value, scale = self.scalings[product.code]
                 axes = scale.axes | factor.axes
                 return value, self.name(f"({scale.code} * {factor.code})", scale.dtype, axes)
         return None

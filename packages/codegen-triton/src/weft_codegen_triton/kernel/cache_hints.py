@@ -48,9 +48,7 @@ class CacheHints:
         """The options of a store: what is read again has the cache to itself."""
         return DROP if self.read_again else ""
 
-    def of_stage(
-        self, position: int, *, is_held: bool = False
-    ) -> Callable[[str, sympy.Expr], str]:
+    def of_stage(self, position: int, *, is_held: bool = False) -> Callable[[str, sympy.Expr], str]:
         """The options of a load in a stage, by the buffer and the index; what is held is read once."""
 
         def hint(buffer: str, index: sympy.Expr) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from typing import Any
-
 import torch
 
 ROUND = {torch.bfloat16: "math.round_to_bfloat16", torch.float16: "math.round_to_float16"}
@@ -26,7 +24,7 @@ class KnownValues:
     ``sources``: what values in 16 bits were rounded from.  ``widened``: float32 values, and the 16-bit dtype
     that holds them exactly.  ``packed``: those that one operation makes of two such of one dtype.
     ``gelu_parts``: values that gelu is computed of: what each is, and of which value.
-    ``negatives``: what values are the negatives of.
+    ``negatives``: what values are the negatives of.  ``inverse_roots``: results of ``rsqrt``.
     """
 
     constants: dict[str, float] = field(default_factory=dict)
@@ -38,7 +36,6 @@ class KnownValues:
     gelu_parts: dict[str, tuple[str, str]] = field(default_factory=dict)
     negatives: dict[str, str] = field(default_factory=dict)
     inverse_roots: set[str] = field(default_factory=set)
-    scalings: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def note_operation(self, operation: str, operands: tuple[str, ...], result: str) -> None:
         """``result`` is ``operation`` of ``operands``."""
@@ -49,7 +46,7 @@ class KnownValues:
             self.negatives[result] = operands[0]
         elif operation == "rsqrt":
             self.inverse_roots.add(result)
-        if operation == "exp":
+        elif operation == "exp":
             self.exponentials.add(result)
         elif operation == "add" and self._is_one_and_exponential(*operands):
             self.at_least_one.add(result)

@@ -31,7 +31,7 @@ from weft_codegen_triton.kernel.row_vectors import VECTOR_BYTES, row_start, row_
 
 UNROLLED = 4
 """Steps of a loop over vectors that are done at once; two where positions take registers."""
-HELD_BYTES = 112
+HELD_BYTES = 0
 """Of a long row, what a thread holds in registers from the stage that reads it first to the last one."""
 
 
@@ -323,7 +323,11 @@ class ReductionPrinter:
                 self._held_block(number, f"{number} * {block}", stage)
                 accumulators.again()
             space.span = Span.VECTORS
-            steps = f"{held} * {block}, {space.elements}, {block}" if held else f"0, {space.elements}, {block}"
+            steps = (
+                f"{held} * {block}, {space.elements}, {block}"
+                if held
+                else f"0, {space.elements}, {block}"
+            )
             self._loop(_unrolled(steps, unrolled), stage, writes)
         else:
             if held:
@@ -342,7 +346,9 @@ class ReductionPrinter:
             accumulators.again()
             if not held:
                 space.span = Span.ELEMENTS
-                edges = f"range(0, math.bound({axis}end), math.bound(tl.maximum({axis}last, {block})))"
+                edges = (
+                    f"range(0, math.bound({axis}end), math.bound(tl.maximum({axis}last, {block})))"
+                )
                 self._loop(edges, stage, writes)
         before = ["    " * printer.indent + line for line in accumulators.before]
         printer.lines[start:start] = before

@@ -115,19 +115,6 @@ def argmin_step(value, index, other, other_index):
 
 
 @triton.jit
-def welford_join(mean, m2, weight, other_mean, other_m2, other_weight):
-    """Chan's rule for joining two means and sums of squared deviations."""
-    total = weight + other_weight
-    share = tl.where(total == 0, 0.0, other_weight / total)
-    delta = other_mean - mean
-    return (
-        mean + delta * share,
-        m2 + other_m2 + delta * delta * weight * share,
-        total,
-    )
-
-
-@triton.jit
 def relative_exponential(value, largest):
     """``exp(value - largest)``, where ``largest`` is so far a row's maximum, which may be minus infinity."""
     base = tl.where(largest == float("-inf"), 0, largest)
