@@ -25,7 +25,8 @@ class CompileOptions:
     products of one matrix with several parameters become one.  A write to a
     parameter has the program made again, except a write through ``.data``, which is not seen.
     ``dump_directory``: where every stage's result is written, None for nowhere; default from WEFT_DUMP.
-    ``strict``: a stage's error is raised instead of falling back to eager; default from WEFT_STRICT.
+    ``strict``: a stage's error is raised instead of falling back to eager; default from WEFT_STRICT.  It is
+        raised where the failing frame begins: a mode that the program has switched before stays switched.
     ``verify``: check the IR between stages; default: as ``strict``.
     ``mode``: what the ``mode`` argument said; not settable by ``options``.
     """
