@@ -13,8 +13,10 @@ from typing import Any
 import torch
 import torch.fx
 from weft_loop_ir import (
+    AttentionGradientKernel,
     AttentionKernel,
     BufferKind,
+    DifferentiatedAttention,
     ExternCall,
     Kernel,
     ParallelKernels,
@@ -25,15 +27,15 @@ from weft_loop_ir import (
     all_items,
     devices_of,
     fuse_attention,
+    fuse_attention_gradients,
     merge_products,
+    recompute_shares,
     use_library_attention,
 )
 
-from weft_codegen_triton.attention.print_attention import (
-    LEAST_SIDE,
-    has_template,
-    print_attention,
-)
+from weft_codegen_triton.attention.print_attention import has_template, print_attention
+from weft_codegen_triton.attention.print_gradients import has_gradient_template, print_gradients
+from weft_codegen_triton.attention.suitability import suits_gradients, suits_template
 from weft_codegen_triton.compilation.cache import cache_directory
 from weft_codegen_triton.errors import DeviceUnavailable, Unsupported
 from weft_codegen_triton.host.expressions import bits_of_float
@@ -174,7 +176,7 @@ class TritonCodegen:
 
         Not where a kernel of our own takes its place, once the graph is scheduled.
         """
-        has_kernel = not differentiated and self.options.fuse_attention is not False
+        has_kernel = self.options.fuse_attention is not False
         count = 0
         for dtype in (torch.float16, torch.bfloat16, torch.float32):
             in_half = dtype.itemsize == 2
@@ -185,6 +187,19 @@ class TritonCodegen:
                 differentiated=differentiated,
             )
         if count:
+            graph_module.recompile()
+
+    def rewrite_joint(self, graph_module: torch.fx.GraphModule, *, output_count: int) -> None:
+        """Have backward of attention compute shares again, where kernels of our own take its place.
+
+        ``output_count``: how many of the graph's first results are forward's.
+        """
+        chosen = self.options.fuse_attention
+
+        def accept(attention: DifferentiatedAttention) -> bool:
+            return suits_gradients(attention) if chosen is None else chosen
+
+        if recompute_shares(graph_module.graph, output_count, accept):
             graph_module.recompile()
 
     @property
@@ -278,6 +293,8 @@ class TritonCodegen:
         def printed(kernel: Kernel) -> PrintedKernel:
             if isinstance(kernel, AttentionKernel):
                 return print_attention(kernel, schedule.buffers)
+            if isinstance(kernel, AttentionGradientKernel):
+                return print_gradients(kernel, schedule.buffers)
             if isinstance(kernel, ProductKernel):
                 return print_product(kernel, schedule.buffers, precision)
             return print_kernel(kernel, schedule.buffers, limits, _overwritten(kernel, schedule))
@@ -303,10 +320,13 @@ class TritonCodegen:
         chosen = self.options.fuse_attention
 
         def accept(attention: AttentionKernel) -> bool:
-            suits = _suits_template(attention, schedule) if chosen is None else chosen
+            suits = suits_template(attention, schedule) if chosen is None else chosen
             return suits and has_template(attention)
 
-        return fuse_attention(schedule, accept, self.schedule_options)
+        if chosen is False:
+            return schedule
+        schedule = fuse_attention(schedule, accept, self.schedule_options)
+        return fuse_attention_gradients(schedule, has_gradient_template, self.schedule_options)
 
     def _with_products(
         self, schedule: Schedule, device: CudaDevice | InterpretedDevice, precision: Precision
@@ -337,16 +357,6 @@ class TritonCodegen:
         if not torch.cuda.is_available():
             raise DeviceUnavailable("the graph is on a CUDA device, and torch finds none")
         return CudaDevice(devices.pop() if devices else None, folder, self.options)
-
-
-def _suits_template(attention: AttentionKernel, schedule: Schedule) -> bool:
-    """Whether tensor cores multiply exactly, and find enough to do."""
-    operands = (attention.query, attention.key, attention.value)
-    dtypes = {schedule.buffers[operand.buffer].layout.dtype for operand in operands}
-    _, queries, width = attention.query.size
-    extents = (queries, attention.value.size[1], width)
-    in_half = all(dtype.itemsize == 2 for dtype in dtypes)
-    return in_half and all(not n.is_Integer or n >= LEAST_SIDE for n in extents)
 
 
 def _calls(schedule: Schedule) -> list[ExternCall]:

@@ -1,7 +1,17 @@
 """A define-by-run loop IR for ATen graphs: lowering, fusion, memory planning, a reference evaluator."""
 
 from weft_loop_ir import ops
-from weft_loop_ir.attention import AttentionKernel, KeyBounds, Operand, fuse_attention
+from weft_loop_ir.attention import (
+    AttentionGradientKernel,
+    AttentionKernel,
+    GradientProduct,
+    GradientSum,
+    KeyBounds,
+    Operand,
+    ScoreProduct,
+    fuse_attention,
+    fuse_attention_gradients,
+)
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
 from weft_loop_ir.format import format_loop_graph, format_schedule
@@ -48,6 +58,10 @@ from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_l
 from weft_loop_ir.ops import OpsHandler
 from weft_loop_ir.printing import IndexSpelling, NumberSpelling, print_index, print_number
 from weft_loop_ir.rewriting.attention import use_library_attention
+from weft_loop_ir.rewriting.attention_gradients import (
+    DifferentiatedAttention,
+    recompute_shares,
+)
 from weft_loop_ir.rewriting.channels_last import convolve_channels_last
 from weft_loop_ir.rewriting.freezing import freeze, has_effects
 from weft_loop_ir.rewriting.known_values import KnownValues
@@ -59,6 +73,7 @@ from weft_loop_ir.verify import VerificationError, verify
 from weft_loop_ir.write_back import write_back
 
 __all__ = [
+    "AttentionGradientKernel",
     "AttentionKernel",
     "Branch",
     "Buffer",
@@ -67,8 +82,11 @@ __all__ = [
     "Codegen",
     "CompiledProgram",
     "Count",
+    "DifferentiatedAttention",
     "ExternCall",
     "FloorDiv",
+    "GradientProduct",
+    "GradientSum",
     "IndexSpelling",
     "Instruction",
     "Kernel",
@@ -93,6 +111,7 @@ __all__ = [
     "Requirement",
     "Schedule",
     "ScheduleOptions",
+    "ScoreProduct",
     "SizeFloat",
     "Stage",
     "Step",
@@ -111,6 +130,7 @@ __all__ = [
     "format_schedule",
     "freeze",
     "fuse_attention",
+    "fuse_attention_gradients",
     "has_effects",
     "item_reads",
     "item_writes",
@@ -123,6 +143,7 @@ __all__ = [
     "print_index",
     "print_number",
     "ranges_for",
+    "recompute_shares",
     "register_lowering",
     "schedule",
     "use_library_attention",

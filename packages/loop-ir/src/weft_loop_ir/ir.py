@@ -375,8 +375,9 @@ class Codegen(Protocol):
     ``for_mode(mode)``, which gives the code generator for a ``mode`` of torch.compile, and
     ``rewrite(graph_module)``, which changes a functional ATen graph in place before it is lowered;
     ``rewrite_frozen(graph_module, constants)`` takes its place where parameters are constants, while
-    :func:`freeze` makes them so, and ``rewrite_functional(graph_module, *, differentiated)`` comes before
-    gradients are recorded, if they will be.
+    :func:`freeze` makes them so, ``rewrite_functional(graph_module, *, differentiated)`` comes before
+    gradients are recorded, if they will be, and ``rewrite_joint(graph_module, *, output_count)`` after, when
+    forward's results are the first of the graph's.
     Where ``writes_inputs`` is true, kernels may store to buffers of kind INPUT and CONSTANT
     (:func:`write_back`).
     """

@@ -134,6 +134,7 @@ class Pipeline:
                 if not self.options.freezing:
                     self._rewrite(forward)
             else:
+                self._rewrite_joint(joint)
                 self._rewrite(joint.graph_module)
                 dump.graph("3_joint", joint.graph_module)
                 partitioned = weft_aot_autograd.partition(
@@ -199,6 +200,13 @@ class Pipeline:
             rewrite = getattr(codegen, "rewrite_functional", None)
             if rewrite is not None:
                 rewrite(functional.graph_module, differentiated=differentiated)
+
+    def _rewrite_joint(self, joint: weft_aot_autograd.JointGraph) -> None:
+        """Let code generators change forward and backward together."""
+        for codegen in self.codegens(joint.graph_module):
+            rewrite = getattr(codegen, "rewrite_joint", None)
+            if rewrite is not None:
+                rewrite(joint.graph_module, output_count=joint.output_count)
 
     def _frozen(
         self,

@@ -24,12 +24,16 @@ from .sides import Sides
 from .split import ancestors, split
 
 
+COMPUTED_IN_BACKWARD = "computed_in_backward"
+"""Set in a node's ``meta`` by passes over joint graphs that computed it anew for backward."""
+
+
 def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> PartitionedGraph:
     """Cut ``joint``, whose graph is left as it is but for masks that are kept as booleans.
 
     What crosses is the cheapest in bytes that :data:`~.recompute_policy.POLICY` and the options allow;
-    equal joint graphs are cut equally.  Raises :class:`Unsupported` where a value that backward needs can
-    neither be kept nor computed again.
+    equal joint graphs are cut equally.  A node with :data:`COMPUTED_IN_BACKWARD` in its ``meta`` is not kept.
+    Raises :class:`Unsupported` where a value that backward needs can neither be kept nor computed again.
     """
     options = options or PartitionOptions()
     compress_masks(joint.graph_module.graph)
@@ -92,6 +96,8 @@ def _capacity(node: torch.fx.Node, sides: Sides) -> int | None:
     if isinstance(value, torch.SymInt):
         return 1
     if not isinstance(value, torch.Tensor) or is_view(node) or starts(node):
+        return None
+    if node.meta.get(COMPUTED_IN_BACKWARD):
         return None
     copied = node in sides.exposed or not is_materialized(node, sides)
     factor = _UNREALISED if copied else _REALISED

@@ -2,5 +2,14 @@
 
 from weft_loop_ir.attention.find_attention import AttentionKernel as AttentionKernel
 from weft_loop_ir.attention.find_attention import fuse_attention as fuse_attention
+from weft_loop_ir.attention.find_gradients import (
+    AttentionGradientKernel as AttentionGradientKernel,
+)
+from weft_loop_ir.attention.find_gradients import GradientProduct as GradientProduct
+from weft_loop_ir.attention.find_gradients import GradientSum as GradientSum
+from weft_loop_ir.attention.find_gradients import ScoreProduct as ScoreProduct
+from weft_loop_ir.attention.find_gradients import (
+    fuse_attention_gradients as fuse_attention_gradients,
+)
 from weft_loop_ir.attention.key_bounds import KeyBounds as KeyBounds
 from weft_loop_ir.attention.operands import Operand as Operand

@@ -7,7 +7,7 @@ used, so that they need no memory and bounds of keys show.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Set
 from dataclasses import dataclass, replace
 
 import sympy
@@ -29,6 +29,7 @@ from weft_loop_ir.ir import (
     LoopBody,
     LoopVariable,
     Schedule,
+    Stage,
     Value,
 )
 from weft_loop_ir.loop_graph import body_accesses
@@ -51,7 +52,8 @@ class AttentionKernel(Kernel):
     ``query [n, l, e]``, ``key [n, e, s]``, ``value [n, s, d]``.  ``score`` gives ``f`` of a score in float32,
     at the loops ``outer`` (``lines`` says what they are to a matrix and its line) and ``key_loop``; it loads
     the score from ``scores``.  ``bounds``: keys that have no share.  ``hidden_are_zero``: lines whose scores
-    are all minus infinity give zeros, not NaN.  ``apart`` are the steps whose place it takes.
+    are all minus infinity give zeros, not NaN.  ``logarithm``: the buffer ``[n, l]`` of the logarithm of each
+    line's sum of exponentials, where that is kept.  ``apart`` are the steps whose place it takes.
     """
 
     query: Operand
@@ -63,6 +65,7 @@ class AttentionKernel(Kernel):
     key_loop: LoopVariable
     bounds: KeyBounds | None
     hidden_are_zero: bool
+    logarithm: str | None
     apart: tuple[ExternCall, Kernel, ExternCall]
 
     @property
@@ -81,9 +84,11 @@ def fuse_attention(
     Its memory is planned anew, by ``options``.
     """
     around = Surroundings(schedule)
-    for places, attention in _candidates(schedule, around):
+    for places, attention, besides in _candidates(schedule, around):
         if accept(attention):
-            around.replace(places, attention)
+            around.put(places, places[-1], (attention,))
+            if besides.writes:
+                around.put((), places[1], (besides,))
     if not around.is_changed:
         return schedule
     steps = around.steps_needed()
@@ -92,28 +97,30 @@ def fuse_attention(
 
 def _candidates(
     schedule: Schedule, around: Surroundings
-) -> Iterator[tuple[tuple[int, int, int], AttentionKernel]]:
+) -> Iterator[tuple[tuple[int, int, int], AttentionKernel, Kernel]]:
+    """The places of three steps, what they are together, and a kernel for what the second stores besides."""
     for first, call in enumerate(around.steps):
-        if not isinstance(call, ExternCall) or not _is_product(call, schedule):
+        if not isinstance(call, ExternCall) or not is_product(call, schedule):
             continue
         (scores,) = call.outputs
         second = around.only_reader(str(scores), first)
         kernel = None if second is None else around.steps[second]
-        if type(kernel) is not Kernel or len(kernel.writes) != 1:
+        if type(kernel) is not Kernel:
             continue
         assert second is not None
-        third = around.only_reader(kernel.writes[0], second)
-        last = None if third is None else around.steps[third]
-        if not isinstance(last, ExternCall) or last.operator not in PRODUCTS:
-            continue
-        assert third is not None
-        places = (first, second, third)
-        attention = _joined(call, kernel, last, places, schedule, around)
-        if attention is not None:
-            yield places, attention
+        for shares in kernel.writes:
+            third = around.only_reader(shares, second)
+            last = None if third is None else around.steps[third]
+            if not isinstance(last, ExternCall) or last.operator not in PRODUCTS:
+                continue
+            assert third is not None
+            places = (first, second, third)
+            found = _joined(call, kernel, shares, last, places, schedule, around)
+            if found is not None:
+                yield places, *found
 
 
-def _is_product(call: ExternCall, schedule: Schedule) -> bool:
+def is_product(call: ExternCall, schedule: Schedule) -> bool:
     """Whether ``call`` multiplies batches of matrices of one supported dtype, into dense memory."""
     if call.operator not in (*PRODUCTS, *ADDED_PRODUCTS) or call.holds or call.defines:
         return False
@@ -125,7 +132,7 @@ def _is_product(call: ExternCall, schedule: Schedule) -> bool:
     dtypes = {v.dtype for v in views} | {schedule.buffers[v.buffer].layout.dtype for v in views}
     sizes = (n for v in views for n in v.size)
     return (
-        _is_dense(layout)
+        is_dense(layout)
         and len(dtypes | {layout.dtype}) == 1
         and layout.dtype in DTYPES
         and all(n.is_positive for n in sizes)
@@ -135,15 +142,16 @@ def _is_product(call: ExternCall, schedule: Schedule) -> bool:
 def _joined(
     product: ExternCall,
     kernel: Kernel,
+    shares: str,
     last: ExternCall,
     places: tuple[int, int, int],
     schedule: Schedule,
     around: Surroundings,
-) -> AttentionKernel | None:
+) -> tuple[AttentionKernel, Kernel] | None:
     """The three steps as one; None where they are not an attention, or its operands change meanwhile."""
-    (scores,), (shares,), (result,) = product.outputs, kernel.writes, last.outputs
+    (scores,), (result,) = product.outputs, last.outputs
     assert scores is not None
-    if result is None or not _is_product(last, schedule) or not _takes_all(last, shares, schedule):
+    if result is None or not is_product(last, schedule) or not _takes_all(last, shares, schedule):
         return None
     layout = schedule.buffers[scores].layout
     batch, queries, keys = (sympy.S.One,) * (3 - len(layout.size)) + layout.size
@@ -152,7 +160,7 @@ def _joined(
     if lines is None:
         return None
     dtype = layout.dtype
-    plain = _computed_score(product, lines, dtype)
+    plain = computed_score(product, lines, dtype)
 
     def dtype_of(name: str) -> torch.dtype:
         return torch.float32 if name == scores else schedule.buffers[name].layout.dtype
@@ -161,11 +169,14 @@ def _joined(
         return around.writer(name, places[-1])
 
     rows = softmax_rows(kernel, shares, keys, scores, plain, dtype_of, True)
-    if rows is None:
+    if rows is None or not _are_lines(rows.logarithm, lines, keys, schedule):
         return None
-    body = with_masks_computed(rows.element, scores, kernel.outer, rows.key, schedule, writer)
-    if not _needs_rounding(body, scores, dtype, dtype_of):
-        body = _without_rounding(body, kernel, rows.key, dtype_of)
+    logarithm = None if rows.logarithm is None else rows.logarithm[0]
+    if logarithm is not None and not all(p > places[2] for p in around.readers(logarithm)):
+        return None
+    body = with_masks_computed(rows.element, (scores,), kernel.outer, rows.key, schedule, writer)
+    if not needs_rounding(body, (scores,), dtype, dtype_of, lines.positions | {rows.key.symbol}):
+        body = without_rounding(body, kernel.outer, rows.key, dtype_of)
     query, key = (operand_of(v, writer) for v in product.arguments[-2:])
     value = operand_of(last.arguments[1], writer)
     loads, _ = body_accesses(body)
@@ -188,13 +199,13 @@ def _joined(
         bounds = key_bounds(
             body, scores, query_position, rows.key.symbol, positions, (queries, keys), lowest
         )
-    return AttentionKernel(
+    attention = AttentionKernel(
         kernel.name,
         kernel.outer,
         (),
         (),
         reads,
-        (result,),
+        (result,) if logarithm is None else (result, logarithm),
         (product.origin, *kernel.origins, last.origin),
         query,
         key,
@@ -205,11 +216,31 @@ def _joined(
         rows.key,
         bounds,
         rows.hidden_are_zero,
+        logarithm,
         (product, kernel, last),
     )
+    return attention, _pointwise(f"{kernel.name}_besides", kernel, rows.key, rows.besides)
 
 
-def _is_dense(place: Layout | BufferView) -> bool:
+def _pointwise(name: str, kernel: Kernel, key: LoopVariable, body: LoopBody) -> Kernel:
+    """A kernel of ``body`` alone, over the loops of ``kernel`` and ``key``."""
+    reads, writes = (tuple(dict.fromkeys(names)) for names in body_accesses(body))
+    loops = (*kernel.outer, key)
+    return Kernel(name, loops, (Stage((), body),), (), reads, writes, kernel.origins)
+
+
+def _are_lines(
+    logarithm: tuple[str, sympy.Expr] | None, lines: Lines, keys: sympy.Expr, schedule: Schedule
+) -> bool:
+    """Whether logarithms, if there are any, lie line by line."""
+    if logarithm is None:
+        return True
+    name, place = logarithm
+    is_line = sympy.expand(place * keys - lines.first_key) == 0
+    return is_line and is_dense(schedule.buffers[name].layout)
+
+
+def is_dense(place: Layout | BufferView) -> bool:
     """Whether elements lie one after another, from the start of a buffer."""
     steps = zip(place.size, place.stride, contiguous_stride(place.size), strict=True)
     return place.offset == 0 and all(n == 1 or step == dense for n, step, dense in steps)
@@ -222,8 +253,8 @@ def _takes_all(last: ExternCall, shares: str, schedule: Schedule) -> bool:
     return bool(
         left.buffer == shares
         and right.buffer != shares
-        and _is_dense(left)
-        and _is_dense(layout)
+        and is_dense(left)
+        and is_dense(layout)
         and sympy.expand(sympy.prod(left.size) - sympy.prod(layout.size)) == 0
         and not last.keywords
     )
@@ -250,7 +281,7 @@ def _only_index(kernel: Kernel, scores: str, shares: str) -> sympy.Expr | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _computed_score(
+def computed_score(
     product: ExternCall, lines: Lines, dtype: torch.dtype
 ) -> Callable[[BodyRecorder, sympy.Expr], Value]:
     """Records a score in float32, with what a product adds to it."""
@@ -283,21 +314,32 @@ def _computed_score(
     return with_added
 
 
-def _needs_rounding(
-    body: LoopBody, scores: str, dtype: torch.dtype, dtype_of: Callable[[str], torch.dtype]
+def needs_rounding(
+    body: LoopBody,
+    scores: Collection[str],
+    dtype: torch.dtype,
+    dtype_of: Callable[[str], torch.dtype],
+    lines_and_keys: Set[sympy.Symbol],
 ) -> bool:
-    """Whether conversions to 16 bits and back may tell which scores are lost.
+    """Whether conversions to 16 bits and back may tell which of ``scores`` are lost.
 
+    A number of a whole matrix, such as a slope, hides none: it does not vary with ``lines_and_keys``.
     In float16 a score is lost in a sum with the lowest number, in float32 it is not; in bfloat16 in both.
     """
+
+    def varies(index: sympy.Expr) -> bool:
+        symbols = index.free_symbols
+        is_indirect = any(symbol.name.startswith("indirect") for symbol in symbols)
+        return is_indirect or not lines_and_keys.isdisjoint(symbols)
+
     if dtype != torch.float16:
         return dtype == torch.float32
     for instruction in body.instructions:
         operation, arguments = instruction.operation, instruction.arguments
         if operation in ("masked", "scalar"):
             return True
-        is_other = operation == "load" and arguments[0] != scores
-        if is_other and dtype_of(arguments[0]).is_floating_point:
+        is_other = operation == "load" and arguments[0] not in scores
+        if is_other and dtype_of(arguments[0]).is_floating_point and varies(arguments[1]):
             return True
         if operation == "constant" and LEAST_EXACT < abs(arguments[0]) < float("inf"):
             return True
@@ -308,13 +350,14 @@ LEAST_EXACT = 2048
 """The magnitude from which sums in float16 lose whole numbers."""
 
 
-def _without_rounding(
+def without_rounding(
     body: LoopBody,
-    kernel: Kernel,
+    outer: tuple[LoopVariable, ...],
     key: LoopVariable,
     dtype_of: Callable[[str], torch.dtype],
 ) -> LoopBody:
-    ranges = ranges_for(tuple((v.symbol, v.size) for v in (*kernel.outer, key)))
+    """``body``, over ``outer`` and ``key``, without conversions to 16 bits and back."""
+    ranges = ranges_for(tuple((v.symbol, v.size) for v in (*outer, key)))
     ops = BodyRecorder(ranges, dtype_of, round_low_precision=False)
     result = Replayer(ops, lambda index: index).replay(body)
     return without_unused(ops.body(result))

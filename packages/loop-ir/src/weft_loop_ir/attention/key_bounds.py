@@ -61,13 +61,13 @@ def key_bounds(
     last = sympy.Min(*found.last) if found.last else None
     bounds = KeyBounds(first, last)
     if any(math.isfinite(f) for f in found.fills) and not (
-        found.is_whole and _every_line_sees(bounds, extents)
+        found.is_whole and every_line_sees(bounds, extents)
     ):
         return None  # a line without visible keys shares among all of them
     return bounds
 
 
-def _every_line_sees(bounds: KeyBounds, extents: tuple[sympy.Expr, sympy.Expr]) -> bool:
+def every_line_sees(bounds: KeyBounds, extents: tuple[sympy.Expr, sympy.Expr]) -> bool:
     """Whether each query has a key between its bounds."""
     queries, keys = extents
     first, last = bounds.first, bounds.last

@@ -35,6 +35,12 @@ class Lines:
     query: sympy.Expr | None
     first_key: sympy.Expr
 
+    @property
+    def positions(self) -> frozenset[sympy.Symbol]:
+        """The loops that vary with the line of a matrix."""
+        loops = frozenset(digit.loop.symbol for digit in self.digits)
+        return loops if self.query is None else loops & self.query.free_symbols
+
 
 def lines_of(
     index: sympy.Expr,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import sympy
 import torch
@@ -29,7 +29,7 @@ LEAST_SHRINKING = 8
 
 def with_masks_computed(
     body: LoopBody,
-    scores: str,
+    scores: Collection[str],
     outer: tuple[LoopVariable, ...],
     key: LoopVariable,
     schedule: Schedule,
@@ -37,7 +37,7 @@ def with_masks_computed(
 ) -> LoopBody:
     """``body``, over ``outer`` and ``key``, with what cheap kernels write computed instead of loaded.
 
-    ``scores`` are loaded as they were, in float32.
+    ``scores``, the names of products, are loaded as they were, in float32.
     """
     loops = (*outer, key)
     ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
@@ -49,7 +49,7 @@ def with_masks_computed(
     ops = BodyRecorder(ranges, dtype_of)
 
     def load(target: BodyRecorder, name: str, index: sympy.Expr) -> Value:
-        kernel = None if name == scores or target is not ops else writer(name)
+        kernel = None if name in scores or target is not ops else writer(name)
         made = None if kernel is None else _producer(kernel, name, schedule.buffers)
         places = None if made is None else _places(made[1], index, made[2], loops)
         if made is None or places is None:

@@ -30,6 +30,12 @@ class Operand:
     base: sympy.Expr
     steps: tuple[sympy.Expr, sympy.Expr]
 
+    def turned(self) -> Operand:
+        """The same with rows and columns exchanged."""
+        batch, rows, columns = self.size
+        row_step, column_step = self.steps
+        return Operand(self.buffer, (batch, columns, rows), self.base, (column_step, row_step))
+
 
 def operand_of(view: BufferView, writer: FindWriter) -> Operand:
     """The matrices of ``view`` (of two or three dimensions), before copies that kernels made of them."""

@@ -28,12 +28,16 @@ LoadScore = Callable[[BodyRecorder, sympy.Expr], Value]
 class SoftmaxRows:
     """``element``: its result is the float32 element whose softmax is taken, at ``kernel.outer`` and ``key``.
 
-    ``hidden_are_zero``: lines whose elements are all minus infinity give zeros, not NaN.
+    ``hidden_are_zero``: lines whose elements are all minus infinity give zeros, not NaN.  ``logarithm``: the
+    buffer in which each line's logarithm of the sum of exponentials is stored besides, and where.
+    ``besides`` stores elements that are not made of scores, at the same loops.
     """
 
     element: LoopBody
     key: LoopVariable
     hidden_are_zero: bool
+    logarithm: tuple[str, sympy.Expr] | None
+    besides: LoopBody
 
 
 class _NotRows(Exception):
@@ -58,17 +62,37 @@ def softmax_rows(
     ops = BodyRecorder(ranges, dtype_of, round_low_precision=rounds)
     rows = _Rows(kernel, key, ops, scores, score)
     try:
-        stored = rows.replay(shares)
+        rows.replay()
     except _NotRows:
         return None
-    found = _softmax_element(ops.instructions, stored)
+    if shares not in rows.stored:
+        return None
+    found = _softmax_element(ops.instructions, rows.stored.pop(shares)[1])
     if found is None:
         return None
     element, hidden_are_zero = found
     body = without_unused(ops.body(element))
-    if any(i.operation in ("reduction", "store", "rand", "randn") for i in body.instructions):
+    if any(i.operation in NOT_ELEMENTWISE for i in body.instructions):
         return None
-    return SoftmaxRows(body, key, hidden_are_zero)
+    logarithm = None
+    for name, (place, value) in rows.stored.items():
+        if logarithm is None and _is_logarithm(ops.instructions, value, element):
+            logarithm = (name, place)
+            continue
+        made = without_unused(ops.body(value), stores=False).instructions
+        is_apart = not any(i.operation in NOT_ELEMENTWISE or _loads(i, scores) for i in made)
+        if not is_apart or key.symbol not in place.free_symbols:
+            return None
+        ops.store(name, place, value)
+    return SoftmaxRows(body, key, hidden_are_zero, logarithm, without_unused(ops.body()))
+
+
+NOT_ELEMENTWISE = frozenset({"reduction", "store", "rand", "randn"})
+"""What computes an element of a row from others, or has effects, or another value at each call."""
+
+
+def _loads(instruction: Instruction, name: str) -> bool:
+    return instruction.operation == "load" and instruction.arguments[0] == name
 
 
 class _Rows:
@@ -84,9 +108,10 @@ class _Rows:
         self.score = score
         self.local = {b.name: b for b in kernel.local_buffers}
         self.values: dict[str, Value] = {}
-        self.stored: dict[str, Value] = {}
+        self.stored: dict[str, tuple[sympy.Expr, Value]] = {}
 
-    def replay(self, shares: str) -> Value:
+    def replay(self) -> None:
+        """Record all stages; ``stored`` are then the places and values of what leaves the kernel."""
         for stage in self.kernel.stages:
             if stage.is_sequential or len(stage.inner) > 1:
                 raise _NotRows
@@ -102,9 +127,6 @@ class _Rows:
                 return expression.xreplace(renamed)
 
             Replayer(self.ops, index, self._load, self._store).replay(stage.body)
-        if set(self.stored) != {shares}:
-            raise _NotRows
-        return self.stored[shares]
 
     def _load(self, ops: BodyRecorder, name: str, index: sympy.Expr) -> Value:
         if name == self.scores:
@@ -119,10 +141,12 @@ class _Rows:
     def _store(
         self, ops: BodyRecorder, name: str, index: sympy.Expr, value: Value, mode: str | None
     ) -> None:
-        target = self.values if name in self.local else self.stored
-        if mode is not None or name in target:
+        if mode is not None or name in self.values or name in self.stored:
             raise _NotRows
-        target[name] = value
+        if name in self.local:
+            self.values[name] = value
+        else:
+            self.stored[name] = (index, value)
 
 
 def _softmax_element(instructions: list[Instruction], stored: Value) -> tuple[Value, bool] | None:
@@ -157,6 +181,28 @@ def _softmax_element(instructions: list[Instruction], stored: Value) -> tuple[Va
     if guard is not None and not _asks_whether_hidden(at(guard), largest, at):
         return None
     return element, guard is not None
+
+
+def _is_logarithm(instructions: list[Instruction], stored: Value, element: Value) -> bool:
+    """Whether ``stored`` is ``log(sum(exp(element - largest))) + largest``, in float32."""
+
+    def at(value: Value) -> Instruction:
+        return instructions[value.index]
+
+    result = at(stored)
+    if result.operation != "add" or result.dtype != torch.float32:
+        return False
+    for logarithm, largest in (result.arguments, result.arguments[::-1]):
+        if at(largest).operation != "reduction" or at(largest).arguments[::2] != ("max", element):
+            continue
+        total = at(logarithm).arguments[0] if at(logarithm).operation == "log" else None
+        if total is None or at(total).operation != "reduction" or at(total).arguments[0] != "sum":
+            continue
+        exponential = at(at(total).arguments[2])
+        difference = at(exponential.arguments[0]) if exponential.operation == "exp" else None
+        if difference is not None and difference.operation == "sub":
+            return bool(difference.arguments == (element, largest))
+    return False
 
 
 def _asks_whether_hidden(

@@ -25,7 +25,7 @@ class Surroundings:
             members = (step,) if group is None else group.kernels
             self.steps += members
             self._groups += [group] * len(members)
-        self._left: list[Step | None] = list(self.steps)
+        self._left: list[tuple[Step, ...]] = [(step,) for step in self.steps]
         self._readers: dict[str, list[int]] = defaultdict(list)
         self._writers: dict[str, list[int]] = defaultdict(list)
         self._returned = {o.buffer for o in schedule.outputs if isinstance(o, BufferView)}
@@ -36,16 +36,29 @@ class Surroundings:
                 self._writers[name].append(position)
         self.is_changed = False
 
+    def readers(self, name: str) -> list[int]:
+        """The steps that read ``name``."""
+        return self._readers[name]
+
+    def written(self, name: str) -> list[int]:
+        """The steps that write ``name``."""
+        return self._writers[name]
+
+    def is_own(self, name: str) -> bool:
+        """Whether ``name`` is an intermediate, that only steps read."""
+        kind = self._buffers[name].kind
+        return kind is BufferKind.INTERMEDIATE and name not in self._returned
+
     def only_reader(self, name: str, writer: int) -> int | None:
         """The one step that reads an intermediate which the step at ``writer`` alone writes."""
-        if not self._is_intermediate(name) or self._writers[name] != [writer]:
+        if not self.is_own(name) or self._writers[name] != [writer]:
             return None
         readers = self._readers[name]
         return readers[0] if len(readers) == 1 and readers[0] > writer else None
 
     def writer(self, name: str, reader: int) -> Kernel | None:
         """The kernel that makes an intermediate, if what it reads is the same at ``reader`` still."""
-        if not self._is_intermediate(name) or len(self._writers[name]) != 1:
+        if not self.is_own(name) or len(self._writers[name]) != 1:
             return None
         (position,) = self._writers[name]
         kernel = self.steps[position]
@@ -60,30 +73,31 @@ class Surroundings:
 
     def replace(self, places: Sequence[int], step: Step) -> None:
         """Put ``step`` at the last of ``places``, instead of those."""
-        for place in places:
-            self._left[place] = None
-            self._groups[place] = None
-        self._left[places[-1]] = step
+        self.put(places, places[-1], (step,))
+
+    def put(self, places: Sequence[int], place: int, steps: Sequence[Step]) -> None:
+        """Put ``steps`` at ``place``, instead of those at ``places``."""
+        for gone in (*places, place):
+            self._left[gone] = ()
+            self._groups[gone] = None
+        self._left[place] = tuple(steps)
         self.is_changed = True
 
     def steps_needed(self) -> tuple[Step, ...]:
         """The steps, without kernels that write nothing that is read any more."""
         needed: set[str] = set()
         kept: list[tuple[Step, ParallelKernels | None]] = []
-        for step, group in zip(reversed(self._left), reversed(self._groups), strict=True):
-            if step is not None and self._is_needed(step, needed):
-                kept.append((step, group))
-                needed.update(item_reads(step))
+        for steps, group in zip(reversed(self._left), reversed(self._groups), strict=True):
+            for step in reversed(steps):
+                if self._is_needed(step, needed):
+                    kept.append((step, group))
+                    needed.update(item_reads(step))
         return tuple(_regrouped(reversed(kept)))
 
     def _is_needed(self, step: Step, needed: set[str]) -> bool:
         if not isinstance(step, Kernel):
             return True
-        return any(name in needed or not self._is_intermediate(name) for name in step.writes)
-
-    def _is_intermediate(self, name: str) -> bool:
-        is_own = self._buffers[name].kind is BufferKind.INTERMEDIATE
-        return is_own and name not in self._returned
+        return any(name in needed or not self.is_own(name) for name in step.writes)
 
 
 def _regrouped(steps: Iterable[tuple[Step, ParallelKernels | None]]) -> Iterator[Step]:

@@ -1,0 +1,80 @@
+"""The functions of kernels of attention: one for each tile, and how they are launched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy
+
+from weft_codegen_triton.attention.score_tile import ScoreTile
+from weft_codegen_triton.kernel.kernel_printer import PLACEHOLDER, Function
+
+SHARED_BYTES = 200 << 10
+
+
+@dataclass(frozen=True)
+class AttentionTile:
+    """Queries and keys of a tile, warps, steps in flight."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The extents of a grid's axes, how much of each a program handles, and the constants that say so."""
+
+    counts: tuple[sympy.Expr, ...]
+    blocks: tuple[int, ...]
+    constants: tuple[str, ...]
+
+
+def fits(nbytes: int) -> bool:
+    """Whether a processor's shared memory holds ``nbytes``."""
+    return nbytes <= SHARED_BYTES
+
+
+def with_batches(
+    tile: ScoreTile,
+    extent: sympy.Expr,
+    constant: str,
+    block: int,
+    batches: sympy.Expr | None = None,
+) -> Grid:
+    """A grid over ``batches`` (all matrices, where that is not given) and blocks of ``extent``."""
+    count = tile.batches if batches is None else batches
+    if tile.batch_axis == 1:
+        return Grid((extent, count), (block, 1), (constant,))
+    return Grid((count, extent), (1, block), ("BATCHES", constant))
+
+
+def functions(
+    tile: ScoreTile, tiles: Sequence[AttentionTile], grid: Grid, loop_blocks: tuple[str, ...]
+) -> list[Function]:
+    """What has been printed into ``tile``, for each of ``tiles``."""
+    parameters = tile.parameters()
+    made = []
+    for one in tiles:
+        constants = [("YBLOCK", one.queries), ("XBLOCK", one.keys)]
+        if "BATCHES" in grid.constants:
+            constants.append(("BATCHES", 1))
+        arguments = [name for name, _ in parameters]
+        arguments += [f"{name}: tl.constexpr" for name, _ in constants]
+        head = ["@triton.jit", f"def {PLACEHOLDER}({', '.join(arguments)}):"]
+        made.append(
+            Function(
+                "\n".join([*head, *tile.printer.lines, ""]),
+                parameters,
+                tuple(constants),
+                one.warps,
+                tile.printer.uses_assert,
+                grid.constants,
+                loop_blocks,
+                True,
+                stages=one.stages,
+            )
+        )
+    return made

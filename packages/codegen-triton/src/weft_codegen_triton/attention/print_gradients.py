@@ -1,0 +1,341 @@
+"""Prints backward of attention as Triton functions: products of matrices that are computed from scores.
+
+A program holds a block of lines and goes through the keys, or holds a block of keys and goes through the
+lines; it multiplies a tile of scores, computes a tile of each matrix, and multiplies that.  A sum over
+matrices goes through the keys and the matrices for a block of lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import sympy
+from weft_loop_ir import (
+    AttentionGradientKernel,
+    Buffer,
+    GradientProduct,
+    GradientSum,
+    Operand,
+    print_index,
+)
+
+from weft_codegen_triton.attention.functions import (
+    AttentionTile,
+    Grid,
+    fits,
+    functions,
+    with_batches,
+)
+from weft_codegen_triton.attention.score_tile import ScoreTile, masked, padded, within
+from weft_codegen_triton.kernel.dtypes import triton_dtype
+from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
+
+MOST_WIDTH = 256
+"""Elements of a line of any operand."""
+COLUMN_TILES = (
+    AttentionTile(64, 64, 4, 2),
+    AttentionTile(64, 128, 8, 2),
+    AttentionTile(64, 64, 8, 3),
+    AttentionTile(32, 128, 8, 3),
+)
+LINE_TILES = (
+    AttentionTile(128, 32, 8, 3),
+    AttentionTile(64, 64, 4, 2),
+    AttentionTile(64, 32, 4, 3),
+    AttentionTile(128, 64, 8, 2),
+)
+WIDE_TILES = (AttentionTile(32, 32, 4, 2), AttentionTile(32, 32, 8, 2), AttentionTile(32, 32, 4, 1))
+"""For more than 128 elements of a line."""
+SUM_TILES = (AttentionTile(64, 64, 4, 2), AttentionTile(64, 128, 8, 2))
+FLOAT_TILES = (AttentionTile(32, 32, 4, 2), AttentionTile(32, 32, 8, 2))
+"""In float32, which plain arithmetic multiplies: tensor cores would round."""
+
+
+def has_gradient_template(kernel: AttentionGradientKernel) -> bool:
+    """Whether there is a function for ``kernel``: lines of operands have known, short sizes."""
+    widths = [score.left.size[2] for score in kernel.scores]
+    widths += [product.other.size[2] for product in kernel.products]
+    return all(n.is_Integer and int(n) <= MOST_WIDTH for n in widths)
+
+
+def print_gradients(
+    kernel: AttentionGradientKernel, buffers: Mapping[str, Buffer]
+) -> PrintedKernel:
+    """The function of ``kernel``, for the first tile that fits; others are its alternatives."""
+    return _GradientPrinter(kernel, buffers).print()
+
+
+class _GradientPrinter:
+    def __init__(self, kernel: AttentionGradientKernel, buffers: Mapping[str, Buffer]) -> None:
+        self.kernel = kernel
+        self.buffers = buffers
+        operands = [o for s in kernel.scores for o in (s.left, s.right)]
+        operands += [o for p in kernel.products for o in (p.other, p.result)]
+        itemsizes = [buffers[o.buffer].layout.dtype.itemsize for o in operands]
+        self.itemsize = max(itemsizes)
+        self.tile = ScoreTile(
+            kernel,
+            buffers,
+            [score.name for score in kernel.scores],
+            kernel.matrices,
+            operands,
+            self.itemsize == 2,
+        )
+        self.queries = print_index(self.tile.queries, INDEX)
+        self.keys = print_index(self.tile.keys, INDEX)
+        self.line_mask = "" if self.tile.is_whole(self.tile.queries) else "ymask"
+        self.key_mask = "" if self.tile.is_whole(self.tile.keys) else "xmask"
+        self.key_row_mask = self.key_mask and f"(x[:, None] < {self.keys})"
+
+    def print(self) -> PrintedKernel:
+        tiles = self._tiles()
+        if self.kernel.total is not None:
+            grid = self._print_sum(self.kernel.total, tiles[0])
+        elif self.kernel.by_columns:
+            grid = self._print_columns(tiles[0])
+        else:
+            grid = self._print_lines(tiles[0])
+        made = functions(self.tile, tiles, grid, ())
+        return PrintedKernel(
+            replace(made[0], alternatives=tuple(made[1:])),
+            self.tile.names,
+            (),
+            self.tile.symbols(),
+            tuple(self.tile.printer.scalars),
+            grid.counts,
+            grid.blocks,
+        )
+
+    def _tiles(self) -> list[AttentionTile]:
+        """Those whose blocks fit, the one to take first."""
+        kernel = self.kernel
+        tiles: tuple[AttentionTile, ...] = COLUMN_TILES if kernel.by_columns else LINE_TILES
+        if kernel.total is not None:
+            tiles = SUM_TILES
+        if self.itemsize > 2:
+            tiles = FLOAT_TILES
+        if any(p.other.size[2] > 128 for p in kernel.products):
+            tiles = WIDE_TILES
+        width = sum(padded(score.left.size[2]) for score in kernel.scores)
+        moving = "queries" if kernel.by_columns else "keys"
+        fitting = []
+        for tile in tiles:
+            moved = getattr(tile, moving) * tile.stages
+            held = tile.queries + tile.keys - getattr(tile, moving)
+            if fits((moved + held) * width * self.itemsize):
+                fitting.append(tile)
+        return fitting or [tiles[0]]
+
+    # -- tiles -------------------------------------------------------------------------------------------
+
+    def _name_lines(self, first: str) -> None:
+        """Lines from ``first`` on."""
+        tile = self.tile
+        tile.emit(f"y = {first} + tl.arange(0, YBLOCK){tile.cast}", "yindex = y[:, None]")
+        if tile.is_whole(tile.queries):
+            tile.printer.tile.masks.pop("y", None)
+        else:
+            tile.emit(f"ymask = yindex < {self.queries}")
+
+    def _name_keys(self, first: str) -> None:
+        """Keys from ``first`` on."""
+        tile = self.tile
+        tile.emit(f"x = {first} + tl.arange(0, XBLOCK){tile.cast}", "xindex = x[None, :]")
+        if tile.is_whole(tile.keys):
+            tile.printer.tile.masks.pop("x", None)
+        else:
+            tile.emit(f"xmask = xindex < {self.keys}")
+        tile.name_key()
+
+    def _load_lefts(self) -> None:
+        """What the lines of scores are products of."""
+        for number, score in enumerate(self.kernel.scores):
+            code = self._rows(score.left, "yindex", self.line_mask)
+            self.tile.emit(f"left{number} = {code}")
+
+    def _load_rights(self) -> None:
+        """What the columns of scores are products of."""
+        for number, score in enumerate(self.kernel.scores):
+            width = score.right.size[1]
+            depth = f"depth{padded(width)}[:, None]"
+            place = self.tile.place(score.right, depth, "xindex")
+            mask = within(self.key_mask, depth, width)
+            self.tile.emit(f"right{number} = tl.load({place}{masked(mask)})")
+
+    def _rows(self, operand: Operand, row: str, mask: str) -> str:
+        """A block of rows of ``operand``."""
+        depth = f"depth{padded(operand.size[2])}[None, :]"
+        place = self.tile.place(operand, row, depth)
+        return f"tl.load({place}{masked(within(mask, depth, operand.size[2]))})"
+
+    def _elements(self) -> list[str]:
+        """The tiles of the matrices."""
+        codes = {}
+        for number, score in enumerate(self.kernel.scores):
+            product = f'tl.dot(left{number}, right{number}, input_precision="ieee")'
+            self.tile.emit(f"score{number} = {product}")
+            codes[score.name] = f"score{number}"
+        return self.tile.print_elements(codes)
+
+    def _begin(self, block: str, matrix: str = "batch") -> None:
+        """The matrix of a program, the ``first`` of its block, and positions within lines of operands."""
+        tile, kernel = self.tile, self.kernel
+        block_axis = 1 - tile.batch_axis
+        tile.emit(
+            f"{matrix} = tl.program_id({tile.batch_axis}){tile.cast}",
+            f"first = tl.program_id({block_axis}){tile.cast} * {block}",
+        )
+        widths = {padded(s.left.size[2]) for s in kernel.scores}
+        widths |= {padded(p.other.size[2]) for p in kernel.products}
+        tile.emit(*(f"depth{width} = tl.arange(0, {width})" for width in sorted(widths)))
+
+    # -- by lines ----------------------------------------------------------------------------------------
+
+    def _print_lines(self, first: AttentionTile) -> Grid:
+        tile, kernel = self.tile, self.kernel
+        self._begin("YBLOCK")
+        self._name_lines("first")
+        self._load_lefts()
+        self._zeros("YBLOCK")
+        tile.name_loops(of_lines=True, of_batches=True)
+        tile.print_invariant({kernel.key_loop.symbol})
+        tile.emit(f"for start in {self._seen_keys()}:")
+        tile.printer.indent += 1
+        self._name_keys("start")
+        self._load_rights()
+        for number, element in enumerate(self._elements()):
+            product = kernel.products[number]
+            other = self._known(product.other, of_columns=True)
+            if other is None:
+                other = self._rows(product.other, "x[:, None]", self.key_row_mask)
+            self._add(number, _where(self.key_mask, element), other)
+        tile.printer.indent -= 1
+        for number, product in enumerate(kernel.products):
+            self._store(number, product, "yindex", self.line_mask)
+        return with_batches(tile, tile.queries, "YBLOCK", first.queries)
+
+    def _zeros(self, block: str) -> None:
+        for number, product in enumerate(self.kernel.products):
+            width = padded(product.other.size[2])
+            self.tile.emit(f"sums{number} = tl.zeros([{block}, {width}], dtype=tl.float32)")
+
+    def _known(self, operand: Operand, of_columns: bool) -> str | None:
+        """The block of ``operand`` that has been loaded to compute scores; None: another is needed."""
+        for number, score in enumerate(self.kernel.scores):
+            if of_columns and score.right.turned() == operand:
+                return f"tl.trans(right{number})"
+            if not of_columns and score.left == operand:
+                return f"left{number}"
+        return None
+
+    def _add(self, number: int, element: str, other: str) -> None:
+        """Add a product to the sums, whose matrix is rounded as it is where it is in memory."""
+        buffer = self.kernel.products[number].other.buffer
+        kind = triton_dtype(self.buffers[buffer].layout.dtype)
+        self.tile.emit(
+            f"matrix{number} = ({element}).to({kind})",
+            f'sums{number} = tl.dot(matrix{number}, {other}, sums{number}, input_precision="ieee")',
+        )
+
+    def _store(self, number: int, product: GradientProduct, row: str, mask: str) -> None:
+        width = product.other.size[2]
+        depth = f"depth{padded(width)}[None, :]"
+        place = self.tile.place(product.result, row, depth)
+        kind = triton_dtype(self.buffers[product.result.buffer].layout.dtype)
+        mask = within(mask, depth, width)
+        self.tile.emit(f"tl.store({place}, sums{number}.to({kind}){_argument(mask)})")
+
+    def _seen_keys(self) -> str:
+        """The first keys of the blocks that lines from ``first`` on may see."""
+        bounds = self.kernel.bounds
+        start, stop = "0", self.keys
+        if bounds is not None and bounds.first is not None:
+            lowest = f"tl.maximum(first + {print_index(bounds.first, INDEX)}, 0)"
+            start = f"math.bound({lowest} // XBLOCK * XBLOCK)"
+        if bounds is not None and bounds.last is not None:
+            stop = f"tl.minimum(first + YBLOCK + {print_index(bounds.last, INDEX)}, {self.keys})"
+        return f"range({start}, {_bound(stop)}, XBLOCK)"
+
+    # -- by columns --------------------------------------------------------------------------------------
+
+    def _print_columns(self, first: AttentionTile) -> Grid:
+        tile, kernel = self.tile, self.kernel
+        self._begin("XBLOCK")
+        self._name_keys("first")
+        self._load_rights()
+        self._zeros("XBLOCK")
+        tile.name_loops(of_lines=False, of_batches=True)
+        tile.print_invariant(kernel.lines.positions)
+        tile.emit(f"for start in {self._seeing_lines()}:")
+        tile.printer.indent += 1
+        self._name_lines("start")
+        self._load_lefts()
+        tile.name_loops(of_lines=True, of_batches=False)
+        for number, element in enumerate(self._elements()):
+            product = kernel.products[number]
+            other = self._known(product.other, of_columns=False)
+            if other is None:
+                other = self._rows(product.other, "yindex", self.line_mask)
+            self._add(number, f"tl.trans({_where(self.line_mask, element)})", other)
+        tile.printer.indent -= 1
+        for number, product in enumerate(kernel.products):
+            self._store(number, product, "x[:, None]", self.key_row_mask)
+        return with_batches(tile, tile.keys, "XBLOCK", first.keys)
+
+    def _seeing_lines(self) -> str:
+        """The first lines of the blocks that may see keys from ``first`` on."""
+        bounds = self.kernel.bounds
+        start, stop = "0", self.queries
+        if bounds is not None and bounds.last is not None:
+            lowest = f"tl.maximum(first - ({print_index(bounds.last, INDEX)}), 0)"
+            start = f"math.bound({lowest} // YBLOCK * YBLOCK)"
+        if bounds is not None and bounds.first is not None:
+            highest = f"first + XBLOCK - ({print_index(bounds.first, INDEX)})"
+            stop = f"tl.minimum({highest}, {self.queries})"
+        return f"range({start}, {_bound(stop)}, YBLOCK)"
+
+    # -- sums over matrices ------------------------------------------------------------------------------
+
+    def _print_sum(self, total: GradientSum, first: AttentionTile) -> Grid:
+        tile = self.tile
+        count, step = (print_index(n, INDEX) for n in (total.count, total.step))
+        kept = sympy.cancel(tile.batches / total.count)
+        self._begin("YBLOCK", "kept")
+        self._name_lines("first")
+        tile.emit(f"for start in range(0, {_bound(self.keys)}, XBLOCK):")
+        tile.printer.indent += 1
+        self._name_keys("start")
+        tile.emit("sums = tl.zeros([YBLOCK, XBLOCK], dtype=tl.float32)")
+        tile.emit(f"for member in range(0, {_bound(count)}):")
+        tile.printer.indent += 1
+        tile.emit(f"batch = (kept // {step} * {count} + member) * {step} + kept % {step}")
+        tile.name_loops(of_lines=True, of_batches=True)
+        self._load_lefts()
+        self._load_rights()
+        (element,) = self._elements()
+        tile.emit(f"sums += {element}")
+        tile.printer.indent -= 1
+        kind = triton_dtype(self.buffers[total.result].layout.dtype)
+        row = f"(kept.to(tl.int64) * {self.queries} + yindex) * {self.keys}"
+        place = f"{tile.pointers[total.result]} + {row} + xindex"
+        mask = " & ".join(filter(None, (self.line_mask, self.key_mask)))
+        tile.emit(f"tl.store({place}, sums.to({kind}){_argument(mask)})")
+        tile.printer.indent -= 1
+        return with_batches(tile, tile.queries, "YBLOCK", first.queries, kept)
+
+
+def _where(mask: str, element: str) -> str:
+    """``element``, 0 beyond ``mask``, which may be empty."""
+    return f"tl.where({mask}, {element}, 0.0)" if mask else element
+
+
+def _argument(mask: str) -> str:
+    """The argument of a store for ``mask``, which may be empty."""
+    return f", {mask}" if mask else ""
+
+
+def _bound(number: str) -> str:
+    """``number`` as a loop's bound."""
+    return number if number.isdigit() else f"math.bound({number})"

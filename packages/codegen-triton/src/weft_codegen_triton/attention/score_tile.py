@@ -1,0 +1,257 @@
+"""What kernels of attention have in common: a tile of scores, by lines and keys, and what is done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import sympy
+import torch
+from weft_loop_ir import (
+    AttentionGradientKernel,
+    AttentionKernel,
+    Buffer,
+    Instruction,
+    LoopBody,
+    Operand,
+    Value,
+    print_index,
+)
+
+from weft_codegen_triton.attention.narrow_positions import with_narrow_positions
+from weft_codegen_triton.kernel.blocks import GRID_LIMIT, accesses, power_of_two
+from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
+from weft_codegen_triton.kernel.dtypes import pointer_type
+from weft_codegen_triton.kernel.expressions import INDEX, INT32_SAFE, magnitude
+
+LEAST_SIDE = 16
+"""Of a block that tensor cores multiply."""
+WHOLE = 128
+"""A multiple of the sides of every tile."""
+
+
+class _ScorePrinter(BodyPrinter):
+    """Prints what is done to scores, whose absolute errors alone matter: they are exponents."""
+
+    def tanh(self, value: Text) -> Text:
+        function = "weft.tanh_of_exponent" if self.for_half else "math.tanh"
+        return self.name(f"{function}({value.code})", value.dtype, value.axes)
+
+    def truediv(self, left: Text, right: Text) -> Text:
+        if not self.for_half or left.dtype != torch.float32:
+            return super().truediv(left, right)
+        reciprocal = self.name(f"(1.0 / {right.code})", right.dtype, right.axes)
+        return self.name(f"({left.code} * {reciprocal.code})", left.dtype, left.axes | right.axes)
+
+
+class ScoreTile:
+    """Prints into ``printer`` at a tile ``[YBLOCK, XBLOCK]`` of the matrix ``batch``: ``yindex``, ``xindex``.
+
+    ``bodies`` compute elements from ``scores``, the names of products; ``operands`` are all matrices that the
+    kernel reads or writes, ``half``: with 16 bits.
+    """
+
+    def __init__(
+        self,
+        kernel: AttentionKernel | AttentionGradientKernel,
+        buffers: Mapping[str, Buffer],
+        scores: Collection[str],
+        bodies: Sequence[LoopBody],
+        operands: Sequence[Operand],
+        half: bool,
+    ) -> None:
+        self.kernel = kernel
+        self.buffers = buffers
+        self.scores = frozenset(scores)
+        self.operands = operands
+        self.names = tuple(dict.fromkeys((*kernel.reads, *kernel.writes)))
+        self.pointers = {
+            n: f"{'out' if n in kernel.writes else 'in'}{k}_ptr" for k, n in enumerate(self.names)
+        }
+        self.batches, self.queries = kernel.lines.batches, kernel.lines.queries
+        self.keys = kernel.key_loop.size
+        self.sizes = {loop.symbol: loop.size for loop in (*kernel.outer, kernel.key_loop)}
+        self.wide = self._needs_int64(bodies)
+        if not self.wide:
+            bodies = [with_narrow_positions(body, self.sizes) for body in bodies]
+        self.bodies = tuple(bodies)
+        self.printer = self._body_printer(half)
+
+    def emit(self, *lines: str) -> None:
+        for line in lines:
+            self.printer.emit(line)
+
+    @property
+    def cast(self) -> str:
+        """What follows an index that may need 64 bits."""
+        return ".to(tl.int64)" if self.wide else ""
+
+    # -- the function ------------------------------------------------------------------------------------
+
+    @property
+    def batch_axis(self) -> int:
+        """The axis of the grid that counts matrices."""
+        return int(self.batches.is_Integer and int(self.batches) <= GRID_LIMIT)
+
+    def parameters(self, expressions: Iterable[sympy.Expr] = ()) -> tuple[tuple[str, str], ...]:
+        """Names and types, for :meth:`symbols` of ``expressions``; to be asked for last."""
+        found = [(self.pointers[n], pointer_type(self.buffers[n].layout.dtype)) for n in self.names]
+        found += [(s.name, "i64") for s in self.symbols(expressions)]
+        found += [(name, "i64") for name in self.printer.scalars.values()]
+        return tuple(found)
+
+    def symbols(self, expressions: Iterable[sympy.Expr] = ()) -> tuple[sympy.Symbol, ...]:
+        """The symbols of sizes that the function mentions, in ``expressions`` too, by name."""
+        found: set[sympy.Symbol] = set()
+        for expression in expressions:
+            found |= expression.free_symbols
+        for operand in self.operands:
+            for expression in (*operand.size, operand.base, *operand.steps):
+                found |= expression.free_symbols
+        for digit in self.kernel.lines.digits:
+            found |= digit.step.free_symbols | digit.loop.size.free_symbols
+        for body in self.bodies:
+            found |= _symbols(body)
+        bound = {Operand.batch, *self.sizes}
+        return tuple(sorted(found - bound, key=lambda s: str(s.name)))
+
+    # -- matrices ----------------------------------------------------------------------------------------
+
+    def place(self, operand: Operand, row: str | None, column: str | None) -> str:
+        """Where the elements of the matrix ``batch`` are, at ``row`` and ``column`` where these are given."""
+        names = {Operand.batch: "batch" if self.wide else "batch.to(tl.int64)"}
+        parts = [self.pointers[operand.buffer], print_index(operand.base, INDEX, names)]
+        for index, step in zip((row, column), operand.steps, strict=True):
+            if index is not None:
+                parts.append(f"{index} * {print_index(step, INDEX)}")
+        return " + ".join(parts)
+
+    def is_whole(self, extent: sympy.Expr) -> bool:
+        """Whether blocks of every tile divide ``extent``."""
+        return bool(extent.is_Integer and int(extent) % WHOLE == 0)
+
+    # -- the body ----------------------------------------------------------------------------------------
+
+    def name_loops(self, of_lines: bool, of_batches: bool) -> None:
+        """Print the loops' variables from the matrix and its line; those of one or both kinds."""
+        lines, tile = self.kernel.lines, self.printer.tile
+        for loop in self.kernel.outer:
+            if loop.size == 1:
+                tile.names[loop.symbol], tile.symbol_axes[loop.symbol] = "0", frozenset()
+        for digit in lines.digits:
+            varies = digit.loop.symbol in lines.positions
+            if not (of_lines if varies else of_batches):
+                continue
+            inside = sympy.cancel(digit.step / lines.queries)
+            if lines.query is None:
+                row = f"(batch * {print_index(lines.queries, INDEX)} + yindex)"
+                place, step, extent = row, digit.step, lines.batches * lines.queries
+            elif varies:
+                place, step, extent = "yindex", digit.step, lines.queries
+            else:
+                place, step, extent = "batch", inside, lines.batches
+            code = place if step == 1 else f"{place} // {print_index(step, INDEX)}"
+            if sympy.expand(step * digit.loop.size - extent) != 0:
+                code = f"({code}) % {print_index(digit.loop.size, INDEX)}"
+            name = digit.loop.symbol.name
+            self.emit(f"{name} = {code}")
+            tile.names[digit.loop.symbol] = name
+            tile.symbol_axes[digit.loop.symbol] = frozenset("y") if varies else frozenset()
+
+    def name_key(self) -> None:
+        """Let the loop over keys be the tile's columns."""
+        symbol, tile = self.kernel.key_loop.symbol, self.printer.tile
+        tile.names[symbol], tile.symbol_axes[symbol] = "xindex", frozenset("x")
+
+    def print_invariant(self, varying: Collection[sympy.Symbol]) -> None:
+        """Print what is the same for all values of ``varying``: printed before a loop, it is not repeated."""
+        for body in self.bodies:
+            _invariant(body, self.scores, varying).replay(self.printer)
+
+    def print_elements(self, codes: Mapping[str, str]) -> list[str]:
+        """The elements that the bodies compute, where ``codes`` holds the tiles of scores, in float32."""
+        for body in self.bodies:
+            for instruction in body.instructions:
+                if instruction.operation == "load" and instruction.arguments[0] in self.scores:
+                    name, index = instruction.arguments
+                    score = Text(codes[name], torch.float32, frozenset("yx"))
+                    self.printer.local[name, self.printer.index(index)[0]] = score
+        return [body.replay(self.printer).code for body in self.bodies]
+
+    # -- facts -------------------------------------------------------------------------------------------
+
+    def _body_printer(self, half: bool) -> BodyPrinter:
+        tile = Tile(("y", "x"), "[YBLOCK, XBLOCK]", "[1, 1]", sizes=self.sizes)
+        tile.masks = {"y": "ymask", "x": "xmask"}
+
+        def dtype_of(name: str) -> torch.dtype:
+            return self.buffers[name].layout.dtype
+
+        printer = _ScorePrinter(tile, self.pointers, dtype_of, self.scores, wide=self.wide)
+        printer.for_half = half
+        return printer
+
+    def _needs_int64(self, bodies: Sequence[LoopBody]) -> bool:
+        """Whether a place within a matrix, or an index of what is done to scores, may pass 2**31."""
+        places = [
+            n * step
+            for operand in self.operands
+            for n, step in zip(operand.size[1:], operand.steps, strict=True)
+        ]
+        for body in bodies:
+            places += accesses(body, self.scores)
+        places.append(self.batches * self.queries)
+        return any(magnitude(place, self.sizes) >= INT32_SAFE for place in places)
+
+
+def padded(width: sympy.Expr) -> int:
+    """The side of a block that holds ``width`` elements."""
+    return max(LEAST_SIDE, power_of_two(int(width)))
+
+
+def within(mask: str, index: str, width: sympy.Expr) -> str:
+    """``mask`` (which may be empty) and that ``index`` is below ``width``, if that isn't always so."""
+    if padded(width) == width:
+        return mask
+    inside = f"({index} < {int(width)})"
+    return f"({mask}) & {inside}" if mask else inside
+
+
+def masked(mask: str) -> str:
+    """The arguments of a load for ``mask``, which may be empty."""
+    return f", {mask}, other=0.0" if mask else ""
+
+
+def _symbols(body: LoopBody) -> set[sympy.Symbol]:
+    """The symbols that a body mentions and does not define."""
+    found: set[sympy.Symbol] = set()
+    defined: set[sympy.Symbol] = set()
+    for instruction in body.instructions:
+        if instruction.operation == "indirect":
+            defined.add(instruction.arguments[1])
+        for argument in instruction.arguments:
+            if isinstance(argument, sympy.Expr):
+                found |= argument.free_symbols
+            elif isinstance(argument, LoopBody):
+                found |= _symbols(argument)
+    return found - defined
+
+
+def _invariant(
+    body: LoopBody, scores: Collection[str], varying: Collection[sympy.Symbol]
+) -> LoopBody:
+    """What ``body`` computes that is the same for all values of ``varying``."""
+    kept: dict[int, Value] = {}
+    instructions: list[Instruction] = []
+    for position, instruction in enumerate(body.instructions):
+        arguments = instruction.arguments
+        operands = [a.index for a in arguments if isinstance(a, Value)]
+        symbols = {s for a in arguments if isinstance(a, sympy.Expr) for s in a.free_symbols}
+        varies = any(s in varying or s.name.startswith("indirect") for s in symbols)
+        is_score = instruction.operation == "load" and arguments[0] in scores
+        if instruction.operation in ("indirect", "masked") or varies or is_score:
+            continue
+        if all(o in kept for o in operands):
+            kept[position] = Value(len(instructions))
+            moved = tuple(kept[a.index] if isinstance(a, Value) else a for a in arguments)
+            instructions.append(Instruction(instruction.operation, moved, instruction.dtype))
+    return LoopBody(tuple(instructions))

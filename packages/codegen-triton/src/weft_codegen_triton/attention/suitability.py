@@ -1,0 +1,30 @@
+"""Which attentions are kernels of our own without timing: where tensor cores round nothing."""
+
+from __future__ import annotations
+
+import torch
+from weft_loop_ir import AttentionKernel, DifferentiatedAttention, Schedule
+
+from weft_codegen_triton.attention.print_gradients import MOST_WIDTH
+from weft_codegen_triton.attention.score_tile import LEAST_SIDE
+
+
+def suits_template(attention: AttentionKernel, schedule: Schedule) -> bool:
+    """Whether tensor cores multiply exactly, and find enough to do."""
+    operands = (attention.query, attention.key, attention.value)
+    dtypes = {schedule.buffers[operand.buffer].layout.dtype for operand in operands}
+    _, queries, width = attention.query.size
+    extents = (queries, attention.value.size[1], width)
+    in_half = all(dtype.itemsize == 2 for dtype in dtypes)
+    return in_half and all(not n.is_Integer or n >= LEAST_SIDE for n in extents)
+
+
+def suits_gradients(attention: DifferentiatedAttention) -> bool:
+    """The same for attention whose gradients are kernels too."""
+    query, key = (node.meta["val"] for node in attention.product.args[-2:])  # type: ignore[union-attr]
+    value = attention.result.args[1].meta["val"]  # type: ignore[union-attr]
+    widths = (query.shape[-1], value.shape[-1])
+    extents = (query.shape[-2], key.shape[-1], query.shape[-1])
+    in_half = all(t.dtype in (torch.float16, torch.bfloat16) for t in (query, key, value))
+    are_known = all(isinstance(n, int) and n <= MOST_WIDTH for n in widths)
+    return in_half and are_known and all(not isinstance(n, int) or n >= LEAST_SIDE for n in extents)

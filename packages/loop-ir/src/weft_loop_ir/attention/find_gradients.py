@@ -1,0 +1,503 @@
+"""Finds backward of attention in a schedule: products, a pointwise kernel that reads them, more products.
+
+``scores = query @ key`` and ``share_gradients = result_gradient @ value`` are read by one kernel, element by
+element; what it writes is multiplied with other matrices, by lines or by columns, or summed over matrices.
+Each becomes a kernel that multiplies a tile of scores where it needs it, so that nothing of that size is
+in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import sympy
+import torch
+
+from weft_loop_ir.attention.find_attention import (
+    PRODUCTS,
+    computed_score,
+    is_dense,
+    is_product,
+    needs_rounding,
+    without_rounding,
+)
+from weft_loop_ir.attention.key_bounds import KeyBounds, every_line_sees, key_bounds
+from weft_loop_ir.attention.lines import Lines, lines_of
+from weft_loop_ir.attention.masks import with_masks_computed
+from weft_loop_ir.attention.operands import Operand, operand_of
+from weft_loop_ir.attention.surroundings import Surroundings
+from weft_loop_ir.expressions import loop_symbol
+from weft_loop_ir.index_simplify import ranges_for
+from weft_loop_ir.ir import (
+    BufferView,
+    ExternCall,
+    Kernel,
+    LoopBody,
+    LoopVariable,
+    Schedule,
+    Stage,
+    Step,
+    Value,
+)
+from weft_loop_ir.loop_graph import body_accesses, item_writes
+from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.schedule.memory_plan import plan_memory
+from weft_loop_ir.schedule.options import ScheduleOptions
+from weft_loop_ir.schedule.transform import Replayer, without_unused
+
+
+@dataclass(frozen=True)
+class ScoreProduct:
+    """``left @ right``, ``left [n, l, e]``, ``right [n, e, s]``; bodies load it from ``name``, in float32."""
+
+    name: str
+    left: Operand
+    right: Operand
+
+
+@dataclass(frozen=True)
+class GradientProduct:
+    """``result = matrix @ other``, or ``matrix.mT @ other`` in a kernel by columns.
+
+    The body's result is an element of ``matrix [n, l, s]``; ``result`` says where it lies.
+    """
+
+    matrix: LoopBody
+    other: Operand
+    result: Operand
+
+
+@dataclass(frozen=True)
+class GradientSum:
+    """``result``: the sum of ``matrix`` over ``count`` matrices, which lie ``step`` apart in a batch."""
+
+    matrix: LoopBody
+    result: str
+    count: sympy.Expr
+    step: sympy.Expr
+
+
+@dataclass(frozen=True)
+class AttentionGradientKernel(Kernel):
+    """Products or a sum of matrices that are computed from ``scores``, element by element; it has no stages.
+
+    ``products`` are by lines, or all by columns; else there is ``total``.  ``lines`` says what the loops
+    ``outer`` are to a matrix and its line, ``bounds``: keys at which the matrices are 0.
+    """
+
+    scores: tuple[ScoreProduct, ...]
+    products: tuple[GradientProduct, ...]
+    by_columns: bool
+    total: GradientSum | None
+    lines: Lines
+    key_loop: LoopVariable
+    keys: sympy.Expr
+    bounds: KeyBounds | None
+
+    @property
+    def matrices(self) -> tuple[LoopBody, ...]:
+        """What computes the elements of each matrix."""
+        summed = () if self.total is None else (self.total.matrix,)
+        return (*(product.matrix for product in self.products), *summed)
+
+
+def fuse_attention_gradients(
+    schedule: Schedule,
+    accept: Callable[[AttentionGradientKernel], bool],
+    options: ScheduleOptions | None = None,
+) -> Schedule:
+    """``schedule`` with backward of those attentions in kernels of which ``accept`` takes every one.
+
+    Its memory is planned anew, by ``options``.
+    """
+    around = Surroundings(schedule)
+    for place, step in enumerate(around.steps):
+        if type(step) is Kernel and len(step.stages) == 1 and not step.stages[0].inner:
+            found = _Finder(schedule, around, place, step).find()
+            if found is not None and all(map(accept, found.kernels)):
+                around.put(found.places, place, found.kernels)
+    if not around.is_changed:
+        return schedule
+    steps = around.steps_needed()
+    return replace(schedule, steps=steps, memory=plan_memory(steps, schedule.buffers, options))
+
+
+@dataclass(frozen=True)
+class _Found:
+    places: tuple[int, ...]
+    kernels: tuple[AttentionGradientKernel, ...]
+
+
+class _Differs(Exception):
+    """The kernel is of another kind."""
+
+
+class _Finder:
+    """Reads what surrounds a pointwise kernel, the step at ``place``."""
+
+    def __init__(
+        self, schedule: Schedule, around: Surroundings, place: int, kernel: Kernel
+    ) -> None:
+        self.schedule = schedule
+        self.around = around
+        self.place = place
+        self.kernel = kernel
+        self.buffers = schedule.buffers
+
+    def find(self) -> _Found | None:
+        """The kernels that take the place of this one and of the products around it; None if they can't."""
+        try:
+            return self._find()
+        except _Differs:
+            return None
+
+    def _find(self) -> _Found:
+        self.calls = self._score_calls()
+        self._read_loops()
+        self.scores = {str(call.outputs[0]): self._score(call) for call in self.calls.values()}
+        self.bodies = {name: self._body(name) for name in self.kernel.writes}
+        products, sums, places = self._readers()
+        kernels = []
+        for by_columns in (True, False):
+            chosen = tuple(p for p, is_column in products if is_column is by_columns)
+            if chosen:
+                kernels.append(self._kernel(chosen, by_columns, None))
+        kernels += [self._kernel((), False, total) for total in sums]
+        return _Found((*self.calls, self.place, *places), tuple(kernels))
+
+    # -- what the kernel reads ---------------------------------------------------------------------------
+
+    def _writer(self, name: str) -> Kernel | None:
+        return self.around.writer(name, self.place)
+
+    def _score_calls(self) -> dict[int, ExternCall]:
+        """The products that this kernel alone reads, where it stores, by place."""
+        body = self.kernel.stages[0].body
+        stored = {i.arguments[1] for i in body.instructions if i.operation == "store"}
+        loaded: dict[str, set[sympy.Expr]] = {}
+        for instruction in body.instructions:
+            if instruction.operation == "load":
+                loaded.setdefault(instruction.arguments[0], set()).add(instruction.arguments[1])
+            elif instruction.operation in ("masked", "reduction", "rand", "randn"):
+                raise _Differs
+        calls = {}
+        for name in self.kernel.reads:
+            written = self.around.written(name)
+            call = self.around.steps[written[0]] if len(written) == 1 else None
+            if not isinstance(call, ExternCall) or not is_product(call, self.schedule):
+                continue
+            is_read_here = self.around.only_reader(name, written[0]) == self.place
+            if is_read_here and loaded.get(name) == stored:
+                calls[written[0]] = call
+        sizes = {self._size(call) for call in calls.values()}
+        if len(stored) != 1 or len(sizes) != 1:
+            raise _Differs
+        early = {v.buffer for call in calls.values() for v in call.arguments}
+        if not self.around.stay(early, min(calls), self.place):
+            raise _Differs
+        (self.index,), (self.size,) = stored, sizes
+        return calls
+
+    def _size(self, call: ExternCall) -> tuple[sympy.Expr, ...]:
+        """Of a batch of matrices that ``call`` gives."""
+        size = self.buffers[str(call.outputs[0])].layout.size
+        return (sympy.S.One,) * (3 - len(size)) + size
+
+    def _read_loops(self) -> None:
+        """The loops over lines, and the one over keys, which may have been one."""
+        batch, queries, keys = self.size
+        inner = [v for v in self.kernel.outer if v.size != 1 and self.index.coeff(v.symbol) == 1]
+        if len(inner) != 1:
+            raise _Differs
+        (loop,) = inner
+        self.key = LoopVariable(loop_symbol("key", 0), keys)
+        rest = tuple(v for v in self.kernel.outer if v is not loop)
+        rows = sympy.cancel(loop.size / keys)
+        if rows == 1:
+            self.moved = {loop.symbol: self.key.symbol}
+        elif rows.is_Integer or (loop.size / keys).as_numer_denom()[1] == 1:
+            row = LoopVariable(loop_symbol("row", 0), rows)
+            rest = (*rest, row)
+            self.moved = {loop.symbol: row.symbol * keys + self.key.symbol}
+        else:
+            raise _Differs
+        self.outer = rest
+        index = sympy.expand(self.index.xreplace(self.moved))
+        stage = Stage((self.key,), self.kernel.stages[0].body)
+        around_keys = replace(self.kernel, outer=rest, stages=(stage,))
+        lines = lines_of(index, around_keys, batch, queries, keys)
+        if lines is None:
+            raise _Differs
+        self.lines = lines
+
+    def _score(self, call: ExternCall) -> ScoreProduct:
+        left, right = (operand_of(v, self._writer) for v in call.arguments[-2:])
+        return ScoreProduct(str(call.outputs[0]), left, right)
+
+    def _body(self, name: str) -> LoopBody:
+        """What computes an element that is stored in ``name``, over the lines and keys."""
+        body = self.kernel.stages[0].body
+        computed = {
+            str(call.outputs[0]): computed_score(call, self.lines, self._dtype(call))
+            for call in self.calls.values()
+        }
+        ranges = ranges_for(tuple((v.symbol, v.size) for v in (*self.outer, self.key)))
+
+        def dtype_of(buffer: str) -> torch.dtype:
+            return torch.float32 if buffer in computed else self.buffers[buffer].layout.dtype
+
+        def load(ops: BodyRecorder, buffer: str, index: sympy.Expr) -> Value:
+            score = computed.get(buffer)
+            return ops.load(buffer, index) if score is None else score(ops, index)
+
+        stores = [i for i in body.instructions if i.operation == "store" and i.arguments[0] == name]
+        if len(stores) != 1 or len(stores[0].arguments) != 3:
+            raise _Differs
+        ops = BodyRecorder(ranges, dtype_of)
+        part = without_unused(LoopBody(body.instructions, stores[0].arguments[2]), stores=False)
+        result = Replayer(ops, lambda e: e.xreplace(self.moved), load).replay(part)
+        scores = frozenset(computed)
+        made = with_masks_computed(
+            ops.body(result), scores, self.outer, self.key, self.schedule, self._writer
+        )
+        wide = {n for n in body_accesses(made)[0] if dtype_of(n) == torch.float32}
+        dtype = self.buffers[name].layout.dtype
+        if not needs_rounding(
+            made, scores | wide, dtype, dtype_of, self.lines.positions | {self.key.symbol}
+        ):
+            made = without_rounding(made, self.outer, self.key, dtype_of)
+        return _without_conversion(made)
+
+    def _dtype(self, call: ExternCall) -> torch.dtype:
+        return self.buffers[str(call.outputs[0])].layout.dtype
+
+    # -- what reads it -----------------------------------------------------------------------------------
+
+    def _readers(self) -> tuple[list[tuple[GradientProduct, bool]], list[GradientSum], list[int]]:
+        """The products of what the kernel writes (with whether by columns), the sums of it, their places."""
+        products, sums, places = [], [], []
+        for name in self.kernel.writes:
+            body = self.bodies[name]
+            is_kept = not self.around.is_own(name)
+            for place in self.around.readers(name):
+                step = self.around.steps[place]
+                by_columns = self._multiplied(step, place, name)
+                summed = None if by_columns is not None else self._summed(step, place, name)
+                if by_columns is not None:
+                    assert isinstance(step, ExternCall)
+                    products.append((self._product(step, name), by_columns))
+                    places.append(place)
+                elif summed is not None:
+                    sums.append(GradientSum(body, *summed))
+                    places.append(place)
+                else:
+                    is_kept = True
+            if is_kept:
+                sums.append(GradientSum(body, name, sympy.S.One, sympy.S.One))
+        if not products or any(p < self.place for p in places):
+            raise _Differs
+        return products, sums, places
+
+    def _multiplied(self, step: Step, place: int, name: str) -> bool | None:
+        """Whether ``step`` multiplies the matrices in ``name`` by columns or by lines; None: neither."""
+        if not isinstance(step, ExternCall) or step.operator not in PRODUCTS:
+            return None
+        if not is_product(step, self.schedule) or not self._alone_writes(place):
+            return None
+        left, right = step.arguments
+        if (left.buffer == name) == (right.buffer == name):
+            return None
+        view = left if left.buffer == name else right
+        turned = self._is_turned(view)
+        return None if turned is None else turned is (view is left)
+
+    def _alone_writes(self, place: int) -> bool:
+        return all(self.around.written(n) == [place] for n in item_writes(self.around.steps[place]))
+
+    def _is_turned(self, view: BufferView) -> bool | None:
+        """Whether ``view`` of all matrices has lines and columns exchanged; None if it is another part."""
+        batch, queries, keys = self.size
+        size = (sympy.S.One,) * (3 - len(view.size)) + view.size
+        stride = (queries * keys,) * (3 - len(view.stride)) + view.stride
+        if view.offset != 0:
+            return None
+        for turned, expected, steps in (
+            (False, (batch, queries, keys), (queries * keys, keys, sympy.S.One)),
+            (True, (batch, keys, queries), (queries * keys, sympy.S.One, keys)),
+        ):
+            matches = all(
+                sympy.expand(n - m) == 0 and (n == 1 or sympy.expand(s - t) == 0)
+                for n, m, s, t in zip(size, expected, stride, steps, strict=True)
+            )
+            if matches:
+                return turned
+        return None
+
+    def _summed(
+        self, step: Step, place: int, name: str
+    ) -> tuple[str, sympy.Expr, sympy.Expr] | None:
+        """The result, count and distance of matrices, if ``step`` only sums those in ``name``."""
+        if type(step) is not Kernel or step.reads != (name,) or len(step.writes) != 1:
+            return None
+        (result,) = step.writes
+        inner = [v for stage in step.stages for v in stage.inner if v.size != 1]
+        found = _sum_of_load(step, name, result)
+        if found is None or len(inner) != 1 or not self._alone_writes(place):
+            return None
+        load, store = found
+        symbol, count = inner[0].symbol, inner[0].size
+        distance = load.coeff(symbol)
+        kept = [(v.symbol, v.size, store.coeff(v.symbol)) for v in step.outer if v.size != 1]
+        outermost = sympy.Add(*(v * step for v, _, step in kept if step == distance))
+        rest = load - distance * symbol - store - outermost * (count - 1)
+        elements = sympy.prod([n for _, n, _ in kept]) * count
+        if sympy.expand(rest) != 0 or sympy.expand(elements - sympy.prod(self.size)) != 0:
+            return None
+        _, queries, keys = self.size
+        matrices = sympy.cancel(distance / (queries * keys))
+        if not matrices.is_Integer or not is_dense(self.buffers[result].layout):
+            return None
+        return result, count, matrices
+
+    # -- the kernels -------------------------------------------------------------------------------------
+
+    def _product(self, call: ExternCall, name: str) -> GradientProduct:
+        left, right = call.arguments
+        is_left = left.buffer == name
+        other = operand_of(right if is_left else left, self._writer)
+        layout = self.buffers[str(call.outputs[0])].layout
+        size = (sympy.S.One,) * (3 - len(layout.size)) + layout.size
+        stride = (sympy.S.Zero,) * (3 - len(layout.stride)) + layout.stride
+        base = layout.offset + Operand.batch * stride[0]
+        result = Operand(str(call.outputs[0]), size, base, stride[1:])
+        if not is_left:
+            other, result = other.turned(), result.turned()
+        if any(place >= self.place for place in self.around.written(other.buffer)):
+            raise _Differs
+        return GradientProduct(self.bodies[name], other, result)
+
+    def _kernel(
+        self, products: tuple[GradientProduct, ...], by_columns: bool, total: GradientSum | None
+    ) -> AttentionGradientKernel:
+        matrices = [p.matrix for p in products] + ([] if total is None else [total.matrix])
+        loads = dict.fromkeys(n for matrix in matrices for n in body_accesses(matrix)[0])
+        scores = tuple(score for name, score in self.scores.items() if name in loads)
+        operands = [o for s in scores for o in (s.left, s.right)] + [p.other for p in products]
+        reads = [o.buffer for o in operands] + [n for n in loads if n not in self.scores]
+        writes = [p.result.buffer for p in products] + ([total.result] if total else [])
+        kind = "columns" if by_columns else f"total_{total.result}" if total else "lines"
+        return AttentionGradientKernel(
+            f"{self.kernel.name}_{kind}",
+            self.outer,
+            (),
+            (),
+            tuple(dict.fromkeys(reads)),
+            tuple(writes),
+            self.kernel.origins,
+            scores,
+            products,
+            by_columns,
+            total,
+            self.lines,
+            self.key,
+            self.size[2],
+            self._bounds(matrices),
+        )
+
+    def _bounds(self, matrices: list[LoopBody]) -> KeyBounds | None:
+        """The keys at which an element of any matrix is not 0, if every line sees one.
+
+        A kernel none of whose matrices is made of shares is no attention's.
+        """
+        elements = [_element_of_shares(matrix) for matrix in matrices]
+        if any(element is None for element in elements):
+            raise _Differs
+        if self.lines.query is None:
+            return None
+        positions = {*(v.symbol for v in self.outer), self.key.symbol}
+        lowest = torch.finfo(self._dtype(next(iter(self.calls.values())))).min
+        extents = self.size[1:]
+        found = set()
+        for element in elements:
+            assert element is not None
+            names = [n for n in body_accesses(element)[0] if n in self.scores]
+            for name in names[:1]:
+                found.add(
+                    key_bounds(
+                        element,
+                        name,
+                        self.lines.query,
+                        self.key.symbol,
+                        positions,
+                        (extents[0], extents[1]),
+                        lowest,
+                    )
+                )
+        bounds = found.pop() if len(found) == 1 else None
+        return bounds if bounds is not None and every_line_sees(bounds, extents) else None
+
+
+def _without_conversion(body: LoopBody) -> LoopBody:
+    """``body`` with a float32 result, where that is converted last."""
+    result = body.result
+    assert result is not None
+    instruction = body.instructions[result.index]
+    while instruction.operation == "to_dtype" and instruction.dtype is not None:
+        source: Value = instruction.arguments[0]
+        if body.instructions[source.index].dtype != torch.float32:
+            break
+        result, instruction = source, body.instructions[source.index]
+    return without_unused(LoopBody(body.instructions, result), stores=False)
+
+
+def _sum_of_load(kernel: Kernel, name: str, result: str) -> tuple[sympy.Expr, sympy.Expr] | None:
+    """Where ``kernel`` loads from ``name`` and stores a sum of it in ``result``, if it does no more."""
+    operations = [i for stage in kernel.stages for i in stage.body.instructions]
+    allowed = {"load", "store", "to_dtype", "reduction"}
+    loads = [i for i in operations if i.operation == "load" and i.arguments[0] == name]
+    stores = [i for i in operations if i.operation == "store" and i.arguments[0] == result]
+    sums = [i for i in operations if i.operation == "reduction"]
+    if any(i.operation not in allowed for i in operations):
+        return None
+    if len(loads) != 1 or len(stores) != 1 or len(sums) != 1 or sums[0].arguments[0] != "sum":
+        return None
+    return loads[0].arguments[1], stores[0].arguments[1]
+
+
+def _element_of_shares(matrix: LoopBody) -> LoopBody | None:
+    """The score ``x`` of a share ``exp(x - logarithm)`` that is a factor of ``matrix``; None: it has none."""
+    found: set[Value] = set()
+
+    def vanishes(value: Value) -> bool:
+        """Whether ``value`` is 0 where the shares are."""
+        instruction = matrix.instructions[value.index]
+        operation, arguments = instruction.operation, instruction.arguments
+        if operation == "exp":
+            difference = matrix.instructions[arguments[0].index]
+            if difference.operation == "sub" and difference.dtype == torch.float32:
+                found.add(difference.arguments[0])
+                return True
+        if operation == "constant":
+            return bool(arguments[0] == 0)
+        rule = VANISHES.get(operation)
+        operands = arguments[1:] if operation == "where" else arguments
+        return rule is not None and rule(vanishes(v) for v in operands if isinstance(v, Value))
+
+    result = matrix.result
+    assert result is not None
+    if not vanishes(result) or len(found) != 1:
+        return None
+    return LoopBody(matrix.instructions, found.pop())
+
+
+VANISHES: Mapping[str, Callable[[Iterator[bool]], bool]] = {
+    "to_dtype": next,
+    "neg": next,
+    "truediv": next,
+    "mul": lambda operands: any(list(operands)),
+    "add": all,
+    "sub": all,
+    "where": all,
+}
+"""Which operands have to be 0 for a result of 0; the condition of ``where`` is left out."""

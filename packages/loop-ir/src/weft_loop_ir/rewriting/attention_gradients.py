@@ -1,0 +1,276 @@
+"""Backward of attention without its shares: they are computed again from scores and a number a line.
+
+In a joint graph of forward and backward, backward of a softmax between two products reads its result, as
+large as all scores.  Instead forward keeps the logarithm of the sum of exponentials of each line; backward
+multiplies queries and keys again, does to scores what forward did, and takes ``exp(score - logarithm)``.
+The sum over shares and their gradients of a line is that over results and theirs, which is short.  What
+remains between backward's products is pointwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import torch
+import torch.fx
+
+from weft_loop_ir._torch import OpOverload
+from weft_loop_ir.rewriting.attention_patterns import RESHAPES, keeps_order, sizes
+from weft_loop_ir.rewriting.fakes import computed, insert_call
+
+aten = torch.ops.aten
+
+Node = torch.fx.Node
+
+PRODUCTS = (aten.bmm.default, aten.baddbmm.default)
+
+COMPUTED_IN_BACKWARD = "computed_in_backward"
+"""Marks nodes, in their ``meta``, that a cut between forward and backward is not to keep."""
+
+
+@dataclass(frozen=True)
+class DifferentiatedAttention:
+    """``result = softmax(f(product)) @ value``, and backward of it.
+
+    ``changed``: the product and what is done to it, in order, up to the operand of ``softmax``.  ``sums`` are
+    backward's sums of ``shares * gradient of shares`` along lines; ``result_gradient`` is ``result``'s.
+    """
+
+    product: Node
+    changed: tuple[Node, ...]
+    softmax: Node
+    result: Node
+    result_gradient: Node
+    sums: tuple[Node, ...]
+
+
+def recompute_shares(
+    graph: torch.fx.Graph,
+    output_count: int,
+    accept: Callable[[DifferentiatedAttention], bool],
+) -> int:
+    """Change backward of those attentions in a joint graph that ``accept`` says; gives how many.
+
+    ``output_count``: how many of the graph's first results are forward's.
+    """
+    (output,) = graph.find_nodes(op="output")
+    forward = _ancestors(output.args[0][:output_count])
+    count = 0
+    for softmax in graph.find_nodes(op="call_function", target=aten._softmax.default):
+        found = _differentiated(softmax, forward) if softmax in forward else None
+        if found is not None and accept(found):
+            _rewrite(found, forward)
+            count += 1
+    if count:
+        graph.eliminate_dead_code()
+    return count
+
+
+def _ancestors(nodes: Collection[object]) -> set[Node]:
+    """``nodes`` and what they are computed from."""
+    pending = [node for node in nodes if isinstance(node, Node)]
+    seen = set(pending)
+    while pending:
+        fresh = [a for a in pending.pop().all_input_nodes if a not in seen]
+        seen.update(fresh)
+        pending += fresh
+    return seen
+
+
+# ---- the pattern -----------------------------------------------------------------------------------------
+
+
+def _differentiated(softmax: Node, forward: Collection[Node]) -> DifferentiatedAttention | None:
+    extents = sizes(softmax)
+    if softmax.args[1] not in (-1, len(extents) - 1):
+        return None
+    if sum(not n.is_Integer for n in extents[:-1]) > 1:
+        return None  # a view of lines has no form
+    element = softmax.args[0]
+    assert isinstance(element, Node)
+    changed = _changed(element, softmax)
+    result = _result(softmax, forward)
+    if changed is None or result is None:
+        return None
+    inner = {*changed, softmax}
+    if any(u in forward and u not in inner for node in changed for u in node.users):
+        return None
+    sums, gradients = _sums(softmax, result, forward)
+    if not sums or len(gradients) != 1:
+        return None
+    return DifferentiatedAttention(
+        changed[0], tuple(changed), softmax, result, gradients.pop(), tuple(sums)
+    )
+
+
+def _changed(element: Node, softmax: Node) -> list[Node] | None:
+    """The product, and what is done to it up to ``element``, in order; None if there is not just one."""
+    count = element.meta["val"].numel()
+    found: list[Node] = []
+    seen: dict[Node, bool] = {}
+
+    def is_on_the_way(node: Node) -> bool:
+        if node not in seen:
+            seen[node] = False
+            if node.target in PRODUCTS:
+                seen[node] = bool(node.meta["val"].numel() == count)
+            elif _is_pointwise(node):
+                sources = [a for a in node.all_input_nodes if _is_as_large(a, count)]
+                seen[node] = True in list(map(is_on_the_way, sources))
+            if seen[node]:
+                found.append(node)
+        return seen[node]
+
+    if not is_on_the_way(element) or sum(node.target in PRODUCTS for node in found) != 1:
+        return None
+    return found if found[0].target in PRODUCTS else None
+
+
+def _is_as_large(node: Node, count: int | torch.SymInt) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and bool(value.numel() == count)
+
+
+def _is_pointwise(node: Node) -> bool:
+    """Whether each element of ``node`` is computed from those at the same place, or is a copy of one."""
+    if not isinstance(node.target, OpOverload):
+        return False
+    if node.target in RESHAPES or node.target is aten._to_copy.default:
+        return True
+    if node.target in (aten.expand.default, aten.permute.default):
+        return keeps_order(node)
+    return torch.Tag.pointwise in node.target.tags
+
+
+def _result(softmax: Node, forward: Collection[Node]) -> Node | None:
+    """The one product of the shares that forward has."""
+    products = []
+    pending = [softmax]
+    while pending:
+        node = pending.pop()
+        for user in node.users:
+            if user not in forward:
+                continue
+            if user.target is aten.bmm.default and user.args[0] is node is not user.args[1]:
+                products.append(user)
+            elif keeps_order(user) or user.target is aten._to_copy.default:
+                pending.append(user)
+            else:
+                return None
+    return products[0] if len(products) == 1 else None
+
+
+def _sums(softmax: Node, result: Node, forward: Collection[Node]) -> tuple[list[Node], set[Node]]:
+    """Backward's sums of shares times their gradients, and the gradients of ``result`` in these."""
+    sums, gradients = [], set()
+    for node in _copies(softmax):
+        for user in node.users:
+            if user in forward or user.target is not aten.mul.Tensor:
+                continue
+            others = [a for a in user.all_input_nodes if a is not node]
+            gradient = _gradient_of_result(others[0], result) if len(others) == 1 else None
+            totals = [u for u in user.users if _sums_lines(u)]
+            if gradient is not None and totals:
+                sums += totals
+                gradients.add(gradient)
+    return sums, gradients
+
+
+def _copies(node: Node) -> list[Node]:
+    """``node`` and what holds its elements in order, of any dtype."""
+    found = [node]
+    for copy in found:  # grows as it is walked
+        found += [u for u in copy.users if keeps_order(u) or u.target is aten._to_copy.default]
+    return found
+
+
+def _sums_lines(node: Node) -> bool:
+    if node.target is not aten.sum.dim_IntList or len(node.args) < 3 or not node.args[2]:
+        return False
+    (source,) = node.all_input_nodes
+    return node.args[1] in ([-1], [source.meta["val"].dim() - 1])
+
+
+def _gradient_of_result(node: Node, result: Node) -> Node | None:
+    """The gradient of ``result`` that ``node``, the gradient of the shares, is the product of."""
+    while keeps_order(node) or node.target is aten._to_copy.default:
+        source = node.args[0]
+        assert isinstance(source, Node)
+        node = source
+    if node.target is not aten.bmm.default:
+        return None
+    gradient, turned = node.args
+    assert isinstance(turned, Node) and isinstance(gradient, Node)
+    is_turned = turned.target is aten.transpose.int and set(turned.args[1:]) in ({1, 2}, {-1, -2})
+    return gradient if is_turned and turned.args[0] is result.args[1] else None
+
+
+# ---- what takes its place --------------------------------------------------------------------------------
+
+
+def _call(before: Node, target: OpOverload, *arguments: object, **keywords: object) -> Node:
+    node = insert_call(before, before.meta["val"], target, *arguments, **keywords)
+    node.meta["val"] = computed(node)
+    return node
+
+
+def _rewrite(found: DifferentiatedAttention, forward: Collection[Node]) -> None:
+    copies = [node for node in _copies(found.softmax) if node in forward][1:]
+    shared = [*found.changed, found.softmax, *copies]
+    readers = {node: [u for u in node.users if u not in forward] for node in shared}
+    after = found.softmax.next
+    logarithm = _logarithm(found.changed[-1], after)
+    twins: dict[Node, Node] = {}
+
+    def copy(node: Node) -> None:
+        with after.graph.inserting_before(after):
+            twins[node] = after.graph.node_copy(node, lambda n: twins.get(n, n))
+
+    for node in found.changed:
+        copy(node)
+    element = _widened(twins[found.changed[-1]], after)
+    difference = _call(after, aten.sub.Tensor, element, logarithm)
+    share = _call(after, aten.exp.default, difference)
+    made = [element, difference, share]
+    dtype = found.softmax.meta["val"].dtype
+    if dtype != torch.float32:
+        share = _call(after, aten._to_copy.default, share, dtype=dtype)
+    twins[found.softmax] = share
+    for node in copies:
+        copy(node)
+    for node in (*made, *twins.values()):
+        node.meta[COMPUTED_IN_BACKWARD] = True
+    for total in found.sums:
+        _sum_over_results(total, found)
+    for node, users in readers.items():
+        for user in users:
+            user.replace_input_with(node, twins[node])
+
+
+def _widened(node: Node, before: Node) -> Node:
+    if node.meta["val"].dtype == torch.float32:
+        return node
+    return _call(before, aten._to_copy.default, node, dtype=torch.float32)
+
+
+def _logarithm(element: Node, before: Node) -> Node:
+    """The logarithm of the sum of exponentials of each line, as it is computed for the softmax."""
+    element = _widened(element, before)
+    largest = _call(before, aten.amax.default, element, [-1], True)
+    powers = _call(before, aten.exp.default, _call(before, aten.sub.Tensor, element, largest))
+    total = _call(before, aten.sum.dim_IntList, powers, [-1], True)
+    return _call(before, aten.add.Tensor, _call(before, aten.log.default, total), largest)
+
+
+def _sum_over_results(total: Node, found: DifferentiatedAttention) -> None:
+    """``sum(shares * gradients of shares)`` is ``sum(results * gradients of results)``, for each line."""
+    operands = (_widened(n, total) for n in (found.result, found.result_gradient))
+    product = _call(total, aten.mul.Tensor, *operands)
+    lines = _call(total, aten.sum.dim_IntList, product, [-1], True)
+    size = total.meta["val"].shape
+    if lines.meta["val"].shape != size:
+        extents = [n if isinstance(n, int) else -1 for n in size]
+        lines = _call(total, aten.view.default, lines, extents)
+    total.replace_all_uses_with(lines)
+    total.graph.erase_node(total)

@@ -1,0 +1,169 @@
+"""Gradients of attention as Triton kernels, through Triton's interpreter, beside float64."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+import weft
+import weft.pipeline
+
+if "triton" not in sys.modules:
+    os.environ["TRITON_INTERPRET"] = "1"
+triton = pytest.importorskip("triton")
+if not triton.knobs.runtime.interpret:
+    pytest.skip("Triton is imported already, to compile", allow_module_level=True)
+
+from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram  # noqa: E402
+
+T = torch.Tensor
+Score = Callable[..., T]
+TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-5}
+DTYPES = list(TOLERANCE)
+
+
+@dataclass
+class Interpreted(TritonCodegen):
+    """Keeps the programs that it compiles."""
+
+    programs: list[TritonProgram] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(TritonOptions(interpret=True, fuse_attention=True))
+
+    def compile(self, *arguments: Any) -> Any:
+        program = super().compile(*arguments)
+        self.programs.append(program)
+        return program
+
+
+@pytest.fixture
+def codegen(monkeypatch: pytest.MonkeyPatch) -> Interpreted:
+    made = Interpreted()
+    monkeypatch.setattr(weft.pipeline, "find_codegen", lambda *_: made)
+    return made
+
+
+def positions(scores: T) -> tuple[T, T]:
+    return torch.arange(scores.shape[-2])[:, None], torch.arange(scores.shape[-1])
+
+
+def plain(scores: T) -> T:
+    return scores
+
+
+def causal(scores: T) -> T:
+    queries, keys = positions(scores)
+    return scores.masked_fill(keys > queries, -math.inf)
+
+
+def causal_at_the_end(scores: T) -> T:
+    queries, keys = positions(scores)
+    offset = scores.shape[-1] - scores.shape[-2]
+    return torch.where(keys <= queries + offset, scores, -math.inf)
+
+
+def window(scores: T) -> T:
+    queries, keys = positions(scores)
+    return torch.where((keys <= queries) & (keys > queries - 20), scores, -math.inf)
+
+
+def soft_cap(scores: T) -> T:
+    return causal(torch.tanh(scores / 5) * 5)
+
+
+def with_bias(scores: T, bias: T) -> T:
+    return scores + bias
+
+
+def alibi(scores: T, slopes: T) -> T:
+    queries, keys = positions(scores)
+    return causal(scores + slopes[:, None, None].to(scores.dtype) / 16 * (keys - queries))
+
+
+def relative_bias(scores: T, table: T) -> T:
+    queries, keys = positions(scores)
+    places = (keys - queries).clamp(-7, 8) + 7
+    return scores + table[places].permute(2, 0, 1)
+
+
+def documents(scores: T, document: T) -> T:
+    same = document[:, None, :, None] == document[:, None, None, :]
+    return causal(torch.where(same[..., : scores.shape[-2], :], scores, -math.inf))
+
+
+def own_documents() -> tuple[T, ...]:
+    return (torch.arange(75).div(20, rounding_mode="floor").repeat(2, 1),)
+
+
+SCORES: dict[str, tuple[Score, Callable[[torch.dtype], tuple[T, ...]]]] = {
+    "plain": (plain, lambda dtype: ()),
+    "causal": (causal, lambda dtype: ()),
+    "causal at the end": (causal_at_the_end, lambda dtype: ()),
+    "window": (window, lambda dtype: ()),
+    "soft cap": (soft_cap, lambda dtype: ()),
+    "a bias of each head": (with_bias, lambda dtype: (torch.randn(3, 70, 75).to(dtype),)),
+    "a bias of each image": (
+        with_bias,
+        lambda dtype: (torch.randn(2, 1, 70, 75).to(dtype),),
+    ),
+    "a bias of all": (with_bias, lambda dtype: (torch.randn(2, 3, 70, 75).to(dtype),)),
+    "a bias for all": (with_bias, lambda dtype: (torch.randn(70, 75).to(dtype),)),
+    "ALiBi": (alibi, lambda dtype: (torch.tensor([8, 4, 2]),)),
+    "relative bias": (relative_bias, lambda dtype: (torch.randn(16, 3).to(dtype),)),
+    "documents": (documents, lambda dtype: own_documents()),
+}
+"""What is done to scores, and what it reads."""
+
+
+def attention(change: Score) -> Callable[..., T]:
+    def function(q: T, k: T, v: T, *others: T) -> T:
+        scores = change(q @ k.transpose(-1, -2) * 0.2, *others)
+        return torch.softmax(scores, -1) @ v
+
+    return function
+
+
+def operands(dtype: torch.dtype, queries: int = 70, keys: int = 75) -> tuple[T, ...]:
+    sizes = ((2, 3, queries, 24), (2, 3, keys, 24), (2, 3, keys, 40))
+    return tuple(torch.randn(size).to(dtype) for size in sizes)
+
+
+def gradients(function: Callable[..., T], inputs: tuple[T, ...], tangent: T) -> tuple[T, ...]:
+    """The result, and the gradients of the floating inputs."""
+    inputs = tuple(t.detach().clone().requires_grad_(t.is_floating_point()) for t in inputs)
+    result = function(*inputs)
+    differentiated = [t for t in inputs if t.requires_grad]
+    return result, *torch.autograd.grad(result, differentiated, tangent.to(result.dtype))
+
+
+def compare(codegen: Interpreted, function: Callable[..., T], *inputs: T) -> TritonProgram:
+    """Compare with float64, scaled by the largest of each result; gives the program of backward."""
+    dtype = inputs[0].dtype
+    tangent = torch.randn_like(function(*inputs))
+    wide = tuple(t.double() if t.is_floating_point() else t for t in inputs)
+    exact = gradients(function, wide, tangent)
+    found = gradients(weft.compile(function, fullgraph=True), inputs, tangent)
+    for got, want in zip(found, exact, strict=True):
+        scale = want.nan_to_num(0.0).abs().max().clamp(min=1e-3)
+        torch.testing.assert_close(
+            got.double() / scale, want / scale, rtol=0, atol=TOLERANCE[dtype], equal_nan=True
+        )
+        assert got.dtype == dtype
+    forward, backward = codegen.programs
+    assert forward.extern_count == 0
+    return backward
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", SCORES)
+def test_scores_that_are_changed(codegen: Interpreted, name: str, dtype: torch.dtype) -> None:
+    change, others = SCORES[name]
+    backward = compare(codegen, attention(change), *operands(dtype), *others(dtype))
+    assert backward.extern_count == int(name == "relative bias")  # index_put
