@@ -23,7 +23,6 @@ from .recompute_policy import REPEATABLE, is_materialized, may_recompute
 from .sides import Sides
 from .split import ancestors, split
 
-
 COMPUTED_IN_BACKWARD = "computed_in_backward"
 """Set in a node's ``meta`` by passes over joint graphs that computed it anew for backward."""
 
