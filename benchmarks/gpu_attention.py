@@ -160,7 +160,7 @@ def forms(case: Case, inputs: tuple[T, ...]) -> dict[str, Run]:
         ("tuned", TritonOptions(fuse_attention=True, autotune=True)),
     ):
         codegen = TritonCodegen(options)
-        graph = make_fx(function, tracing_mode="fake")(*inputs)
+        graph = make_fx(lambda *given: function(*given), tracing_mode="fake")(*inputs)
         lowered = weft_loop_ir.lower(graph)
         program = codegen.compile(weft_loop_ir.schedule(lowered, codegen.schedule_options), {})
         made[name] = lambda program=program: program(*inputs)[0]  # type: ignore[misc]
