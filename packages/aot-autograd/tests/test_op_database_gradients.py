@@ -91,6 +91,10 @@ LEFT_OUT = {
     "tensor_split": "torch itself can't run it on fake tensors",
     "to_sparse": "a layout that is not strided",
 }
+# Code generators lay results out as the graph says; plain torch, which runs the graphs here, does not.
+if torch.__version__ < "2.12":
+    for _name in ("fft.hfft", "fft.irfft"):
+        LEFT_OUT[_name] = "the meta function of their gradient gives other strides than the kernel"
 # What runs at each change; the others are slow together.
 SAMPLED = set(
     "addmm amax atan2 cat clamp cumsum einsum exp gather index_select kthvalue linalg.inv logsumexp lerp "

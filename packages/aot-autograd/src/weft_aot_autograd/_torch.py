@@ -1,4 +1,4 @@
-"""The private torch API that this package uses, in one place.  Checked on torch 2.13."""
+"""The private torch API that this package uses, in one place.  Checked on torch 2.11 and 2.13."""
 
 from __future__ import annotations
 
@@ -62,12 +62,21 @@ def storage_identity(tensor: torch.Tensor) -> int:
 
 
 def packed_saved_tensors(ctx: Any) -> tuple[Any, ...]:
-    """What a context of ``torch.autograd.Function`` has saved, to be unpacked one by one.
-
-    ``unpack()`` checks for writes but can't give the function's own outputs, ``data`` can.
-    """
+    """What a context of ``torch.autograd.Function`` has saved, for :func:`unpacked` one by one."""
     packed: tuple[Any, ...] = ctx._raw_saved_tensors
     return packed
+
+
+def unpacked(packed: Any, is_argument: bool) -> torch.Tensor:
+    """A saved tensor with its history, which may have been written to since.
+
+    ``unpack()``, which torch 2.11 does not have, raises eager's error for one that was, but can't give the
+    function's own outputs; ``data`` can.
+    """
+    tensor: torch.Tensor = (
+        packed.unpack() if is_argument and hasattr(packed, "unpack") else packed.data
+    )
+    return tensor
 
 
 def rename_data_dependent(made: Any, known: Any) -> None:

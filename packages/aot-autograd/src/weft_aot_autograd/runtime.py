@@ -11,7 +11,7 @@ import torch
 import torch.fx
 from weft_functionalize import FunctionalGraph, symbols_of
 
-from ._torch import keeps_graph, packed_saved_tensors, packs_saved_tensors
+from ._torch import keeps_graph, packed_saved_tensors, packs_saved_tensors, unpacked
 from .joint_graph import PartitionedGraph
 from .partial_backward import is_linear, partial_backward
 from .partition import BackwardStage
@@ -404,7 +404,7 @@ def _needed_tensors(ctx: Any, needed: frozenset[int]) -> list[torch.Tensor | Non
         is_argument, _ = plan.saved[k]
         tensor = None
         if k in needed:
-            tensor = packed.unpack() if is_argument else packed.data
+            tensor = unpacked(packed, is_argument)
             _check_version(tensor, version)
         tensors.append(tensor)
     return tensors
