@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from product_cases import ALL, T, randn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram
+from weft_codegen_triton.products.fuse_products import fuse_products
+from weft_codegen_triton.products.tiles import CHANNEL_TILES
 from weft_loop_ir import ExternCall
 
 
@@ -236,3 +239,17 @@ def test_the_library_multiplies_by_default(codegen: TritonCodegen) -> None:
     schedule = schedule_of(lambda x, w: (x @ w).relu(), inputs, codegen)
     assert sum(isinstance(s, ExternCall) for s in schedule.steps) == 1
     assert codegen.compile(schedule, {}).extern_count == 1
+
+
+@pytest.mark.parametrize("unrolls", [False, True])
+@pytest.mark.parametrize(
+    "name", [n for n in ALL if n.startswith("convolution, each channel")], ids=str
+)
+def test_tiles_of_channels(fusing: TritonCodegen, name: str, unrolls: bool) -> None:
+    function, inputs, _ = ALL[name]
+    schedule = schedule_of(function, inputs, fusing)
+    tile = next(t for t in CHANNEL_TILES[::-1] if t.unrolls == unrolls)
+    chosen = fuse_products(schedule, lambda forms: replace(forms[0], tile=tile))
+    program = fusing.compile(chosen, {})
+    assert ("loop_unroll_factor" in program.source) == unrolls and program.extern_count == 0
+    assert_equals_eager(program(*inputs), function, inputs)

@@ -111,7 +111,7 @@ class ProductChooser:
             return choose_untimed(forms)
         if choice.form is None or choice.tile is None:
             return None
-        return replace(forms[choice.form], tile=TileShape(*choice.tile))
+        return replace(forms[choice.form], tile=TileShape.of(choice.tile))
 
     def decide(self, problems: Iterable[Sequence[ProductKernel]]) -> list[Choice]:
         """What is chosen of the forms of each of ``problems``; kernels are compiled for all at once."""
@@ -170,7 +170,7 @@ class ProductChooser:
             is_faster = self._is_faster(trial.forms, forms[best], REPRESENTATIVE[0])
         if not is_faster:
             return library
-        return replace(library, form=best, tile=tuple(vars(forms[best].tile).values()))
+        return replace(library, form=best, tile=forms[best].tile.numbers)
 
     def _trials(self, problems: Sequence[Sequence[ProductKernel]], size: int) -> list[_Trial]:
         """``problems`` with what varies of size ``size``, the library's calls timed."""
@@ -255,6 +255,6 @@ def _read(path: Path, forms: Sequence[ProductKernel]) -> Choice | None:
         return None
     if known.form is None or known.tile is None:
         return known
-    tile = TileShape(*known.tile)
+    tile = TileShape.of(known.tile)
     is_valid = 0 <= known.form < len(forms) and tile in tiles_for(forms[known.form].contraction)
     return known if is_valid else None

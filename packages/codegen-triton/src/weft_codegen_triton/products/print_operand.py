@@ -64,19 +64,21 @@ class OperandPrinter:
         self.context = context
         self.operand = operand
         self.block = block
-        self.step = sympy.expand(operand.index).coeff(INNER)
+        index = sympy.expand(operand.index)
+        self.step = index.coeff(INNER)
         moves_evenly = not (self.step.free_symbols & set(AXES))
-        rest = sympy.expand(operand.index - self.step * INNER)
-        self.is_linear = moves_evenly and INNER not in rest.free_symbols
-        self.is_hoisted = self.is_linear and not operand.inside and operand.producer is None
-        self.is_hoisted &= TAP not in operand.index.free_symbols
+        still, taps = index.as_independent(TAP, as_Add=True)
+        rest = sympy.expand(still - self.step * INNER)
+        self.tap_offset: sympy.Expr = taps
+        self.is_hoisted = moves_evenly and INNER not in rest.free_symbols
+        self.is_hoisted &= taps.free_symbols <= {TAP} and operand.producer is None
 
     def hoisted(self, name: str) -> list[str]:
-        """The lines before the loop: addresses that each step moves evenly."""
+        """The lines before the loop: addresses that each step, and each tap, moves evenly."""
         if not self.is_hoisted:
             return []
         names = {**self.block.names, INNER: self._inside("k")}
-        return [f"{name} = {self._address(names)}"]
+        return [f"{name} = {self._address(self.operand.index - self.tap_offset, names)}"]
 
     def _inside(self, place: str) -> str:
         return f"{place}[None, :]" if self.block.axes[1] == "k" else f"{place}[:, None]"
@@ -84,9 +86,9 @@ class OperandPrinter:
     def _shape(self) -> str:
         return ", ".join(SHAPES[axis] for axis in self.block.axes)
 
-    def _address(self, names: Mapping[sympy.Symbol, str]) -> str:
+    def _address(self, index: sympy.Expr, names: Mapping[sympy.Symbol, str]) -> str:
         pointer = self.context.pointers[self.operand.buffer]
-        return f"{pointer} + {print_index(self.operand.index, INDEX, names)}"
+        return f"{pointer} + {print_index(sympy.expand(index), INDEX, names)}"
 
     def lines(self, name: str, result: str) -> list[str]:
         """The lines in the loop that leave the block in ``result``."""
@@ -102,9 +104,10 @@ class OperandPrinter:
             return self._computed(result, names, masks)
         if self.is_hoisted:
             step = "" if self.step == 0 else f" + start * {print_index(self.step, INDEX)}"
-            address = f"{name}{step}"
+            tap = print_index(self.tap_offset, INDEX, names)
+            address = f"{name}{step}" if tap == "0" else f"{name}{step} + {tap}"
         else:
-            address = self._address(names)
+            address = self._address(self.operand.index, names)
         told = {AXES[s] for s in self.operand.index.free_symbols if s in AXES}
         is_masked_along = "k" not in told and bool(masks)
         if told != set(self.block.axes) and (self.block.whole or is_masked_along):

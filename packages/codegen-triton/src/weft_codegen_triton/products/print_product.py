@@ -6,6 +6,7 @@ library does, and applies the loops' body to them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import sympy
@@ -194,6 +195,8 @@ class _ProductPrinter:
         """The loop over taps and blocks of what is added up."""
         inner, taps = self.contraction.inner, self.contraction.taps
         if self.contraction.by_channel:
+            if self.product.tile.unrolls:
+                return [f"for tap in tl.range(0, {taps}, loop_unroll_factor={_root(int(taps))}):"]
             return [f"for tap in range({self._bound(taps)}):"]
         if taps == 1:
             return [f"for start in range(0, {self._bound(inner)}, KBLOCK):"]
@@ -310,3 +313,9 @@ class _ProductPrinter:
 def _ceiling(size: sympy.Expr, block: int) -> sympy.Expr:
     """How many blocks of ``block`` cover ``size``."""
     return FloorDiv(size + block - 1, sympy.Integer(block))
+
+
+def _root(taps: int) -> int:
+    """How many taps of a window are written out: those of a row, where it is square, else all."""
+    root = math.isqrt(taps)
+    return root if root * root == taps else taps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sympy
@@ -11,13 +12,29 @@ from weft_codegen_triton.products.contraction import Contraction
 
 @dataclass(frozen=True)
 class TileShape:
-    """Rows and columns of a tile, elements of a step along what is added up, warps, steps in flight."""
+    """Rows and columns of a tile, elements of a step along what is added up, warps, steps in flight.
+
+    ``unrolls``: whether a row of taps is written out, for convolutions of each channel by itself.
+    """
 
     rows: int
     columns: int
     step: int
     warps: int
     stages: int
+    unrolls: bool = False
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The tile as it is kept on disk."""
+        return tuple(int(number) for number in vars(self).values())
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> TileShape:
+        """The tile that has these ``numbers``."""
+        *extents, unrolls = numbers
+        rows, columns, step, warps, stages = extents
+        return cls(rows, columns, step, warps, stages, bool(unrolls))
 
     def shared_bytes(self, itemsize: int) -> int:
         """What the blocks of both operands take that are in flight, of elements of ``itemsize`` bytes."""
@@ -56,7 +73,15 @@ ROW_TILES = (
 )
 """For one row, of which an instruction would take 16: products element by element, then sums."""
 CHANNEL = TileShape(32, 64, 1, 4, 1)
-CHANNEL_TILES = (CHANNEL, TileShape(8, 128, 1, 4, 1), TileShape(64, 64, 1, 8, 1))
+CHANNEL_TILES = (
+    CHANNEL,
+    TileShape(8, 128, 1, 4, 1),
+    TileShape(64, 64, 1, 8, 1),
+    TileShape(32, 64, 1, 4, 1, unrolls=True),
+    TileShape(64, 64, 1, 4, 1, unrolls=True),
+    TileShape(64, 32, 1, 4, 1, unrolls=True),
+    TileShape(128, 32, 1, 4, 1, unrolls=True),
+)
 """Of convolutions of each channel by itself, which have no steps."""
 
 SHARED_BYTES = 200 << 10
