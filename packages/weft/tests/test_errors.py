@@ -68,6 +68,18 @@ def test_an_error_of_a_backend_is_raised_under_strict(monkeypatch) -> None:
         compiled(torch.randn(2))
 
 
+def test_an_error_of_a_backend_names_it(monkeypatch) -> None:
+    def gives_none(graph, inputs):
+        return None
+
+    monkeypatch.setenv("WEFT_STRICT", "0")
+    x = torch.randn(2)
+    for backend, text in ((broken_backend, "no luck"), (gives_none, "no callable but NoneType")):
+        name = rf"backend \S*{backend.__name__} failed .*test_errors.py:\d+.*{text}"
+        with pytest.warns(weft.WeftWarning, match=name):
+            assert torch.equal(weft.compile(lambda x: x * 3, backend=backend)(x), x * 3)
+
+
 def test_a_failing_stage_is_named_with_the_users_line(monkeypatch) -> None:
     import weft_functionalize
 

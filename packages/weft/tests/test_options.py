@@ -29,6 +29,8 @@ def test_unknown_option() -> None:
 def test_option_of_the_wrong_type() -> None:
     with pytest.raises(RuntimeError, match="Unexpected type of attr recompile_limit, got str"):
         weft.compile(add_one, options={"recompile_limit": "8"})
+    with pytest.raises(TypeError, match="options must be a mapping of names, got list"):
+        weft.compile(add_one, options=["freezing"])
 
 
 def test_unknown_backend() -> None:

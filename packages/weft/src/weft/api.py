@@ -14,6 +14,7 @@ from ._torch import BROADCASTS
 from .compiled_module import CompiledModule
 from .contexts import context_of
 from .errors import StageError, WeftWarning
+from .foreign_backend import foreign_backend
 from .logs import requested_logs, with_logs
 from .options import CompileOptions, resolve_options
 from .pipeline import Pipeline
@@ -123,7 +124,7 @@ def compile(
     logs = requested_logs()
     make_context = functools.partial(
         capture.make_context,
-        backend=named if callable(named) else _pipeline(resolved, fullgraph),
+        backend=foreign_backend(named) if callable(named) else _pipeline(resolved, fullgraph),
         options=capture.CaptureOptions(
             fullgraph=fullgraph,
             dynamic=dynamic,

@@ -35,11 +35,13 @@ class StageError(WeftError):
 
 
 @contextlib.contextmanager
-def stage(name: str, location: str) -> Iterator[None]:
-    """Turn any error inside into a :class:`StageError` that names the stage."""
+def stage(name: str, location: str, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn any error inside into a :class:`StageError` that names the stage; those of ``but`` stay."""
     try:
         yield
     except StageError:
+        raise
+    except but:
         raise
     except Exception as error:
         raise StageError(name, location, error) from error

@@ -48,8 +48,11 @@ def resolve_options(
 ) -> CompileOptions:
     """The options that ``mode``, ``options`` and the environment ask for.
 
-    Raises RuntimeError on an unknown mode or option, or when both are given, as torch.compile does.
+    Raises RuntimeError on an unknown mode or option, or when both are given, as torch.compile does, and
+    TypeError when ``options`` is no mapping.
     """
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"options must be a mapping of names, got {type(options).__name__}")
     if mode is not None and options is not None:
         raise RuntimeError(
             "Either mode or options can be specified, but both can't be specified at the same time."
