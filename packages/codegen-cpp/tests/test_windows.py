@@ -28,6 +28,10 @@ CASES: dict[str, tuple[Any, tuple[int, ...]]] = {
     ),
     "max 2d, ceil": (indexed(F.max_pool2d, kernel_size=3, stride=2, ceil_mode=True), PLANE),
     "max 2d, large": (indexed(F.max_pool2d, kernel_size=8, stride=3, padding=3), PLANE),
+    "max 2d, wide": (
+        indexed(F.max_pool2d, kernel_size=(4, 16), stride=(1, 3), padding=(2, 8), ceil_mode=True),
+        PLANE,
+    ),
     "max 3d": (indexed(F.max_pool3d, kernel_size=2), SPACE),
     "max 3d, overlapping": (
         indexed(F.max_pool3d, kernel_size=3, stride=2, padding=1, ceil_mode=True),

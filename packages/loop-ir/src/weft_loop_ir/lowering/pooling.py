@@ -65,8 +65,12 @@ def _max_pool(
         return element(ops, index, offsets)[0]
 
     size = context.meta_size(0)
-    value = fold(context, "max", size, windows.extents, term, [tensor], compute)
-    if not is_unrolled(size, windows.extents):
+    unrolled = is_unrolled(size, windows.extents)
+    if not unrolled and _overlap(windows):
+        value = _maximum_by_dims(context, size, windows, tensor, compute)
+    else:
+        value = fold(context, "max", size, windows.extents, term, [tensor], compute)
+    if not unrolled:
         positions = place_of_maximum(context, size, windows.extents, element, place, tensor, value)
         return map_values(context, [value], dtype, lambda ops, v: v), positions
 
@@ -78,6 +82,49 @@ def _max_pool(
         size, torch.int64, tensor.device, position_of, [tensor], count, True
     )
     return map_values(context, [value], dtype, lambda ops, v: v), positions
+
+
+def _overlap(windows: Windows) -> bool:
+    """Whether each element lies in at least two windows along each dim."""
+    return all(2 * s <= k for s, k in zip(windows.stride, windows.kernel, strict=True))
+
+
+def _maximum_by_dims(
+    context: LoweringContext,
+    size: tuple[sympy.Expr, ...],
+    windows: Windows,
+    tensor: TensorValue,
+    compute: torch.dtype,
+) -> TensorValue:
+    """The maxima of windows, along the last dim first: as many steps as the sum of a window's extents.
+
+    Of equal zeros the first in row-major order is taken, as eager does.
+    """
+    current = tensor
+    for k in reversed(range(windows.rank)):
+        dim = len(size) - windows.rank + k
+        along = (*current.size[:dim], size[dim], *current.size[dim + 1 :])
+        term = functools.partial(_within_dim, windows, current, k, dim, compute)
+        current = fold(context, "max", along, windows.extents[k : k + 1], term, [current], compute)
+        context.realize(current)
+    return current
+
+
+def _within_dim(
+    windows: Windows,
+    source: TensorValue,
+    k: int,
+    dim: int,
+    compute: torch.dtype,
+    ops: BodyRecorder,
+    index: Index,
+    offsets: Index,
+) -> Value:
+    """The element at an offset along the ``k``-th dim of the windows, which is ``dim`` of the tensor."""
+    position = windows.start(index)[k] + offsets[0] * windows.dilation[k]
+    where = (*index[:dim], position, *index[dim + 1 :])
+    bounds = [(position, windows.extent[k])]
+    return load_within(ops, source, where, compute, lowest_value(compute), bounds)[0]
 
 
 def _offsets(windows: Windows) -> list[Index]:
