@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from weft_functionalize.tensor_ssa.alias_graph import build_alias_graph
 from weft_functionalize.tensor_ssa.interpreter import run_block
 from weft_functionalize.tensor_ssa.region_aliases import SharedValues, check_region_aliases
 from weft_functionalize.tensor_ssa.rewrite_mutation import rewrite_mutation
+
+sys.path.insert(0, str(Path(__file__).parent))  # the tests' own helper module
 
 CheckGraph = Callable[..., weft_functionalize.FunctionalGraph]
 

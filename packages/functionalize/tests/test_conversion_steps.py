@@ -1,4 +1,4 @@
-"""Each step of algorithm 1 on the loop body of the paper's figure 4, and on a view that is used later."""
+"""Each step of algorithm 1 where a write reaches a view that is used later."""
 
 from __future__ import annotations
 
@@ -44,33 +44,6 @@ def steps(function: Callable[..., Any], *inputs: torch.Tensor) -> Iterator[list[
         yield text(graph)
         eliminate_dead_code(graph)
         yield text(graph)
-
-
-def test_figure_4() -> None:
-    """Pass-up makes one Assign; nothing else is in use, so that pass-down has no Access to make."""
-
-    def body(b: torch.Tensor) -> Any:
-        torch.select(b, 0, 1).copy_(torch.select(b, 0, 1) + 1)
-        return ()
-
-    recorded, rewritten, renamed, final = steps(body, torch.randn(3, 2))
-    assert recorded == [
-        "%1 = select.int(%0, 0, 1)",
-        "%2 = select.int(%0, 0, 1)",
-        "%3 = add.Tensor(%2, 1)",
-        "%4 = copy_.default(%1, %3)",
-    ]
-    assert rewritten == [
-        *recorded[:3],
-        "%4 = select_scatter.default(%0, %3, 0, 1)",
-        "%5 = update(%4, %0)",
-    ]
-    assert renamed == rewritten[:4]
-    assert final == [
-        "%1 = select.int(%0, 0, 1)",
-        "%2 = add.Tensor(%1, 1)",
-        "%3 = select_scatter.default(%0, %2, 0, 1)",
-    ]
 
 
 def test_views_that_are_used_after_a_write() -> None:

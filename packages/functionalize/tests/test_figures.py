@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from beside_eager import check
 from weft_functionalize import FunctionalizeOptions, format_block, functionalize
 
 hop = torch.ops.higher_order
@@ -184,6 +185,13 @@ def test_figure_2_branch() -> None:
     ]
     assert renamed == [*start, "%6 = %4[1]", "%7 = %4[0]", "%8 = %4[1]", "return %5, %6"]
     assert converted == [*start, "%6 = %4[1]", "return %5, %6"]
+
+
+def test_results() -> None:
+    """Of the loop, and of both sides of the branch."""
+    check(figure_4(), torch.randn(5, 3))
+    for index in (1, 0, -1):
+        check(figure_2(), torch.tensor(index), torch.randn(3, 2), torch.randn(3, 2))
 
 
 def test_steps_are_not_made_for_nobody() -> None:

@@ -1,4 +1,4 @@
-"""Branches and loops: blocks converted from the innermost outwards, the paper's examples as goldens."""
+"""Branches and loops: blocks converted from the innermost outwards, beside eager."""
 
 from __future__ import annotations
 
@@ -9,15 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.fx
-from weft_functionalize import (
-    FunctionalGraph,
-    Unsupported,
-    bind,
-    functionalize,
-    interpret,
-    verify_functional,
-    wrap,
-)
+from beside_eager import check
+from weft_functionalize import Unsupported, functionalize
 
 hop = torch.ops.higher_order
 
@@ -38,76 +31,6 @@ def region(operation: Any, graphs: list[Callable[..., Any]], operands: int, spli
     results = [graph.call_function(operator.getitem, (node, k)) for k in range(len(output.args[0]))]
     graph.output((*results, *inputs))
     return torch.fx.GraphModule(root, graph)
-
-
-def check(module: torch.fx.GraphModule, *inputs: Any) -> FunctionalGraph:
-    """The functional form has eager's results and effects."""
-    functional = functionalize(module, inputs)
-    verify_functional(functional.graph_module.graph)
-    run = wrap(functional, bind(functional, functional.graph_module))
-    mine = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
-    theirs = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
-    every = {**functional.lifted, **dict(zip(functional.user_input_indices, inputs, strict=True))}
-    with torch.no_grad():
-        by_definition = interpret(functional.graph_module, [every[i] for i in sorted(every)])
-        plain = functional.graph_module(*(every[i] for i in sorted(every)))
-        got, wanted = run(*mine), module(*theirs)
-    pairs = zip([*got, *mine, *by_definition], [*wanted, *theirs, *plain], strict=True)
-    for left, right in pairs:
-        torch.testing.assert_close(left, right, rtol=0, atol=0, equal_nan=True)
-    return functional
-
-
-def targets(module: Any) -> list[str]:
-    return [str(n.target) for n in module.graph.nodes if n.op == "call_function"]
-
-
-def test_figure_4_becomes_a_loop_that_carries_the_written_tensor() -> None:
-    graph = torch.fx.Graph()
-    b = graph.call_method("clone", (graph.placeholder("b"),))
-
-    def body(i: Any, b: torch.Tensor) -> Any:
-        read, written = torch.select(b, 0, i), torch.select(b, 0, i)
-        written.copy_(read + 1)
-        return (i + 1,)
-
-    root = {
-        "condition": torch.fx.symbolic_trace(lambda i, b: i < 5),
-        "body": torch.fx.symbolic_trace(body),
-    }
-    regions = (graph.get_attr("condition"), graph.get_attr("body"))
-    graph.call_function(hop.while_loop, (*regions, (0,), (b,)))
-    graph.output((b,))
-    functional = check(torch.fx.GraphModule(root, graph), torch.randn(5, 3))
-    module = functional.graph_module
-    assert targets(module) == ["aten.clone.default", "while_loop", "<built-in function getitem>"]
-    (loop,) = (n for n in module.graph.nodes if str(n.target) == "while_loop")
-    assert [str(a) for a in loop.args[2]] == ["0", "clone_default"] and loop.args[3] == ()
-    assert targets(module.body_1) == [
-        "<built-in function add>",
-        "aten.select.int",
-        "aten.add.Tensor",
-        "aten.select_scatter.default",
-    ]
-
-
-@pytest.mark.parametrize("predicate", [True, False])
-def test_figure_2_both_branches_return_what_either_writes(predicate: bool) -> None:
-    def true(a: torch.Tensor, b: torch.Tensor) -> Any:
-        a.add_(1)
-        b.select(0, 0).copy_(a.select(0, 0))
-        return ()
-
-    def false(a: torch.Tensor, b: torch.Tensor) -> Any:
-        a.sub_(1)
-        b.select(0, 1).copy_(a.select(0, 1))
-        return ()
-
-    module = region(hop.cond, [true, false], 3, 0)
-    functional = check(module, torch.tensor(predicate), torch.randn(3, 2), torch.randn(3, 2))
-    for name, first in (("true_graph_0", "aten.add.Tensor"), ("false_graph_1", "aten.sub.Tensor")):
-        block = getattr(functional.graph_module, name)
-        assert targets(block) == [first, "aten.select.int", "aten.select_scatter.default"]
 
 
 @pytest.mark.parametrize("predicate", [True, False])
