@@ -75,8 +75,8 @@ def errors(values: Values, references: Values) -> dict[str, float]:
             continue
         wrongs, wholes = (torch.tensor(n, dtype=torch.float64) for n in zip(*norms, strict=True))
         found[kind] = _ratio(wrongs.norm().item(), wholes.norm().item())
-        usual = wholes.square().mean().sqrt()
-        found["worst gradient"] = _largest((wrongs / (wholes + 0.01 * usual)).tolist())
+        least = 0.01 * wholes.square().mean().sqrt().item()
+        found["worst gradient"] = _largest(_ratio(a, b + least) for a, b in norms)
     return found
 
 

@@ -54,14 +54,17 @@ def _library(model: str, config: str, tiny_sizes: dict[str, int], **settings: An
     return build
 
 
-def _timm(name: str, tiny_size: int = 64, **tiny_settings: Any) -> tuple[Build, Inputs]:
+def _timm(
+    name: str, tiny_settings: dict[str, Any] | None = None, tiny_size: int = 64, **settings: Any
+) -> tuple[Build, Inputs]:
     """A model of ``timm`` for images of 224 x 224; the tiny variant's are squares of ``tiny_size``."""
 
     def build(tiny: bool) -> torch.nn.Module:
         import timm
 
-        settings = {"num_classes": 10, **tiny_settings} if tiny else {}
-        module: torch.nn.Module = timm.create_model(name, pretrained=False, **settings)
+        sizes = {"num_classes": 10, **(tiny_settings or {})} if tiny else {}
+        module: torch.nn.Module = timm.create_model(name, pretrained=False, **settings, **sizes)
+        _let_all_weights_count(module)
         return module.eval()
 
     def inputs(batch: int, tiny: bool) -> dict[str, torch.Tensor]:
@@ -69,6 +72,20 @@ def _timm(name: str, tiny_size: int = 64, **tiny_settings: Any) -> tuple[Build, 
         return {"x": torch.randn(batch, 3, size, size)}
 
     return build, inputs
+
+
+def _let_all_weights_count(module: torch.nn.Module) -> None:
+    """Set weights that start at next to nothing: what they scale would be in no result, right or wrong.
+
+    These are the last norms' of residual branches, the scales of layers, and heads: vectors become 1,
+    matrices small random numbers.
+    """
+    for name, weight in module.named_parameters():
+        if not name.endswith("bias") and weight.abs().max() < 1e-3:
+            if weight.dim() == 1:
+                torch.nn.init.ones_(weight)
+            else:
+                torch.nn.init.normal_(weight, std=0.02)
 
 
 _TINY = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
@@ -147,13 +164,19 @@ SUITE: dict[str, SuiteModel] = {
         _text(32000),
     ),
     "ResNet-50": SuiteModel(128, *_timm("resnet50")),
-    "ConvNeXt-T": SuiteModel(64, *_timm("convnext_tiny", depths=(1, 1, 2, 1))),
+    "ConvNeXt-T": SuiteModel(64, *_timm("convnext_tiny", {"depths": (1, 1, 2, 1)})),
     "MobileNetV3-L": SuiteModel(128, *_timm("mobilenetv3_large_100")),
     "EfficientNet-B0": SuiteModel(128, *_timm("efficientnet_b0")),
-    "ViT-S/16": SuiteModel(128, *_timm("vit_small_patch16_224", img_size=64, depth=2)),
+    "ViT-S/16": SuiteModel(128, *_timm("vit_small_patch16_224", {"img_size": 64, "depth": 2})),
     "Swin-T": SuiteModel(
-        64, *_timm("swin_tiny_patch4_window7_224", 224, depths=(1, 1, 2, 1), embed_dim=24)
+        64,
+        *_timm(
+            "swin_tiny_patch4_window7_224",
+            {"depths": (1, 1, 2, 1), "embed_dim": 24},
+            224,
+            drop_path_rate=0.0,
+        ),
     ),
-    "MLP-Mixer-B": SuiteModel(64, *_timm("mixer_b16_224", img_size=64, num_blocks=2)),
+    "MLP-Mixer-B": SuiteModel(64, *_timm("mixer_b16_224", {"img_size": 64})),
     "DenseNet-121": SuiteModel(64, *_timm("densenet121")),
 }
