@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
-import torch
 
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Buffer, BufferView, Count, ExternCall, Loop, LoopVariable, Value
@@ -15,33 +14,31 @@ from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.iterations import value_in
 from weft_loop_ir.schedule.memory_plan import storage_elements
+from weft_loop_ir.schedule.products_of_iterations import ProductOfAll
 from weft_loop_ir.schedule.transform import Replayer
-
-aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
 class Iterations:
     """A loop that becomes the loop ``variable`` of its nodes.
 
-    ``own`` are its iterations' own buffers, each with the elements that it has in one iteration.
+    ``own`` are its iterations' own buffers, each with the elements that it has in one iteration; ``products``
+    the calls of its body that are made for all iterations, by name.
     """
 
     count: Count
     variable: LoopVariable
     own: Mapping[str, sympy.Expr]
+    products: Mapping[str, ProductOfAll]
 
 
-def expanded(buffer: Buffer, trips: sympy.Expr, is_product: bool) -> Buffer:
-    """``buffer`` with a row for each iteration; a product's rows below each other as a matrix."""
+def expanded(buffer: Buffer, trips: sympy.Expr, product: ProductOfAll | None) -> Buffer:
+    """``buffer`` with a row for each iteration, or as ``product`` makes it for all."""
     row, layout = storage_elements(buffer), buffer.layout
-    if is_product:
-        size = (trips * layout.size[0], layout.size[1])
-        return replace(
-            buffer, layout=replace(layout, size=size, stride=(layout.size[1], sympy.S.One))
-        )
-    size = (trips, *layout.size)
-    return replace(buffer, layout=replace(layout, size=size, stride=(row, *layout.stride)))
+    size, stride = (trips, *layout.size), (row, *layout.stride)
+    if product is not None and len(product.size) == len(layout.size):
+        size, stride = product.size, (layout.size[1], sympy.S.One)
+    return replace(buffer, layout=replace(layout, size=size, stride=stride))
 
 
 def over_iterations(node: Any, iterations: Iterations, buffers: Mapping[str, Buffer]) -> Any:
@@ -50,7 +47,7 @@ def over_iterations(node: Any, iterations: Iterations, buffers: Mapping[str, Buf
         body = tuple(over_iterations(n, iterations, buffers) for n in node.body)
         return replace(node, body=body)
     if isinstance(node, ExternCall):
-        return _product_of_all(node, iterations)
+        return iterations.products[node.name].call
     variable = iterations.variable
     value = {iterations.count.symbol: value_in(iterations.count, variable.symbol)}
 
@@ -108,43 +105,3 @@ def _placed(
 
     Replayer(recorder, lambda e: simplified(index(e)), load, store).replay(node.body)
     return replace(node, loops=loops, body=recorder.body())
-
-
-# -- products of matrices --------------------------------------------------------------------------------
-
-
-def is_row_product(call: ExternCall, count: Count, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether the products of all iterations are one: rows that follow each other, by the same matrix."""
-    if call.operator is not aten.mm.default or call.out_variant is None or call.keywords:
-        return False
-    left, right = call.arguments
-    (result,) = call.outputs
-    if result is None or not _is_contiguous(buffers[result]):
-        return False
-    moved = sympy.expand(left.offset.subs(count.symbol, count.symbol + 1) - left.offset)
-    rows, _ = left.size
-    views = (*left.size, *left.stride, *right.size, *right.stride, right.offset)
-    if any(count.symbol in e.free_symbols for e in (*views, moved)) or moved == 0:
-        return False
-    return bool(rows == 1 or sympy.expand(moved - rows * left.stride[0]) == 0)
-
-
-def _is_contiguous(buffer: Buffer) -> bool:
-    layout = buffer.layout
-    follows = layout.size[0] == 1 or layout.stride[0] == layout.size[1]
-    return bool(layout.stride[1] == 1 and follows)
-
-
-def _product_of_all(call: ExternCall, iterations: Iterations) -> ExternCall:
-    """The product of the rows of all iterations."""
-    left, right = call.arguments
-    count = iterations.count
-    rows, inner = left.size
-    moved = sympy.expand(left.offset.subs(count.symbol, count.symbol + 1) - left.offset)
-    stacked = replace(
-        left,
-        size=(rows * iterations.variable.size, inner),
-        stride=(moved if rows == 1 else left.stride[0], left.stride[1]),
-        offset=sympy.expand(left.offset.subs(count.symbol, count.start)),
-    )
-    return replace(call, arguments=(stacked, right))

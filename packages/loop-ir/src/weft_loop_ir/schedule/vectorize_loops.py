@@ -39,7 +39,6 @@ from weft_loop_ir.schedule.expand_nodes import (
     Iterations,
     expanded,
     in_iteration,
-    is_row_product,
     over_iterations,
 )
 from weft_loop_ir.schedule.iterations import (
@@ -51,6 +50,7 @@ from weft_loop_ir.schedule.iterations import (
 )
 from weft_loop_ir.schedule.memory_plan import storage_elements
 from weft_loop_ir.schedule.options import ScheduleOptions
+from weft_loop_ir.schedule.products_of_iterations import ProductOfAll, product_of_all
 
 SYMBOLIC_EXTENT = sympy.Integer(1 << 14)
 """What a size or number of iterations that varies counts as, when memory is weighed."""
@@ -136,9 +136,22 @@ class _Vectorizer:
         }
 
     def _is_parallel(self, loop: Loop, count: Count, own: Set[str], trips: sympy.Expr) -> bool:
-        found = [_accesses(node, count) for node in loop.body]
+        products = self._products(loop, count, own)
+        found = [
+            list(products[node.name].reads)
+            if isinstance(node, ExternCall) and node.name in products
+            else _accesses(node, count)
+            for node in loop.body
+        ]
         shared = [a for accesses in found for a in accesses or () if a.buffer not in own]
         return None not in found and are_independent(shared, trips)
+
+    def _products(self, loop: Loop, count: Count, own: Set[str]) -> dict[str, ProductOfAll]:
+        """The calls of a loop's body, by name, that are products which one call makes for all iterations."""
+        rows = {name: storage_elements(self.buffers[name]) for name in own}
+        calls = [node for node in loop.body if isinstance(node, ExternCall)]
+        found = {call.name: product_of_all(call, count, rows, self.buffers) for call in calls}
+        return {name: product for name, product in found.items() if product is not None}
 
     def _has_room(self, own: Set[str], trips: sympy.Expr) -> bool:
         bytes_ = sum(
@@ -157,12 +170,14 @@ class _Vectorizer:
         """The iterations of ``loop``, whose ``own`` buffers get a row for each."""
         self.changed = True
         rows = {name: storage_elements(self.buffers[name]) for name in own}
-        products = {n for node in loop.body if isinstance(node, ExternCall) for n in node.outputs}
+        products = self._products(loop, count, own)
+        of_buffer = {product.call.outputs[0]: product for product in products.values()}
         for name in own:
-            self.buffers[name] = expanded(self.buffers[name], trips, name in products)
+            self.buffers[name] = expanded(self.buffers[name], trips, of_buffer.get(name))
         used = {v.symbol for i in all_items(loop.body) if isinstance(i, LoopNode) for v in i.loops}
         number = next(k for k in range(len(used) + 1) if loop_symbol("i", k) not in used)
-        return Iterations(count, LoopVariable(loop_symbol("i", number), trips), rows)
+        variable = LoopVariable(loop_symbol("i", number), trips)
+        return Iterations(count, variable, rows, products)
 
 
 def _depends(buffer: Buffer, symbol: sympy.Symbol) -> bool:
@@ -217,7 +232,9 @@ def independent_nodes(
         if any(name not in own or written[name] > 1 for name in writes):
             continue
         if isinstance(node, ExternCall):
-            if not is_row_product(node, count, buffers) or any(name in known for name in reads):
+            rows = {name: storage_elements(buffers[name]) for name in writes if name in own}
+            is_product = product_of_all(node, count, rows, buffers) is not None
+            if not is_product or any(name in known for name in reads):
                 continue
         elif _accesses(node, count) is None:
             continue
