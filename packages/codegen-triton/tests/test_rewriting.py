@@ -229,16 +229,30 @@ def test_scalars_on_the_cpu_are_moved(codegen: TritonCodegen) -> None:
     assert {b.layout.device.type for b in schedule.buffers.values()} == {"meta"}
 
 
+def devices(graph: torch.fx.GraphModule) -> list[str]:
+    return [n.meta["val"].device.type for n in graph.graph.nodes if n.op != "output"]
+
+
+def test_a_few_that_are_returned_are_copied_back(codegen: TritonCodegen) -> None:
+    x, scale = torch.empty(3, device="meta"), torch.tensor(1.0)
+    graph = on_meta(lambda x, scale: (x * 2, scale + 1), x, scale)
+    codegen.rewrite(graph)
+    assert devices(graph) == ["meta", "meta", "meta", "meta", "cpu"]
+
+
 def test_other_tensors_on_the_cpu_stay(codegen: TritonCodegen) -> None:
-    for function, scale in (
-        (mixed, torch.ones(3)),
-        (lambda x, scale: (x * 2, scale + 1), torch.tensor(1.0)),
+    def counters(x: torch.Tensor, scale: torch.Tensor) -> Any:
+        return (x * 2, *(scale + k for k in range(9)))
+
+    x = torch.empty(3, device="meta")
+    for function, inputs in (
+        (mixed, (torch.empty(3), torch.ones(3))),
+        (counters, (x, torch.tensor(1.0))),
     ):
-        x = torch.empty(3, device="meta") if scale.dim() == 0 else torch.empty(3)
-        graph = on_meta(function, x, scale)
-        before = [n.meta["val"].device for n in graph.graph.nodes if n.op != "output"]
+        graph = on_meta(function, *inputs)
+        before = devices(graph)
         codegen.rewrite(graph)
-        assert before == [n.meta["val"].device for n in graph.graph.nodes if n.op != "output"]
+        assert devices(graph) == before
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.bool], ids=str)
