@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from compiled_beside_eager import schedule_of
-from product_cases import randn
+from compiled_beside_eager import assert_equals_eager, schedule_of
+from product_cases import channels_last, randn
+from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import Function
@@ -206,3 +208,59 @@ def test_what_does_most_is_timed_as_far_as_candidates_go(
         chosen = {int(forms[0].contraction.rows): choose(forms) for forms in problems}
         assert chosen[64] is None and chosen[16] is not None
         assert chosen[256] is not None and chosen[256].tile == tiles_of(most)[-1]
+
+
+def block(x: torch.Tensor, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """A gated layer with a residual, and the mean of its rows."""
+    gate, up, down, bias = weights
+    y = x + (F.silu(x @ gate) * (x @ up)) @ down
+    return y, F.relu(torch.addmm(bias, y, gate)).mean(1)
+
+
+def images(x: torch.Tensor, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Convolutions of all channels and of each, with what follows them."""
+    narrow, each, wide, bias = weights
+    y = F.relu(F.conv2d(x, narrow))
+    y = F.hardswish(F.conv2d(y, each, bias, padding=1, groups=len(each)))
+    return (x + F.conv2d(y, wide, padding=1),)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (block, (randn(20, 32), randn(32, 48), randn(32, 48), randn(48, 32), randn(48))),
+        (
+            images,
+            (
+                channels_last(1, 16, 5, 6),
+                randn(24, 16, 1, 1),
+                randn(24, 1, 3, 3),
+                channels_last(16, 24, 3, 3),
+                randn(24),
+            ),
+        ),
+    ],
+)
+def test_results_are_right_whatever_is_chosen(
+    codegen: TritonCodegen,
+    tmp_path: Path,
+    function: Callable[..., Any],
+    inputs: tuple[torch.Tensor, ...],
+    seed: int,
+) -> None:
+    draw = random.Random(seed)
+    schedule = schedule_of(function, inputs, codegen)
+    device = Device(tmp_path, lambda f: f.stages > 1 and draw.random() < 0.2)
+    choose = ProductChooser(
+        device,
+        tmp_path,
+        schedule.buffers,
+        LIMITS,
+        Precision(),
+        lambda runs, device: draw.random(),
+    )
+    choose.prepare(all_forms(schedule))
+    chosen = fuse_products(schedule, choose, codegen.schedule_options)
+    assert any(isinstance(step, ProductKernel) for step in chosen.steps)
+    assert_equals_eager(codegen.compile(chosen, {})(*inputs), function, inputs)
