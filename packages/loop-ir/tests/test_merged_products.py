@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,16 +17,14 @@ PRODUCTS = (aten.mm.default, aten.addmm.default)
 T = torch.Tensor
 
 
-def frozen(
-    function: Callable[..., Any], weights: list[T], *inputs: T, most_elements: float = math.inf
-) -> tuple[int, int]:
+def frozen(function: Callable[..., Any], weights: list[T], *inputs: T) -> tuple[int, int]:
     """How many products ``function(*weights, *inputs)`` has, and how many merged; results stay eager's."""
     with torch.no_grad():
         graph = make_fx(lambda *v: function(*v), tracing_mode="fake")(*weights, *inputs)
     before = sum(n.target in PRODUCTS for n in graph.graph.nodes)
 
     def merge(module: torch.fx.GraphModule, constants: Any) -> None:
-        weft_loop_ir.merge_products(module.graph, constants, most_elements=most_elements)
+        weft_loop_ir.merge_products(module.graph, constants)
         module.recompile()
 
     result = weft_loop_ir.freeze(graph, dict(enumerate(weights)), merge)
@@ -81,16 +78,6 @@ def test_weights_that_are_computed_late_are_moved() -> None:
 
     pair = [torch.randn(16, 8), torch.randn(16, 8)]
     assert frozen(function, pair, torch.randn(6, 16)) == (2, 1)
-
-
-@pytest.mark.parametrize(("most_elements", "left"), [(7 * 32, 1), (7 * 32 - 1, 2), (7 * 16 - 1, 3)])
-def test_large_ones_stay_apart(most_elements: int, left: int) -> None:
-    def function(a: T, b: T, c: T, x: T) -> tuple[T, ...]:
-        return x @ a + 1, x @ b + 1, x @ c + 1
-
-    matrices = [torch.randn(16, n) for n in (32, 16, 16)]
-    result = frozen(function, matrices, torch.randn(7, 16), most_elements=most_elements)
-    assert result == (3, left)
 
 
 def test_split_parts() -> None:

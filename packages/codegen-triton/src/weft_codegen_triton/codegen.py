@@ -89,9 +89,6 @@ library's and that: 8 x 8 heads of 512 x 512 with a bias 0.029 and 0.026, 4 x 16
 a causal mask of documents 1.06 and 0.61, 32 heads of 8192 x 8192 with a window of 1024 3.46 and 0.39.
 """
 
-MOST_MERGED_ELEMENTS = 1 << 22
-"""Elements of a product that are 256 tiles of 128 x 128: two for each multiprocessor of a large GPU."""
-
 PLAIN_PRECISION = Precision()
 """torch's settings where nobody has changed them."""
 
@@ -165,8 +162,8 @@ class TritonCodegen:
     def rewrite_frozen(
         self, graph_module: torch.fx.GraphModule, constants: Collection[torch.fx.Node]
     ) -> None:
-        """The same where ``constants`` are computed once: small products of one matrix become one."""
-        merge_products(graph_module.graph, constants, most_elements=MOST_MERGED_ELEMENTS)
+        """The same where ``constants`` are computed once: products of one matrix with several become one."""
+        merge_products(graph_module.graph, constants)
         self.rewrite(graph_module)
 
     def rewrite_functional(

@@ -1,13 +1,13 @@
 """Products of one matrix with several constant ones become one product, whose columns are told apart again.
 
 The projections to queries, keys and values, or to a gate and what it lets through, are such.  One product of
-many columns keeps a GPU busier than several of few, and reads what it multiplies once.  Products that keep it
-busy by themselves gain nothing, and what reads their results finds rows farther apart.
+many columns keeps a GPU busier than several of few, and reads what it multiplies once.  On an H200 in float16
+three of 2048 rows took 0.0138 ms, as one 0.0082, three of 8192 rows 0.0534 and 0.0480; attention takes as long
+on parts of the result's rows as on tensors of their own.
 """
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 import torch.fx
 
 from weft_loop_ir._torch import OpOverload, is_view_operator
-from weft_loop_ir.rewriting.fakes import computed, insert_call, is_static, lies_like
+from weft_loop_ir.rewriting.fakes import computed, insert_call, lies_like
 
 aten = torch.ops.aten
 
@@ -26,20 +26,14 @@ ALIGNMENT = 16
 """Bytes; the columns of each product have to begin at a multiple of it."""
 
 
-def merge_products(
-    graph: torch.fx.Graph, constants: Collection[Node], *, most_elements: float = math.inf
-) -> int:
+def merge_products(graph: torch.fx.Graph, constants: Collection[Node]) -> int:
     """Merge products in ``graph``, whose ``constants`` are nodes that are computed once; gives how many go.
 
-    Products that are known to have more than ``most_elements`` stay apart.  Views follow; a result of the
-    graph lies as before.
+    Views follow; a result of the graph lies as before.
     """
     groups: dict[Any, list[Node]] = {}
     for node in graph.nodes:
-        if node.target not in (aten.mm.default, aten.addmm.default):
-            continue
-        is_large = is_static(node) and node.meta["val"].numel() > most_elements
-        if not is_large and _is_mergeable(node, constants):
+        if node.target in (aten.mm.default, aten.addmm.default) and _is_mergeable(node, constants):
             groups.setdefault((node.target, node.args[-2]), []).append(node)
     several = [products for products in groups.values() if len(products) > 1]
     pieces: dict[Node, torch.Tensor] = {}
