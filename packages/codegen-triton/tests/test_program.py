@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import operator
+import pickle
 import threading
 import weakref
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -53,6 +57,45 @@ def test_convolution_and_several_results_of_an_operator(codegen: TritonCodegen) 
         return values * 2, indices, torch.sort(x[0, 0], 1)[0] + 1
 
     check(codegen, program, torch.randn(2, 3, 9, 9), torch.randn(4, 3, 3, 3))
+
+
+class _Pickler(pickle.Pickler):
+    """Writes tensors by their place in ``kept``, and operators by name."""
+
+    kept: ClassVar[list[torch.Tensor]] = []
+
+    def persistent_id(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return next(k for k, tensor in enumerate(self.kept) if tensor is value)
+        return str(value) if isinstance(value, torch._ops.OpOverload) else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def persistent_load(self, name: Any) -> Any:
+        return (
+            _Pickler.kept[name] if isinstance(name, int) else operator.attrgetter(name)(torch.ops)
+        )
+
+
+def test_a_program_is_made_again_of_what_was_generated(codegen: TritonCodegen) -> None:
+    """Kernels, calls, several results and a constant that changes later, through pickle."""
+
+    def function(w: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return *torch.topk((x @ w).softmax(1), 2), x.sum(0) + 1
+
+    w, x = torch.randn(4, 4), torch.randn(3, 4)
+    graph = make_fx(function, tracing_mode="fake")(w, x)
+    loops = weft_loop_ir.lower(graph, constant_inputs=frozenset({0}))
+    schedule = weft_loop_ir.schedule(loops, codegen.schedule_options)
+    program = codegen.compile(schedule, {str(schedule.inputs[0]): w})
+    _Pickler.kept, file = [w], io.BytesIO()
+    _Pickler(file).dump(program.generated)
+    again = codegen.load(_Unpickler(io.BytesIO(file.getvalue())).load())
+    assert (again.source, again.kernel_count) == (program.source, program.kernel_count)
+    for _ in range(2):
+        torch.testing.assert_close(again(x), function(w, x))
+        w.data = torch.randn(4, 4)
+    assert codegen.environment() != TritonCodegen(TritonOptions(autotune=True)).environment()
 
 
 def test_inputs_are_dropped_once_they_are_read(codegen: TritonCodegen) -> None:

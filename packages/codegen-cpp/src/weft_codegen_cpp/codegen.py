@@ -30,7 +30,7 @@ from weft_codegen_cpp.kernel.common_extents import with_common_extents
 from weft_codegen_cpp.kernel.kernel_printer import PLACEHOLDER, PrintedKernel, print_kernel
 from weft_codegen_cpp.loader import load_library, make_entry
 from weft_codegen_cpp.options import CppOptions
-from weft_codegen_cpp.program import CppProgram
+from weft_codegen_cpp.program import CppProgram, GeneratedProgram
 from weft_codegen_cpp.toolchain import find_toolchain, idle_processes, lanes
 from weft_codegen_cpp.translation_unit import KernelSource, TranslationUnit
 
@@ -108,23 +108,32 @@ class CppCodegen:
     def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> CppProgram:
         """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""
         unit, host = self.print(schedule, constants)
-        toolchain = find_toolchain(self.options)
-        folder = cache_directory(self.options.cache_directory)
+        steps = list(all_items(schedule.steps))
+        kernels = sum(isinstance(step, Kernel | ParallelKernels) for step in steps)
+        kernels -= sum(len(s.kernels) for s in steps if isinstance(s, ParallelKernels))
+        calls = sum(isinstance(step, ExternCall) for step in steps)
+        return self.load(GeneratedProgram(unit, host.objects, kernels, calls))
+
+    def load(self, generated: GeneratedProgram) -> CppProgram:
+        """The program that another one, maybe of another process, had as its ``generated``.
+
+        A library that is no longer in the cache is compiled again.
+        """
+        unit, toolchain = generated.unit, find_toolchain(self.options)
         source = unit.whole
         processes = self.options.processes or idle_processes(len(unit.kernels))
         library = cached_library(
-            folder,
+            cache_directory(self.options.cache_directory),
             library_key(source, toolchain),
             source,
             functools.partial(toolchain.compile, units=unit.split(processes)),
             self.options.keep_sources,
         )
-        entry = make_entry(load_library(library), host.objects)
-        steps = list(all_items(schedule.steps))
-        kernels = sum(isinstance(step, Kernel | ParallelKernels) for step in steps)
-        kernels -= sum(len(s.kernels) for s in steps if isinstance(s, ParallelKernels))
-        calls = sum(isinstance(step, ExternCall) for step in steps)
-        return CppProgram(entry, host.objects, source, kernels, calls)
+        return CppProgram(make_entry(load_library(library), generated.objects), generated, source)
+
+    def environment(self) -> str:
+        """What generated programs depend on besides their schedules: options, compiler, processor."""
+        return f"{self.options} {library_key('', find_toolchain(self.options))}"
 
     def print(
         self, schedule: Schedule, constants: Mapping[str, torch.Tensor]

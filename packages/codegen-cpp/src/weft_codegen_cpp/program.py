@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+from weft_codegen_cpp.translation_unit import TranslationUnit
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratedProgram:
+    """What is generated for a schedule: enough to make its program, in another process too.
+
+    ``objects`` are what the host program refers to by position: constants, operators, what calls give.
+    """
+
+    unit: TranslationUnit
+    objects: tuple[Any, ...]
+    kernel_count: int
+    extern_count: int
 
 
 class CppProgram:
@@ -16,16 +32,14 @@ class CppProgram:
     def __init__(
         self,
         entry: Callable[..., tuple[Any, ...]],
-        objects: Sequence[Any],
+        generated: GeneratedProgram,
         source: str,
-        kernel_count: int,
-        extern_count: int,
     ) -> None:
         self.entry = entry
-        self._objects = tuple(objects)  # the native program borrows them
+        self.generated = generated  # holds the objects, which the native program borrows
         self.source = source
-        self.kernel_count = kernel_count
-        self.extern_count = extern_count
+        self.kernel_count = generated.kernel_count
+        self.extern_count = generated.extern_count
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self.entry(*inputs)

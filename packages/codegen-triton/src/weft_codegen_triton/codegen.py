@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -36,8 +36,10 @@ from weft_loop_ir import (
 from weft_codegen_triton.attention.print_attention import has_template, print_attention
 from weft_codegen_triton.attention.print_gradients import has_gradient_template, print_gradients
 from weft_codegen_triton.attention.suitability import suits_gradients, suits_template
+from weft_codegen_triton.compilation.binary import triton_version
 from weft_codegen_triton.compilation.cache import cache_directory
 from weft_codegen_triton.errors import DeviceUnavailable, Unsupported
+from weft_codegen_triton.generated import GeneratedProgram, PrintedProgram
 from weft_codegen_triton.host.expressions import bits_of_float
 from weft_codegen_triton.host.extern_calls import settle
 from weft_codegen_triton.host.host_printer import KernelLaunch, PrintedHost, print_host
@@ -45,8 +47,6 @@ from weft_codegen_triton.host.regions import every_step, is_repeatable
 from weft_codegen_triton.host.tail import tail_takes_copies
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import (
-    KERNEL_IMPORTS,
-    PLACEHOLDER,
     Function,
     PrintedKernel,
     print_kernel,
@@ -94,23 +94,6 @@ PLAIN_PRECISION = Precision()
 
 COMMUNICATES = "_c10d_functional"
 """The namespace of collectives."""
-
-
-@dataclass(frozen=True)
-class PrintedProgram:
-    """Everything that is generated for a schedule.
-
-    ``functions`` holds what is compiled, each once and by name.
-    """
-
-    functions: Mapping[str, Function]
-    host: PrintedHost
-
-    @property
-    def source(self) -> str:
-        """Kernels and host program as one readable text."""
-        kernels = [f.template.replace(PLACEHOLDER, name) for name, f in self.functions.items()]
-        return "\n\n".join([KERNEL_IMPORTS, *kernels, self.host.source])
 
 
 class TritonCodegen:
@@ -211,7 +194,7 @@ class TritonCodegen:
         """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""
         if any(call.defines for call in _calls(schedule)):
             raise Unsupported("a size or number that depends on data")
-        device = self._device(schedule)
+        device = self._device(devices_of(schedule))
         bound = {**schedule.constants, **constants}
         for name, buffer in schedule.buffers.items():
             if buffer.kind is BufferKind.CONSTANT and name not in bound:
@@ -239,32 +222,51 @@ class TritonCodegen:
     ) -> TritonProgram:
         """The program of ``schedule``, whose constants are ``bound``."""
         printed = self.print(schedule, precision)
-        launchers = device.load(printed.functions)
+        host = printed.host
+        generated = GeneratedProgram(
+            printed,
+            tuple(bound[name] for name in host.constants),
+            extern_count=sum(
+                print_scan(call, schedule.buffers) is None for call in _calls(schedule)
+            ),
+            scalars=_scalars(host.inputs, schedule),
+            constant_scalars=_scalars(host.constants, schedule),
+            is_recordable=is_recordable(schedule),
+            is_dynamic=bool(schedule.symbols) or not all(isinstance(i, str) for i in host.inputs),
+            device=next(iter(devices_of(schedule)), None),
+        )
+        return self._load(generated, device)
+
+    def load(self, generated: GeneratedProgram) -> TritonProgram:
+        """The program that another one, maybe of another process, had as its ``generated``.
+
+        Kernels that are no longer in the cache are compiled again.
+        """
+        devices = set() if generated.device is None else {generated.device}
+        return self._load(generated, self._device(devices))
+
+    def _load(
+        self, generated: GeneratedProgram, device: CudaDevice | InterpretedDevice
+    ) -> TritonProgram:
+        host = generated.printed.host
+        launchers = device.load(generated.printed.functions)
         lists = {
             name: device.launch_list(
                 [(launchers[launch.function], launch.terms) for launch in launches]
             )
-            for name, launches in printed.host.launches.items()
+            for name, launches in host.launches.items()
         }
-        compute, finish = _host_functions(printed.host, lists)
-        return TritonProgram(
-            compute,
-            finish,
-            [bound[name] for name in printed.host.constants],
-            device,
-            source=printed.source,
-            kernel_count=sum(map(len, printed.host.launches.values())),
-            extern_count=sum(
-                print_scan(call, schedule.buffers) is None for call in _calls(schedule)
-            ),
-            scalars=_scalars(printed.host.inputs, schedule),
-            constant_scalars=_scalars(printed.host.constants, schedule),
-            returned_count=len(printed.host.returned),
-            tail_steps=printed.host.tail_steps,
-            record=self.options.cuda_graphs and device.records and is_recordable(schedule),
-            is_dynamic=bool(schedule.symbols)
-            or not all(isinstance(i, str) for i in schedule.inputs),
-        )
+        compute, finish = _host_functions(host, lists)
+        record = self.options.cuda_graphs and device.records and generated.is_recordable
+        return TritonProgram(compute, finish, device, generated, record=record)
+
+    def environment(self) -> str:
+        """What generated programs depend on besides their schedules: options, Triton, the devices."""
+        devices = [
+            (torch.cuda.get_device_name(k), torch.cuda.get_device_capability(k))
+            for k in range(torch.cuda.device_count())
+        ]
+        return f"{self.options} {triton_version()} {self.interprets} {devices}"
 
     def print(self, schedule: Schedule, precision: Precision = PLAIN_PRECISION) -> PrintedProgram:
         """The generated code of ``schedule``; needs neither Triton nor a GPU."""
@@ -342,8 +344,8 @@ class TritonCodegen:
             choose.prepare(all_forms(schedule))
             return fuse_products(schedule, choose, self.schedule_options)
 
-    def _device(self, schedule: Schedule) -> CudaDevice | InterpretedDevice:
-        devices = devices_of(schedule)
+    def _device(self, devices: Collection[torch.device]) -> CudaDevice | InterpretedDevice:
+        """Where a program runs whose buffers are on ``devices``."""
         folder = cache_directory(self.options.cache_directory)
         if self.interprets and all(d.type == "cpu" for d in devices):
             return InterpretedDevice(folder)
@@ -353,7 +355,7 @@ class TritonCodegen:
             raise Unsupported("a graph over several GPUs")
         if not torch.cuda.is_available():
             raise DeviceUnavailable("the graph is on a CUDA device, and torch finds none")
-        return CudaDevice(devices.pop() if devices else None, folder, self.options)
+        return CudaDevice(next(iter(devices), None), folder, self.options)
 
 
 def _calls(schedule: Schedule) -> list[ExternCall]:
@@ -379,13 +381,13 @@ def is_recordable(schedule: Schedule) -> bool:
     )
 
 
-def _scalars(names: Sequence[str | SymbolInput], schedule: Schedule) -> list[int]:
+def _scalars(names: Sequence[str | SymbolInput], schedule: Schedule) -> tuple[int, ...]:
     """The positions of buffers without dimensions."""
-    return [
+    return tuple(
         position
         for position, name in enumerate(names)
         if isinstance(name, str) and not schedule.buffers[name].layout.size
-    ]
+    )
 
 
 def _overwritten(kernel: Kernel, schedule: Schedule) -> frozenset[str]:

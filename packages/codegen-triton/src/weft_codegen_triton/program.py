@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from weft_codegen_triton.generated import GeneratedProgram
 from weft_codegen_triton.runtime.cuda_graph import Compute
 from weft_codegen_triton.runtime.replays import Replays
 
@@ -41,40 +42,34 @@ class TritonProgram:
 
     Safe to call from several threads at once; programs on a device take turns.  With ``record`` the second
     call on a stream (of a size, if the program ``is_dynamic``) records a CUDA graph that later calls replay,
-    of all steps but the last ``tail_steps``.  Results never share memory with the recording, so a later call
-    leaves them as they are: the first ``returned_count`` tensors that ``compute`` gives are copied.
-    ``scalars`` and ``constant_scalars`` are the positions of inputs and constants without dimensions, which
-    may be on the CPU.
+    of all steps but the last.  Results never share memory with the recording, so a later call leaves them
+    as they are: the tensors that ``compute`` gives for them are copied.  Inputs and constants without
+    dimensions may be on the CPU.  ``generated`` is what the program was made of.
     """
 
     def __init__(
         self,
         compute: Compute,
         finish: Finish,
-        constants: Sequence[torch.Tensor],
         device: Device,
+        generated: GeneratedProgram,
         *,
-        source: str,
-        kernel_count: int,
-        extern_count: int,
-        scalars: Sequence[int],
-        constant_scalars: Sequence[int],
-        returned_count: int,
-        tail_steps: int,
         record: bool,
-        is_dynamic: bool,
     ) -> None:
-        self.source = source
-        self.kernel_count = kernel_count
-        self.extern_count = extern_count
+        self.generated = generated
+        self.source = generated.printed.source
+        self.kernel_count = generated.kernel_count
+        self.extern_count = generated.extern_count
         self._compute = compute
         self._finish = finish
-        self._constants = tuple(constants)
+        self._constants = generated.constants
         self._device = device
-        self._scalars = tuple(scalars)
-        self._constant_scalars = tuple(constant_scalars)
-        steps = kernel_count + extern_count - tail_steps
-        self._replays = Replays(compute, steps, returned_count, is_dynamic) if record else None
+        self._scalars = generated.scalars
+        self._constant_scalars = generated.constant_scalars
+        host = generated.printed.host
+        steps = self.kernel_count + self.extern_count - host.tail_steps
+        returned = len(host.returned)
+        self._replays = Replays(compute, steps, returned, generated.is_dynamic) if record else None
 
     @property
     def not_recorded(self) -> str | None:

@@ -19,6 +19,7 @@ from .functional_graph import (
     OutputKind,
     SameAsInput,
     SameAsOutput,
+    SharedBase,
     ViewOfInput,
     ViewOfOutput,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "OutputKind",
     "SameAsInput",
     "SameAsOutput",
+    "SharedBase",
     "StepObserver",
     "TensorMap",
     "Unsupported",

@@ -380,6 +380,9 @@ class Codegen(Protocol):
     forward's results are the first of the graph's.
     Where ``writes_inputs`` is true, kernels may store to buffers of kind INPUT and CONSTANT
     (:func:`write_back`).
+    Programs are kept for other processes where it has ``environment()``, a text of what generated code
+    depends on besides the schedule, and ``load(generated)``, which makes the program again from its
+    attribute ``generated``: a value that can be pickled, but for operators and constants.
     """
 
     device_type: str

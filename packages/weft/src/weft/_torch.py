@@ -5,6 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import torch.distributed
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+
+__all__ = [
+    "BROADCASTS",
+    "NATIVE_MODULES",
+    "FakeTensor",
+    "OpOverload",
+    "data_parallel_bucket_bytes",
+    "storage_identity",
+]
+
+NATIVE_MODULES = ("torch", "torch._C")
+"""Modules in which functions and methods are found that name none."""
 
 
 def _operators_of_broadcast() -> tuple[Any, ...]:
@@ -26,3 +40,8 @@ def data_parallel_bucket_bytes() -> int | None:
     kind: Any = DistributedDataParallel
     module = kind._get_active_ddp_module()
     return None if module is None else int(module.bucket_bytes_cap)
+
+
+def storage_identity(tensor: torch.Tensor) -> int:
+    """What is equal for the tensors of one storage, fake ones too, while it lives."""
+    return int(tensor.untyped_storage()._cdata)

@@ -33,7 +33,9 @@ from .errors import StageError, WeftWarning, stage
 from .frozen import FrozenProgram
 from .known_masks import drop_known_masks
 from .options import CompileOptions
+from .program_cache import ProgramCache
 from .registry import find_codegen
+from .warm_start import WarmStart
 
 # By these a stage says that it does not handle a graph; other errors are faults.
 _REFUSALS = (
@@ -45,7 +47,10 @@ _REFUSALS = (
 
 @dataclass(frozen=True)
 class GraphReport:
-    """What became of one captured graph.  ``seconds`` maps stage names to wall-clock seconds."""
+    """What became of one captured graph.
+
+    ``seconds`` maps stage names to wall-clock seconds: ``"program cache"`` alone where a kept program serves.
+    """
 
     location: str
     kernel_count: int
@@ -72,8 +77,11 @@ class Pipeline:
         *,
         raise_errors: bool,
         observers: Callable[[], tuple[GraphObserver, ...]] = tuple,
+        programs: ProgramCache | None = None,
     ) -> None:
+        """``programs``: where programs are kept for other processes, None for nowhere."""
         self.options = options
+        self._warm_start = None if programs is None else WarmStart(options, programs)
         self._raise_errors = raise_errors
         self._observers = observers
         self._warned: set[str] = set()
@@ -107,11 +115,21 @@ class Pipeline:
     def compile_graph(
         self, graph_module: torch.fx.GraphModule, example_inputs: list[Any], location: str
     ) -> Callable[..., Any]:
-        """Run every stage.
+        """Run every stage, or load what they gave another process.
 
         Raises :class:`StageError`.
         """
         seconds: dict[str, float] = {}
+        description = None
+        if self._warm_start is not None:
+            with self.stage("program cache", location, seconds):
+                description = self._warm_start.describe(graph_module, example_inputs)
+                found = self._find(description, graph_module)
+            if found is not None:
+                run, program, fallbacks = found
+                kernels, externs = program.kernel_count, program.extern_count
+                self.finish(GraphReport(location, kernels, externs, fallbacks, seconds, None))
+                return run
         dump = open_dump(self.options.dump_directory, location)
         dump.graph("1_captured", graph_module)
         drop_known_masks(graph_module.graph)
@@ -148,13 +166,17 @@ class Pipeline:
 
         line = _Line(self, location, seconds, dump)
         if joint is None:
-            program: CompiledProgram
             if self.options.freezing:
                 program = self._frozen(line, forward, functional)
             else:
                 program = line.compile(
                     forward, functional.lifted, written=functional.mutated_inputs
                 )
+            if self._warm_start is not None and description is not None:
+                with self.stage("program cache", location, seconds):
+                    self._warm_start.store(
+                        description, functional, program, line.device_type, line.fallbacks
+                    )
             line.finish()
             return weft_functionalize.wrap(functional, program)
         program = line.compile(forward, functional.lifted)
@@ -173,6 +195,14 @@ class Pipeline:
         )
         run = weft_functionalize.wrap(functional, training)
         return run if torch.is_grad_enabled() else torch.enable_grad()(run)
+
+    def _find(
+        self, description: str | None, graph_module: torch.fx.GraphModule
+    ) -> tuple[Callable[..., Any], CompiledProgram, Mapping[str, int]] | None:
+        """The kept program of the graph so described."""
+        if self._warm_start is None or description is None:
+            return None
+        return self._warm_start.find(description, graph_module)
 
     def _rewrite(self, graph_module: torch.fx.GraphModule) -> None:
         """Let the code generator of the graph's device, or of the one beside the CPU, change it."""
@@ -276,7 +306,8 @@ class _Line:
         self._dump = dump
         self._kernels = 0
         self._externs = 0
-        self._fallbacks: dict[str, int] = {}
+        self.fallbacks: dict[str, int] = {}
+        self.device_type = "cpu"  # of what was compiled last
 
     def compile(
         self,
@@ -299,7 +330,7 @@ class _Line:
         self._kernels += program.kernel_count
         self._externs += program.extern_count
         for name, count in schedule.fallbacks.items():
-            self._fallbacks[name] = self._fallbacks.get(name, 0) + count
+            self.fallbacks[name] = self.fallbacks.get(name, 0) + count
         return program
 
     def compile_partial_backward(self, graph_module: torch.fx.GraphModule) -> Callable[..., Any]:
@@ -324,7 +355,8 @@ class _Line:
         loop_graph = weft_loop_ir.lower(
             graph_module, constant_inputs=constant_inputs, options=options
         )
-        codegen = find_codegen(_device_type(loop_graph), self._pipeline.options.mode)
+        self.device_type = _device_type(loop_graph)
+        codegen = find_codegen(self.device_type, self._pipeline.options.mode)
         if getattr(codegen, "writes_inputs", False):
             loop_graph = weft_loop_ir.write_back(loop_graph, written)
         self._dump.text(
@@ -343,7 +375,7 @@ class _Line:
                 self._location,
                 self._kernels,
                 self._externs,
-                self._fallbacks,
+                self.fallbacks,
                 self._seconds,
                 None,
             )

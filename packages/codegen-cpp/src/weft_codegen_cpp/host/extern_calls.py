@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,47 +71,61 @@ def _concrete(extents: Sequence[sympy.Expr], values: dict[sympy.Symbol, Any]) ->
     return tuple(int(values[e] if e.is_Symbol else e.xreplace(values)) for e in extents)
 
 
-def make_callback(
-    call: ExternCall, outputs: Sequence[Buffer | None], into_memory: bool
-) -> Callable[..., Any]:
-    """A function of the call's tensors and size symbols that runs the operator.
+@dataclass(frozen=True, eq=False)
+class Callback:
+    """A function of a call's tensors and size symbols that runs the operator.
 
     With ``into_memory`` the last tensor is the output's memory, and nothing is returned.  Otherwise it
     returns the tensors of ``outputs`` that are not None, with the layouts that the schedule gives them, and
     none of them shares memory with an argument.
     """
-    tensor_count = len(views_of(call)) + into_memory
-    symbols = symbols_of(call, outputs)
-    operator = call.operator
-    out_operator = call.out_variant
+
+    extern: ExternCall
+    outputs: tuple[Buffer | None, ...]
+    into_memory: bool
+    tensor_count: int
+    symbols: tuple[sympy.Symbol, ...]
 
     @torch.no_grad()
-    def callback(*inputs: Any) -> Any:
-        tensors = inputs[:tensor_count]
-        numbers = zip(symbols, inputs[tensor_count:], strict=True)
+    def __call__(self, *inputs: Any) -> Any:
+        call = self.extern
+        tensors = inputs[: self.tensor_count]
+        numbers = zip(self.symbols, inputs[self.tensor_count :], strict=True)
         values = {s: sympy.Integer(v) if s.is_integer else v for s, v in numbers}
         source = iter(tensors)
         arguments = [_substitute(a, source, values) for a in call.arguments]
         keywords = {k: _substitute(a, source, values) for k, a in call.keywords.items()}
-        if into_memory:
-            memory = tensors[-1]
-            if out_operator is None:
-                memory.copy_(operator(*arguments, **keywords))
-            else:
-                name = next(a.name for a in out_operator._schema.arguments if a.is_out)
-                out_operator(*arguments, **keywords, **{name: memory})
+        if self.into_memory:
+            _run_into(tensors[-1], call, arguments, keywords)
             return ()
-        results = operator(*arguments, **keywords)
+        results = call.operator(*arguments, **keywords)
         if not isinstance(results, list | tuple):
             results = (results,)
         values = with_own_sizes(call, results, values)
         return tuple(
             _settle(result, buffer, values, tensors)
-            for result, buffer in zip(results, outputs, strict=True)
+            for result, buffer in zip(results, self.outputs, strict=True)
             if buffer is not None
         )
 
-    return callback
+
+def make_callback(
+    call: ExternCall, outputs: Sequence[Buffer | None], into_memory: bool
+) -> Callback:
+    """The callback of ``call``."""
+    tensor_count = len(views_of(call)) + into_memory
+    return Callback(call, tuple(outputs), into_memory, tensor_count, symbols_of(call, outputs))
+
+
+def _run_into(
+    memory: torch.Tensor, call: ExternCall, arguments: Sequence[Any], keywords: dict[str, Any]
+) -> None:
+    """Run the operator so that its result is in ``memory``."""
+    if call.out_variant is None:
+        memory.copy_(call.operator(*arguments, **keywords))
+        return
+    name = next(a.name for a in call.out_variant._schema.arguments if a.is_out)
+    call.out_variant(*arguments, **keywords, **{name: memory})
 
 
 def _settle(

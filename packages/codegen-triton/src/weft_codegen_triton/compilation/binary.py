@@ -12,6 +12,14 @@ from pathlib import Path
 RUNTIME = Path(__file__).parents[1] / "runtime"
 
 
+def triton_version() -> str:
+    """The version of Triton, which is not imported for that; "none" where it isn't installed."""
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
 @dataclass(frozen=True)
 class KernelBinary:
     """Machine code.  ``scratch_parameters`` pointers (null here) follow the kernel's own arguments."""
@@ -47,6 +55,6 @@ class CompileJob:
         digest = hashlib.sha256()
         for file in ("device_functions.py", "device_math.py"):
             digest.update((RUNTIME / file).read_bytes())
-        digest.update(importlib.metadata.version("triton").encode())
+        digest.update(triton_version().encode())
         digest.update(json.dumps(asdict(self), sort_keys=True).encode())
         return digest.hexdigest()[:32]

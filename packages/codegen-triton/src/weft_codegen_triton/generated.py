@@ -1,0 +1,52 @@
+"""What is generated for a schedule: enough to make its program, in another process too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from weft_codegen_triton.host.host_printer import PrintedHost
+from weft_codegen_triton.kernel.kernel_printer import KERNEL_IMPORTS, PLACEHOLDER, Function
+
+
+@dataclass(frozen=True)
+class PrintedProgram:
+    """The generated code of a schedule.
+
+    ``functions`` holds what is compiled, each once and by name.
+    """
+
+    functions: Mapping[str, Function]
+    host: PrintedHost
+
+    @property
+    def source(self) -> str:
+        """Kernels and host program as one readable text."""
+        kernels = [f.template.replace(PLACEHOLDER, name) for name, f in self.functions.items()]
+        return "\n\n".join([KERNEL_IMPORTS, *kernels, self.host.source])
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratedProgram:
+    """A schedule's code with the tensors that it reads as constants, and what its calls have to know.
+
+    ``scalars`` and ``constant_scalars`` are the positions of inputs and constants without dimensions.
+    ``is_recordable``: calls of one size do the same work, without waiting.  ``is_dynamic``: sizes vary.
+    ``device`` is where its buffers are; None where it has none.
+    """
+
+    printed: PrintedProgram
+    constants: tuple[torch.Tensor, ...]
+    extern_count: int
+    scalars: tuple[int, ...]
+    constant_scalars: tuple[int, ...]
+    is_recordable: bool
+    is_dynamic: bool
+    device: torch.device | None
+
+    @property
+    def kernel_count(self) -> int:
+        """Kernels launched by a call."""
+        return sum(map(len, self.printed.host.launches.values()))

@@ -1,0 +1,279 @@
+"""Programs kept on disk: a second pipeline runs no stage and gives what eager does, effects included."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+import weft
+from torch import nn
+from weft.graph_description import NotDescribable, describe_graph, describe_settings
+from weft.pipeline import Pipeline
+from weft.program_cache import ProgramCache
+
+
+class Norm(nn.Module):
+    """Writes to buffers while it trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.linear = nn.Linear(4, 4)
+        self.tied = nn.Linear(4, 4)
+        self.tied.weight = self.linear.weight
+
+    def forward(self, x):
+        return self.tied(self.linear(self.norm(x)).relu())
+
+
+def writes_to_input(x):
+    x.add_(1)
+    return x * 2
+
+
+def views_and_constants(x):
+    y = x * 2
+    return y, y[0], x, x.t(), None, 3, y
+
+
+def library_calls(x):
+    return torch.rand(3), x.sort(1), torch.linalg.inv(x @ x.t() + torch.eye(3))
+
+
+FUNCTIONS = (writes_to_input, views_and_constants, library_calls)
+INPUTS = {
+    "dense": lambda: torch.randn(3, 4),
+    "transposed": lambda: torch.randn(4, 3).t(),
+}
+
+
+def compiled(model: Callable[..., object], folder: Path, **options: object) -> tuple:
+    """``model`` compiled with the programs in ``folder``: the function, the cache and the reports."""
+    programs, log = ProgramCache(folder), weft.CompileLog()
+    pipeline = Pipeline(
+        weft.CompileOptions(**options),
+        raise_errors=True,
+        observers=lambda: (log,),
+        programs=programs,
+    )
+    return weft.compile(model, backend=pipeline), programs, log
+
+
+def outcome(function: Callable[..., object], x: torch.Tensor) -> object:
+    torch.manual_seed(1)
+    with torch.no_grad():
+        return function(x), x
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_second_pipeline_runs_no_stage(function, name, tmp_path) -> None:
+    torch.manual_seed(0)
+    x = INPUTS[name]()
+    for hits in (0, 1):
+        run, programs, log = compiled(function, tmp_path)
+        expected, given = x.clone(), x.clone()
+        torch.testing.assert_close(outcome(run, given), outcome(function, expected), equal_nan=True)
+        assert programs.counts["hit"] == hits, programs.counts
+        stages = [set(report.seconds) for report in log.graphs]
+        assert not hits or stages == [{"program cache"}]
+
+
+def writes_to_shared(x, y):
+    x.add_(1)
+    return y * 2
+
+
+def test_inputs_that_share_memory(tmp_path) -> None:
+    for hits in (0, 1):
+        run, programs, _ = compiled(writes_to_shared, tmp_path)
+        x, y = torch.randn(4, 4), torch.randn(4, 4)
+        with torch.no_grad():
+            x.copy_(y)
+            torch.testing.assert_close(run(x, x.t()), writes_to_shared(y, y.t()))
+        torch.testing.assert_close(x, y)
+        assert programs.counts["hit"] == hits, programs.counts
+
+
+def test_modules_parameters_and_buffers(tmp_path) -> None:
+    for hits in (0, 1):
+        torch.manual_seed(2)
+        model, plain = Norm(), Norm()
+        plain.load_state_dict(model.state_dict())
+        run, programs, _ = compiled(model, tmp_path)
+        for step in range(3):
+            x = torch.randn(5, 4)
+            torch.testing.assert_close(outcome(run, x), outcome(plain, x))
+            torch.testing.assert_close(model.state_dict(), plain.state_dict())
+            with torch.no_grad():
+                for module in (model, plain):
+                    module.linear.bias += step
+                    module.norm.weight.data = torch.full((4,), 2.0 + step)
+        assert programs.counts["hit"] == hits, programs.counts
+
+
+def test_a_second_process_runs_no_stage(tmp_path) -> None:
+    program = """
+import sys, torch, weft
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.LayerNorm(8)).eval()
+log, x = weft.CompileLog(), torch.randn(3, 4)
+with torch.no_grad(), weft.observe(log):
+    torch.testing.assert_close(weft.compile(model)(x), model(x))
+print(*(stage for report in log.graphs for stage in report.seconds), sep=",")
+"""
+    environment = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path), "WEFT_STRICT": "0"}
+    environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", program], env=environment, check=True, capture_output=True
+        ).stdout.decode()
+        for _ in range(2)
+    ]
+    assert outputs == [
+        "program cache,functionalize,aot-autograd,loop-ir,codegen\n",
+        "program cache\n",
+    ]
+
+
+@pytest.mark.parametrize("damage", [b"", b"foreign", None])
+def test_damaged_entries_are_compiled_again(damage, tmp_path) -> None:
+    x = torch.randn(3, 4)
+    compiled(views_and_constants, tmp_path)[0](x)
+    (entry,) = tmp_path.iterdir()
+    content = entry.read_bytes()
+    entry.write_bytes(content[:-1] if damage is None else damage)
+    run, programs, _ = compiled(views_and_constants, tmp_path)
+    torch.testing.assert_close(run(x), views_and_constants(x))
+    assert (programs.counts["damaged"], programs.counts["stored"]) == (1, 1)
+    assert entry.read_bytes()[32:40] == content[32:40]
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_error(tmp_path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    x = torch.randn(3, 4)
+    run, programs, _ = compiled(views_and_constants, file / "below")
+    torch.testing.assert_close(run(x), views_and_constants(x))
+    assert programs.counts["stored"] == 0
+
+
+@torch.library.custom_op("weft_test_warm_start::double", mutates_args=())
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@double.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def with_custom_operator(x):
+    return double(x) + 1
+
+
+def with_branch(x):
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+NOT_KEPT: Sequence[tuple[Callable[..., object], dict[str, object]]] = (
+    (with_custom_operator, {}),
+    (with_branch, {}),
+    (writes_to_input, {"freezing": True}),
+    (writes_to_input, {"verify": True}),
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "options"), NOT_KEPT, ids=["operator", "branch", "frozen", "verified"]
+)
+def test_what_is_not_kept(function, options, tmp_path) -> None:
+    for _ in range(2):
+        run, programs, _ = compiled(function, tmp_path, **options)
+        x = torch.ones(3, 4)
+        torch.testing.assert_close(outcome(run, x.clone()), outcome(function, x.clone()))
+        assert programs.counts["hit"] == programs.counts["stored"] == 0
+
+
+def test_gradients_and_symbolic_sizes_are_not_kept(tmp_path) -> None:
+    for _ in range(2):
+        run, programs, _ = compiled(torch.sin, tmp_path)
+        x = torch.randn(3, requires_grad=True)
+        run(x).sum().backward()
+        torch.testing.assert_close(x.grad, x.detach().cos())
+        dynamic, more, _ = compiled(torch.sin, tmp_path)
+        weft.mark_dynamic(y := torch.randn(5), 0)
+        torch.testing.assert_close(dynamic(y), y.sin())
+        assert programs.counts["stored"] == more.counts["stored"] == 0
+
+
+def captured_text(function: Callable[..., object], *inputs: torch.Tensor) -> str:
+    """The description of the one graph of a call."""
+    found: list[str] = []
+
+    def backend(graph_module, example_inputs):
+        found.append(describe_graph(graph_module, example_inputs))
+        return graph_module.forward
+
+    weft.compile(function, backend=backend)(*inputs)
+    (text,) = found
+    return text
+
+
+def test_what_distinguishes_graphs() -> None:
+    x = torch.randn(4, 4)
+    both = torch.randn(8)
+    calls: list[tuple[Callable[..., object], tuple[torch.Tensor, ...]]] = [
+        (lambda a: a * 2.0, (x,)),
+        (lambda a: a * 2, (x,)),
+        (lambda a: a * -0.0, (x,)),
+        (lambda a: a * 0.0, (x,)),
+        (lambda a: a * 2.0, (x.t(),)),
+        (lambda a: a * 2.0, (x.double(),)),
+        (lambda a: a * 2.0, (x[1:],)),
+        (lambda a: a * 2.0, (x[:3],)),
+        (lambda a: a * 2.0, (x.clone().requires_grad_(),)),
+        (lambda a: a * 2.0, (nn.Parameter(x),)),
+        (lambda a: a[1:3], (x,)),
+        (lambda a: a[1:4], (x,)),
+        (lambda a, b: a.add_(b), (both[:4], both[4:])),
+        (lambda a, b: a.add_(b), (both[:4].clone(), both[4:].clone())),
+        (lambda a: a.to(torch.float16), (x,)),
+        (lambda a: a.to(torch.bfloat16), (x,)),
+        (lambda a: a.sum(0), (x,)),
+        (lambda a: a.sum(0, True), (x,)),
+    ]
+    texts = [captured_text(function, *inputs) for function, inputs in calls]
+    assert len(set(texts)) == len(texts)
+    assert captured_text(lambda a: a * 2.0, torch.randn(4, 4)) == texts[0]
+
+
+def test_what_distinguishes_settings() -> None:
+    texts = [describe_settings()]
+    with torch.no_grad():
+        texts.append(describe_settings())
+    with torch.inference_mode():
+        texts.append(describe_settings())
+    for dtype in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype):
+            texts.append(describe_settings())
+    with torch.backends.mkldnn.flags(enabled=False):
+        texts.append(describe_settings())
+    assert len(set(texts)) == len(texts)
+    assert describe_settings() == texts[0]
+
+
+def test_subclasses_have_no_description() -> None:
+    class Sub(torch.Tensor):
+        pass
+
+    graph_module = torch.fx.symbolic_trace(lambda x: x + 1)
+    with pytest.raises(NotDescribable, match="Sub"):
+        describe_graph(graph_module, [torch.randn(3).as_subclass(Sub)])
+    with pytest.raises(NotDescribable, match="layout"):
+        describe_graph(graph_module, [torch.randn(3, 3).to_sparse()])
