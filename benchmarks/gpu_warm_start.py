@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 COMPILERS = ("torch.compile", "torch.compile:reduce-overhead", "weft")
 MEASURE = "from benchmarks.gpu_suite.measure import print_first_call; print_first_call({!r}, {!r})"
@@ -38,12 +39,17 @@ def cold_and_warm(model: str, compiler: str) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=["BERT-base", "ResNet-50", "GPT-2"])
-    models = parser.parse_args().models
-    print("| first call, s: empty / filled caches | " + " | ".join(COMPILERS) + " |")
-    print("|---|" + "---|" * len(COMPILERS), flush=True)
-    for model in models:
-        cells = ["{:.1f} / {:.1f}".format(*cold_and_warm(model, c)) for c in COMPILERS]
-        print(f"| {model} | " + " | ".join(cells) + " |", flush=True)
+    parser.add_argument("--compilers", nargs="+", default=COMPILERS, choices=COMPILERS)
+    parser.add_argument("--at-once", type=int, default=1, help="measurements side by side")
+    chosen = parser.parse_args()
+    print("| first call, s: empty / filled caches | " + " | ".join(chosen.compilers) + " |")
+    print("|---|" + "---|" * len(chosen.compilers), flush=True)
+    pairs = [(model, compiler) for model in chosen.models for compiler in chosen.compilers]
+    with ThreadPoolExecutor(chosen.at_once) as pool:
+        cells = pool.map(lambda pair: "{:.1f} / {:.1f}".format(*cold_and_warm(*pair)), pairs)
+        for model in chosen.models:
+            row = [next(cells) for _ in chosen.compilers]
+            print(f"| {model} | " + " | ".join(row) + " |", flush=True)
 
 
 if __name__ == "__main__":

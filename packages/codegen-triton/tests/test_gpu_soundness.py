@@ -101,6 +101,39 @@ def test_memory_does_not_grow(gpu: TritonCodegen) -> None:
     assert torch.cuda.memory_allocated() <= before
 
 
+def test_launches_as_graphs(cache: Path) -> None:
+    """Without recordings: at new addresses, in new sizes, on other streams, inside a caller's graph."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first = x.softmax(1)
+        second = first.cumsum(0).relu() + x.sum()
+        return first, second.sum(0), second.t().contiguous().exp().sum(0), x.amax(1) * 2
+
+    options = TritonOptions(
+        cache_directory=cache / "gpu", interpret=False, cuda_graphs=False, launch_graphs=True
+    )
+    run = compiled(TritonCodegen(options), function, torch.randn(5, 7, device="cuda"), dynamic=True)
+    assert run.not_recorded is not None
+    held = []
+    streams = [torch.cuda.current_stream(), torch.cuda.Stream()]
+    for k, rows in enumerate([300, 300, 300, 300, 64, 5, 300, 2, 400, 400]):
+        x = torch.randn(rows, 70, device="cuda")
+        stream = streams[k % 2]
+        stream.wait_stream(streams[0])
+        with torch.cuda.stream(stream):
+            held.append((x, run(x)))
+        streams[0].wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        recorded = run(x)
+    x.normal_()
+    graph.replay()
+    held = [*held[:-1], (x, recorded)]
+    for x, results in held:
+        for got, want in zip(results, function(x), strict=True):
+            assert_close(got, want)
+
+
 def test_parameters_that_are_replaced(gpu: TritonCodegen) -> None:
     x, w = pair()
     run = compiled(gpu, block, x, w)

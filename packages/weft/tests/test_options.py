@@ -3,6 +3,7 @@
 import pytest
 import torch
 import weft
+from weft.options import MODES
 from weft.registry import find_codegen, stage_folders
 from weft_codegen_triton import TritonCodegen
 
@@ -47,7 +48,7 @@ def test_disable_gives_the_function_itself() -> None:
     assert weft.compile(add_one, disable=True) is add_one
 
 
-@pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
+@pytest.mark.parametrize("mode", MODES)
 def test_modes(mode: str) -> None:
     x = torch.randn(3)
     assert torch.equal(weft.compile(add_one, mode=mode)(x), x + 1)
@@ -93,10 +94,26 @@ def test_callable_backend() -> None:
     assert torch.equal(weft.compile(add_one, backend=backend)(x), (x + 1) * 2)
 
 
-def test_the_mode_reaches_the_code_generator() -> None:
-    codegen = find_codegen("cuda", "max-autotune-no-cudagraphs")
+@pytest.mark.parametrize(
+    ("mode", "autotune", "cuda_graphs"),
+    [
+        ("default", False, True),
+        ("reduce-overhead", False, True),
+        ("max-autotune", True, True),
+        ("max-autotune-no-cudagraphs", True, False),
+    ],
+)
+def test_the_mode_reaches_the_code_generator(mode: str, autotune: bool, cuda_graphs: bool) -> None:
+    codegen = find_codegen("cuda", mode)
     assert isinstance(codegen, TritonCodegen)
-    assert (codegen.options.autotune, codegen.options.cuda_graphs) == (True, False)
+    assert (codegen.options.autotune, codegen.options.cuda_graphs) == (autotune, cuda_graphs)
+
+
+def test_every_mode_has_a_meaning() -> None:
+    for mode in MODES:
+        find_codegen("cuda", mode)
+    with pytest.raises(ValueError, match="unknown mode 'fast', known are default,"):
+        find_codegen("cuda", "fast")
 
 
 def test_the_mode_is_no_option() -> None:

@@ -17,5 +17,11 @@ class Launcher:
 
 @final
 class LaunchList:
-    def __init__(self, launchers: tuple[Launcher, ...], terms: bytes, values: int) -> None: ...
+    def __init__(
+        self,
+        launchers: tuple[Launcher, ...],
+        terms: bytes,
+        values: int,
+        graph_functions: bytes | None = None,
+    ) -> None: ...
     def __call__(self, stream: int, *values: int) -> None: ...

@@ -7,7 +7,6 @@ import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -53,7 +52,7 @@ from weft_codegen_triton.kernel.kernel_printer import (
 )
 from weft_codegen_triton.kernel.merging import merge_kernels
 from weft_codegen_triton.kernel.scans import print_scan
-from weft_codegen_triton.options import TritonOptions
+from weft_codegen_triton.options import TritonOptions, options_for_mode
 from weft_codegen_triton.products.choose_products import ProductChooser
 from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.fuse_products import all_forms, fuse_products
@@ -125,14 +124,8 @@ class TritonCodegen:
         self.options = options if options is not None else TritonOptions()
 
     def for_mode(self, mode: str) -> TritonCodegen:
-        """The code generator that torch.compile's ``mode`` asks for.
-
-        CUDA graphs are recorded in every mode but ``"max-autotune-no-cudagraphs"``; block sizes are timed
-        in those that begin with ``"max-autotune"``.
-        """
-        autotune = mode.startswith("max-autotune")
-        graphs = mode != "max-autotune-no-cudagraphs"
-        return TritonCodegen(replace(self.options, autotune=autotune, cuda_graphs=graphs))
+        """The code generator that torch.compile's ``mode`` asks for; raises ValueError for an unknown one."""
+        return TritonCodegen(options_for_mode(self.options, mode))
 
     def rewrite(self, graph_module: torch.fx.GraphModule) -> None:
         """Change a functional ATen graph in place so that libraries and kernels run it faster.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
@@ -15,6 +16,8 @@ class TritonOptions:
     ``persistent_elements``: the longest row that a reduction holds in registers.
     ``loop_elements``: how much of a longer row a step of its loop handles, more or less; a power of two.
     ``cuda_graphs``: replay a recorded CUDA graph where that is sound.
+    ``launch_graphs``: make launches that follow each other as one CUDA graph, in programs that are not
+    replayed as a whole.
     ``autotune``: time several block sizes of each kernel on the device and keep the fastest.
     ``fuse_products``: let kernels of our own compute products and convolutions, with the loops around them;
     None: where that is faster on the device, if ``autotune`` is on, else where it is known to be.
@@ -32,9 +35,30 @@ class TritonOptions:
     persistent_elements: int = 8192
     loop_elements: int = 4096
     cuda_graphs: bool = True
+    launch_graphs: bool = True
     autotune: bool = False
     fuse_products: bool | None = None
     fuse_attention: bool | None = None
     program_loops: bool = True
     compile_processes: int = 0
     interpret: bool | None = None
+
+
+MODES: Mapping[str, tuple[bool, bool]] = {
+    "default": (True, False),
+    "reduce-overhead": (True, False),
+    "max-autotune": (True, True),
+    "max-autotune-no-cudagraphs": (False, True),
+}
+"""torch.compile's modes, by ``cuda_graphs`` and ``autotune``.
+
+Its default replays no CUDA graphs, since they may overwrite what a caller holds; here they never do.
+"""
+
+
+def options_for_mode(options: TritonOptions, mode: str) -> TritonOptions:
+    """``options`` as ``mode`` changes them; raises ValueError for an unknown one."""
+    if mode not in MODES:
+        raise ValueError(f"unknown mode {mode!r}, known are {', '.join(MODES)}")
+    cuda_graphs, autotune = MODES[mode]
+    return replace(options, cuda_graphs=cuda_graphs, autotune=autotune)

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "launch_graph.h"
+
 /* The driver's CUlaunchConfig. */
 typedef struct {
     unsigned int grid[3];
@@ -157,9 +159,96 @@ typedef struct {
     Term *terms;         /* columns, rows and arguments of each launch in turn */
     Py_ssize_t count;    /* values that a call gives */
     int64_t *values;     /* 0, then those */
+    LaunchGraph *graph;  /* NULL where launches are made one by one */
+    int64_t *last;       /* what each term was when the graph's node was made or set */
+    int calls;           /* up to CALLS_BEFORE_GRAPH */
 } LaunchList;
 
 #define GRID 2 /* columns, rows */
+
+/* A program that is recorded as a whole calls its lists this often at most, but while it is recorded. */
+#define CALLS_BEFORE_GRAPH 2
+
+static int64_t
+term_value(const LaunchList *list, const Term *term)
+{
+    return (int64_t)((uint64_t)list->values[term->value] + (uint64_t)term->more);
+}
+
+/* Bring the node of one launch up to date, or make it; whether its terms have a column and a row. */
+static int
+update_node(LaunchList *list, size_t position, Launcher *launcher, const Term *term, int64_t *last,
+            int *status)
+{
+    int64_t grid[GRID] = {term_value(list, term), term_value(list, term + 1)};
+    if (grid[0] == 0 || grid[1] == 0) {
+        return 0;
+    }
+    LaunchGraph *graph = list->graph;
+    int changed = graph->executable == NULL;
+    for (Py_ssize_t n = 0; n < GRID + launcher->count; n++) {
+        int64_t value = n < GRID ? grid[n] : term_value(list, term + n);
+        changed |= value != last[n];
+        last[n] = value;
+        if (n >= GRID) {
+            launcher->values[n - GRID] = value;
+        }
+    }
+    if (changed) {
+        const LaunchConfiguration *known = &launcher->configuration;
+        KernelNode node = {.function = launcher->kernel,
+                           .grid = {(unsigned int)grid[0], (unsigned int)grid[1], 1},
+                           .block = {known->block[0], known->block[1], known->block[2]},
+                           .shared_bytes = known->shared_bytes,
+                           .parameters = launcher->addresses};
+        *status = graph->executable == NULL ? launch_graph_add(graph, &node)
+                                            : launch_graph_set(graph, position, &node);
+    }
+    return 1;
+}
+
+/* Make all launches as one graph.  1 if that was done, 0 if they are to be made one by one (where one has no
+   column or row, `stream` is being recorded, or the driver refuses a node), -1 with an exception. */
+static int
+launch_as_graph(LaunchList *list, void *stream)
+{
+    LaunchGraph *graph = list->graph;
+    if (graph == NULL || (list->calls < CALLS_BEFORE_GRAPH && ++list->calls)) {
+        return 0;
+    }
+    if (!launch_graph_may_run(graph, stream)) {
+        return 0;
+    }
+    const Term *term = list->terms;
+    int64_t *last = list->last;
+    int status = 0;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(list->launchers) && status == 0; k++) {
+        Launcher *launcher = (Launcher *)PyTuple_GET_ITEM(list->launchers, k);
+        if (!update_node(list, (size_t)k, launcher, term, last, &status)) {
+            if (graph->executable == NULL) {
+                launch_graph_clear(graph); /* not all nodes are there */
+            }
+            return 0;
+        }
+        term += GRID + launcher->count;
+        last += GRID + launcher->count;
+    }
+    if (status == 0 && graph->executable == NULL) {
+        status = launch_graph_finish(graph);
+    }
+    if (status) {
+        launch_graph_free(graph);
+        list->graph = NULL;
+        return 0;
+    }
+    status = graph->driver.launch(graph->executable, stream);
+    if (status) {
+        Launcher *first = (Launcher *)PyTuple_GET_ITEM(list->launchers, 0);
+        Py_XDECREF(PyObject_CallFunction(first->failed, "i", status));
+        return PyErr_Occurred() ? -1 : 1;
+    }
+    return 1;
+}
 
 /* launch_list(stream, *values) */
 static PyObject *
@@ -178,16 +267,19 @@ launch_list_call(PyObject *self, PyObject *const *arguments, size_t flags, PyObj
     if (PyErr_Occurred()) {
         return NULL;
     }
+    int done_as_graph = launch_as_graph(list, (void *)(uintptr_t)stream);
+    if (done_as_graph) {
+        return done_as_graph < 0 ? NULL : Py_NewRef(Py_None);
+    }
     const Term *term = list->terms;
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(list->launchers); k++) {
         Launcher *launcher = (Launcher *)PyTuple_GET_ITEM(list->launchers, k);
         uint64_t grid[GRID];
         for (int axis = 0; axis < GRID; axis++, term++) {
-            grid[axis] = (uint64_t)list->values[term->value] + (uint64_t)term->more;
+            grid[axis] = (uint64_t)term_value(list, term);
         }
         for (Py_ssize_t n = 0; n < launcher->count; n++, term++) {
-            launcher->values[n] =
-                (int64_t)((uint64_t)list->values[term->value] + (uint64_t)term->more);
+            launcher->values[n] = term_value(list, term);
         }
         if (grid[0] == 0 || grid[1] == 0) {
             continue;
@@ -222,16 +314,20 @@ launch_list_is_whole(PyTypeObject *launcher_type, PyObject *launchers, const Ter
     return wanted == term_count;
 }
 
-/* LaunchList(launchers, terms, values) */
+/* LaunchList(launchers, terms, values, graph_functions=None): GraphFunctions as bytes */
 static PyObject *
 launch_list_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"launchers", "terms", "values", NULL};
+    static char *names[] = {"launchers", "terms", "values", "graph_functions", NULL};
     PyObject *launchers;
-    const char *bytes;
-    Py_ssize_t size, values;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!y#n", names, &PyTuple_Type, &launchers,
-                                     &bytes, &size, &values)) {
+    const char *bytes, *functions = NULL;
+    Py_ssize_t size, values, functions_size = 0;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!y#n|z#", names, &PyTuple_Type, &launchers,
+                                     &bytes, &size, &values, &functions, &functions_size)) {
+        return NULL;
+    }
+    if (functions != NULL && functions_size != (Py_ssize_t)sizeof(GraphFunctions)) {
+        PyErr_SetString(PyExc_ValueError, "not the addresses of the driver's functions for graphs");
         return NULL;
     }
     LaunchList *list = (LaunchList *)type->tp_alloc(type, 0);
@@ -241,7 +337,14 @@ launch_list_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
     list->launchers = Py_NewRef(launchers);
     list->terms = PyMem_Malloc((size_t)size + 1);
     list->values = values < 0 ? NULL : PyMem_Calloc((size_t)values + 1, sizeof(int64_t));
-    if (list->terms == NULL || (values >= 0 && list->values == NULL)) {
+    list->last = PyMem_Calloc((size_t)size / sizeof(Term) + 1, sizeof(int64_t));
+    if (functions != NULL) {
+        GraphFunctions driver;
+        memcpy(&driver, functions, sizeof(driver));
+        list->graph = launch_graph_new(&driver, (size_t)PyTuple_GET_SIZE(launchers));
+    }
+    if (list->terms == NULL || (values >= 0 && list->values == NULL) || list->last == NULL ||
+        (functions != NULL && list->graph == NULL)) {
         Py_DECREF(list);
         return PyErr_NoMemory();
     }
@@ -265,6 +368,8 @@ launch_list_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     PyMem_Free(((LaunchList *)self)->terms);
     PyMem_Free(((LaunchList *)self)->values);
+    PyMem_Free(((LaunchList *)self)->last);
+    launch_graph_free(((LaunchList *)self)->graph);
     Py_XDECREF(((LaunchList *)self)->launchers);
     type->tp_free(self);
     Py_DECREF(type);

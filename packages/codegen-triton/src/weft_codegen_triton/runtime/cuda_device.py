@@ -45,6 +45,7 @@ class CudaDevice:
         self.turn = _turn(self.index)
         self._folder = folder
         self._autotunes = options.autotune
+        self._native_list = functools.partial(native_launch_list, as_graph=options.launch_graphs)
         self._server = compile_server(folder, options.compile_processes)
 
     @property
@@ -126,8 +127,8 @@ class CudaDevice:
     def launch_list(self, launches: Launches) -> Callable[..., None]:
         """What makes ``launches``: in C, unless variants of a kernel are to be timed at its first launch."""
         if any(isinstance(launcher, TunedKernel) for launcher, _ in launches):
-            return TunedLaunchList(launches, native_launch_list)
-        return native_launch_list(launches)
+            return TunedLaunchList(launches, self._native_list)
+        return self._native_list(launches)
 
 
 @functools.cache

@@ -25,6 +25,25 @@ MAX_DYNAMIC_SHARED_MEMORY = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 DEFAULT_SHARED_MEMORY = 48 * 1024
 """Bytes that a block may have without asking."""
 
+GRAPH_FUNCTIONS = (
+    "cuGraphCreate",
+    "cuGraphAddKernelNode_v2",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphExecKernelNodeSetParams_v2",
+    "cuGraphLaunch",
+    "cuStreamIsCapturing",
+    "cuGraphExecDestroy",
+    "cuGraphDestroy",
+)
+"""In the order of ``GraphFunctions`` in ``launch_graph.h``; there since CUDA 12."""
+
+LEAST_GRAPH_LAUNCHES = 4
+"""Launches in a row from which a graph of them costs the host less.
+
+Measured on an H200, microseconds a kernel in lists of 1, 8 and 64: one by one 3.3, 4.0, 3.3; as a graph whose
+nodes all change 4.2, 0.7, 0.2, where none does 4.2, 0.3, 0.04.
+"""
+
 
 @functools.cache
 def _library() -> ctypes.PyDLL:
@@ -75,10 +94,12 @@ def load_kernel(binary: KernelBinary, parameters: int) -> Launcher:
     return made
 
 
-def native_launch_list(launches: Launches) -> Callable[..., None]:
+def native_launch_list(launches: Launches, *, as_graph: bool = True) -> Callable[..., None]:
     """What makes ``launches`` of kernels that :func:`load_kernel` gave, in one call.
 
     As :class:`~weft_codegen_triton.runtime.launch_list.LaunchList`, and as little safe in threads as these.
+    With ``as_graph`` enough launches are one CUDA graph from the third call on, whose nodes are set anew
+    where arguments or extents have changed; not while a stream is being recorded.
     """
     numbers = array.array("q")
     for _, terms in launches:
@@ -86,8 +107,22 @@ def native_launch_list(launches: Launches) -> Callable[..., None]:
             numbers.extend(term)
     values = max(numbers[::2], default=0)
     launchers = tuple(launcher for launcher, _ in launches)
-    made: Callable[..., None] = _extension().LaunchList(launchers, numbers.tobytes(), values)
+    functions = graph_functions() if as_graph and len(launchers) >= LEAST_GRAPH_LAUNCHES else None
+    made: Callable[..., None] = _extension().LaunchList(
+        launchers, numbers.tobytes(), values, functions
+    )
     return made
+
+
+@functools.cache
+def graph_functions() -> bytes | None:
+    """The addresses of the driver's functions for graphs, as the extension wants them; None in an old one."""
+    library = _library()
+    try:
+        functions = [getattr(library, name) for name in GRAPH_FUNCTIONS]
+    except AttributeError:
+        return None
+    return array.array("Q", map(_address, functions)).tobytes()
 
 
 def _extension() -> ModuleType:

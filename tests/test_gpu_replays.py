@@ -1,0 +1,156 @@
+"""Calls on a GPU under each mode: what is replayed gives what eager does, and nothing held is overwritten."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import weft
+from torch import nn
+
+pytestmark = pytest.mark.gpu
+
+MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs")
+each_mode = pytest.mark.parametrize("mode", MODES)
+
+
+@pytest.fixture(autouse=True)
+def exact_products() -> Iterator[None]:
+    """Products in float32, not in TF32."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+class Block(nn.Module):
+    """Products between kernels, and buffers that training writes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(32, 64), nn.Linear(64, 32)
+        self.norm = nn.BatchNorm1d(32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(nn.functional.gelu(self.first(self.norm(x)))).softmax(-1) + x
+
+
+def assert_close(got: object, want: object) -> None:
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+@each_mode
+def test_results_are_held_while_inputs_move(mode: str) -> None:
+    model = Block().cuda().eval()
+    compiled = weft.compile(model, mode=mode)
+    held = []
+    with torch.no_grad():
+        for _ in range(8):
+            x = torch.randn(16, 32, device="cuda")
+            held.append((x, compiled(x)))
+        for x, got in held:
+            assert_close(got, model(x))
+
+
+@each_mode
+def test_buffers_and_inputs_that_a_call_writes_to(mode: str) -> None:
+    model = Block().cuda()
+    plain = copy.deepcopy(model)
+
+    def step(block: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        x.mul_(0.5)
+        return block(x)
+
+    compiled = weft.compile(step, mode=mode)
+    with torch.no_grad():
+        for _ in range(6):
+            x = torch.randn(16, 32, device="cuda")
+            given, wanted = x.clone(), x.clone()
+            assert_close((compiled(model, given), given), (step(plain, wanted), wanted))
+            assert_close(model.state_dict(), plain.state_dict())
+
+
+@each_mode
+def test_more_sizes_than_there_are_recordings(mode: str) -> None:
+    model = Block().cuda().eval()
+    compiled = weft.compile(model, mode=mode, dynamic=True)
+    with torch.no_grad():
+        for _ in range(
+            3
+        ):  # each size step by step, recorded, replayed; from the 17th on step by step
+            held = []
+            for rows in range(2, 22):
+                x = torch.randn(rows, 32, device="cuda")
+                held.append((x, compiled(x)))
+            for x, got in held:
+                assert_close(got, model(x))
+
+
+@each_mode
+def test_steps_of_training(mode: str) -> None:
+    model = Block().cuda()
+    plain = copy.deepcopy(model)
+    compiled = weft.compile(model, mode=mode)
+    optimizers = [torch.optim.SGD(m.parameters(), 0.1, momentum=0.9) for m in (model, plain)]
+    held = []
+    for _ in range(6):
+        x = torch.randn(16, 32, device="cuda")
+        for run, optimizer in zip((compiled, plain), optimizers, strict=True):
+            optimizer.zero_grad()
+            result = run(x)
+            (result * result).sum().backward()
+            held.append(result.detach())
+            optimizer.step()
+        assert_close(model.state_dict(), plain.state_dict())
+    for got, want in zip(held[::2], held[1::2], strict=True):
+        assert_close(got, want)
+
+
+@each_mode
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_devices_in_turns(mode: str) -> None:
+    models = [Block().cuda(k).eval() for k in range(2)]
+    compiled = [weft.compile(model, mode=mode) for model in models]
+    with torch.no_grad():
+        for _ in range(4):
+            xs = [torch.randn(16, 32, device=f"cuda:{k}") for k in range(2)]
+            results = [run(x) for run, x in zip(compiled, xs, strict=True)]
+            for model, x, got in zip(models, xs, results, strict=True):
+                assert_close(got, model(x))
+
+
+PROGRAM = """
+import torch, weft
+from tests.test_gpu_replays import Block, assert_close
+torch.manual_seed(0)
+model = Block().cuda().eval()
+log = weft.CompileLog()
+compiled = weft.compile(model)
+with torch.no_grad(), weft.observe(log):
+    for _ in range(4):
+        x = torch.randn(16, 32, device="cuda")
+        assert_close(compiled(x), model(x))
+print(*(stage for report in log.graphs for stage in report.seconds), sep=",")
+"""
+
+
+def test_a_second_process_runs_no_stage(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
+    settings = {"WEFT_CACHE_DIR": str(tmp_path), "WEFT_STRICT": "0", "PYTHONPATH": path}
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, **settings},
+            check=True,
+            capture_output=True,
+        ).stdout.decode()
+        for _ in range(2)
+    ]
+    assert outputs[0].startswith("program cache,functionalize,")
+    assert outputs[1] == "program cache\n"
