@@ -245,7 +245,7 @@ def test_what_is_not_ready_in_time_is_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "results.jsonl"
-    dry_run(path, "--tasks", "infer:bfloat16", "--seconds-per-measurement", "0.1")
+    dry_run(path, "--tasks", "infer:bfloat16", "--seconds-per-measurement=0.1", "--gpus=2")
     assert "weft on BERT-base: not finished in" in capsys.readouterr().out
     results = read_results([path]).values()
     assert [set(r) & {"unfinished", "ms", "failure"} for r in results] == [{"unfinished"}] * 2

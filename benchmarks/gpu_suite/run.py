@@ -63,13 +63,10 @@ class Suite:
         self._start = time.perf_counter()
         self._running: list[Measurement] = []
 
-    def seconds_left(self) -> float:
-        return float(self._options.seconds) - (time.perf_counter() - self._start)
-
     def measure_on(self, gpu: int) -> None:
         """Batch after batch on the GPU of this number, until nothing or no time is left."""
-        while self.seconds_left() > 0 and (batch := self._take()):
-            self._measure(batch, gpu)
+        while batch := self._begin(gpu):
+            self._finish(batch)
 
     def end(self) -> None:
         """End all processes, now."""
@@ -78,34 +75,37 @@ class Suite:
             for measurement in self._running:
                 measurement.kill()
 
-    def _take(self) -> Row:
-        """Whole rows for about as many processes as may compile at once."""
-        with self._lock:
-            batch: Row = []
-            while self._left and (
-                not batch or len(batch) + len(self._left[0]) <= self._options.jobs
-            ):
-                batch += self._left.popleft()
-            return batch
+    def _seconds_left(self) -> float:
+        return float(self._options.seconds) - (time.perf_counter() - self._start)
 
-    def _measure(self, batch: Row, gpu: int) -> None:
+    def _begin(self, gpu: int) -> list[Measurement]:
+        """Processes of whole rows, about as many as may compile at once."""
         options = self._options
         with self._lock:
-            measurements = [
-                Measurement(key, self._references, gpu, options.gpus, options.dry) for key in batch
+            keys: Row = []
+            while self._left and self._seconds_left() > 0:
+                if keys and len(keys) + len(self._left[0]) > options.jobs:
+                    break
+                keys += self._left.popleft()
+            batch = [
+                Measurement(key, self._references, gpu, options.gpus, options.dry) for key in keys
             ]
-            self._running += measurements
-        limit = float(options.seconds_per_measurement)
-        ready_by = time.perf_counter() + min(limit, self.seconds_left())
-        for measurement in measurements:
+            self._running += batch
+        return batch
+
+    def _finish(self, batch: list[Measurement]) -> None:
+        """Wait until all are ready, then let one after another time itself."""
+        limit = float(self._options.seconds_per_measurement)
+        ready_by = time.perf_counter() + min(limit, self._seconds_left())
+        for measurement in batch:
             measurement.wait_until_ready(ready_by)
-        for measurement in measurements:
-            result = measurement.result(time.perf_counter() + options.seconds_to_time)
+        for measurement in batch:
+            result = measurement.result(time.perf_counter() + self._options.seconds_to_time)
             # What is cut short by the end of the run may be finished by the next.
             if result.get("unfinished", math.inf) >= round(limit):
                 self._add(result)
         with self._lock:
-            self._running = [m for m in self._running if m not in measurements]
+            self._running = [m for m in self._running if m not in batch]
 
     def _add(self, result: Result) -> None:
         with self._lock, self._options.results.open("a") as file:
