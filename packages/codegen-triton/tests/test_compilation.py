@@ -47,6 +47,15 @@ def test_kernels_compile_for_hopper(server: CompileServer, jobs: list[CompileJob
         assert binary.scratch_parameters >= 0
 
 
+def test_loops_that_triton_fails_to_unroll(server: CompileServer, codegen: TritonCodegen) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        x = torch.empty(8, 50257, dtype=dtype)
+        printed = codegen.print(schedule_of(lambda x: x.log_softmax(-1), (x,), codegen))
+        jobs = [compile_job(f, HOPPER) for f in printed.functions.values()]
+        assert "loop_unroll_factor" in jobs[0].module
+        assert server.compile(jobs).keys() == {job.key() for job in jobs}
+
+
 def test_a_second_time_comes_from_the_cache(server: CompileServer, jobs: list[CompileJob]) -> None:
     first = server.compile(jobs[:1])
     idle = CompileServer(server.folder, 1)

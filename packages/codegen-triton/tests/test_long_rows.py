@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from compiled_beside_eager import check, compiled
+from compiled_beside_eager import check, compiled, schedule_of
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
-from weft_codegen_triton.kernel import reduction_printer
 
 LENGTHS = (64, 67, 70, 97)
 """Whole vectors and not; several blocks of 16 or 32 elements."""
@@ -104,32 +103,6 @@ def test_division_by_a_row(codegen: TritonCodegen, size: float) -> None:
     check(codegen, program, x)
 
 
-@pytest.mark.parametrize("held", [0, 16, 48])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
-def test_rows_held_in_part(
-    stepping: TritonCodegen, held: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Blocks that stay in registers, and the rest in loops."""
-    monkeypatch.setattr(reduction_printer, "HELD_BYTES", held)
-    for length in (64, 67, 200):
-        for name in ("softmax", "normalised", "in place of a row"):
-            program = check(stepping, PROGRAMS[name], values(dtype, 5, length))
-            by_vectors = "VECTOR" in program.source
-            assert ("math.held" in program.source) == (held > 0 and by_vectors)
-
-
-def test_a_row_that_is_overwritten_is_held(
-    stepping: TritonCodegen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reduction_printer, "HELD_BYTES", 48)
-
-    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        z = torch.mm(x, y)
-        return (z.softmax(-1) + z).softmax(-1)
-
-    check(stepping, program, torch.randn(5, 8), torch.randn(8, 67))
-
-
 def test_moments_of_rows_far_from_zero(stepping: TritonCodegen) -> None:
     x = torch.randn(4, 200) + torch.tensor([0.0, 1e3, -3e4, 1e5])[:, None]
     x[0, 7] = 1e4
@@ -138,3 +111,14 @@ def test_moments_of_rows_far_from_zero(stepping: TritonCodegen) -> None:
     condition = 1 + middle.abs() / exact.sqrt()
     assert ((variance.double() / exact - 1).abs() < 1e-6 * condition).all()
     torch.testing.assert_close(mean.double(), middle, rtol=1e-6, atol=1e-4)
+
+
+def test_few_of_the_longest_rows_are_read_at_once(codegen: TritonCodegen) -> None:
+    def block(columns: int, function: Callable[[torch.Tensor], Any]) -> int:
+        x = torch.empty(2000, columns, dtype=torch.bfloat16)
+        (found,) = codegen.print(schedule_of(function, (x,), codegen)).functions.values()
+        return dict(found.constants)["RBLOCK"]
+
+    softmax = PROGRAMS["softmax"]
+    assert block(32000, softmax) == 2 * block(25088, softmax)
+    assert block(32000, lambda x: x.sum(-1)) == block(25088, softmax)  # is read once

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +29,39 @@ class TargetOnly:
         return self._target
 
 
+UNROLLING = re.compile(r", loop_unroll_factor=\d+")
+
+
 def build(job: CompileJob, folder: Path) -> KernelBinary:
-    """The machine code of ``job``'s kernel; its module's text stays in ``folder`` for debuggers."""
-    path = folder / f"{job.key()}.py"
-    put(path, job.module.encode())
+    """The machine code of ``job``'s kernel; its module's text stays in ``folder`` for debuggers.
+
+    Loops are not unrolled where Triton fails on that: 3.6 loses values of a row that two unrolled loops use
+    (``remove-layout-conversions``: "operand does not dominate this use").
+    """
+    path, rolled = folder / f"{job.key()}.py", UNROLLING.sub("", job.module)
+    if rolled != job.module:
+        with contextlib.suppress(RuntimeError), _no_diagnostics():
+            return _build(job, job.module, path)
+        path = path.with_stem(f"{path.stem}_rolled")
+    return _build(job, rolled, path)
+
+
+@contextlib.contextmanager
+def _no_diagnostics() -> Iterator[None]:
+    """Nothing on the process's standard error, where LLVM's passes print whole modules when they fail."""
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _build(job: CompileJob, module: str, path: Path) -> KernelBinary:
+    """The machine code of ``module``, the text of ``job``'s or one for it, which is written to ``path``."""
+    put(path, module.encode())
     function = getattr(_load(path), job.name)
     names = list(job.signature)
     source = ASTSource(

@@ -226,14 +226,14 @@ class Accumulators:
         operand, held = value.code, triton_dtype(dtype)
         names = self._shared.get(operand)
         if names is None:
-            names, is_new = self._named(number, "mean", "m2_", "weight")
+            names, _ = self._named(number, "mean", "m2_", "weight")
             self._shared[operand] = names
             if space.persistent:
                 self._moments(names, operand, held)
             elif space.vectors is None:
                 self._welford_step(names, operand, held)
             else:
-                self._welford_vectors(names, operand, held, is_new)
+                self._welford_vectors(names, operand, held)
         mean, m2, _ = names
 
         def finish() -> Text:
@@ -283,9 +283,7 @@ class Accumulators:
         more = f"{m2} + {delta} * ({operand} - {mean})"
         printer.emit(f"{m2} = {space.where_inside(more, m2)}")
 
-    def _welford_vectors(
-        self, names: tuple[str, ...], operand: str, held: str, is_new: bool
-    ) -> None:
+    def _welford_vectors(self, names: tuple[str, ...], operand: str, held: str) -> None:
         """One vector more for each lane: its own moments, joined by Chan's rule."""
         printer, space = self.printer, self.space
         assert space.vectors is not None
@@ -293,9 +291,8 @@ class Accumulators:
         axis, block = space.axis, space.block
         seen = f"({space.elements} - {axis}base + {block} - 1) // {block} * VECTOR"
         zeros = space.full("0", held, space.lanes)
-        if is_new:
-            self.before += [f"{mean} = {zeros}", f"{m2} = {zeros}"]
-            self.before.append(f"{weight} = ({seen}).to({held}) + {zeros}")
+        self.before += [f"{mean} = {zeros}", f"{m2} = {zeros}"]
+        self.before.append(f"{weight} = ({seen}).to({held}) + {zeros}")
         tile, own, delta = (self._fresh(p) for p in ("row", "own", "delta"))
         printer.emit(f"{tile} = {self._whole(operand)}")
         printer.emit(f"{own} = tl.sum({tile}, 2)[:, :, None] * {1 / space.vectors.width}")

@@ -94,7 +94,6 @@ class BodyPrinter:
         self.mask: Text | None = None
         self.known: dict[str, Text] = {}
         self.loaded: dict[tuple[str, str, str], Text] = {}
-        self.held: Mapping[tuple[str, str, str], Text] = {}  # what an earlier stage has loaded
         self.local: dict[tuple[str, str], Text] = {}
         self.recomputed: Mapping[str, LoopBody] = {}  # rows to what computes an element anew
         self.scalars: dict[SizeFloat, str] = {}  # parameters
@@ -177,12 +176,6 @@ class BodyPrinter:
         key = (buffer, address, mask)
         if key in self.loaded:
             return self.loaded[key]
-        if key in self.held:
-            value = Text(f"t{self.count}", self.dtype_of(buffer), axes)
-            self.count += 1
-            self.emit(f"{value.code} = math.held({self.held[key].code})")
-            self.loaded[key] = value
-            return value
         options = f", {mask}" if mask else ""
         if self.mask is not None:
             options += ", other=0"

@@ -35,28 +35,23 @@ class CacheHints:
                     self._first_read.setdefault(name, position)
 
     @property
-    def read_again(self) -> frozenset[str]:
-        """The buffers that a later stage reads again, as they were."""
-        return frozenset(
-            name
-            for name, last in self._last_read.items()
-            if last > self._first_read[name] and name not in self._written
-        )
-
-    @property
     def of_stores(self) -> str:
         """The options of a store: what is read again has the cache to itself."""
-        return DROP if self.read_again else ""
+        is_read_again = any(
+            last > self._first_read[name] and name not in self._written
+            for name, last in self._last_read.items()
+        )
+        return DROP if is_read_again else ""
 
-    def of_stage(self, position: int, *, is_held: bool = False) -> Callable[[str, sympy.Expr], str]:
-        """The options of a load in a stage, by the buffer and the index; what is held is read once."""
+    def of_stage(self, position: int) -> Callable[[str, sympy.Expr], str]:
+        """The options of a load in a stage, by the buffer and the index."""
 
         def hint(buffer: str, index: sympy.Expr) -> str:
             is_row = not self._outer.isdisjoint(index.free_symbols)
             if not is_row or buffer in self._written or buffer not in self._last_read:
                 return ""
             if self._last_read[buffer] > position:
-                return DROP if is_held else KEEP
+                return KEEP
             return DROP if self._first_read[buffer] < position else ""
 
         return hint

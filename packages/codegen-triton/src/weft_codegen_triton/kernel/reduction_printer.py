@@ -13,6 +13,7 @@ from weft_loop_ir import LoopBody, LoopVariable, Stage, print_index
 from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.kernel.accumulators import COLUMN, Accumulators
 from weft_codegen_triton.kernel.blocks import (
+    VECTOR_BYTES,
     extent,
     finds_positions,
     reduction_blocks,
@@ -27,12 +28,10 @@ from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis,
 from weft_codegen_triton.kernel.online_softmax import sums_of_exponentials
 from weft_codegen_triton.kernel.recomputation import recomputable_rows
 from weft_codegen_triton.kernel.row_space import RowSpace, Span
-from weft_codegen_triton.kernel.row_vectors import VECTOR_BYTES, row_start, row_vectors
+from weft_codegen_triton.kernel.row_vectors import row_start, row_vectors
 
 UNROLLED = 4
 """Steps of a loop over vectors that are done at once; two where positions take registers."""
-HELD_BYTES = 0
-"""Of a long row, what a thread holds in registers from the stage that reads it first to the last one."""
 
 
 class ReductionPrinter:
@@ -72,9 +71,6 @@ class ReductionPrinter:
         self._place_rows()
         read_again = {k for k in range(len(kernel.stages)) if k not in self.sums}
         self.cache_hints = CacheHints(kernel, printer.recomputed, read_again)
-        self.read_again = self.cache_hints.read_again
-        self.held = self._held()
-        self.held_loads: dict[tuple[str, int], dict[tuple[str, str, str], Text]] = {}
         printer.tile.unit = space.unit
         rows = self.blocks.rows
         print_axis(self.frame, "x", 0, kernel.outer, rows, space.column)
@@ -137,17 +133,6 @@ class ReductionPrinter:
                 for later, stage in self.sums_of_exponentials.items()
                 if touched(kernel.stages[later].body)[1] <= kept
             }
-
-    def _held(self) -> int:
-        """How many blocks of a row are held in registers: whole ones of a row that is read again."""
-        vectors = self.space.vectors
-        if vectors is None or not self.read_again:
-            return 0
-        (elements,) = {extent(inner) for inner in self.ranges}
-        (step,) = set(self.blocks.columns)
-        whole = int(elements) // step if vectors.start is None else (int(elements) - 1) // step - 1
-        each = sum(self.printer.dtype_of(name).itemsize for name in self.read_again)
-        return max(0, min(whole, HELD_BYTES * 32 * self.blocks.warps // (each * step)))
 
     # -- ranges ----------------------------------------------------------------------------------------
 
@@ -264,7 +249,6 @@ class ReductionPrinter:
             space.enter()
             stage.body.replay(printer)
         else:
-            self.position = position
             printer.load_policy = self.cache_hints.of_stage(position)
             printer.store_policy = self.cache_hints.of_stores
             self._loops(stage, accumulators, writes)
@@ -305,73 +289,27 @@ class ReductionPrinter:
                 self._store_result(instruction.arguments[0], instruction.arguments[1], total)
 
     def _loops(self, stage: Stage, accumulators: Accumulators, writes: set[str]) -> None:
-        """Print a row's blocks: those that are held one by one, and a loop over the others.
-
-        Of rows that begin anywhere only the first and the last block hold anything else.
-        """
+        """Print the loop over a row's blocks; two where only its first and last hold anything else."""
         printer, space = self.printer, self.space
         axis, block = space.axis, space.block
         start = len(printer.lines)
         unrolled = 2 if finds_positions(stage.body) else UNROLLED
-        held = self.held
         if space.vectors is None:
             space.span = Span.ELEMENTS
             self._loop(f"range(0, {space.elements}, {block})", stage, writes)
         elif space.vectors.start is None:
-            space.span = Span.ALL
-            for number in range(held):
-                self._held_block(number, f"{number} * {block}", stage)
-                accumulators.again()
             space.span = Span.VECTORS
-            steps = (
-                f"{held} * {block}, {space.elements}, {block}"
-                if held
-                else f"0, {space.elements}, {block}"
-            )
-            self._loop(_unrolled(steps, unrolled), stage, writes)
+            self._loop(_unrolled(f"0, {space.elements}, {block}", unrolled), stage, writes)
         else:
-            if held:
-                space.span = Span.ELEMENTS
-                self._held_block(-1, "0", stage)
-                accumulators.again()
-                self._held_block(-2, f"{axis}last", stage)
-                accumulators.again()
             space.span = Span.ALL
-            for number in range(held):
-                self._held_block(number, f"{number + 1} * {block}", stage)
-                accumulators.again()
-            first = f"{held + 1} * {block}" if held else block
-            steps = f"{first}, math.bound({axis}last), {block}"
+            steps = f"{block}, math.bound({axis}last), {block}"
             self._loop(_unrolled(steps, unrolled), stage, writes)
             accumulators.again()
-            if not held:
-                space.span = Span.ELEMENTS
-                edges = (
-                    f"range(0, math.bound({axis}end), math.bound(tl.maximum({axis}last, {block})))"
-                )
-                self._loop(edges, stage, writes)
+            space.span = Span.ELEMENTS
+            edges = f"range(0, math.bound({axis}end), math.bound(tl.maximum({axis}last, {block})))"
+            self._loop(edges, stage, writes)
         before = ["    " * printer.indent + line for line in accumulators.before]
         printer.lines[start:start] = before
-
-    def _held_block(self, number: int, offset: str, stage: Stage) -> None:
-        """Print one block, whose elements stay in registers for later stages."""
-        printer, space = self.printer, self.space
-        axis = space.axis
-        known, loaded = dict(printer.known), dict(printer.loaded)
-        mine = self.held_loads.setdefault((axis, number), {})
-        printer.held = dict(mine)
-        printer.emit(f"{axis}offset = {offset}")
-        self._range(f"{axis}offset + {axis}base")
-        space.enter()
-        policy = printer.load_policy
-        printer.load_policy = self.cache_hints.of_stage(self.position, is_held=True)
-        stage.body.replay(printer)
-        printer.load_policy = policy
-        for key, value in printer.loaded.items():
-            if key[0] in self.read_again and key not in loaded:
-                mine.setdefault(key, value)
-        printer.held = {}
-        printer.forget_since(known, loaded)
 
     def _loop(self, steps: str, stage: Stage, writes: set[str]) -> None:
         printer, space = self.printer, self.space

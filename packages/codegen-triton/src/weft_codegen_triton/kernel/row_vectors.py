@@ -15,10 +15,7 @@ import sympy
 import torch
 from weft_loop_ir import Kernel, LoopBody, LoopVariable
 
-from weft_codegen_triton.kernel.blocks import extent
-
-VECTOR_BYTES = 16
-"""What a thread reads at once, at most; kernels' buffers begin at a multiple of it."""
+from weft_codegen_triton.kernel.blocks import VECTOR_BYTES, extent
 
 BY_LANES = ("welford_mean", "welford_m2")
 """Reductions that count what each lane has seen, which must be the same for all elements of a vector."""

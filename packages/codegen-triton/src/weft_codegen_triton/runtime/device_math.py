@@ -100,27 +100,6 @@ reduce: Any = _reduce_by_halves if triton.knobs.runtime.interpret else tl.reduce
 
 
 @triton.jit
-def held(a):  # type: ignore[no-untyped-def]
-    """``a``, in as few registers as it was loaded in: what was computed of it before is not kept for this."""
-    if INTERPRETED:
-        result = a
-    elif a.dtype.primitive_bitwidth == 64:
-        result = tl.inline_asm_elementwise(
-            "mov.b64 $0, $1;", "=l,l", [a], dtype=a.dtype, is_pure=False, pack=1
-        )
-    else:
-        result = tl.inline_asm_elementwise(
-            "mov.b32 $0, $1;",
-            "=r,r",
-            [a],
-            dtype=a.dtype,
-            is_pure=False,
-            pack=32 // a.dtype.primitive_bitwidth,
-        )
-    return result
-
-
-@triton.jit
 def reciprocal(a):  # type: ignore[no-untyped-def]
     """``1 / a`` in float32 within an ulp, for ``a`` whose reciprocal is neither too large nor too small."""
     if INTERPRETED:
