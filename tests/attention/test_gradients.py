@@ -13,6 +13,7 @@ import pytest
 import torch
 import weft
 import weft.pipeline
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 if "triton" not in sys.modules:
     os.environ["TRITON_INTERPRET"] = "1"
@@ -167,3 +168,27 @@ def test_scores_that_are_changed(codegen: Interpreted, name: str, dtype: torch.d
     change, others = SCORES[name]
     backward = compare(codegen, attention(change), *operands(dtype), *others(dtype))
     assert backward.extern_count == int(name == "relative bias")  # index_put
+
+
+def test_flexible_attention_is_one_kernel(codegen: Interpreted) -> None:
+    """What ``flex_attention`` stands for, with a mask of documents and slopes of heads."""
+    document, slopes = torch.arange(75) // 20, torch.tensor([0.5, 0.25, 0.125]).half()
+
+    def same(b: T, h: T, query: T, key: T) -> T:
+        return (document[query] == document[key]) & (key <= query)
+
+    def sloped(score: T, b: T, h: T, query: T, key: T) -> T:
+        return score + slopes[h] * (key - query)
+
+    mask = create_block_mask(same, None, None, 75, 75, device="cpu")
+
+    def function(q: T, k: T, v: T) -> T:
+        return flex_attention(q, k, v, score_mod=sloped, block_mask=mask)
+
+    inputs = operands(torch.float16, 75, 75)
+    with torch.no_grad():
+        result, expected = weft.compile(function)(*inputs), function(*inputs)
+    torch.testing.assert_close(result, expected, rtol=4e-3, atol=4e-3)
+    (program,) = codegen.programs
+    assert (program.kernel_count, program.extern_count) == (1, 0)
+    assert "begin = " in program.source

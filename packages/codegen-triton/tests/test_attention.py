@@ -193,6 +193,59 @@ def test_bounds_of_keys(codegen: TritonCodegen, name: str) -> None:
     assert known == BOUNDS[name]
 
 
+DOCUMENTS = {
+    "sorted": lengths_of_documents(2, 75),
+    "in any order": torch.randint(0, 6, (2, 75), generator=torch.Generator().manual_seed(1)),
+    "one": torch.zeros(2, 75, dtype=torch.int64),
+    "far from each other": torch.arange(75).repeat(2, 1) * (1 << 40) - (1 << 45),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_keys_of_other_documents_are_passed_over(fusing: TritonCodegen, name: str) -> None:
+    """A block of queries begins with the first key of its documents."""
+    inputs = (*operands(torch.float16), DOCUMENTS[name])
+    program = check(fusing, attention(documents), *inputs)
+    assert "begin = " in program.source
+    (found,) = fused(fusing, attention(documents), inputs)
+    assert found.bounds is not None and len(found.bounds.equal) == 1
+    assert found.bounds.every_line_sees
+
+
+def test_numbers_that_are_looked_up_by_position(fusing: TritonCodegen) -> None:
+    """As functions of masks do: the places are positions, which need no check and bound the keys."""
+
+    def function(q: T, k: T, v: T, document: T, slopes: T) -> T:
+        def change(scores: T) -> T:
+            queries, keys = positions(scores)
+            head = torch.arange(3).view(3, 1, 1)
+            biased = scores + slopes[head] * (keys - queries)
+            same = document[queries] == document[keys]
+            return torch.where(same & (keys <= queries), biased, -math.inf)
+
+        return attention(change)(q, k, v)
+
+    slopes = torch.tensor([0.5, 0.25, 0.125]).half()
+    inputs = (*operands(torch.float16), torch.arange(75) // 20, slopes)
+    program = check(fusing, function, *inputs)
+    assert "begin = " in program.source and "device_assert" not in program.source
+
+
+def test_queries_whose_document_has_no_key(fusing: TritonCodegen) -> None:
+    def function(q: T, k: T, v: T, of_queries: T, of_keys: T) -> T:
+        def change(scores: T) -> T:
+            return torch.where(of_queries[:, None] == of_keys, scores, -math.inf)
+
+        return attention(change)(q, k, v)
+
+    of_queries, of_keys = torch.arange(70) // 10, torch.arange(75) // 15
+    inputs = (*operands(torch.float16), of_queries, of_keys)
+    program = check(fusing, function, *inputs)
+    assert program(*inputs)[0].isnan().any()
+    (found,) = fused(fusing, function, inputs)
+    assert found.bounds is not None and not found.bounds.every_line_sees
+
+
 def grouped(q: T, k: T, v: T) -> T:
     """Each head of keys and values is that of two heads of queries, as in Llama."""
 
@@ -425,15 +478,15 @@ def test_which_are_the_librarys(dtype: torch.dtype, differentiated: bool) -> Non
 def test_scores_in_float32_of_values_in_16_bits(
     codegen: TritonCodegen, fusing: TritonCodegen
 ) -> None:
-    """Left apart by default, since tensor cores would round queries and keys."""
+    """Queries and keys are multiplied as they were in 16 bits, which is exact."""
 
     def function(q: T, k: T, v: T) -> T:
         return torch.softmax(soft_cap(q.float() @ k.float().mT), -1).to(v.dtype) @ v
 
     inputs = operands(torch.float16)
-    for which, externs in ((codegen, 2), (fusing, 0)):
+    for which in (codegen, fusing):
         program = which.compile(schedule_of(function, inputs, which), {})
-        assert program.extern_count == externs
+        assert program.extern_count == 0
         exact = (
             torch.softmax(soft_cap(inputs[0].double() @ inputs[1].double().mT), -1)
             @ inputs[2].double()

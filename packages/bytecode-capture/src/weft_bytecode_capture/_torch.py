@@ -268,6 +268,11 @@ def functional_collectives() -> Any:
     return importlib.import_module("torch.distributed._functional_collectives")
 
 
+def flexible_attention() -> Any:
+    """The module of ``flex_attention`` and its block masks."""
+    return importlib.import_module("torch.nn.attention.flex_attention")
+
+
 def distributed_functions() -> Any:
     """The module that ``torch.distributed``'s functions are written in."""
     return importlib.import_module("torch.distributed.distributed_c10d")
@@ -315,6 +320,7 @@ __all__ = [
     "expression_of",
     "extremes",
     "finished_work",
+    "flexible_attention",
     "forget_source_with",
     "functional_collectives",
     "get_tracing_state",

@@ -117,7 +117,8 @@ class FrameConverter:
         builtins: Mapping[str, Any],
         closure: dict[str, types.CellType],
     ) -> _frame_hook.Entry | int:
-        if is_other_compiler(globals_dictionary.get("__name__")) or builds_module(code):
+        module = globals_dictionary.get("__name__")
+        if is_other_compiler(module, code.co_qualname) or builds_module(code):
             return _frame_hook.DISABLE
         if skip_reason(code, self._options.backend_folders) is not None:
             return _frame_hook.SKIP

@@ -37,7 +37,8 @@ def inline_call(
     known = CALLS_BY_CODE.get(id(code))
     if known is not None:
         return known[1](caller, function, arguments, keywords)
-    if is_other_compiler(function.globals_dictionary(caller).get("__name__")):
+    module = function.globals_dictionary(caller).get("__name__")
+    if is_other_compiler(module, function.qualified_name()):
         original = getattr(getattr(function, "value", None), "__wrapped__", None)
         if is_registered(original):  # torch's compiler puts wrappers around functions of torch
             return caller.wrap_known(original).call(caller, arguments, keywords)

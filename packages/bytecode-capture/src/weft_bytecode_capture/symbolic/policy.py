@@ -31,14 +31,16 @@ def is_library_module(name: Any) -> bool:
     return top in sys.stdlib_module_names and top != "__main__"
 
 
-_COMPILERS = (
-    "torch._dynamo",
-    "torch._compile",
-    "torch._inductor",
-    "torch.nn.attention.flex_attention",  # calls the compiler
-)
+_FLEXIBLE_ATTENTION = "torch.nn.attention.flex_attention"
+_COMPILERS = ("torch._dynamo", "torch._compile", "torch._inductor", _FLEXIBLE_ATTENTION)
+_MASKS = ("noop_mask", "_identity", "and_masks.<locals>.and_mask", "or_masks.<locals>.or_mask")
 
 
-def is_other_compiler(name: Any) -> bool:
-    """Whether a module's ``__name__`` is of torch's own compiler: what it calls is left alone."""
-    return isinstance(name, str) and name.startswith(_COMPILERS)
+def is_other_compiler(module: Any, function: str) -> bool:
+    """Whether a function, by its module's and its own qualified name, is of torch's own compiler.
+
+    What it calls is left alone.
+    """
+    if not isinstance(module, str) or not module.startswith(_COMPILERS):
+        return False
+    return not (module == _FLEXIBLE_ATTENTION and function in _MASKS)

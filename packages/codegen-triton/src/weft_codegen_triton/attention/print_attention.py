@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import sympy
-from weft_loop_ir import AttentionKernel, Buffer, Operand, print_index
+from weft_loop_ir import AttentionKernel, Buffer, LoopBody, Operand, print_index
 
 from weft_codegen_triton.attention.functions import AttentionTile, fits, functions, with_batches
-from weft_codegen_triton.attention.score_tile import ScoreTile, masked, padded, within
+from weft_codegen_triton.attention.score_tile import ScoreTile, bound, masked, padded, within
 from weft_codegen_triton.kernel.dtypes import triton_dtype
-from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.expressions import INDEX, INT32_SAFE
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
 MOST_WIDTH = 256
@@ -45,6 +45,9 @@ FLOAT_TILES = (
     AttentionTile(64, 64, 8, 2),
 )
 """In float32, which plain arithmetic multiplies: tensor cores would round."""
+SCANNED = 1024
+"""Keys whose numbers are compared at once with the queries'."""
+INTEGER_LIMITS = {"least": -(1 << 63), "most": (1 << 63) - 1}
 ENOUGH_PROGRAMS = 132
 """Programs with which the larger blocks leave no processor of a large GPU idle."""
 
@@ -166,7 +169,10 @@ class _AttentionPrinter:
         value_step = print_index(attention.value.steps[0], INDEX)
         key_mask = within("" if is_whole else "xmask", "depth[:, None]", self.depth)
         value_mask = within("" if is_whole else f"x[:, None] < {keys}", "column", self.columns)
-        tile.emit(f"for start in {self._range(keys)}:")
+        start, stop = self._range(keys)
+        if attention.bounds is not None and attention.bounds.equal:
+            start, stop = self._scanned(attention.bounds.equal, start, stop, keys)
+        tile.emit(f"for start in range({bound(start)}, {bound(stop)}, XBLOCK):")
         tile.printer.indent += 1
         tile.emit(f"x = start + tl.arange(0, XBLOCK){tile.cast}", "xindex = x[None, :]")
         if is_whole:
@@ -195,18 +201,58 @@ class _AttentionPrinter:
         )
         tile.printer.indent -= 1
 
-    def _range(self, keys: str) -> str:
-        """The first keys of the blocks that a block of queries may see."""
+    def _range(self, keys: str) -> tuple[str, str]:
+        """The first keys of the first block and behind the last that a block of queries may see."""
         bounds = self.attention.bounds
         start, stop = "0", keys
         if bounds is not None and bounds.first is not None:
             first = f"tl.maximum(first + {print_index(bounds.first, INDEX)}, 0)"
-            start = f"math.bound({first} // XBLOCK * XBLOCK)"
+            start = f"{first} // XBLOCK * XBLOCK"
         if bounds is not None and bounds.last is not None:
             stop = f"tl.minimum(first + YBLOCK + {print_index(bounds.last, INDEX)}, {keys})"
-        if not stop.isdigit():
-            stop = f"math.bound({stop})"
-        return f"range({start}, {stop}, XBLOCK)"
+        return start, stop
+
+    def _scanned(
+        self, equal: tuple[tuple[LoopBody, LoopBody], ...], start: str, stop: str, keys: str
+    ) -> tuple[str, str]:
+        """The same without keys whose numbers lie outside those of the queries, where both have to be equal.
+
+        Found by going through the keys' numbers alone.
+        """
+        tile = self.tile
+        for number, (line, _) in enumerate(equal):
+            value = line.replay(tile.printer).code
+            for name, reduce, rest in (("least", "min", "most"), ("greatest", "max", "least")):
+                limit = INTEGER_LIMITS[rest]
+                seen = (
+                    f"tl.where(ymask, tl.broadcast_to({value}, [YBLOCK, 1]).to(tl.int64), {limit})"
+                )
+                tile.emit(f"{name}{number} = tl.{reduce}(tl.{reduce}({seen}, 1), 0)")
+        tile.emit(
+            f"begins = tl.full([1, {SCANNED}], {INT32_SAFE - 1}, tl.int32)",
+            f"ends = tl.full([1, {SCANNED}], 0, tl.int32)",
+            f"for scanned in range({bound(start)}, {bound(stop)}, {SCANNED}):",
+        )
+        known, loaded = dict(tile.printer.known), dict(tile.printer.loaded)
+        tile.printer.indent += 1
+        tile.emit(
+            f"xindex = scanned + tl.arange(0, {SCANNED})[None, :]", f"xmask = xindex < {keys}"
+        )
+        tile.name_key()
+        conditions = ["xmask"]
+        for number, (_, key) in enumerate(equal):
+            value = key.replay(tile.printer).code
+            conditions += [f"({value} >= least{number})", f"({value} <= greatest{number})"]
+        tile.emit(
+            f"is_seen = {' & '.join(conditions)}",
+            "begins = tl.where(is_seen, tl.minimum(begins, xindex.to(tl.int32)), begins)",
+            "ends = tl.where(is_seen, tl.maximum(ends, xindex.to(tl.int32) + 1), ends)",
+        )
+        tile.printer.indent -= 1
+        tile.printer.forget_since(known, loaded)
+        tile.emit("begin = tl.min(tl.min(begins, 1), 0) // XBLOCK * XBLOCK")
+        tile.emit("end = tl.max(tl.max(ends, 1), 0)")
+        return f"tl.maximum(begin, {start})", f"tl.minimum(end, {stop})"
 
     # -- after the keys ----------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from weft_codegen_triton.attention.functions import (
     functions,
     with_batches,
 )
-from weft_codegen_triton.attention.score_tile import ScoreTile, masked, padded, within
+from weft_codegen_triton.attention.score_tile import ScoreTile, bound, masked, padded, within
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
@@ -256,7 +256,7 @@ class _GradientPrinter:
             start = f"math.bound({lowest} // XBLOCK * XBLOCK)"
         if bounds is not None and bounds.last is not None:
             stop = f"tl.minimum(first + YBLOCK + {print_index(bounds.last, INDEX)}, {self.keys})"
-        return f"range({start}, {_bound(stop)}, XBLOCK)"
+        return f"range({start}, {bound(stop)}, XBLOCK)"
 
     # -- by columns --------------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class _GradientPrinter:
         if bounds is not None and bounds.first is not None:
             highest = f"first + XBLOCK - ({print_index(bounds.first, INDEX)})"
             stop = f"tl.minimum({highest}, {self.queries})"
-        return f"range({start}, {_bound(stop)}, YBLOCK)"
+        return f"range({start}, {bound(stop)}, YBLOCK)"
 
     # -- sums over matrices ------------------------------------------------------------------------------
 
@@ -304,11 +304,11 @@ class _GradientPrinter:
         kept = sympy.cancel(tile.batches / total.count)
         self._begin("YBLOCK", "kept")
         self._name_lines("first")
-        tile.emit(f"for start in range(0, {_bound(self.keys)}, XBLOCK):")
+        tile.emit(f"for start in range(0, {bound(self.keys)}, XBLOCK):")
         tile.printer.indent += 1
         self._name_keys("start")
         tile.emit("sums = tl.zeros([YBLOCK, XBLOCK], dtype=tl.float32)")
-        tile.emit(f"for member in range(0, {_bound(count)}):")
+        tile.emit(f"for member in range(0, {bound(count)}):")
         tile.printer.indent += 1
         tile.emit(f"batch = (kept // {step} * {count} + member) * {step} + kept % {step}")
         tile.name_loops(of_lines=True, of_batches=True)
@@ -334,8 +334,3 @@ def _where(mask: str, element: str) -> str:
 def _argument(mask: str) -> str:
     """The argument of a store for ``mask``, which may be empty."""
     return f", {mask}" if mask else ""
-
-
-def _bound(number: str) -> str:
-    """``number`` as a loop's bound."""
-    return number if number.isdigit() else f"math.bound({number})"

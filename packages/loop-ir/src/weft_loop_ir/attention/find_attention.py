@@ -16,7 +16,7 @@ import torch
 from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
 from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
-from weft_loop_ir.attention.operands import Operand, operand_of
+from weft_loop_ir.attention.operands import FindWriter, Operand, operand_of
 from weft_loop_ir.attention.softmax_rows import softmax_rows
 from weft_loop_ir.attention.surroundings import Surroundings
 from weft_loop_ir.expressions import contiguous_stride
@@ -177,7 +177,7 @@ def _joined(
     body = with_masks_computed(rows.element, (scores,), kernel.outer, rows.key, schedule, writer)
     if not needs_rounding(body, (scores,), dtype, dtype_of, lines.positions | {rows.key.symbol}):
         body = without_rounding(body, kernel.outer, rows.key, dtype_of)
-    query, key = (operand_of(v, writer) for v in product.arguments[-2:])
+    query, key = _factors(product, writer, schedule)
     value = operand_of(last.arguments[1], writer)
     loads, _ = body_accesses(body)
     reads = tuple(
@@ -220,6 +220,18 @@ def _joined(
         (product, kernel, last),
     )
     return attention, _pointwise(f"{kernel.name}_besides", kernel, rows.key, rows.besides)
+
+
+def _factors(
+    product: ExternCall, writer: FindWriter, schedule: Schedule
+) -> tuple[Operand, Operand]:
+    """The operands of ``product``, both as they were in 16 bits if they were: their products are exact."""
+    views = product.arguments[-2:]
+    left, right = (operand_of(view, writer, before_widening=True) for view in views)
+    dtypes = {schedule.buffers[operand.buffer].layout.dtype for operand in (left, right)}
+    if len(dtypes) > 1:
+        left, right = (operand_of(view, writer) for view in views)
+    return left, right
 
 
 def _pointwise(name: str, kernel: Kernel, key: LoopVariable, body: LoopBody) -> Kernel:

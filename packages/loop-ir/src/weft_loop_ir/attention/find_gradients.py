@@ -22,7 +22,7 @@ from weft_loop_ir.attention.find_attention import (
     needs_rounding,
     without_rounding,
 )
-from weft_loop_ir.attention.key_bounds import KeyBounds, every_line_sees, key_bounds
+from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
 from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
 from weft_loop_ir.attention.operands import Operand, operand_of
@@ -435,7 +435,7 @@ class _Finder:
                     )
                 )
         bounds = found.pop() if len(found) == 1 else None
-        return bounds if bounds is not None and every_line_sees(bounds, extents) else None
+        return bounds if bounds is not None and bounds.every_line_sees else None
 
 
 def _without_conversion(body: LoopBody) -> LoopBody:

@@ -8,33 +8,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
 
 from weft_loop_ir.ir import Instruction, LoopBody, Value
+from weft_loop_ir.schedule.transform import without_unused
 
 
 @dataclass(frozen=True)
 class KeyBounds:
-    """Keys below ``query + first`` and above ``query + last`` are hidden; None: no bound."""
+    """Keys below ``query + first`` and above ``query + last`` are hidden; None: no bound.
+
+    ``equal`` are pairs of integers, of a line and of a key: a key is hidden where they differ.
+    ``every_line_sees``: each query has a key that is not hidden.
+    """
 
     first: sympy.Expr | None
     last: sympy.Expr | None
+    equal: tuple[tuple[LoopBody, LoopBody], ...] = ()
+    every_line_sees: bool = False
 
 
 @dataclass
 class _Conditions:
     """What a score has to satisfy to be seen: ``known`` are bounds of ``key - query``, from below and above.
 
-    ``is_whole``: there is no other condition.  ``fills``: what hidden scores become.
+    ``equal`` are pairs as in :class:`KeyBounds`.  ``is_whole``: there is no other condition, but for some
+    that hold where query and key have one position (``holds_at_query``).  ``fills``: what hidden scores
+    become.
     """
 
     first: list[sympy.Expr]
     last: list[sympy.Expr]
     fills: list[float]
+    equal: list[tuple[LoopBody, LoopBody]] = field(default_factory=list)
     is_whole: bool = True
+    holds_at_query: bool = False
 
 
 def key_bounds(
@@ -55,23 +66,27 @@ def key_bounds(
     reader = _Reader(body, scores, query, key, positions, lowest)
     reader.visit(body.result)
     found = reader.found
-    if not found.first and not found.last:
+    if not found.first and not found.last and not found.equal:
         return None
     first = sympy.Max(*found.first) if found.first else None
     last = sympy.Min(*found.last) if found.last else None
-    bounds = KeyBounds(first, last)
-    if any(math.isfinite(f) for f in found.fills) and not (
-        found.is_whole and every_line_sees(bounds, extents)
-    ):
+    sees = found.is_whole and _every_line_sees(first, last, extents, found.holds_at_query)
+    if any(math.isfinite(f) for f in found.fills) and not sees:
         return None  # a line without visible keys shares among all of them
-    return bounds
+    return KeyBounds(first, last, tuple(found.equal), sees)
 
 
-def every_line_sees(bounds: KeyBounds, extents: tuple[sympy.Expr, sympy.Expr]) -> bool:
-    """Whether each query has a key between its bounds."""
+def _every_line_sees(
+    first: sympy.Expr | None,
+    last: sympy.Expr | None,
+    extents: tuple[sympy.Expr, sympy.Expr],
+    at_query: bool,
+) -> bool:
+    """Whether each query has a key between its bounds; with ``at_query``, the one at its position."""
     queries, keys = extents
-    first, last = bounds.first, bounds.last
     gaps = []
+    if at_query:
+        gaps = [keys - queries, *([] if first is None else [-first])]
     if last is not None:
         gaps.append(last)  # the first query's last key is not before the first key
     if first is not None:
@@ -170,6 +185,8 @@ class _Reader:
 
     def _bound(self, compared: Instruction, holds: bool) -> bool:
         """Note what a comparison of positions says of ``key - query``; False where it says something else."""
+        if compared.operation == ("eq" if holds else "ne"):
+            return self._note_equal(*compared.arguments)
         if compared.operation not in NEGATED:
             return False
         operation = compared.operation if holds else NEGATED[compared.operation]
@@ -190,6 +207,42 @@ class _Reader:
         else:
             self.found.first.append(-rest + int(operation == "gt"))
         return True
+
+    def _note_equal(self, left: Value, right: Value) -> bool:
+        """Note that numbers of query and key are equal; False where that may hide the key at its position."""
+        of_key = [self._depends(v, {self.key}) for v in (left, right)]
+        of_query = [self._depends(v, self.query.free_symbols) for v in (left, right)]
+        if of_key == [True, False]:
+            left, right, of_query = right, left, of_query[::-1]
+        elif of_key != [False, True]:
+            return False
+        if (
+            of_query[1]
+            or self.at(left).dtype not in INTEGERS
+            or self.at(right).dtype not in INTEGERS
+        ):
+            return False
+        line, key = (
+            without_unused(LoopBody(self.body.instructions, v), False) for v in (left, right)
+        )
+        self.found.equal.append((line, key))
+        if not self.query.is_Symbol or _renamed(line, self.query, self.key) != key.instructions:
+            return False
+        self.found.holds_at_query = True
+        return True
+
+    def _depends(self, value: Value, symbols: Set[sympy.Symbol]) -> bool:
+        """Whether ``value`` may vary with ``symbols``, a score, or what is loaded at a computed place."""
+        for instruction in self._under(value):
+            operation, arguments = instruction.operation, instruction.arguments
+            if operation == "masked" or (operation == "load" and arguments[0] == self.scores):
+                return True
+            for argument in arguments:
+                if isinstance(argument, sympy.Expr) and any(
+                    s in symbols or s.name.startswith("indirect") for s in argument.free_symbols
+                ):
+                    return True
+        return False
 
     def _position(self, value: Value) -> sympy.Expr | None:
         """An integer as an expression over positions and sizes."""
@@ -254,3 +307,18 @@ class _Reader:
 
 NEGATED = {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le"}
 MIRRORED = {"le": "ge", "lt": "gt", "ge": "le", "gt": "lt"}
+INTEGERS = (torch.int64, torch.int32)
+
+
+def _renamed(body: LoopBody, symbol: sympy.Symbol, other: sympy.Symbol) -> tuple[Instruction, ...]:
+    """The instructions of ``body`` at ``other`` in the place of ``symbol``."""
+    return tuple(
+        replace(
+            instruction,
+            arguments=tuple(
+                a.xreplace({symbol: other}) if isinstance(a, sympy.Expr) else a
+                for a in instruction.arguments
+            ),
+        )
+        for instruction in body.instructions
+    )

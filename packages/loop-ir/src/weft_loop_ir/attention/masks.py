@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 import sympy
 import torch
 
+from weft_loop_ir.attention.direct_places import with_direct_places
 from weft_loop_ir.attention.operands import FindWriter
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Buffer, Kernel, LoopBody, LoopVariable, Schedule, Value
@@ -60,7 +61,8 @@ def with_masks_computed(
         return value
 
     result = Replayer(ops, lambda e: e, load).replay(body)
-    return without_unused(ops.body(result))
+    made = without_unused(ops.body(result))
+    return with_direct_places(made, BodyRecorder(ranges, dtype_of))
 
 
 def _producer(

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import sympy
+import torch
 
 from weft_loop_ir.expressions import FloorDiv, Mod, loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import BufferView, Kernel, LoopBody, Value
+from weft_loop_ir.ops import HALVES
 
 FindWriter = Callable[[str], Kernel | None]
 """The kernel that alone writes a buffer, if its operands still hold what it read."""
@@ -37,8 +39,11 @@ class Operand:
         return Operand(self.buffer, (batch, columns, rows), self.base, (column_step, row_step))
 
 
-def operand_of(view: BufferView, writer: FindWriter) -> Operand:
-    """The matrices of ``view`` (of two or three dimensions), before copies that kernels made of them."""
+def operand_of(view: BufferView, writer: FindWriter, before_widening: bool = False) -> Operand:
+    """The matrices of ``view`` (of two or three dimensions), before copies that kernels made of them.
+
+    With ``before_widening`` conversions from 16 bits to float32 are copies, too.
+    """
     batch, rows, columns = (sympy.S.One,) * (3 - len(view.size)) + view.size
     step, *steps = (sympy.S.Zero,) * (3 - len(view.size)) + view.stride
     found = Operand(
@@ -48,16 +53,16 @@ def operand_of(view: BufferView, writer: FindWriter) -> Operand:
         (steps[0], steps[1]),
     )
     while True:
-        before = _before_copy(found, writer)
+        before = _before_copy(found, writer, before_widening)
         if before is None:
             return found
         found = before
 
 
-def _before_copy(operand: Operand, writer: FindWriter) -> Operand | None:
+def _before_copy(operand: Operand, writer: FindWriter, before_widening: bool) -> Operand | None:
     """``operand`` in what its buffer is a copy of; None if that is not known."""
     kernel = writer(operand.buffer)
-    copied = None if kernel is None else _copied(kernel, operand.buffer)
+    copied = None if kernel is None else _copied(kernel, operand.buffer, before_widening)
     if kernel is None or copied is None:
         return None
     source, load, store = copied
@@ -96,7 +101,9 @@ def _covers(steps: dict[sympy.Symbol, sympy.Expr], sizes: dict[sympy.Symbol, sym
     return True
 
 
-def _copied(kernel: Kernel, name: str) -> tuple[str, sympy.Expr, sympy.Expr] | None:
+def _copied(
+    kernel: Kernel, name: str, before_widening: bool
+) -> tuple[str, sympy.Expr, sympy.Expr] | None:
     """The buffer that ``kernel`` copies to ``name``, where it loads and where it stores."""
     if len(kernel.stages) != 1 or kernel.stages[0].inner:
         return None
@@ -107,6 +114,9 @@ def _copied(kernel: Kernel, name: str) -> tuple[str, sympy.Expr, sympy.Expr] | N
     _, store, value = stores[0].arguments
     assert isinstance(value, Value)
     load = body.instructions[value.index]
+    if before_widening and load.operation == "to_dtype" and load.dtype == torch.float32:
+        source = body.instructions[load.arguments[0].index]
+        load = source if source.dtype in HALVES else load
     if load.operation != "load" or load.arguments[1].free_symbols - {
         loop.symbol for loop in kernel.outer
     }:
