@@ -1,0 +1,83 @@
+"""Operands of other dtypes: refused exactly where eager raises an error for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+from beside_eager import check
+from torch.nn import functional as F
+from weft_functionalize import Unsupported, functionalize
+
+A = torch.linspace(0.1, 0.9, 16).reshape(4, 4)
+B = A.expand(2, 4, 4).contiguous()
+PLACES = torch.tensor([0, 2])
+
+# Of a 4 x 4 tensor that has each dtype in turn.
+PROGRAMS: dict[str, Any] = {
+    "mm": lambda t: torch.mm(A, t),
+    "linear": lambda t: F.linear(A, t),
+    "bias": lambda t: F.linear(A, A, t[0]),
+    "addmm": lambda t: torch.addmm(t, A, A),
+    "addbmm": lambda t: torch.addbmm(t, B, B),
+    "mv": lambda t: A.mv(t[0]),
+    "dot": lambda t: A[0].dot(t[0]),
+    "layer_norm": lambda t: F.layer_norm(A, (4,), t[0]),
+    "layer_norm_of": lambda t: F.layer_norm(t, (4,), A[0], A[0]),
+    "group_norm": lambda t: F.group_norm(A, 2, t[0]),
+    "group_norm_of": lambda t: F.group_norm(t, 2, A[0], A[0]),
+    "batch_norm": lambda t: F.batch_norm(A, t[0], A[0], A[0], A[0]),
+    "batch_norm_of": lambda t: F.batch_norm(t, A[0], A[0], A[0], A[0]),
+    "index_put": lambda t: A.index_put((PLACES,), t[:2]),
+    "index_put_": lambda t: A.clone().index_put_((PLACES,), t[:2], accumulate=True),
+    "index_add": lambda t: A.index_add(0, PLACES, t[:2]),
+    "index_copy": lambda t: A.index_copy(0, PLACES, t[:2]),
+    "heaviside": lambda t: torch.heaviside(A, t),
+    "binary_cross_entropy": lambda t: F.binary_cross_entropy(A, t),
+    "cross": lambda t: torch.linalg.cross(A[:, :3], t[:, :3]),
+    "huber_loss": lambda t: F.huber_loss(t, A),
+    "nll_loss": lambda t: F.nll_loss(t, torch.arange(4)),
+    "logsigmoid": lambda t: F.logsigmoid(t),
+    "glu": lambda t: F.glu(t),
+    "mul_": lambda t: t.clone().mul_(1.5),
+    "mul_whole": lambda t: t.clone().mul_(2),
+    "div_": lambda t: t.clone().div_(2),
+    "div_floor": lambda t: t.clone().div_(2, rounding_mode="floor"),
+    "sigmoid_": lambda t: t.clone().sigmoid_(),
+    "add_a_float": lambda t: t.clone().add_(A),
+    "lt_": lambda t: t.clone().lt_(A),
+    "logical_or_": lambda t: t.clone().logical_or_(A),
+    "copy_": lambda t: t.clone().copy_(A),
+    "fill_": lambda t: t.clone().fill_(1.5),
+    "masked_fill_": lambda t: t.clone().masked_fill_(A > 0.5, 1),
+    "to a float": lambda t: A.clone().add_(t),
+}
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
+
+
+class Program(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, t: torch.Tensor) -> Any:
+        return (self.function(t),)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_refused_where_eager_raises(name: str) -> None:
+    module = torch.fx.symbolic_trace(Program(PROGRAMS[name]))
+    raised = []
+    for dtype in DTYPES:
+        t = A > 0.5 if dtype is torch.bool else (A * 3 if dtype is torch.int64 else A).to(dtype)
+        try:
+            module(t)
+        except (RuntimeError, NotImplementedError):
+            raised.append(dtype)
+            with pytest.raises((Unsupported, RuntimeError, NotImplementedError)):
+                functionalize(module, [t])
+        else:
+            check(module, t)
+    assert torch.float32 not in raised
