@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from scheduling import Function, kernels, scheduled
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_loop_ir import Kernel, Schedule, ScheduleOptions, item_reads, item_writes
+from weft_loop_ir.schedule.can_fuse import may_differ_by
 
 
 def test_bias_residual_and_layer_norm_are_one_kernel() -> None:
@@ -75,6 +77,40 @@ def test_independent_reductions_of_one_input_share_a_pass() -> None:
     schedule = scheduled(lambda x: (x.sum(1), (x * x).sum(1), x.amax(1)), [torch.randn(8, 32)])
     (kernel,) = kernels(schedule)
     assert len(kernel.stages) == 1
+
+
+def halves_of_rows(q: torch.Tensor, c: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    half = q.shape[-1] // 2
+    low, high = q[..., :half], q[..., half:]
+    out = torch.slice_scatter(torch.empty_like(q), low * c - high * s, -1, 0, half)
+    return torch.slice_scatter(out, high * c + low * s, -1, half)
+
+
+def test_halves_of_rows_are_written_by_one_kernel() -> None:
+    inputs = [torch.randn(3, 5, 8), torch.randn(5, 4), torch.randn(5, 4)]
+    schedule = scheduled(halves_of_rows, inputs)
+    (kernel,) = kernels(schedule)
+    assert sum(i.operation == "load" for i in kernel.stages[0].body.instructions) == 4
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.integers(-60, 60),
+    st.lists(st.tuples(st.integers(1, 20), st.integers(1, 4)), max_size=3),
+)
+def test_sums_of_multiples_that_may_meet(distance: int, digits: list[tuple[int, int]]) -> None:
+    """What is told apart is apart; it is told in all cases where the strides are those of digits."""
+    found = may_differ_by(distance, sorted(digits, reverse=True))
+    ranges = [range(0, stride * extent, stride) for stride, extent in digits]
+    sums = {sum(terms) for terms in itertools.product(*ranges)}
+    meets = any(a - b == distance for a in sums for b in sums)
+    assert found or not meets
+    reach, is_system = 0, True
+    for stride, extent in sorted(digits):
+        is_system &= stride > 2 * reach
+        reach += stride * (extent - 1)
+    if is_system:
+        assert found == meets
 
 
 def test_a_fusion_that_would_make_a_cycle_is_refused() -> None:

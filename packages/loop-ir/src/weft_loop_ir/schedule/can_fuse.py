@@ -253,16 +253,34 @@ def _stay_apart(group: Group, names: frozenset[str]) -> bool:
         strides, extents = accesses[0].coefficients, group.loops
         if not all(isinstance(n, int) for n in (*strides, *extents)):
             return False
-        reach = sum(abs(int(s)) * (int(n) - 1) for s, n in zip(strides, extents, strict=True))
-        step = math.gcd(*(int(s) for s in strides))
+        digits = [(abs(int(s)), int(n)) for s, n in zip(strides, extents, strict=True) if s != 0]
+        digits.sort(reverse=True)
         for one, other in itertools.combinations(accesses, 2):
             distance = sympy.expand(one.rest - other.rest)
             if not isinstance(distance, sympy.Integer):
                 return False
-            apart = abs(int(distance))
-            if apart <= reach and (step == 0 or apart % step == 0):
+            if may_differ_by(int(distance), digits):
                 return False
     return True
+
+
+def may_differ_by(distance: int, digits: Sequence[tuple[int, int]]) -> bool:
+    """Whether two sums of multiples of strides, below their extents, may be ``distance`` apart.
+
+    ``digits`` are strides and extents, from the greatest stride on.  It is true where many multiples of one
+    stride would have to be tried: where the strides are no system of digits.
+    """
+    if not digits:
+        return distance == 0
+    if distance % math.gcd(*(stride for stride, _ in digits)):
+        return False
+    (stride, extent), *smaller = digits
+    reach = sum(s * (n - 1) for s, n in smaller)
+    least = max(-(-(distance - reach) // stride), 1 - extent)
+    greatest = min((distance + reach) // stride, extent - 1)
+    if greatest - least > 1:
+        return True
+    return any(may_differ_by(distance - k * stride, smaller) for k in range(least, greatest + 1))
 
 
 def _accesses_agree(accesses: Sequence[GroupAccess], shared: frozenset[str]) -> bool:
