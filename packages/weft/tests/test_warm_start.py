@@ -12,7 +12,12 @@ import pytest
 import torch
 import weft
 from torch import nn
-from weft.graph_description import NotDescribable, describe_graph, describe_settings
+from weft.graph_description import (
+    NotDescribable,
+    describe_graph,
+    describe_settings,
+    describe_sources,
+)
 from weft.pipeline import Pipeline
 from weft.program_cache import ProgramCache
 
@@ -266,6 +271,20 @@ def test_what_distinguishes_settings() -> None:
         texts.append(describe_settings())
     assert len(set(texts)) == len(texts)
     assert describe_settings() == texts[0]
+
+
+def test_what_distinguishes_sources(tmp_path) -> None:
+    path = tmp_path / "below" / "module.py"
+    path.parent.mkdir()
+    path.write_text("x = 1")
+    texts = [describe_sources([str(tmp_path)])]
+    path.write_text("x = 12")
+    texts.append(describe_sources([str(tmp_path)]))
+    os.utime(path, (1, 1))
+    texts.append(describe_sources([str(tmp_path)]))
+    (tmp_path / "another.py").touch()
+    texts.append(describe_sources([str(tmp_path)]))
+    assert len(set(texts)) == len(texts)
 
 
 def test_subclasses_have_no_description() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch.fx
@@ -120,5 +121,5 @@ def _device_types(graph_module: torch.fx.GraphModule) -> list[str]:
 
 @functools.cache
 def _sources() -> str:
-    """weft's own files, in this process."""
-    return describe_sources(sorted(stage_folders()))
+    """The files of what makes programs, in this process: the stages and this package."""
+    return describe_sources(sorted({*stage_folders(), str(Path(__file__).parent)}))
