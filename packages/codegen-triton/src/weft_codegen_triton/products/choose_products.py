@@ -251,10 +251,10 @@ def _read(path: Path, forms: Sequence[ProductKernel]) -> Choice | None:
     try:
         known = Choice(**json.loads(path.read_text()))
         known = replace(known, forms_ms=tuple(known.forms_ms))
+        tile = None if known.tile is None else TileShape.of(known.tile)
     except (OSError, ValueError, TypeError):
         return None
-    if known.form is None or known.tile is None:
+    if known.form is None or tile is None:
         return known
-    tile = TileShape.of(known.tile)
     is_valid = 0 <= known.form < len(forms) and tile in tiles_for(forms[known.form].contraction)
     return known if is_valid else None
