@@ -52,6 +52,27 @@ def summed_rows(x: Tensor, y: Tensor) -> Tensor:
     return x.cumsum(0)
 
 
+def one_part(x: Tensor, y: Tensor) -> None:
+    x[0] -= 1
+
+
+def the_same_part_twice(x: Tensor, y: Tensor) -> Tensor:
+    row = x[0]
+    row -= y[0]
+    x[0] = row
+    x[0] *= 3
+    x[0, 1] += 2
+    return x.sum(0)
+
+
+def parts_from_parts(x: Tensor, y: Tensor) -> Tensor:
+    x[1:] *= 2
+    x[:, 1] -= x[:, 0] * y[:, 1]
+    x[:, 0] += x[:, 1]
+    x[1:] -= x[:-1] * y[1:]
+    return x + y
+
+
 def by_a_library(x: Tensor, y: Tensor) -> Tensor:
     x.copy_(x @ y.t() @ y)
     return x.sort(1).values
@@ -78,6 +99,9 @@ PROGRAMS = [
     one_after_another,
     centred,
     summed_rows,
+    one_part,
+    the_same_part_twice,
+    parts_from_parts,
     by_a_library,
     broadcast,
     written_twice,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from weft_loop_ir.ir import BufferView, ExternCall, LoopBody, Region
+from weft_loop_ir.ir import BufferView, ExternCall, LoopBody, Region, Value
 from weft_loop_ir.loop_graph import (
     LoopGraph,
     LoopNode,
@@ -42,6 +42,7 @@ class _Rewriting:
         self._names: dict[str, str] = {}
         returned = [o.buffer for o in loop_graph.outputs if isinstance(o, BufferView)]
         self._returned = Counter(returned)
+        self._needless: set[int] = set()  # positions of nodes that would copy an input to itself
         self._readers: dict[str, list[int]] = {}
         self._writers: dict[str, list[int]] = {}
         for position, node in enumerate(self._nodes):
@@ -65,17 +66,32 @@ class _Rewriting:
             return False
         if not all(isinstance(self._nodes[k], LoopNode) for k in writers):
             return False
-        late = [k for k in self._readers.get(name, ()) if k >= writers[0]]
-        return not late or (late == writers and self._reads_what_it_stores(late[0], name))
+        return self._reads_old_elements(new, name)
 
-    def _reads_what_it_stores(self, position: int, name: str) -> bool:
-        node = self._nodes[position]
+    def _reads_old_elements(self, new: str, name: str) -> bool:
+        """Whether the input ``name`` would be read as it was, if the buffer ``new`` were it."""
+        readers = self._readers.get(name, ())
+        is_changed = False
+        for position, node in enumerate(self._nodes):
+            writes = new in item_writes(node)
+            if position in readers:
+                if is_changed:
+                    return False
+                if writes and not self._reads_what_it_stores(node, name):
+                    return False
+            is_changed |= writes and not _copies_elements(node, name)
+        return True
+
+    def _reads_what_it_stores(self, node: Any, name: str) -> bool:
         return isinstance(node, LoopNode) and reads_only_at_store(node.body, name)
 
     def rename(self, old: str, new: str) -> None:
         """Let ``new`` stand in the place of the buffer ``old``."""
         self._names[old] = new
         del self._buffers[old]
+        for position in self._writers[old]:
+            if _copies_elements(self._nodes[position], new):
+                self._needless.add(position)
         for positions in (self._readers, self._writers):
             for position in positions.get(old, ()):
                 self._nodes[position] = _with_name(self._nodes[position], old, new)
@@ -89,9 +105,19 @@ class _Rewriting:
             else o
             for o in self._graph.outputs
         ]
-        return replace(
-            self._graph, nodes=tuple(self._nodes), outputs=tuple(outputs), buffers=self._buffers
-        )
+        nodes = tuple(n for k, n in enumerate(self._nodes) if k not in self._needless)
+        return replace(self._graph, nodes=nodes, outputs=tuple(outputs), buffers=self._buffers)
+
+
+def _copies_elements(node: Any, source: str) -> bool:
+    """Whether ``node`` stores elements of ``source`` in the same places of another buffer, no more."""
+    if not isinstance(node, LoopNode):
+        return False
+    instructions = node.body.instructions
+    if [i.operation for i in instructions] != ["load", "store"]:
+        return False
+    loaded, stored = (i.arguments for i in instructions)
+    return loaded[0] == source and loaded[1] == stored[1] and stored[2:] == (Value(0),)
 
 
 def _with_name(node: Any, old: str, new: str) -> Any:

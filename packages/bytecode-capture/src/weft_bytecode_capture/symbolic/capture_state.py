@@ -30,7 +30,8 @@ from .decode import DecodedCode
 from .frame_result import CaptureOptions, FrameInput
 from .overrides import Overrides
 from .policy import is_library_module
-from .regions.decisions import Place, RegionDecisions
+from .regions.aliases import RegionAliases
+from .regions.decisions import RegionDecisions
 from .shapes import ShapeSymbols
 from .side_effects import SideEffects
 from .variables.base import Variable
@@ -186,9 +187,7 @@ class CaptureState:
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}
-        # By the storage of a region's result: storages of what it may be, and the region.
-        self.region_aliases: dict[int, list[tuple[Place, int]]] = {}
-        self.passed_aliases: dict[int, list[tuple[Place, int]]] = {}  # through regions inside it
+        self.region_aliases = RegionAliases()
         # By the storage of a region's result: what decides whether it is an operand.
         self.region_choices: dict[int, Choice] = {}
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted

@@ -23,9 +23,8 @@ from .graph.modes import emit_modes
 from .graph.recovery import Recovery, find_recovery
 from .liveness import OutputCollector, is_kept
 from .overrides import emit_mode
-from .regions.choices import refused_alias, with_choices
+from .regions.choices import ambiguous_result, refused_alias, with_choices
 from .regions.decisions import RegionRefused
-from .regions.subgraph import passed_on_alias, returned_alias
 from .registration import register_all
 from .variables.base import Variable
 from .variables.cells import root_cell
@@ -218,14 +217,12 @@ class _Capture:
         for mode in state.overrides.modes:
             state.side_effects.record(functools.partial(emit_mode, mode))
         outputs = self._outputs(ending)
-        place = returned_alias(self.evaluator, outputs, ())
+        place = ambiguous_result(self.evaluator, outputs)
         if place is not None and isinstance(ending, Return):
             value, choices = with_choices(self.evaluator, ending.value)
             ending = Return(value)
             outputs = self._outputs(ending)
             place = refused_alias(self.evaluator, [value], choices)
-        if place is None and isinstance(ending, Break):
-            place = passed_on_alias(self.evaluator, outputs)
         if place is not None:
             line = state.cache.decode(place[0]).line(place[1])
             raise RegionRefused(place, line, "a result that may be an operand itself is returned")

@@ -7,6 +7,18 @@ import torch.fx
 
 from .._torch import HigherOrderOperator, OpOverload
 from .block import region_graphs
+from .layout import same_layout
+
+aten = torch.ops.aten
+
+_PARTIAL_WRITES = frozenset(
+    {
+        aten.select_scatter.default,
+        aten.slice_scatter.default,
+        aten.diagonal_scatter.default,
+    }
+)
+"""Operators that give their first argument with the second one in the place that the others say."""
 
 
 def has_effect(node: torch.fx.Node) -> bool:
@@ -37,9 +49,27 @@ def has_own_effect(node: torch.fx.Node) -> bool:
 
 def eliminate_dead_code(graph: torch.fx.Graph) -> int:
     """Remove dead nodes from ``graph``; returns how many."""
+    _skip_overwritten(graph)
     removed = 0
     for node in reversed(list(graph.nodes)):
         if not node.users and not has_effect(node):
             graph.erase_node(node)
             removed += 1
     return removed
+
+
+def _skip_overwritten(graph: torch.fx.Graph) -> None:
+    """Write parts to the version before those that the same write replaces as a whole.
+
+    ``x[0] += 1`` writes ``x[0]`` twice: in place, then as an item of ``x``.
+    """
+    for node in graph.nodes:
+        if node.target not in _PARTIAL_WRITES:
+            continue
+        base = node.args[0]
+        while base.target is node.target and base.args[2:] == node.args[2:] and not base.kwargs:
+            older = base.args[0]
+            if node.kwargs or not same_layout(base.meta["val"], older.meta["val"]):
+                break
+            base = older
+        node.args = (base, *node.args[1:])

@@ -48,8 +48,6 @@ from .subgraph import (
     add_region,
     call_region,
     fresh_like,
-    note_aliases,
-    note_passed_aliases,
     regional,
 )
 from .while_loop import find_while, keep_while
@@ -277,11 +275,10 @@ def emit_branch(
     fakes = [fresh_like(evaluator, pair[0].fake) for pair in joined.pairs]
     items = call_region(evaluator, torch.ops.higher_order.cond, arguments, fakes)
     made = [regional(n, f) for n, f in zip(items, fakes, strict=True)]
+    sides = [[pair[k] for pair in joined.pairs] for k in (0, 1)]
+    evaluator.state.region_aliases.note_branch(place, graph, made, sides, list(taken))
     for k in (0, 1):
-        sides = [pair[k] for pair in joined.pairs]
-        note_passed_aliases(evaluator, place, made, sides, list(taken))
-        note_aliases(evaluator, place, made, sides, list(taken))
-        for result, operand in zip(made, sides, strict=True):
+        for result, operand in zip(made, sides[k], strict=True):
             note_element_result(evaluator, place, result, operand)
             note_choice(evaluator, Choice(result, predicate, k == 1, operand))
     return made

@@ -15,9 +15,9 @@ import torch
 from ..liveness import OutputCollector
 from ..variables.base import Variable
 from ..variables.tensor import TensorVariable
+from .aliases import storage_of
 from .decisions import Place
 from .state import leaves, rebuilt
-from .subgraph import returned_alias, storage_of
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -85,8 +85,39 @@ def with_choices(evaluator: Evaluator, value: Variable) -> tuple[Variable, list[
 
 def _is_only_alias(evaluator: Evaluator, choice: Choice) -> bool:
     """Whether the result can be nothing else than the operand or new, and is that in one way."""
-    aliases = evaluator.state.region_aliases.get(storage_of(choice.result.fake), [])
-    return [storage for _, storage in aliases] == [storage_of(choice.operand.fake)]
+    return evaluator.state.region_aliases.is_operand_or_new(
+        choice.result.fake, choice.operand.fake, _visible(evaluator)
+    )
+
+
+def _visible(evaluator: Evaluator) -> set[int]:
+    """The storages of tensors that the caller has whatever the frame returns."""
+    outermost = evaluator.graph.outermost
+    nodes = [*outermost.find_nodes(op="placeholder"), *outermost.find_nodes(op="get_attr")]
+    values = [node.meta.get("example_value") for node in nodes]
+    found = {storage_of(value) for value in values if isinstance(value, torch.Tensor)}
+    return found | evaluator.state.region_aliases.attributes
+
+
+def ambiguous_result(
+    evaluator: Evaluator, outputs: Sequence[Variable], chosen: Sequence[TensorVariable] = ()
+) -> Place | None:
+    """The region by which a result that leaves the frame may be another tensor of the caller's.
+
+    The caller's are the graph's inputs, attributes and ``outputs``, and the results ``chosen`` elsewhere.
+    None if there is no such result.
+    """
+    fakes = [getattr(output, "fake", None) for output in outputs]
+    left = [storage_of(fake) for fake in fakes if isinstance(fake, torch.Tensor)]
+    others = {*left, *(storage_of(variable.fake) for variable in chosen), *_visible(evaluator)}
+    aliases = evaluator.state.region_aliases
+    regional = {storage for storage in others if aliases.is_result(storage)}
+    for storage in dict.fromkeys(left):
+        for other in sorted((others if storage in regional else regional) - {storage}):
+            place = aliases.uniting(storage, other)
+            if place is not None:
+                return place
+    return None
 
 
 def refused_alias(
@@ -102,4 +133,4 @@ def refused_alias(
     for variable in alive:
         collector.load_variable(variable)
     results = [choice.choice.result for choice in choices]
-    return returned_alias(evaluator, collector.outputs, results)
+    return ambiguous_result(evaluator, collector.outputs, results)

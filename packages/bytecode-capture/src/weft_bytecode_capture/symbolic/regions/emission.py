@@ -23,7 +23,7 @@ def emit_while(
     following: TensorVariable,
     kept: Sequence[Carried],
 ) -> list[torch.fx.Node]:
-    """Append a ``while_loop`` whose body is ``subgraph``; the nodes from which its body took values.
+    """Append a ``while_loop`` whose body is ``subgraph``; the nodes of other graphs that its body uses.
 
     ``first`` says whether there is an iteration, ``following`` in the body whether there is another.
     Parameters in ``kept`` become the loop's results.
@@ -49,4 +49,4 @@ def emit_while(
     items = call_region(evaluator, torch.ops.higher_order.while_loop, arguments, fakes)
     for carried, node in zip(kept, items[1:], strict=True):
         carried.parameter.node = node
-    return [*parameters, *taken]
+    return taken

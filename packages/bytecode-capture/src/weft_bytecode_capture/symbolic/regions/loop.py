@@ -53,9 +53,6 @@ from .subgraph import (
     Subgraph,
     add_region,
     call_region,
-    note_aliases,
-    note_passed_aliases,
-    note_starts,
     parameter,
 )
 
@@ -337,14 +334,11 @@ class _ForLoop:
         values = [value_of(self.span.stop), *(c.parameter.fake for c in kept)]
         items = call_region(evaluator, torch.ops.higher_order.while_loop, arguments, values)
         carried = [c.parameter for c in kept]
-        note_passed_aliases(evaluator, self.place, carried, inner, taken)
-        note_starts(evaluator, self.place, kept)
-        note_aliases(evaluator, self.place, carried, inner, [*parameters, *taken])
+        evaluator.state.region_aliases.note_loop(
+            self.place, self.builder.graph, graph, kept, taken, self.span.may_be_empty
+        )
         for variable, node in zip(carried, items[1:], strict=True):
             variable.node = node
-        for c in kept if self.span.may_be_empty else ():
-            start = [c.start.node]  # what the result is after no iteration
-            note_aliases(evaluator, self.place, [c.parameter], [c.start], start)
         return items[-1]
 
     def _condition(

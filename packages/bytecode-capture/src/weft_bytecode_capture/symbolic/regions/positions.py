@@ -21,8 +21,8 @@ from ..variables.constant import ConstantVariable
 from ..variables.sequences import ListVariable, SliceVariable, TupleVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable, number_in_tensor
+from .aliases import storage_of
 from .evaluation import refuse
-from .subgraph import storage_of
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -116,8 +116,7 @@ def note_element_result(
         become_element(evaluator, result, (base, result))
     assert isinstance(result, ElementVariable)
     result.refusal = refuse(evaluator, place, _AFTER_A_WRITE)
-    aliases = evaluator.state.region_aliases.setdefault(storage_of(result.fake), [])
-    aliases.append((place, storage_of(base.fake)))
+    evaluator.state.region_aliases.note_view(place, result, base)
 
 
 def is_position(item: Variable) -> bool:

@@ -14,10 +14,7 @@ from ..graph.modes import SWITCHED_IN_REGION
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
-    from ..variables.base import Variable
     from ..variables.tensor import TensorVariable
-    from .carried import Carried
-    from .decisions import Place
 
 
 class Subgraph:
@@ -27,7 +24,8 @@ class Subgraph:
         self._builder = evaluator.graph
         self._devices = evaluator.state.options.region_devices
         self.graph = torch.fx.Graph()
-        self._modules: dict[str, torch.fx.GraphModule] = {}
+        self._aliases = evaluator.state.region_aliases
+        self._aliases.enter(self.graph, self._builder.graph)
 
     @contextlib.contextmanager
     def active(self, may_add_outside: bool = False) -> Iterator[None]:
@@ -80,6 +78,7 @@ class Subgraph:
                 node.args = torch.fx.map_arg(node.args, local)
                 node.kwargs = torch.fx.map_arg(node.kwargs, local)
         self.graph.output(torch.fx.map_arg(results, local))
+        self._aliases.note_attributes(self.graph)
         attributes = {
             str(n.target): getattr(self._builder.root, str(n.target))
             for n in self.graph.find_nodes(op="get_attr")
@@ -158,127 +157,3 @@ def give_gradients(evaluator: Evaluator, fake: torch.Tensor) -> None:
             fake.requires_grad_()
         elif not overlaps:
             fake.add_(torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True))
-
-
-def note_aliases(
-    evaluator: Evaluator,
-    place: Place,
-    results: Sequence[TensorVariable],
-    inner: Sequence[TensorVariable],
-    outside: Sequence[torch.fx.Node],
-) -> None:
-    """Note which results of a region may be what it was given, or one another.
-
-    In the graph each is a tensor of its own.  Returned to the caller the difference would show: the frame is
-    then evaluated without the region.
-    """
-    seen = {
-        storage_of(value)
-        for value in (node.meta.get("example_value") for node in outside)
-        if isinstance(value, torch.Tensor)
-    }
-    aliases = evaluator.state.region_aliases
-    for result, variable in zip(results, inner, strict=True):
-        storage = storage_of(variable.fake)
-        if storage in seen:
-            aliases.setdefault(storage_of(result.fake), []).append((place, storage))
-        seen.add(storage)
-
-
-def note_passed_aliases(
-    evaluator: Evaluator,
-    place: Place,
-    results: Sequence[TensorVariable],
-    inner: Sequence[TensorVariable],
-    outside: Sequence[torch.fx.Node],
-) -> None:
-    """Note which results of a region may be what it was given because a region inside gives that."""
-    values = (node.meta.get("example_value") for node in outside)
-    given = {storage_of(value) for value in values if isinstance(value, torch.Tensor)}
-    given -= {storage_of(result.fake) for result in results}  # states of a loop, for note_starts
-    for result, variable in zip(results, inner, strict=True):
-        for storage in _possible_aliases(evaluator, storage_of(variable.fake)).keys() & given:
-            _note(evaluator, place, result, storage)
-
-
-def note_starts(evaluator: Evaluator, place: Place, kept: Sequence[Carried]) -> None:
-    """Note which results of a loop may be what it began with because regions inside pass it on."""
-    passed = [_possible_aliases(evaluator, storage_of(c.result.fake)) for c in kept if c.result]
-    states = [storage_of(c.parameter.fake) for c in kept]
-    sources = [{j for j, state in enumerate(states) if state in found} for found in passed]
-    for _ in kept:  # what an iteration passes on the one before it may have passed on
-        sources = [own.union(*(sources[j] for j in own)) for own in sources]
-    for carried, own in zip(kept, sources, strict=True):
-        for j in own:
-            _note(evaluator, place, carried.parameter, storage_of(kept[j].start.fake))
-
-
-def _note(evaluator: Evaluator, place: Place, result: TensorVariable, storage: int) -> None:
-    passed = evaluator.state.passed_aliases.setdefault(storage_of(result.fake), [])
-    if storage != storage_of(result.fake):
-        passed.append((place, storage))
-
-
-def _possible_aliases(evaluator: Evaluator, storage: int) -> dict[int, Place]:
-    """The storages that one may be, other than itself, each with the region that gives it."""
-    state = evaluator.state
-    found: dict[int, Place] = {}
-    pending = [storage]
-    while pending:
-        at = pending.pop()
-        for place, other in [*state.region_aliases.get(at, ()), *state.passed_aliases.get(at, ())]:
-            if other != storage and other not in found:
-                found[other] = place
-                pending.append(other)
-    return found
-
-
-def storage_of(tensor: torch.Tensor) -> int:
-    """What fake tensors that share storage have in common; sparse ones have none to share."""
-    if tensor.layout is not torch.strided:
-        return -id(tensor)
-    return int(tensor.untyped_storage()._cdata)
-
-
-def passed_on_alias(evaluator: Evaluator, outputs: Sequence[Variable]) -> Place | None:
-    """The region of which a result that may be an input, through regions inside, is used after a break.
-
-    What follows a break may write to it, which the graph does not see.
-    """
-    inputs = evaluator.graph.outermost.find_nodes(op="placeholder")
-    values = [node.meta.get("example_value") for node in inputs]
-    visible = {storage_of(value) for value in values if isinstance(value, torch.Tensor)}
-    for fake in (getattr(output, "fake", None) for output in outputs):
-        if isinstance(fake, torch.Tensor):
-            found = _possible_aliases(evaluator, storage_of(fake))
-            for storage in found.keys() & visible:
-                return found[storage]
-    return None
-
-
-def returned_alias(
-    evaluator: Evaluator, outputs: Sequence[Variable], chosen: Sequence[TensorVariable]
-) -> Place | None:
-    """The region of which a result that may be another tensor of the caller's leaves the frame.
-
-    The caller's are the graph's inputs, attributes and outputs, and the results ``chosen`` elsewhere.  None
-    if there is no such result.
-    """
-    fakes = [getattr(output, "fake", None) for output in outputs]
-    returned = [storage_of(fake) for fake in fakes if isinstance(fake, torch.Tensor)]
-    outermost = evaluator.graph.outermost
-    visible = {*returned, *(storage_of(variable.fake) for variable in chosen)}
-    for node in [*outermost.find_nodes(op="placeholder"), *outermost.find_nodes(op="get_attr")]:
-        value = node.meta.get("example_value")
-        if isinstance(value, torch.Tensor):
-            visible.add(storage_of(value))
-    for storage in returned:
-        pending, seen = list(evaluator.state.region_aliases.get(storage, ())), set()
-        while pending:
-            place, other = pending.pop()
-            if other in visible:
-                return place
-            if other not in seen:
-                seen.add(other)
-                pending += evaluator.state.region_aliases.get(other, ())
-    return None

@@ -39,7 +39,7 @@ from .evaluation import (
 from .join_points import loops, reachable, resolved
 from .slots import CarriedSlots
 from .state import ObjectStates
-from .subgraph import Subgraph, note_aliases, note_passed_aliases, note_starts
+from .subgraph import Subgraph
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -214,14 +214,10 @@ class _WhileLoop:
     def _emit(self, first: TensorVariable, following: TensorVariable) -> None:
         evaluator, place = self.evaluator, self.loop.place
         kept = self.carried.finish()
-        inner = [c.result for c in kept if c.result is not None]
-        outside = emit_while(evaluator, self.subgraph, first, following, kept)
-        results = [c.parameter for c in kept]
-        note_passed_aliases(evaluator, place, results, inner, outside)
-        note_starts(evaluator, place, kept)
-        note_aliases(evaluator, place, results, inner, outside)
+        taken = emit_while(evaluator, self.subgraph, first, following, kept)
+        evaluator.state.region_aliases.note_loop(
+            place, self.builder.graph, self.subgraph.graph, kept, taken, may_be_empty=True
+        )
         for carried in kept:
             # After no iteration the result is what the loop began with.
-            start = [carried.start.node]
-            note_aliases(evaluator, place, [carried.parameter], [carried.start], start)
             note_choice(evaluator, Choice(carried.parameter, first, True, carried.start))

@@ -1,0 +1,226 @@
+"""Which results of regions may be one tensor with another: what they are given, or one another.
+
+In the graph each result of a region is a tensor of its own.  Returned to the caller the difference would
+show, and so it would where code after a break writes to one: the frame is then evaluated without the region.
+
+A region gives all its results by one of several *alternatives* at once: those of either side of a branch,
+those of a loop's last iteration, what a loop without an iteration began with.  So two tensors may be one
+only if they are in some alternative.  Tensors are known by their storages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.fx
+
+from .decisions import Place
+
+if TYPE_CHECKING:
+    from ..variables.tensor import TensorVariable
+    from .carried import Carried
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """What fake tensors that share storage have in common; sparse ones have none to share."""
+    if tensor.layout is not torch.strided:
+        return -id(tensor)
+    return int(tensor.untyped_storage()._cdata)
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A tensor at one time: ``is_state`` for what a loop's iteration begins with, not what the loop gives."""
+
+    storage: int
+    is_state: bool = False
+
+
+@dataclass(frozen=True)
+class _Region:
+    """``graph`` is where the region's node stands, ``body`` a loop's; ``after`` what it may give.
+
+    ``before`` are the alternatives for the state that an iteration begins with.
+    """
+
+    place: Place
+    number: int
+    graph: torch.fx.Graph
+    body: torch.fx.Graph | None
+    results: tuple[int, ...]
+    after: tuple[tuple[_Value, ...], ...]
+    before: tuple[tuple[_Value, ...], ...] = ()
+
+    def alternatives(self, value: _Value) -> tuple[tuple[_Value, ...], ...]:
+        return self.before if value.is_state else self.after
+
+
+class RegionAliases:
+    """What the regions of a frame give, in terms of what they are given and make."""
+
+    def __init__(self) -> None:
+        self.attributes: set[int] = set()  # storages of the program's tensors that regions name
+        self._regions: dict[int, _Region] = {}  # by each result
+        self._viewed: dict[int, list[tuple[Place, int]]] = {}
+        self._around: dict[torch.fx.Graph, torch.fx.Graph] = {}
+        self._made_in: dict[int, torch.fx.Graph] = {}
+
+    def enter(self, graph: torch.fx.Graph, around: torch.fx.Graph) -> None:
+        """``graph`` is that of a region inside the graph ``around``."""
+        self._around[graph] = around
+
+    def note_attributes(self, graph: torch.fx.Graph) -> None:
+        """Note the program's tensors that a region's graph names: no region makes them."""
+        values = (n.meta.get("example_value") for n in graph.find_nodes(op="get_attr"))
+        self.attributes.update(storage_of(v) for v in values if isinstance(v, torch.Tensor))
+
+    def note_branch(
+        self,
+        place: Place,
+        graph: torch.fx.Graph,
+        results: Sequence[TensorVariable],
+        sides: Sequence[Sequence[TensorVariable]],
+        taken: Sequence[torch.fx.Node],
+    ) -> None:
+        """Each of ``results`` is what is in its place in one of ``sides``."""
+        self._note_made(taken, [variable for side in sides for variable in side])
+        self._add(place, graph, None, results, tuple(map(self._values, sides)))
+
+    def note_loop(
+        self,
+        place: Place,
+        graph: torch.fx.Graph,
+        body: torch.fx.Graph,
+        kept: Sequence[Carried],
+        taken: Sequence[torch.fx.Node],
+        may_be_empty: bool,
+    ) -> None:
+        """Each of ``kept`` is its start at first, and what the body leaves after an iteration."""
+        states, started = [c.parameter for c in kept], [c.start for c in kept]
+        left = [c.result for c in kept if c.result is not None]
+        self._note_made(taken, [*started, *left])
+        own = {storage_of(variable.fake) for variable in states}
+        first = self._values(started)
+        iterated = tuple(_Value(v.storage, v.storage in own) for v in self._values(left))
+        after = (iterated, first) if may_be_empty else (iterated,)
+        self._add(place, graph, body, states, after, (first, iterated))
+
+    def note_view(self, place: Place, result: TensorVariable, base: TensorVariable) -> None:
+        """``result`` is eager's view of ``base``."""
+        viewed = self._viewed.setdefault(storage_of(result.fake), [])
+        viewed.append((place, storage_of(base.fake)))
+
+    def is_result(self, storage: int) -> bool:
+        """Whether a region gives a tensor of this storage."""
+        return storage in self._regions or storage in self._viewed
+
+    def is_operand_or_new(
+        self, result: torch.Tensor, operand: torch.Tensor, visible: set[int]
+    ) -> bool:
+        """Whether a region's result is ``operand``, or else a tensor that the region alone has made."""
+        storage, other = storage_of(result), storage_of(operand)
+        region = self._regions[storage]
+        if storage in self._viewed:
+            return False
+        k = region.results.index(storage)
+        return all(
+            row[k].storage == other
+            or (
+                [value.storage for value in row].count(row[k].storage) == 1
+                and row[k].storage not in self._regions
+                and row[k].storage not in visible
+            )
+            for row in region.after
+        )
+
+    def uniting(self, left: int, right: int) -> Place | None:
+        """The region by which two tensors may be one, the innermost; None if they can't be."""
+        first = (_Value(left), _Value(right))
+        pending: list[tuple[tuple[_Value, _Value], Place | None]] = [(first, None)]
+        seen = {first}
+        while pending:
+            pair, place = pending.pop()
+            if pair[0] == pair[1]:
+                return place
+            for following in self._unfolded(*pair):
+                if following[0] not in seen:
+                    seen.add(following[0])
+                    pending.append(following)
+        return None
+
+    def _unfolded(
+        self, left: _Value, right: _Value
+    ) -> Iterator[tuple[tuple[_Value, _Value], Place]]:
+        """The pairs of which one has to be one tensor for ``left`` and ``right`` to be."""
+        for one, other in ((left, right), (right, left)):
+            for place, base in self._viewed.get(one.storage, ()):
+                yield (_Value(base), other), place
+        first, second = self._regions.get(left.storage), self._regions.get(right.storage)
+        if first is not None and first is second and left.is_state == right.is_state:
+            i, k = (first.results.index(value.storage) for value in (left, right))
+            for row in first.alternatives(left):
+                yield (self._at(row[i], first), self._at(row[k], first)), first.place
+            return
+        if first is None or (second is not None and self._comes_before(left, right)):
+            left, right, first = right, left, second
+        if first is None:
+            return
+        made_in = self._made_in.get(right.storage)
+        if left.is_state and right.storage not in self._regions and made_in is not None:
+            assert first.body is not None
+            if self._is_inside(made_in, first.body):
+                return  # made in this iteration, after its state
+        k = first.results.index(left.storage)
+        for row in first.alternatives(left):
+            yield (self._at(row[k], first), right), first.place
+
+    def _at(self, value: _Value, region: _Region) -> _Value:
+        """A value among those that a region gives: inside a loop's body the loop's results are its state."""
+        owner = self._regions.get(value.storage)
+        if owner is None or owner.body is None or not self._is_inside(region.graph, owner.body):
+            return value
+        return _Value(value.storage, is_state=True)
+
+    def _comes_before(self, left: _Value, right: _Value) -> bool:
+        """Whether what the region of ``right`` gives may be in terms of ``left``."""
+        first, second = self._regions[left.storage], self._regions[right.storage]
+        if first is second:
+            return left.is_state
+        if second.body is not None and self._is_inside(first.graph, second.body):
+            return False
+        if first.body is not None and self._is_inside(second.graph, first.body):
+            return True
+        return first.number < second.number
+
+    def _is_inside(self, graph: torch.fx.Graph, body: torch.fx.Graph) -> bool:
+        at: torch.fx.Graph | None = graph
+        while at is not None and at is not body:
+            at = self._around.get(at)
+        return at is body
+
+    def _values(self, variables: Sequence[TensorVariable]) -> tuple[_Value, ...]:
+        return tuple(_Value(storage_of(variable.fake)) for variable in variables)
+
+    def _add(
+        self,
+        place: Place,
+        graph: torch.fx.Graph,
+        body: torch.fx.Graph | None,
+        results: Sequence[TensorVariable],
+        after: tuple[tuple[_Value, ...], ...],
+        before: tuple[tuple[_Value, ...], ...] = (),
+    ) -> None:
+        storages = tuple(storage_of(variable.fake) for variable in results)
+        region = _Region(place, len(self._regions), graph, body, storages, after, before)
+        self._regions.update(dict.fromkeys(storages, region))
+
+    def _note_made(
+        self, taken: Sequence[torch.fx.Node], variables: Sequence[TensorVariable]
+    ) -> None:
+        for node in (*taken, *(variable.node for variable in variables)):
+            value = node.meta.get("example_value")
+            if isinstance(value, torch.Tensor) and storage_of(value) not in self.attributes:
+                self._made_in.setdefault(storage_of(value), node.graph)
