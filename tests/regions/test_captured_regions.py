@@ -105,7 +105,7 @@ def state_in_a_dict(x: torch.Tensor, w: torch.Tensor) -> Any:
         if state["h"].sum() > 0:
             state["seen"][0] = state["h"]
         state["h"].add_(0.1)
-    return state
+    return state["h"] * 2, state["seen"][0] * 3  # one tensor, or two
 
 
 def either_is_written(x: torch.Tensor, w: torch.Tensor) -> Any:
