@@ -220,3 +220,10 @@ class WiderProgram(Program):
                 f"{indent}        break",
             ]
         return lines
+
+
+class ReturningProgram(WiderProgram):
+    """One that returns its tensors themselves, which may be its inputs, views of them, or one another."""
+
+    def _finish(self, lines: list[str]) -> str:
+        return "\n".join([*lines, "    return a, b, c, p"])

@@ -20,7 +20,7 @@ import weft_functionalize
 import weft_loop_ir
 from weft_bytecode_capture import CaptureOptions, capture
 
-from .random_programs import COLUMNS, ROWS, Program, WiderProgram
+from .random_programs import COLUMNS, ROWS, Program, ReturningProgram, WiderProgram
 
 ROLLED = CaptureOptions(rolled_loop_length=2)
 
@@ -74,8 +74,29 @@ def agree(seed: int, line: Line, kind: type[Program] = Program) -> None:
         with torch.no_grad():
             wanted = program(*theirs)
             got = compiled(*mine).result
+        assert _sharing(got, mine) == _sharing(wanted, theirs), f"seed {seed}\n{source}"
+        _write(got)
+        _write(wanted)
         for left, right in zip((*got, *mine), (*wanted, *theirs), strict=True):
             assert _equal(left, right), f"seed {seed}\n{source}"
+
+
+def _sharing(results: tuple[Any, ...], inputs: list[torch.Tensor]) -> list[tuple[bool, bool]]:
+    """Of each pair of a result and another tensor: whether they are one, and whether they share storage."""
+    tensors = [value for value in (*results, *inputs) if isinstance(value, torch.Tensor)]
+    places = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return [
+        (tensors[i] is tensors[k], places[i] == places[k])
+        for i in range(len(tensors))
+        for k in range(i)
+    ]
+
+
+def _write(results: tuple[Any, ...]) -> None:
+    """What a caller may do with what it is given: inputs that are results see it."""
+    for value in results:
+        if isinstance(value, torch.Tensor):
+            value.mul_(3)
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -116,3 +137,9 @@ def test_wider_random_programs(block: int) -> None:
 @pytest.mark.parametrize("seed", [4359, 4570, 4664])
 def test_returns_from_a_while_whose_test_has_two_parts(seed: int) -> None:
     agree(seed, Line(), WiderProgram)
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_random_programs_that_return_what_they_have(block: int) -> None:
+    for seed in range(block * 6, block * 6 + 6):
+        agree(seed, Line(), ReturningProgram)

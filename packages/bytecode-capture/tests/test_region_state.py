@@ -297,3 +297,54 @@ def test_the_programs_own_operators_without_regions() -> None:
         number = capture(cond_on_a_number)(x)
     assert regions_in(number) == 0
     torch.testing.assert_close(number.result, x.sin())
+
+
+COUNT = 0
+
+
+class Tally:
+    """A class whose attribute a loop changes."""
+
+    total = 0
+
+
+def count_in_a_global(x: torch.Tensor) -> Any:
+    global COUNT
+    COUNT = 0
+    for row in x:
+        COUNT += 1
+        x = x * 0.9 + row
+    return x, COUNT
+
+
+def count_in_a_class(x: torch.Tensor) -> Any:
+    Tally.total = 0
+    for row in x:
+        Tally.total += 2
+        x = x * 0.9 + row
+    return x, Tally.total
+
+
+def global_on_one_side(x: torch.Tensor) -> Any:
+    global COUNT
+    COUNT = 0
+    y = x * 1
+    if x.sum() > 0:
+        COUNT = 5
+        y = x * 2
+    return y + COUNT
+
+
+@pytest.mark.parametrize(
+    "function", [count_in_a_global, count_in_a_class, global_on_one_side], ids=lambda f: f.__name__
+)
+def test_globals_and_classes_that_are_written_again(function: Callable[..., Any]) -> None:
+    """What was written before a region counts in it too."""
+    global COUNT
+    compiled = capture(function)
+    for x in (torch.ones(20, 2), -torch.ones(20, 2)):
+        COUNT = Tally.total = -1
+        wanted, state = function(x), (COUNT, Tally.total)
+        COUNT = Tally.total = -1
+        torch.testing.assert_close(compiled(x).result, wanted)
+        assert (COUNT, Tally.total) == state

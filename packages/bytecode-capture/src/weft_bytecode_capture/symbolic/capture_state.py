@@ -208,6 +208,10 @@ class CaptureState:
             self._globals[id(dictionary)] = known
         return known
 
+    def written_globals(self) -> list[ModuleGlobals]:
+        """The modules in which the program has written globals."""
+        return [module for module in self._globals.values() if module.written]
+
     def find_in_type(self, kind: type, name: str) -> tuple[type, Any] | None:
         """The class of ``kind``'s resolution order that defines ``name``, and the raw attribute there."""
         key = (kind, name)

@@ -21,6 +21,7 @@ from .variables.constant import ConstantVariable
 if TYPE_CHECKING:
     from .graph import GraphBuilder
     from .regions.early_exit import RolledLoop
+    from .regions.unrolled import Iterations
     from .variables.cells import CellVariable
     from .variables.exceptions import ExceptionVariable
     from .variables.functions import FunctionVariable
@@ -62,6 +63,7 @@ class Evaluator:
         self.finished = False
         self.suspended = False
         self.result: Variable | None = None
+        self.iterations: dict[int, Iterations] = {}  # of loops that are not kept, by their heads
 
     # What the capture shares.
 

@@ -129,7 +129,8 @@ class FrameResult:
     those of inlined calls included.
     ``shapes`` are the symbolic sizes and numbers: the graph is compiled by their rules, and asked for their
     guards after that, as its compilation may come to rely on more.
-    ``unkept_regions`` are branches and loops that are not in the graph though they were tried.
+    ``unkept_regions`` are branches and loops that are not in the graph though they were tried, and long loops
+    for which no region was.
     """
 
     graph: CapturedGraph | None

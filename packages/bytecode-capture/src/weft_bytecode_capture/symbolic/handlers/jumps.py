@@ -7,6 +7,7 @@ from ..evaluator import Evaluator
 from ..operations import is_same_object
 from ..regions.branch import keep_branch
 from ..regions.loop import loop_iterator, roll_loop
+from ..regions.unrolled import note_element, note_repeated_test
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.iterators import note_creation
@@ -20,6 +21,7 @@ def _jump(evaluator: Evaluator, instruction: Instruction) -> None:
 @handles("JUMP_BACKWARD")
 def _jump_backward(evaluator: Evaluator, instruction: Instruction) -> None:
     evaluator.state.note_repetition()
+    note_repeated_test(evaluator, instruction)
     evaluator.next_index = instruction.target
 
 
@@ -29,6 +31,7 @@ def _pop_jump_if_false(evaluator: Evaluator, instruction: Instruction) -> None:
     if keep_branch(evaluator, instruction, condition, jump_if=False):
         return
     if not condition.truth(evaluator):
+        note_repeated_test(evaluator, instruction)
         evaluator.next_index = instruction.target
 
 
@@ -38,6 +41,7 @@ def _pop_jump_if_true(evaluator: Evaluator, instruction: Instruction) -> None:
     if keep_branch(evaluator, instruction, condition, jump_if=True):
         return
     if condition.truth(evaluator):
+        note_repeated_test(evaluator, instruction)
         evaluator.next_index = instruction.target
 
 
@@ -95,7 +99,9 @@ def _for_iter(evaluator: Evaluator, instruction: Instruction) -> None:
         return
     element = iterator.next_or_none(evaluator)
     if element is not None:
+        note_element(evaluator, instruction, iterator)
         evaluator.stack.append(element)
         return
+    evaluator.iterations.pop(instruction.index, None)
     evaluator.stack.pop()
     evaluator.next_index = after_loop(instruction)

@@ -42,6 +42,7 @@ class RegionDecisions:
     def __init__(self) -> None:
         self.unkept: list[UnkeptRegion] = []
         self._refused: dict[Place, str] = {}
+        self._unrolled: set[Place] = set()
         self._peeled: set[Place] = set()
         self._counted: set[tuple[Place, str]] = set()
 
@@ -54,10 +55,19 @@ class RegionDecisions:
             self._peeled.add(place)
             return
         self._refused[place] = refusal.reason
+        self._report(place, refusal.line, refusal.reason)
+
+    def note_unrolled(self, place: Place, line: int, reason: str) -> None:
+        """Report a loop for which no region was tried, once."""
+        if place not in self._refused and place not in self._unrolled:
+            self._unrolled.add(place)
+            self._report(place, line, reason)
+
+    def _report(self, place: Place, line: int, reason: str) -> None:
         code = place[0]
-        location = UserLocation(code.co_filename, refusal.line, code.co_qualname)
-        self.unkept.append(UnkeptRegion(location, refusal.reason))
-        _LOG.info("%s:%d: not kept as a region: %s", code.co_filename, refusal.line, refusal.reason)
+        location = UserLocation(code.co_filename, line, code.co_qualname)
+        self.unkept.append(UnkeptRegion(location, reason))
+        _LOG.info("%s:%d: not kept as a region: %s", code.co_filename, line, reason)
 
     def reason(self, place: Place) -> str | None:
         """Why the region at ``place`` was refused; None if it was not."""

@@ -59,9 +59,14 @@ def may_attempt(evaluator: Evaluator, place: Place) -> bool:
     state = evaluator.state
     return (
         state.options.keep_control_flow
-        and not evaluator.code.co_flags & _GENERATORS
+        and not is_in_generator(evaluator)
         and state.cache.regions.reason(place) is None
     )
+
+
+def is_in_generator(evaluator: Evaluator) -> bool:
+    """Whether the code at hand may stop in the middle of a region."""
+    return bool(evaluator.code.co_flags & _GENERATORS)
 
 
 def refuse(

@@ -14,6 +14,7 @@ from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable
 
 if TYPE_CHECKING:
+    from ..capture_state import CaptureState
     from ..evaluator import Evaluator
 
 _NOTES = frozenset({"version", "_quiet"})  # that lists keep on changes: what they hold is compared
@@ -29,14 +30,21 @@ class ObjectStates:
     def __init__(self, evaluator: Evaluator) -> None:
         self._side_effects = evaluator.side_effects
         self._effects = len(evaluator.side_effects)
+        self._capture = evaluator.state
+        self._names = _written_names(evaluator.state)
         self._mutated = {id(v) for v in evaluator.side_effects.mutated_variables()}
         self._states = {
             id(variable): (variable, _state(variable)) for variable in _reachable(evaluator)
         }
 
     def effects(self) -> bool:
-        """Whether an effect on the world outside the frame was recorded since, and none like it before."""
-        return len(self._side_effects) != self._effects
+        """Whether an effect on the world outside the frame was recorded since, and none like it before.
+
+        A global or an attribute of a class that has been written is one of these whenever it is again.
+        """
+        if len(self._side_effects) != self._effects:
+            return True
+        return not _same(self._names, _written_names(self._capture))
 
     def forget_iterators(self, evaluator: Evaluator) -> None:
         """Put back iterators over ranges that changed, where nothing can reach them any more."""
@@ -53,6 +61,14 @@ class ObjectStates:
             if (variable.source is None or id(variable) in self._mutated)
             and not _same(state, _state(variable))
         ]
+
+
+def _written_names(state: CaptureState) -> dict[str, Any]:
+    """What the program has bound to globals and to attributes of classes, by kind and place."""
+    return {
+        "globals": {id(module): dict(module.written) for module in state.written_globals()},
+        "classes": dict(state.class_writes),
+    }
 
 
 def _reachable(evaluator: Evaluator) -> Iterator[Variable]:
