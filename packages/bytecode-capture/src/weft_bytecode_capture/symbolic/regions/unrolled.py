@@ -32,8 +32,7 @@ def note_element(evaluator: Evaluator, head: Instruction, iterator: Variable) ->
     if is_in_generator(evaluator):
         _note(evaluator, head.index, "loop in a generator")
     elif not isinstance(iterator, _KEPT):
-        kind = iterator.python_type().__name__
-        _note(evaluator, head.index, f"loop over neither a range nor a tensor's rows: {kind}")
+        _note(evaluator, head.index, "loop over neither a range nor a tensor's rows")
 
 
 def note_repeated_test(evaluator: Evaluator, jump: Instruction) -> None:
