@@ -95,7 +95,7 @@ def _sharing(results: tuple[Any, ...], inputs: list[torch.Tensor]) -> list[tuple
 def _write(results: tuple[Any, ...]) -> None:
     """What a caller may do with what it is given: inputs that are results see it."""
     for value in results:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor) and value.dtype != torch.bool:
             value.mul_(3)
 
 
