@@ -12,6 +12,8 @@ import pytest
 import torch
 from differential import check
 from torch import nn
+from torch._higher_order_ops.associative_scan import associative_scan
+from weft_bytecode_capture import capture
 
 
 def no_grad_blocks(x):
@@ -398,3 +400,32 @@ def test_named_tuple_of_tensors():
 
 def test_partial_of_a_torch_function():
     check(lambda x: functools.partial(torch.add, alpha=2)(x, x), [(torch.ones(2),)])
+
+
+def mapped(x):
+    y = x.sin()
+    return torch.vmap(lambda row: row.sum() * 2)(y) + 1
+
+
+def differentiated(x):
+    y = x.sin()
+    return torch.func.grad(lambda z: (z * z).sum())(y) + 1
+
+
+def jacobian(x):
+    y = x.sin()
+    return torch.func.jacrev(lambda z: z * z)(y[0]) + 1
+
+
+def scanned(x):
+    y = x.sin()
+    return associative_scan(lambda p, q: p + q, y, 0, combine_mode="generic") + 1
+
+
+@pytest.mark.parametrize("function", [mapped, differentiated, jacobian, scanned])
+def test_function_transforms_are_one_break_in_the_frame(function):
+    x = torch.randn(4, 3)
+    check(function, [(x,), (x + 1,)], fullgraph=False)
+    result = capture(function)(x)
+    assert [b.kind for b in result.breaks].count("function transform") == 1
+    assert len(result.graphs) == 2

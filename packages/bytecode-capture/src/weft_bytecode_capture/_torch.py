@@ -8,7 +8,7 @@ import linecache
 import logging
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -114,6 +114,8 @@ FAKE_TENSOR_ERRORS = (
     UnsupportedOperatorException,
 )
 """What operators raise that cannot run on fake tensors although their arguments may be right."""
+
+safe_softmax: Callable[..., torch.Tensor] = torch._safe_softmax
 
 MODULE_CALL = torch.nn.Module._call_impl.__code__
 """The code of a module's call, around its ``forward``."""

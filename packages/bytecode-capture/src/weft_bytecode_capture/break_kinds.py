@@ -180,6 +180,10 @@ _CALLS = {
     "call of a disabled function": BreakKind(
         "weft.disable keeps the function out of captured code"
     ),
+    "function transform": BreakKind(
+        "torch.func and scans run the function on tensors that stand for others",
+        ("write the batch as a dimension of the operators, or the gradient with torch.autograd",),
+    ),
     "call with values that are not constant": BreakKind(
         "the call is made during capture, which needs to know all its arguments"
     ),

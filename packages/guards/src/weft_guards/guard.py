@@ -19,6 +19,8 @@ class Reason:
 
 @dataclass(frozen=True)
 class Guard:
+    """A condition for compiled code to be used again: ``predicate`` holds of the value at ``source``."""
+
     source: Source
     predicate: Predicate
     reason: Reason

@@ -44,6 +44,8 @@ class Layout:
 
 
 class BufferKind(enum.Enum):
+    """Who makes a buffer's memory, and how long it lives."""
+
     INPUT = "input"  # handed over by the caller at each call
     CONSTANT = "constant"  # a graph input bound once when the program is made (parameter, buffer)
     INTERMEDIATE = (
@@ -54,6 +56,8 @@ class BufferKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Buffer:
+    """Memory that a schedule's steps read and write under a name."""
+
     name: str
     kind: BufferKind
     layout: Layout

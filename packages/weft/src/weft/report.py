@@ -29,13 +29,16 @@ class CompileLog:
         """A graph enters a stage."""
 
     def graph_finished(self, report: GraphReport) -> None:
+        """A graph has been through all stages, or has failed in one."""
         self.graphs.append(report)
 
     def frame_converted(self, report: Any) -> None:
+        """A frame was captured, or left alone (:class:`weft_bytecode_capture.CaptureReport`)."""
         self.conversions.append(report)
 
     @property
     def kernel_count(self) -> int:
+        """Kernels of all graphs together."""
         return sum(report.kernel_count for report in self.graphs)
 
     @property

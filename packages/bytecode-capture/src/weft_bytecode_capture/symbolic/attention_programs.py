@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._torch import safe_softmax
+
 
 def flex_attention(
     query: Tensor,
@@ -43,5 +45,5 @@ def flex_attention(
         scores = score_mod(scores, batch, head, line, column)
     if mask_mod is not None:
         scores = torch.where(mask_mod(batch, head, line, column), scores, -math.inf)
-    shares = torch._safe_softmax(scores.to(kind).expand(size), -1)
+    shares = safe_softmax(scores.to(kind).expand(size), -1)
     return shares.to(query.dtype) @ value

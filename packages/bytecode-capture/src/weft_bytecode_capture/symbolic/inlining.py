@@ -11,7 +11,7 @@ from ..unsupported import Unsupported
 from .binding import bind_arguments
 from .builder import is_registered
 from .evaluator import Evaluator
-from .policy import is_other_compiler
+from .policy import is_other_compiler, starts_transform
 from .variables.base import Variable
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def inline_call(
     if known is not None:
         return known[1](caller, function, arguments, keywords)
     module = function.globals_dictionary(caller).get("__name__")
+    if starts_transform(module, code.co_qualname):
+        raise Unsupported("function transform", function.qualified_name())
     if is_other_compiler(module, function.qualified_name()):
         original = getattr(getattr(function, "value", None), "__wrapped__", None)
         if is_registered(original):  # torch's compiler puts wrappers around functions of torch

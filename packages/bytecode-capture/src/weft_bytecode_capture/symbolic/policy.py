@@ -44,3 +44,19 @@ def is_other_compiler(module: Any, function: str) -> bool:
     if not isinstance(module, str) or not module.startswith(_COMPILERS):
         return False
     return not (module == _FLEXIBLE_ATTENTION and function in _MASKS)
+
+
+_TRANSFORMS = (
+    "torch._functorch.eager_transforms",
+    "torch._functorch.vmap",
+    "torch._higher_order_ops.associative_scan",
+)
+_PREPARATIONS = frozenset({"_check_randomness_arg", "hessian", "jacfwd", "jacrev"})
+
+
+def starts_transform(module: Any, function: str) -> bool:
+    """Whether a function of torch, by its module and qualified name, runs another on stand-ins for tensors.
+
+    ``torch.vmap``, ``torch.func.grad`` and their kin; what only makes such a function does not.
+    """
+    return module in _TRANSFORMS and function not in _PREPARATIONS
