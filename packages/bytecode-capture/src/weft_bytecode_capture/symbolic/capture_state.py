@@ -32,6 +32,7 @@ from .overrides import Overrides
 from .policy import is_library_module
 from .regions.aliases import RegionAliases
 from .regions.decisions import RegionDecisions
+from .regions.tags import ResultTags
 from .shapes import ShapeSymbols
 from .side_effects import SideEffects
 from .variables.base import Variable
@@ -188,6 +189,7 @@ class CaptureState:
         self._cells: dict[int, Variable] = {}
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}
         self.region_aliases = RegionAliases()
+        self.region_tags = ResultTags(self.region_aliases, cache.regions.tags_wanted)
         # By the storage of a region's result: what decides whether it is an operand.
         self.region_choices: dict[int, Choice] = {}
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted

@@ -225,7 +225,8 @@ class _Capture:
             place = refused_alias(self.evaluator, [value], choices)
         if place is not None:
             line = state.cache.decode(place[0]).line(place[1])
-            raise RegionRefused(place, line, "a result that may be an operand itself is returned")
+            reason = "a result that may be an operand itself is returned"
+            raise RegionRefused(place, line, reason, returned=isinstance(ending, Return))
         state.graph.rules.check(outputs)
         # Every variable of a graph's value is one of the torch families.
         graph = state.graph.finish(cast("Any", outputs))

@@ -10,7 +10,7 @@ only if they are in some alternative.  Tensors are known by their storages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from .decisions import Place
 
 if TYPE_CHECKING:
     from ..variables.tensor import TensorVariable
-    from .carried import Carried
+    from .subgraph import Carried
 
 
 def storage_of(tensor: torch.Tensor) -> int:
@@ -136,14 +136,19 @@ class RegionAliases:
             for row in region.after
         )
 
-    def uniting(self, left: int, right: int) -> Place | None:
-        """The region by which two tensors may be one, the innermost; None if they can't be."""
+    def uniting(self, left: int, right: int, known: Collection[int] = ()) -> Place | None:
+        """The region by which two tensors may be one, but one of ``known``; None if they can't be.
+
+        It is the innermost.
+        """
         first = (_Value(left), _Value(right))
         pending: list[tuple[tuple[_Value, _Value], Place | None]] = [(first, None)]
         seen = {first}
         while pending:
             pair, place = pending.pop()
             if pair[0] == pair[1]:
+                if pair[0].storage in known:
+                    continue
                 return place
             for following in self._unfolded(*pair):
                 if following[0] not in seen:

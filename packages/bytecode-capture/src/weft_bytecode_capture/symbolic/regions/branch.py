@@ -253,7 +253,10 @@ def emit_branch(
 ) -> list[TensorVariable]:
     """Append the ``cond`` of two sides that have been joined; the tensors in which they differ."""
     graph = evaluator.graph.graph
-    results = [[pair[k].node for pair in joined.pairs] for k in (0, 1)]
+    tags = evaluator.state.region_tags
+    found, added = tags.join(evaluator, joined.pairs, (true.subgraph, false.subgraph))
+    pairs = [*joined.pairs, *added]
+    results = [[pair[k].node for pair in pairs] for k in (0, 1)]
     taken = dict.fromkeys(true.subgraph.taken() + false.subgraph.taken())
     for side, nodes in zip((true, false), results, strict=True):
         taken.update(dict.fromkeys(n for n in nodes if n.graph is not side.subgraph.graph))
@@ -262,26 +265,28 @@ def emit_branch(
         for side, nodes in zip((true, false), results, strict=True)
     ]
     effects = any(n.op not in ("placeholder", "output") for m in modules for n in m.graph.nodes)
-    if not joined.pairs and not effects:
+    if not pairs and not effects:
         return []
     regions = [
         add_region(evaluator, name, m)
         for name, m in zip(("true_graph", "false_graph"), modules, strict=True)
     ]
     arguments: tuple[Any, ...] = (predicate.node, *regions, tuple(taken))
-    if not joined.pairs:
+    if not pairs:
         graph.call_function(torch.ops.higher_order.cond, arguments)
         return []
-    fakes = [fresh_like(evaluator, pair[0].fake) for pair in joined.pairs]
+    fakes = [fresh_like(evaluator, pair[0].fake) for pair in pairs]
     items = call_region(evaluator, torch.ops.higher_order.cond, arguments, fakes)
     made = [regional(n, f) for n, f in zip(items, fakes, strict=True)]
-    sides = [[pair[k] for pair in joined.pairs] for k in (0, 1)]
+    sides = [[pair[k] for pair in pairs] for k in (0, 1)]
     evaluator.state.region_aliases.note_branch(place, graph, made, sides, list(taken))
     for k in (0, 1):
         for result, operand in zip(made, sides[k], strict=True):
             note_element_result(evaluator, place, result, operand)
             note_choice(evaluator, Choice(result, predicate, k == 1, operand))
-    return made
+    count = len(joined.pairs)
+    tags.bind(made[:count], found, made[count:])
+    return made[:count]
 
 
 class _Break(_Branch):

@@ -17,12 +17,11 @@ from ..variables.base import Variable
 from ..variables.sequences import TupleVariable
 from ..variables.tensor import TensorVariable
 from .branch import Joined, Side, emit_branch
-from .carried import Carried
 from .decisions import Place
 from .emission import emit_while
 from .evaluation import as_predicate, check_unchanged, may_attempt, refuse
 from .state import ObjectStates, difference
-from .subgraph import Subgraph, fresh_like, parameter, regional
+from .subgraph import Carried, Subgraph, fresh_like, parameter, regional
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator

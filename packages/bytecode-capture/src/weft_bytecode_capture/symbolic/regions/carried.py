@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
-
-import torch
-import torch.fx
 
 from ...unsupported import Unsupported
 from ..variables.base import Variable
@@ -19,19 +15,10 @@ from .decisions import Place
 from .evaluation import refuse
 from .positions import ElementVariable, note_element_result
 from .state import difference, leaves, rebuilt, same_constant, same_structure
-from .subgraph import fresh_like, give_gradients, parameter, regional
+from .subgraph import Carried, Subgraph, fresh_like, give_gradients, parameter, regional
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
-
-
-@dataclass
-class Carried:
-    """A tensor from one iteration to the next: its value before, and as the body takes and leaves it."""
-
-    start: TensorVariable
-    parameter: TensorVariable
-    result: TensorVariable | None = None
 
 
 class CarriedLocals:
@@ -44,13 +31,14 @@ class CarriedLocals:
     def __init__(
         self,
         evaluator: Evaluator,
-        graph: torch.fx.Graph,
+        body: Subgraph,
         names: Sequence[str],
         place: Place,
         differs: Callable[[str], NoReturn],
     ) -> None:
         self.evaluator = evaluator
-        self.graph = graph
+        self.body = body
+        self.graph = body.graph
         self.names = names
         self.place = place
         self.tensors: list[Carried] = []
@@ -120,6 +108,7 @@ class CarriedLocals:
         fake = fresh_like(self.evaluator, start.fake)
         taken = regional(parameter(self.graph, name, fake), fake)
         self.tensors.append(Carried(start, taken, result))
+        self.evaluator.state.region_tags.begin(self.tensors[-1], self.graph)
         return self.tensors[-1]
 
     def result(
@@ -192,8 +181,10 @@ class CarriedLocals:
                 reason = f"{name} is {before!r}, then {after!r}"
                 raise refuse(self.evaluator, self.place, reason, counted=name)
 
-    def finish(self) -> list[Carried]:
+    def finish(self, may_be_empty: bool) -> list[Carried]:
         """What is carried indeed; the body takes the others as they are before the loop."""
+        tags = self.evaluator.state.region_tags
+        self.tensors += tags.finish(self.evaluator, self.tensors, self.body, may_be_empty)
         for carried in self.tensors:
             if carried.result is None:
                 node = carried.parameter.node

@@ -1,11 +1,12 @@
 """Results of regions that may be the caller's own tensors, returned: the code after the graph chooses.
 
 ``while x.sum() > 1: x = x / 2`` leaves the caller's ``x`` itself where the loop has no iteration, which a
-graph's output cannot be.  Where one predicate decides that, it is an output too.
+graph's output cannot be.  Where one predicate decides that, it is an output too; elsewhere a tag may be.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,13 +36,20 @@ class Choice:
 
 
 class ChoiceVariable(Variable):
-    """A tensor that the code after the graph chooses."""
+    """A tensor that the code after the graph chooses: ``result``, or one of ``operands``."""
 
-    def __init__(self, choice: Choice) -> None:
-        self.choice = choice
+    def __init__(self, result: TensorVariable, operands: Sequence[TensorVariable]) -> None:
+        self.result = result
+        self.operands = operands
 
     def python_type(self) -> type:
         return torch.Tensor
+
+
+class _ByPredicate(ChoiceVariable):
+    def __init__(self, choice: Choice) -> None:
+        super().__init__(choice.result, [choice.operand])
+        self.choice = choice
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(_chosen)
@@ -52,10 +60,30 @@ class ChoiceVariable(Variable):
         emitter.call(4)
 
 
+class _ByTag(ChoiceVariable):
+    def __init__(
+        self, result: TensorVariable, operands: Sequence[TensorVariable], tag: TensorVariable
+    ) -> None:
+        super().__init__(result, operands)
+        self.tag = tag
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(_tagged)
+        emitter.load_variable(self.tag)
+        emitter.load_variable(self.result)
+        for operand in self.operands:
+            emitter.load_variable(operand)
+        emitter.call(2 + len(self.operands))
+
+
 def _chosen(
     predicate: torch.Tensor, when: bool, result: torch.Tensor, operand: torch.Tensor
 ) -> torch.Tensor:
     return result if bool(predicate) is when else operand
+
+
+def _tagged(tag: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
+    return tensors[int(tag)]
 
 
 def note_choice(evaluator: Evaluator, choice: Choice) -> None:
@@ -70,24 +98,31 @@ def with_choices(evaluator: Evaluator, value: Variable) -> tuple[Variable, list[
     items = leaves(value)
     if items is None:
         return value, []
+    visible = _visible(evaluator)
     made: dict[int, ChoiceVariable] = {}
     chosen: list[Variable] = []
     for item in items:
-        choice = None
-        if isinstance(item, TensorVariable):
-            choice = evaluator.state.region_choices.get(storage_of(item.fake))
-        if choice is None or choice.result is not item or not _is_only_alias(evaluator, choice):
-            chosen.append(item)
-        else:
-            chosen.append(made.setdefault(id(item), ChoiceVariable(choice)))
+        if isinstance(item, TensorVariable) and id(item) not in made:
+            choice = _choice(evaluator, item, visible)
+            if choice is not None:
+                made[id(item)] = choice
+        chosen.append(made.get(id(item), item))
     return (rebuilt(value, iter(chosen)) if made else value), list(made.values())
 
 
-def _is_only_alias(evaluator: Evaluator, choice: Choice) -> bool:
-    """Whether the result can be nothing else than the operand or new, and is that in one way."""
-    return evaluator.state.region_aliases.is_operand_or_new(
-        choice.result.fake, choice.operand.fake, _visible(evaluator)
-    )
+def _choice(
+    evaluator: Evaluator, result: TensorVariable, visible: set[int]
+) -> ChoiceVariable | None:
+    """What to return in the place of ``result``, if that may be an operand in a way that is known."""
+    choice = evaluator.state.region_choices.get(storage_of(result.fake))
+    if choice is not None and choice.result is result:
+        # It can be nothing else than the operand or new, and is that in one way.
+        aliases, operand = evaluator.state.region_aliases, choice.operand
+        if aliases.is_operand_or_new(result.fake, operand.fake, visible):
+            return _ByPredicate(choice)
+    tags = evaluator.state.region_tags
+    tag = tags.decided(result, visible)
+    return None if tag is None else _ByTag(result, tags.operands, tag)
 
 
 def _visible(evaluator: Evaluator) -> set[int]:
@@ -132,5 +167,17 @@ def refused_alias(
     evaluator.side_effects.emit(collector)
     for variable in alive:
         collector.load_variable(variable)
-    results = [choice.choice.result for choice in choices]
-    return ambiguous_result(evaluator, collector.outputs, results)
+    outputs = [v for v in collector.outputs if not evaluator.state.region_tags.is_tag(v)]
+    place = ambiguous_result(evaluator, outputs, [choice.result for choice in choices])
+    return place or _one_new_tensor(evaluator, choices)
+
+
+def _one_new_tensor(evaluator: Evaluator, choices: Sequence[ChoiceVariable]) -> Place | None:
+    """The region by which two of these may be one tensor that is none of the caller's."""
+    operands = {storage_of(o.fake) for choice in choices for o in choice.operands}
+    storages = dict.fromkeys(storage_of(choice.result.fake) for choice in choices)
+    for left, right in itertools.combinations(storages, 2):
+        place = evaluator.state.region_aliases.uniting(left, right, operands)
+        if place is not None:
+            return place
+    return None

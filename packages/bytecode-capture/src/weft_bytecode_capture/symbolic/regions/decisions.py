@@ -23,10 +23,17 @@ class RegionRefused(Exception):
 
     ``peel``: the first iteration differs from the others; a loop may be tried again from the second on.
     ``counted``: a local that the loop counts; it may be tried again with the number in a tensor.
+    ``returned``: a result that may be the caller's tensor; it may be tried again with tags.
     """
 
     def __init__(
-        self, place: Place, line: int, reason: str, peel: bool = False, counted: str | None = None
+        self,
+        place: Place,
+        line: int,
+        reason: str,
+        peel: bool = False,
+        counted: str | None = None,
+        returned: bool = False,
     ) -> None:
         super().__init__(place, reason)
         self.place = place
@@ -34,12 +41,17 @@ class RegionRefused(Exception):
         self.reason = reason
         self.peel = peel
         self.counted = counted
+        self.returned = returned
 
 
 class RegionDecisions:
-    """Refused regions with their reasons, loops whose first iteration is left out, what loops count."""
+    """Refused regions with their reasons, loops whose first iteration is left out, what loops count.
+
+    ``tags_wanted``: regions say which of the caller's tensors their results are.
+    """
 
     def __init__(self) -> None:
+        self.tags_wanted = False
         self.unkept: list[UnkeptRegion] = []
         self._refused: dict[Place, str] = {}
         self._unrolled: set[Place] = set()
@@ -54,6 +66,10 @@ class RegionDecisions:
         if refusal.peel and place not in self._peeled:
             self._peeled.add(place)
             return
+        if refusal.returned:
+            self.tags_wanted = not self.tags_wanted
+            if self.tags_wanted:
+                return
         self._refused[place] = refusal.reason
         self._report(place, refusal.line, refusal.reason)
 

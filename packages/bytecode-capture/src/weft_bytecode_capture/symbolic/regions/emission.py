@@ -9,8 +9,7 @@ import torch
 import torch.fx
 
 from ..variables.tensor import TensorVariable
-from .carried import Carried
-from .subgraph import Subgraph, add_region, call_region, parameter
+from .subgraph import Carried, Subgraph, add_region, call_region, parameter
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator

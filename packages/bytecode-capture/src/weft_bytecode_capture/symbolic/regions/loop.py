@@ -161,9 +161,7 @@ class _ForLoop:
         self.live = [name for name in sorted(stored) if name in live]
         self.dead = [name for name in sorted(stored) if name not in live]
         self.outer = self.builder.graph
-        self.carried = CarriedLocals(
-            evaluator, self.subgraph.graph, self.live, place, self._differs
-        )
+        self.carried = CarriedLocals(evaluator, self.subgraph, self.live, place, self._differs)
         self._count: Variable = ConstantVariable(None)  # of iterations, where a list needs it
         self.done: torch.fx.Node | None = None  # the parameter that says that the loop has ended
 
@@ -313,7 +311,7 @@ class _ForLoop:
 
     def _emit(self, index: SymbolicIntegerVariable) -> torch.fx.Node:
         evaluator, graph = self.evaluator, self.subgraph.graph
-        kept = self.carried.finish()
+        kept = self.carried.finish(self.span.may_be_empty)
         inner = [c.result for c in kept if c.result is not None]
         step = node_of(self.span.step)
         following = graph.call_function(operator.add, (index.node, step))

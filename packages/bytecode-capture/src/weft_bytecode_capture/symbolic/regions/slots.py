@@ -22,7 +22,8 @@ from .state import difference, same_constant
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
-    from .carried import Carried, CarriedLocals
+    from .carried import CarriedLocals
+    from .subgraph import Carried
 
 _MAX_ELEMENTS = 64  # of a container whose places are told apart
 

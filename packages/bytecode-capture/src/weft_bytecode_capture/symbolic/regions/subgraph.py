@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +16,15 @@ from ..graph.modes import SWITCHED_IN_REGION
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
     from ..variables.tensor import TensorVariable
+
+
+@dataclass
+class Carried:
+    """A tensor from one iteration to the next: its value before, and as the body takes and leaves it."""
+
+    start: TensorVariable
+    parameter: TensorVariable
+    result: TensorVariable | None = None
 
 
 class Subgraph:

@@ -169,9 +169,7 @@ class _WhileLoop:
         }
         self.live = [name for name in sorted(stored) if name in live]
         self.dead = [name for name in sorted(stored) if name not in live]
-        self.carried = CarriedLocals(
-            evaluator, self.subgraph.graph, self.live, loop.place, self._differs
-        )
+        self.carried = CarriedLocals(evaluator, self.subgraph, self.live, loop.place, self._differs)
 
     def run(self, predicate: TensorVariable) -> tuple[TensorVariable, Variable] | None:
         evaluator, loop = self.evaluator, self.loop
@@ -213,7 +211,7 @@ class _WhileLoop:
 
     def _emit(self, first: TensorVariable, following: TensorVariable) -> None:
         evaluator, place = self.evaluator, self.loop.place
-        kept = self.carried.finish()
+        kept = self.carried.finish(may_be_empty=True)
         taken = emit_while(evaluator, self.subgraph, first, following, kept)
         evaluator.state.region_aliases.note_loop(
             place, self.builder.graph, self.subgraph.graph, kept, taken, may_be_empty=True
