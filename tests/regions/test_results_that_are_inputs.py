@@ -111,16 +111,123 @@ def view_of_one(x: Tensor, y: Tensor) -> Tensor:
     return view
 
 
+def until_either(x: Tensor, y: Tensor) -> Any:
+    k = 0
+    while x.sum() > 1 and k < 100:
+        x = x / 2
+        k += 1
+    return x, k
+
+
+def left_by_a_break(x: Tensor, y: Tensor) -> Tensor:
+    for _ in range(20):
+        if x.sum() > 10:
+            break
+        x = x * 1.5 + 1
+    return x
+
+
+def halved_where_large(x: Tensor, y: Tensor) -> Tensor:
+    for _ in range(20):
+        if x.sum() > 10:
+            x = x * 0.5
+    return x
+
+
+def bisected(low: Tensor, high: Tensor) -> Any:
+    while (high - low).max() > 1e-3:
+        middle = (low + high) / 2
+        if (middle * middle).sum() > 2:
+            high = middle
+        else:
+            low = middle
+    return low, high
+
+
+def one_of_two(x: Tensor, y: Tensor) -> Any:
+    z = x
+    if x.sum() > 1:
+        z = y
+    return z, x + 1
+
+
+def one_of_three(x: Tensor, y: Tensor) -> Tensor:
+    z = x + 1
+    if x.sum() > 1:
+        z = x
+    if y.sum() > 1:
+        z = y
+    return z
+
+
+def two_of_a_loop(x: Tensor, y: Tensor) -> Any:
+    best = x
+    for i in range(6):
+        if y.sum() > i:
+            best, x = x, best + 1
+    return best, x
+
+
+def returned_early(x: Tensor, y: Tensor) -> Tensor:
+    for i in range(20):
+        if x.sum() + i > 15:
+            return x
+        x = x + y.abs() * i
+    return y
+
+
+def written_on_the_way(x: Tensor, y: Tensor) -> Tensor:
+    for i in range(6):
+        if y.sum() > i:
+            x = y
+        x[0] += 1
+    return x
+
+
+def one_more_tensor(x: Tensor, y: Tensor) -> Any:
+    made = x + 1
+    a = x if x.sum() > 1 else made
+    b = y if y.sum() > 1 else made
+    return a, b
+
+
+def view_of_the_chosen(x: Tensor, y: Tensor) -> Any:
+    z = x
+    if x.sum() > 1:
+        z = y
+    return z, z[1:]
+
+
+def view_on_one_side(x: Tensor, y: Tensor) -> Tensor:
+    z = x[:]
+    if x.sum() > 1:
+        z = y
+    return z
+
+
 NOT_KEPT = [
     one_for_two,
-    branch_inside_a_loop,
     new_one_kept_by_a_branch,
+    view_of_one,
+    view_of_the_chosen,
+    view_on_one_side,
+]
+
+TAGGED = [
+    branch_inside_a_branch,
+    branch_inside_a_loop,
     inputs_swapped,
     changed_in_some_iterations,
     kept_by_a_while,
-    returned_from_a_loop,
+    while_inside_a_for,
     in_an_attribute,
-    view_of_one,
+    until_either,
+    left_by_a_break,
+    halved_where_large,
+    bisected,
+    one_of_two,
+    two_of_a_loop,
+    written_on_the_way,
 ]
 
 
@@ -160,25 +267,34 @@ CALLS = [
     (-torch.ones(4), torch.ones(4) * 5),
     (torch.zeros(4), -torch.ones(4)),
     (torch.ones(4) * 30, torch.ones(4) * 5),
+    (torch.zeros(4), torch.zeros(4)),
 ]
 
 
-def regions_in(function: Callable[..., Any]) -> int:
-    """How many regions the graphs of all calls have; results, identities and later writes are eager's."""
-    line = Line()
-    compiled = capture(function, options=CaptureOptions(rolled_loop_length=4), backend=line)
+def regions_in(function: Callable[..., Any]) -> list[int]:
+    """How many regions each graph of all calls has; results, identities and later writes are eager's."""
+    line, regions = Line(), []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        before = line.regions
+        run = line(graph, inputs)
+        regions.append(line.regions - before)
+        return run
+
+    compiled = capture(function, options=CaptureOptions(rolled_loop_length=4), backend=backend)
     for call in CALLS:
         mine, theirs = ([x.clone() for x in call] for _ in range(2))
         with torch.no_grad():
             got, wanted = compiled(*mine).result, function(*theirs)
         got, wanted = (pytree.tree_leaves(result) for result in (got, wanted))
-        assert _identities(got, mine) == _identities(wanted, theirs)
+        tensors = [[r for r in results if isinstance(r, Tensor)] for results in (got, wanted)]
+        assert _identities(tensors[0], mine) == _identities(tensors[1], theirs)
         torch.testing.assert_close(got, wanted)
-        for left, right in zip(got, wanted, strict=True):
+        for left, right in zip(*tensors, strict=True):
             left.add_(7)
             right.add_(7)
         torch.testing.assert_close([*got, *mine], [*wanted, *theirs])
-    return line.regions
+    return regions
 
 
 def _identities(results: list[Tensor], inputs: list[Tensor]) -> list[list[tuple[bool, bool]]]:
@@ -191,14 +307,23 @@ def _identities(results: list[Tensor], inputs: list[Tensor]) -> list[list[tuple[
 
 @pytest.mark.parametrize("function", NOT_KEPT, ids=lambda f: f.__name__)
 def test_what_cannot_be_decided_is_not_kept(function: Callable[..., Any]) -> None:
-    assert regions_in(function) == 0
+    assert not any(regions_in(function))
 
 
-@pytest.mark.parametrize("function", [branch_inside_a_branch, while_inside_a_for])
-def test_the_outer_region_alone_is_not_kept(function: Callable[..., Any]) -> None:
-    assert regions_in(function) > 0
+@pytest.mark.parametrize("function", TAGGED, ids=lambda f: f.__name__)
+def test_what_the_graph_says_is_kept(function: Callable[..., Any]) -> None:
+    assert regions_in(function) == [1]
+
+
+@pytest.mark.parametrize("function", [one_of_three, returned_early, returned_from_a_loop])
+def test_regions_one_after_another_are_kept(function: Callable[..., Any]) -> None:
+    assert regions_in(function) == [2]
+
+
+def test_one_new_tensor_for_two_results_divides_the_regions() -> None:
+    assert max(regions_in(one_more_tensor)) == 1
 
 
 @pytest.mark.parametrize("function", KEPT, ids=lambda f: f.__name__)
 def test_what_is_never_one_tensor_is_kept(function: Callable[..., Any]) -> None:
-    assert regions_in(function) == 1
+    assert regions_in(function) == [1]
