@@ -137,9 +137,9 @@ class RegionAliases:
         )
 
     def uniting(self, left: int, right: int, known: Collection[int] = ()) -> Place | None:
-        """The region by which two tensors may be one, but one of ``known``; None if they can't be.
+        """The region by which two tensors may be one, the innermost; None if they can't be.
 
-        It is the innermost.
+        They may be one that has a storage in ``known``: that is decided otherwise.
         """
         first = (_Value(left), _Value(right))
         pending: list[tuple[tuple[_Value, _Value], Place | None]] = [(first, None)]
