@@ -1,7 +1,8 @@
 """Which results of regions may be one tensor with another: what they are given, or one another.
 
 In the graph each result of a region is a tensor of its own.  Returned to the caller the difference would
-show, and so it would where code after a break writes to one: the frame is then evaluated without the region.
+show, and so it would where code after a break writes to one: unless the code after the graph can choose the
+tensor (:mod:`.choices`), the frame is then evaluated without the region.
 
 A region gives all its results by one of several *alternatives* at once: those of either side of a branch,
 those of a loop's last iteration, what a loop without an iteration began with.  So two tensors may be one

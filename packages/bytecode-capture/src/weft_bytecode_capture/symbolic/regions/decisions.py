@@ -66,7 +66,7 @@ class RegionDecisions:
         if refusal.peel and place not in self._peeled:
             self._peeled.add(place)
             return
-        if refusal.returned:
+        if refusal.returned:  # with tags too: without this region they may not be needed
             self.tags_wanted = not self.tags_wanted
             if self.tags_wanted:
                 return
