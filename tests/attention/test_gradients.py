@@ -167,7 +167,12 @@ def compare(codegen: Interpreted, function: Callable[..., T], *inputs: T) -> Tri
 def test_scores_that_are_changed(codegen: Interpreted, name: str, dtype: torch.dtype) -> None:
     change, others = SCORES[name]
     backward = compare(codegen, attention(change), *operands(dtype), *others(dtype))
-    assert backward.extern_count == int(name == "relative bias")  # index_put
+    apart = 0
+    if name == "relative bias":
+        # In float32 a kernel adds up the table's gradient, and reads the scores' with two products of it;
+        # in 16 bits the library's index_put does.
+        apart = 2 if dtype == torch.float32 else 1
+    assert backward.extern_count == apart
 
 
 def test_flexible_attention_is_one_kernel(codegen: Interpreted) -> None:
