@@ -9,6 +9,7 @@ import pytest
 import torch
 from weft_bytecode_capture import capture
 
+from .iterative_programs import written
 from .test_loop_lengths import Counting
 
 Calls = list[tuple[int, int, int]]
@@ -30,14 +31,6 @@ def read(x: torch.Tensor, start: int, stop: int, step: int) -> torch.Tensor:
     for i in range(start, stop, step):
         total = torch.tanh(total + x[i])
     return total
-
-
-def written(x: torch.Tensor, start: int, stop: int, step: int) -> torch.Tensor:
-    out = torch.zeros_like(x)
-    for i in range(start, stop, step):
-        out[i] = x[i] * 2 + i
-        x[i] += 1
-    return out
 
 
 def until(x: torch.Tensor, start: int, stop: int, step: int) -> Any:

@@ -149,13 +149,18 @@ def test_a_graph_does_what_single_launches_do() -> None:
     assert (seen["launch"], seen["set"]) == (6, 9)
 
 
-def test_only_what_has_changed_is_set() -> None:
-    driver = Driver()
+def two_launches(driver: Driver, terms: list[tuple[int, int]]) -> native.LaunchList:
+    """A list of one kernel twice, of two numbers."""
     address = ctypes.cast(driver.plain, P).value or 0
     launcher = native.Launcher(address, KERNEL, THREADS, SHARED, 2, 0, fail)
-    terms = [(0, 1), (0, 1), (1, 0), (0, 0), (0, 1), (0, 1), (2, 0), (0, 0)]
     numbers = array.array("q", [n for pair in terms for n in pair]).tobytes()
-    launch = native.LaunchList((launcher, launcher), numbers, 2, driver.functions)
+    return native.LaunchList((launcher, launcher), numbers, 2, driver.functions)
+
+
+def test_only_what_has_changed_is_set() -> None:
+    driver = Driver()
+    terms = [(0, 1), (0, 1), (1, 0), (0, 0), (0, 1), (0, 1), (2, 0), (0, 0)]
+    launch = two_launches(driver, terms)
     for values in ((1, 2), (1, 2), (1, 2), (1, 2), (1, 3), (4, 3)):
         driver.ran.clear()
         launch(0, *values)
@@ -174,11 +179,8 @@ def test_nothing_is_launched_without_a_column() -> None:
 
 def test_a_list_of_which_one_has_no_row_is_launched_one_by_one() -> None:
     driver = Driver()
-    address = ctypes.cast(driver.plain, P).value or 0
-    launcher = native.Launcher(address, KERNEL, THREADS, SHARED, 2, 0, fail)
     terms = [(0, 1), (0, 1), (2, 0), (0, 0), (0, 1), (1, 0), (2, 0), (0, 0)]
-    numbers = array.array("q", [n for pair in terms for n in pair]).tobytes()
-    launch = native.LaunchList((launcher, launcher), numbers, 2, driver.functions)
+    launch = two_launches(driver, terms)
     for rows, value in ((1, 1), (1, 1), (0, 2), (1, 3), (0, 4), (0, 4), (1, 4), (1, 3)):
         driver.ran.clear()
         launch(7, rows, value)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.fx
-from weft_functionalize import Unsupported, bind, functionalize, interpret, verify_functional, wrap
+from beside_eager import check
+from weft_functionalize import Unsupported, functionalize
 
 hop = torch.ops.higher_order
 Node = torch.fx.Node
@@ -52,23 +53,6 @@ class Builder:
     def module(self, *outputs: Node) -> torch.fx.GraphModule:
         self.graph.output(outputs)
         return torch.fx.GraphModule(self.root, self.graph)
-
-
-def check(module: torch.fx.GraphModule, *inputs: torch.Tensor) -> torch.fx.GraphModule:
-    """The functional form has eager's results and effects."""
-    functional = functionalize(module, inputs)
-    verify_functional(functional.graph_module.graph)
-    run = wrap(functional, bind(functional, functional.graph_module))
-    mine, theirs = [x.clone() for x in inputs], [x.clone() for x in inputs]
-    every = {**functional.lifted, **dict(zip(functional.user_input_indices, inputs, strict=True))}
-    with torch.no_grad():
-        by_definition = interpret(functional.graph_module, [every[i] for i in sorted(every)])
-        plain = functional.graph_module(*(every[i] for i in sorted(every)))
-        got, wanted = run(*mine), module(*theirs)
-    pairs = zip([*got, *mine, *by_definition], [*wanted, *theirs, *plain], strict=True)
-    for left, right in pairs:
-        torch.testing.assert_close(left, right, rtol=0, atol=0, equal_nan=True)
-    return functional.graph_module
 
 
 FLAGS = [torch.tensor(True), torch.tensor(False)]
@@ -144,8 +128,9 @@ def test_a_write_to_a_carried_tensor_that_nobody_sees(trips: int) -> None:
 @pytest.mark.parametrize("trips", [0, 1, 2, 4])
 def test_a_write_to_a_carried_tensor_of_the_caller(trips: int) -> None:
     b = Builder("x")
-    module = check(b.module(b.item(b.loop(trips, rebinding, (b.inputs[0],)), 1)), torch.randn(3, 2))
-    peeled = "aten.select_scatter.default" in [str(n.target) for n in module.graph.nodes]
+    program = b.module(b.item(b.loop(trips, rebinding, (b.inputs[0],)), 1))
+    nodes = check(program, torch.randn(3, 2)).graph_module.graph.nodes
+    peeled = "aten.select_scatter.default" in [str(n.target) for n in nodes]
     assert peeled == (trips > 0)
 
 

@@ -51,7 +51,7 @@ class FrozenProgram:
             made_of = self._state
             try:
                 results = self._program(*inputs)
-            except Exception:
+            except Exception:  # whatever it is: raised, unless stale values may be the cause
                 if made_of == self._current():
                     raise
             else:

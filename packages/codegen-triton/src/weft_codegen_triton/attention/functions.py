@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
 from weft_codegen_triton.attention.score_tile import ScoreTile
-from weft_codegen_triton.kernel.kernel_printer import PLACEHOLDER, Function
+from weft_codegen_triton.kernel.kernel_printer import PLACEHOLDER, Function, PrintedKernel
 
 SHARED_BYTES = 200 << 10
 
@@ -51,7 +51,23 @@ def with_batches(
     return Grid((count, extent), (1, block), ("BATCHES", constant))
 
 
-def functions(
+def printed_kernel(
+    tile: ScoreTile, tiles: Sequence[AttentionTile], grid: Grid, loop_blocks: tuple[str, ...]
+) -> PrintedKernel:
+    """What has been printed into ``tile``: with the first of ``tiles``, and the others as alternatives."""
+    first, *others = _functions(tile, tiles, grid, loop_blocks)
+    return PrintedKernel(
+        replace(first, alternatives=tuple(others)),
+        tile.names,
+        (),
+        tile.symbols(),
+        tuple(tile.printer.scalars),
+        grid.counts,
+        grid.blocks,
+    )
+
+
+def _functions(
     tile: ScoreTile, tiles: Sequence[AttentionTile], grid: Grid, loop_blocks: tuple[str, ...]
 ) -> list[Function]:
     """What has been printed into ``tile``, for each of ``tiles``."""

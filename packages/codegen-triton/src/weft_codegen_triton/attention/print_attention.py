@@ -8,12 +8,16 @@ the kernel whose place it takes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import sympy
 from weft_loop_ir import AttentionKernel, Buffer, LoopBody, Operand, print_index
 
-from weft_codegen_triton.attention.functions import AttentionTile, fits, functions, with_batches
+from weft_codegen_triton.attention.functions import (
+    AttentionTile,
+    fits,
+    printed_kernel,
+    with_batches,
+)
 from weft_codegen_triton.attention.score_tile import ScoreTile, bound, masked, padded, within
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX, INT32_SAFE
@@ -94,16 +98,7 @@ class _AttentionPrinter:
         self._end()
         tiles = self._tiles()
         grid = with_batches(self.tile, self.queries, "YBLOCK", tiles[0].queries)
-        made = functions(self.tile, tiles, grid, ("XBLOCK",))
-        return PrintedKernel(
-            replace(made[0], alternatives=tuple(made[1:])),
-            self.tile.names,
-            (),
-            self.tile.symbols(),
-            tuple(self.tile.printer.scalars),
-            grid.counts,
-            grid.blocks,
-        )
+        return printed_kernel(self.tile, tiles, grid, ("XBLOCK",))
 
     def _tiles(self) -> list[AttentionTile]:
         """Those whose blocks fit, the one that suits the size first."""

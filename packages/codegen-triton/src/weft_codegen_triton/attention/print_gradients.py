@@ -8,7 +8,6 @@ matrices goes through the keys and the matrices for a block of lines.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import sympy
 from weft_loop_ir import (
@@ -24,7 +23,7 @@ from weft_codegen_triton.attention.functions import (
     AttentionTile,
     Grid,
     fits,
-    functions,
+    printed_kernel,
     with_batches,
 )
 from weft_codegen_triton.attention.score_tile import ScoreTile, bound, masked, padded, within
@@ -97,16 +96,7 @@ class _GradientPrinter:
             grid = self._print_columns(tiles[0])
         else:
             grid = self._print_lines(tiles[0])
-        made = functions(self.tile, tiles, grid, ())
-        return PrintedKernel(
-            replace(made[0], alternatives=tuple(made[1:])),
-            self.tile.names,
-            (),
-            self.tile.symbols(),
-            tuple(self.tile.printer.scalars),
-            grid.counts,
-            grid.blocks,
-        )
+        return printed_kernel(self.tile, tiles, grid, ())
 
     def _tiles(self) -> list[AttentionTile]:
         """Those whose blocks fit, the one to take first."""
