@@ -112,19 +112,6 @@ def test_steps_of_training(mode: str) -> None:
         assert_close(got, want)
 
 
-@each_mode
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_two_devices_in_turns(mode: str) -> None:
-    models = [Block().cuda(k).eval() for k in range(2)]
-    compiled = [weft.compile(model, mode=mode) for model in models]
-    with torch.no_grad():
-        for _ in range(4):
-            xs = [torch.randn(16, 32, device=f"cuda:{k}") for k in range(2)]
-            results = [run(x) for run, x in zip(compiled, xs, strict=True)]
-            for model, x, got in zip(models, xs, results, strict=True):
-                assert_close(got, model(x))
-
-
 PROGRAM = """
 import torch, weft
 from tests.test_gpu_replays import Block, assert_close
