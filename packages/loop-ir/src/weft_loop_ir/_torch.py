@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import sympy
 import torch
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._sympy import functions
 
@@ -51,20 +53,27 @@ CLAMP_PASSES_NAN_BOUND = not torch.ones(1).clamp(max=float("nan")).isnan().item(
 """Whether ``aten.clamp`` with one bound, a number that is NaN, gives its input: it does in torch 2.11."""
 
 
-def is_by_onednn(fake: torch.Tensor) -> bool:
-    """Whether eager's elementwise operators that oneDNN has leave a tensor like ``fake`` to it.
+def gelu_is_nan_at_infinity(fake: torch.Tensor) -> bool:
+    """Whether eager's exact gelu of a tensor like ``fake`` gives NaN at infinity.
 
-    As ``use_mkldnn`` in ATen's ``Activation.cpp`` decides; a symbolic number of elements is more than one.
+    Where ``use_mkldnn`` in ATen's ``Activation.cpp`` leaves a tensor to oneDNN, its kernel for this processor
+    decides: the one for AVX-512 gives NaN, the one for AVX2 infinity.
     """
-    if fake.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if fake.device.type != "cpu" or fake.dtype not in (torch.float32, torch.bfloat16):
         return False
     if not torch._C._get_mkldnn_enabled() or not fake.is_contiguous():
         return False
-    if isinstance(fake.numel(), int) and fake.numel() <= 1:
+    if isinstance(fake.numel(), int) and fake.numel() <= 1:  # a symbolic number is more than one
         return False
-    if fake.dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return fake.dtype == torch.float32
+    return _onednn_gelu_is_nan_at_infinity(fake.dtype)
+
+
+@functools.cache
+def _onednn_gelu_is_nan_at_infinity(dtype: torch.dtype) -> bool:
+    """Asked of the processor, as no list of oneDNN's kernels could be."""
+    with unset_fake_temporarily():
+        infinities = torch.full((64,), float("inf"), dtype=dtype, device="cpu")
+        return bool(torch.nn.functional.gelu(infinities).isnan().any())
 
 
 def is_symbolic_number(value: Any) -> bool:

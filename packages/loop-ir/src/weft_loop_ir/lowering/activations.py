@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from weft_loop_ir._torch import CLAMP_PASSES_NAN_BOUND, is_by_onednn
+from weft_loop_ir._torch import CLAMP_PASSES_NAN_BOUND, gelu_is_nan_at_infinity
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.pointwise import convert, elementwise
@@ -38,11 +38,11 @@ def require_float(tensor: TensorValue) -> None:
 def gelu(
     context: LoweringContext, tensor: TensorValue, *, approximate: str = "none"
 ) -> TensorValue:
-    """``x * Phi(x)``; NaN at infinity where eager leaves it to oneDNN, whose kernel gives that."""
+    """``x * Phi(x)``; NaN at infinity where eager gives that."""
     require_float(tensor)
     assert context.node is not None
     (source,) = context.node.all_input_nodes
-    is_nan_at_infinity = is_by_onednn(source.meta["val"])
+    is_nan_at_infinity = gelu_is_nan_at_infinity(source.meta["val"])
 
     def exact(ops: BodyRecorder, x: Value) -> Value:
         inner = ops.erf(ops.mul(x, _constant(ops, math.sqrt(0.5), x)))
