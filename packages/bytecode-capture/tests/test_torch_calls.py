@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from differential import check, run_graph
@@ -161,6 +163,30 @@ def test_effects_without_users_stay(effect):
         assert torch.equal(result[0], expected[0])
         assert torch.equal(result[1], expected[1])
         assert torch.equal(plain, found)
+
+
+@pytest.mark.parametrize("size", [(0,), (2,), (3,), (4, 3)])
+@pytest.mark.parametrize("is_input", [True, False])
+def test_results_written_to_tensors_of_other_sizes(size, is_input):
+    def f(x, out):
+        out = out if is_input else torch.ones(size)
+        given = torch.add(x, 1, out=out)
+        return given is out, out * 2, out.shape
+
+    with pytest.warns(UserWarning, match="resized") if size[0] in (2, 4) else nullcontext():
+        check(f, [(torch.arange(3.0), torch.ones(size))], fullgraph=size == (3,))
+
+
+def test_calls_give_the_very_tensor_that_they_wrote_to():
+    def f(x, out, places, keyword):
+        total = torch.add(x, 1, out=out)
+        total.mark = 3
+        ordered = torch.sort(x, out=(keyword, places))
+        again = torch.nn.functional.relu(input=keyword, inplace=True)
+        found = (total is out, out.mark, ordered[0] is keyword, ordered.indices is places)
+        return found, again is keyword, torch.relu_(x) is x, x.add_(1) is x, total, *ordered
+
+    check(f, [(torch.randn(3), torch.ones(3), torch.ones(3, dtype=torch.int64), torch.ones(3))])
 
 
 def test_function_that_stays_eager_in_training():

@@ -144,6 +144,30 @@ def test_a_mean_of_nothing_is_nan() -> None:
     check(lambda x: torch.var_mean(x, 1)[1], torch.empty(3, 0))
 
 
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (torch.max, torch.empty(0, 3)),
+        (torch.min, torch.empty(3, 0, dtype=torch.int64)),
+        (lambda x: x.max(0).values, torch.empty(0, 3)),
+        (lambda x: x.min(1).indices, torch.empty(3, 0)),
+        (torch.argmax, torch.tensor([True, False])),
+        (lambda x: x.argmin(1), torch.tensor([[True, False]])),
+        (lambda x: x.softmax(0), torch.tensor([1, 2])),
+        (lambda x: x.log_softmax(-1), torch.tensor([[1, 2]], dtype=torch.uint8)),
+        (lambda x: x.softmax(1), torch.tensor(1.0)),
+        (lambda x: x.log_softmax(2), torch.ones(2, 3)),
+    ],
+)
+def test_reductions_that_eager_rejects(function: Callable[..., Any], x: torch.Tensor) -> None:
+    """Fake tensors accept them, so the error is that of eager's operator when the program runs."""
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        function(x)
+    with pytest.raises(expected.type) as found:
+        weft_loop_ir.evaluate(schedule_of(function, [x]), [x])
+    assert str(found.value) == str(expected.value)
+
+
 def test_batch_norm_moves_its_running_statistics() -> None:
     def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return torch.ops.aten._native_batch_norm_legit_functional(*values, True, 0.1, 1e-5)

@@ -11,7 +11,7 @@ from weft_loop_ir._torch import CLAMP_PASSES_NAN_BOUND, gelu_is_nan_at_infinity
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.pointwise import convert, elementwise
-from weft_loop_ir.lowering.promotion import Operand, Promotion, promote
+from weft_loop_ir.lowering.promotion import Operand, Promotion, promote, require_float
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder
@@ -26,12 +26,6 @@ B = Promotion.TO_BOOL
 def _constant(ops: BodyRecorder, value: float, like: Value) -> Value:
     dtype = ops.dtype_of(like)
     return scalar(ops, value, dtype)
-
-
-def require_float(tensor: TensorValue) -> None:
-    """Raise :class:`NoLowering` for an integer tensor."""
-    if not tensor.dtype.is_floating_point:
-        raise NoLowering(f"dtype {tensor.dtype}")
 
 
 @register_lowering(aten.gelu.default)

@@ -12,7 +12,7 @@ from weft_loop_ir.expressions import FloorDiv, integer
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.broadcasting import broadcast_size, read
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor, scalar
-from weft_loop_ir.lowering.promotion import check_supported
+from weft_loop_ir.lowering.promotion import check_supported, require_float
 from weft_loop_ir.lowering.reductions import (
     cast,
     count_of,
@@ -59,6 +59,18 @@ def broadcast_map(
     )
 
 
+def _softmax_dims(tensor: TensorValue, dim: int) -> list[int]:
+    """The dim of a softmax, none for a scalar; eager itself rejects what fake tensors accept."""
+    check_supported(tensor.dtype)
+    require_float(tensor)
+    rank = len(tensor.size)
+    if not -max(rank, 1) <= dim < max(rank, 1):
+        raise NoLowering(f"dim {dim} of {rank}")
+    if is_empty(tensor.size):
+        raise NoLowering("softmax of no elements")
+    return [normalize_dim(dim, rank)] if rank else []
+
+
 @register_lowering(aten._softmax.default, aten._safe_softmax.default)
 def softmax(
     context: LoweringContext, tensor: TensorValue, dim: int, half_to_float: Any = False
@@ -66,11 +78,8 @@ def softmax(
     assert context.node is not None
     safe = context.node.target == aten._safe_softmax.default
     target = context.meta_dtype()
-    check_supported(tensor.dtype)
+    dims = _softmax_dims(tensor, dim)
     compute = compute_dtype(target)
-    dims = [normalize_dim(dim, len(tensor.size))] if tensor.size else []
-    if is_empty(tensor.size):
-        raise NoLowering("softmax of no elements")
     context.realize_computed(tensor)
     (largest,) = over_dims(context, tensor, ["max"], dims, True, compute)
     exponentials = broadcast_map(
@@ -101,11 +110,8 @@ def log_softmax(
     context: LoweringContext, tensor: TensorValue, dim: int, half_to_float: bool
 ) -> TensorValue:
     target = context.meta_dtype()
-    check_supported(tensor.dtype)
+    dims = _softmax_dims(tensor, dim)
     compute = compute_dtype(target)
-    dims = [normalize_dim(dim, len(tensor.size))] if tensor.size else []
-    if is_empty(tensor.size):
-        raise NoLowering("log_softmax of no elements")
     context.realize_computed(tensor)
     (largest,) = over_dims(context, tensor, ["max"], dims, True, compute)
     total = sum_of_exponentials(context, tensor, largest, dims, True, compute)

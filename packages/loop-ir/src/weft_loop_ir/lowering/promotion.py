@@ -114,3 +114,9 @@ def check_supported(dtype: torch.dtype) -> None:
     """Raise :class:`NoLowering` for a dtype that loop bodies don't hold."""
     if dtype not in SUPPORTED_DTYPES:
         raise NoLowering(f"dtype {dtype}")
+
+
+def require_float(tensor: TensorValue) -> None:
+    """Raise :class:`NoLowering` for an integer tensor."""
+    if not tensor.dtype.is_floating_point:
+        raise NoLowering(f"dtype {tensor.dtype}")

@@ -304,11 +304,18 @@ def extremum(
 def _extremum(
     context: LoweringContext, tensor: TensorValue, kind: str, dims: Sequence[int], keepdim: bool
 ) -> TensorValue:
+    _require_elements(tensor, dims)
     if tensor.dtype == torch.bool:
         kind = "any" if kind == "max" else "all"
     compute = compute_dtype(tensor.dtype)
     (result,) = over_dims(context, tensor, [kind], dims, keepdim, compute)
     return cast(context, result, tensor.dtype)
+
+
+def _require_elements(tensor: TensorValue, dims: Sequence[int]) -> None:
+    """Leave a reduction of nothing, which has no extremum, to eager's operator: it raises eager's error."""
+    if is_empty([tensor.size[d] for d in dims]):
+        raise NoLowering("extremum of no elements")
 
 
 @register_lowering(aten.max.default, aten.min.default)
@@ -337,6 +344,8 @@ def arg_extremum(
 ) -> TensorValue:
     assert context.node is not None
     kind = "argmax" if context.node.target == aten.argmax.default else "argmin"
+    if tensor.dtype == torch.bool:
+        raise NoLowering(f"{kind} of bool, which eager rejects")
     return _positions(context, tensor, kind, reduced_dims(dim, len(tensor.size)), keepdim)
 
 
@@ -344,6 +353,7 @@ def _positions(
     context: LoweringContext, tensor: TensorValue, kind: str, dims: Sequence[int], keepdim: bool
 ) -> TensorValue:
     check_supported(tensor.dtype)
+    _require_elements(tensor, dims)
     compute = compute_dtype(tensor.dtype)
     if compute == torch.bool:
         compute = torch.uint8

@@ -300,7 +300,7 @@ class GraphBuilder:
         keywords: dict[str, Variable],
     ) -> Variable:
         from ..overrides import overridden
-        from ..variables.tensor import graph_argument, wrap_graph_result
+        from ..variables.tensor import given_tensors, graph_argument, wrap_graph_result
 
         if kind == "call_function":
             found = overridden(evaluator, target, arguments, keywords)
@@ -318,6 +318,8 @@ class GraphBuilder:
             refuse_unchecked_window(target, (fakes, fake_keywords))
         self.modes.before_operator()
         checks = deferred_checks(self.shapes.environment)
+        outs = _out_tensors(fake_keywords)
+        sizes = [out.shape for out in outs]
         try:
             with self.fake_mode, self.shapes.rules(), errors_unlogged():
                 if kind == "call_method":
@@ -333,6 +335,8 @@ class GraphBuilder:
             raise Unsupported(
                 _break_kind(error), f"{getattr(target, '__name__', target)}: {error}"
             ) from error
+        if sizes != [out.shape for out in outs]:
+            raise Unsupported("storage of a tensor", f"out= that {target} resizes")
         if _has_sparse((value, *fakes, *fake_keywords.values())):
             # A fake one has no elements: what is asked of them would be answered wrongly.
             raise Unsupported("tensor of unusual kind", f"sparse, at {target}")
@@ -346,7 +350,8 @@ class GraphBuilder:
         )
         if deferred_checks(self.shapes.environment) != checks:
             node.meta["checks"] = node.meta["data_dependent"] = True
-        return wrap_graph_result(evaluator, node, value)
+        given = given_tensors(evaluator, [*arguments, *keywords.values()])
+        return wrap_graph_result(evaluator, node, value, given)
 
     def add_call(
         self, evaluator: Evaluator, target: Callable[..., Any], arguments: tuple[Any, ...]
@@ -405,6 +410,12 @@ class GraphBuilder:
             numbers = getattr(getattr(argument, "fake", None), "shape", (value,))
             if any(s in self.shapes.data for n in numbers for s in unbacked_symbols(n)):
                 raise Unsupported("symbolic number in a region", repr(argument))
+
+
+def _out_tensors(keywords: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors that a call is to write its results to."""
+    out = keywords.get("out")
+    return [out] if isinstance(out, torch.Tensor) else list(out or ())
 
 
 def _is_idle(node: torch.fx.Node) -> bool:

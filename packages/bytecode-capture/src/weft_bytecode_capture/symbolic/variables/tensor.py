@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator as operator_module
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -299,10 +300,7 @@ class TensorVariable(Variable):
             evaluator.raise_error(
                 AttributeError, f"'Tensor' object has no attribute {name!r}", name=name
             )
-        result = evaluator.graph.call_method(evaluator, name, self, arguments, keywords)
-        if isinstance(result, TensorVariable) and result.fake is self.fake:
-            return self  # an in-place method gives the tensor itself
-        return result
+        return evaluator.graph.call_method(evaluator, name, self, arguments, keywords)
 
     def _as_subclass(self, evaluator: Evaluator, kind: Variable) -> Variable:
         from .classes import ClassVariable
@@ -332,10 +330,7 @@ class TensorVariable(Variable):
                 return found
         if function is None or not (isinstance(other, numbers) or other.is_constant()):
             return None
-        result = evaluator.graph.call_function(evaluator, function, pair, {})
-        if isinstance(result, TensorVariable) and result.fake is self.fake:
-            return self
-        return result
+        return evaluator.graph.call_function(evaluator, function, pair, {})
 
     def reconstruct(self, emitter: Emitter) -> None:
         raise Unsupported("a tensor that is no output of the graph", repr(self))
@@ -471,11 +466,36 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
     raise Unsupported("argument of an operator", repr(variable))
 
 
-def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: Any) -> Variable:
-    """The variable of what a node, or a query of a fake tensor, gives."""
+def given_tensors(evaluator: Evaluator, arguments: Iterable[Variable]) -> dict[int, Variable]:
+    """The tensors among the arguments of a call, and in their lists and tuples, by ``id`` of the fake."""
+    from .subclass_tensors import without_class
+
+    found: dict[int, Variable] = {}
+    for argument in arguments:
+        if isinstance(argument, (TupleVariable, ListVariable)):
+            found.update(given_tensors(evaluator, argument.iterate(evaluator)))
+        else:
+            plain = without_class(evaluator, argument)
+            if isinstance(plain, TensorVariable):
+                found.setdefault(id(plain.fake), argument)
+    return found
+
+
+def wrap_graph_result(
+    evaluator: Evaluator,
+    node: torch.fx.Node | None,
+    value: Any,
+    given: Mapping[int, Variable] = MappingProxyType({}),
+) -> Variable:
+    """The variable of what a node, or a query of a fake tensor, gives.
+
+    ``given`` has the arguments that the very tensor may be: of a call in place, or with ``out=``.
+    """
     if isinstance(value, torch.Tensor):
         assert node is not None
         node.meta["example_value"] = value
+        if id(value) in given:
+            return given[id(value)]
         variable = TensorVariable(node, value, None)
         _note_data_dependent_sizes(evaluator, variable)
         if evaluator.graph.elements:
@@ -492,10 +512,10 @@ def wrap_graph_result(evaluator: Evaluator, node: torch.fx.Node | None, value: A
             if node is not None:
                 part = node.graph.call_function(operator_module.getitem, (node, index))
                 part.meta["stack_trace"] = node.meta.get("stack_trace")
-            items.append(wrap_graph_result(evaluator, part, item))
+            items.append(wrap_graph_result(evaluator, part, item, given))
         return TupleVariable(items) if type(value) is tuple else ListVariable(items)
     if isinstance(value, tuple) and hasattr(type(value), "n_sequence_fields"):
-        parts = wrap_graph_result(evaluator, node, tuple(value)).iterate(evaluator)
+        parts = wrap_graph_result(evaluator, node, tuple(value), given).iterate(evaluator)
         return StructSequenceVariable(type(value), parts)
     if isinstance(value, torch.SymBool):
         return ConstantVariable(evaluator.graph.shapes.specialise(value))

@@ -26,7 +26,6 @@ from .base import Variable
 from .constant import ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .sequences import SequenceVariable
-from .subclass_tensors import without_class
 from .tensor import TensorVariable, wrap_graph_result
 
 if TYPE_CHECKING:
@@ -103,13 +102,7 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
         joined = join_rows(evaluator, self.value, arguments, keywords)
         if joined is not None:
             return joined
-        result = evaluator.graph.call_function(evaluator, self.value, arguments, keywords)
-        if isinstance(result, TensorVariable):
-            for argument in arguments:
-                plain = without_class(evaluator, argument)
-                if isinstance(plain, TensorVariable) and result.fake is plain.fake:
-                    return argument  # in place, or nothing to do: the very tensor
-        return result
+        return evaluator.graph.call_function(evaluator, self.value, arguments, keywords)
 
     def _check_needs_no_gradient(self, evaluator: Evaluator, arguments: list[Variable]) -> None:
         for argument in arguments:
