@@ -145,56 +145,56 @@ class Pipeline:
             self._rewrite_functional(functional)
         dump.graph("2_functional", functional.graph_module)
 
-        with self.stage("aot-autograd", location, seconds):
+        line = _Line(self, location, seconds, dump)
+        with line.stage("aot-autograd"):
             joint = weft_aot_autograd.trace_joint(functional)
             if joint is None:
-                forward = weft_aot_autograd.trace_inference(functional).graph_module
-                if not self.options.freezing:
-                    self._rewrite(forward)
+                forward = self._inference_graph(functional)
             else:
-                self._rewrite_joint(joint)
-                self._rewrite(joint.graph_module)
-                dump.graph("3_joint", joint.graph_module)
-                partitioned = weft_aot_autograd.partition(
-                    joint,
-                    options=weft_aot_autograd.PartitionOptions(
-                        self.options.activation_memory_budget
-                    ),
-                )
-                forward = partitioned.forward
-        dump.graph("3_forward", forward)
-
-        line = _Line(self, location, seconds, dump)
+                partitioned = self._training_graphs(joint, dump)
         if joint is None:
-            if self.options.freezing:
-                program = self._frozen(line, forward, functional)
-            else:
-                program = line.compile(
-                    forward, functional.lifted, written=functional.mutated_inputs
-                )
-            if self._warm_start is not None and description is not None:
-                with self.stage("program cache", location, seconds):
-                    self._warm_start.store(
-                        description, functional, program, line.device_type, line.fallbacks
-                    )
-            line.finish()
-            return weft_functionalize.wrap(functional, program)
-        program = line.compile(forward, functional.lifted)
+            dump.graph("3_forward", forward)
+            return self._compile_inference(line, functional, forward, description)
+        dump.graph("3_forward", partitioned.forward)
         dump.graph("3_backward", partitioned.backward)
-        bucket_bytes = data_parallel_bucket_bytes()
-        if bucket_bytes is None:
-            backward: Any = line.compile(partitioned.backward, {}, "_backward")
+        return _compile_training(line, functional, partitioned)
+
+    def _inference_graph(
+        self, functional: weft_functionalize.FunctionalGraph
+    ) -> torch.fx.GraphModule:
+        forward = weft_aot_autograd.trace_inference(functional).graph_module
+        if not self.options.freezing:
+            self._rewrite(forward)
+        return forward
+
+    def _training_graphs(
+        self, joint: weft_aot_autograd.JointGraph, dump: GraphDump
+    ) -> weft_aot_autograd.PartitionedGraph:
+        self._rewrite_joint(joint)
+        self._rewrite(joint.graph_module)
+        dump.graph("3_joint", joint.graph_module)
+        options = weft_aot_autograd.PartitionOptions(self.options.activation_memory_budget)
+        return weft_aot_autograd.partition(joint, options=options)
+
+    def _compile_inference(
+        self,
+        line: _Line,
+        functional: weft_functionalize.FunctionalGraph,
+        forward: torch.fx.GraphModule,
+        description: str | None,
+    ) -> Callable[..., Any]:
+        """The program of a graph without gradients, kept for other processes under ``description``."""
+        if self.options.freezing:
+            program: Any = self._frozen(line, forward, functional)
         else:
-            backward = [
-                (stage, line.compile(stage.graph_module, {}, f"_backward_{number}"))
-                for number, stage in enumerate(stage_backward(partitioned, bucket_bytes))
-            ]
+            program = line.compile(forward, functional.lifted, written=functional.mutated_inputs)
+        if self._warm_start is not None and description is not None:
+            with line.stage("program cache"):
+                self._warm_start.store(
+                    description, functional, program, line.device_type, line.fallbacks
+                )
         line.finish()
-        training = weft_aot_autograd.TrainingProgram(
-            functional, partitioned, program, backward, line.compile_partial_backward
-        )
-        run = weft_functionalize.wrap(functional, training)
-        return run if torch.is_grad_enabled() else torch.enable_grad()(run)
+        return weft_functionalize.wrap(functional, program)
 
     def _find(
         self, description: str | None, graph_module: torch.fx.GraphModule
@@ -309,6 +309,10 @@ class _Line:
         self.fallbacks: dict[str, int] = {}
         self.device_type = "cpu"  # of what was compiled last
 
+    def stage(self, name: str) -> _TimedStage:
+        """The context of one stage of this captured graph."""
+        return self._pipeline.stage(name, self._location, self._seconds)
+
     def compile(
         self,
         graph_module: torch.fx.GraphModule,
@@ -320,11 +324,11 @@ class _Line:
 
         ``written``: outputs that are to be in the memory of inputs where that can be, both by position.
         """
-        with self._pipeline.stage("loop-ir", self._location, self._seconds):
+        with self.stage("loop-ir"):
             schedule, codegen = self._schedule(
                 graph_module, frozenset(constants), suffix, written or {}
             )
-        with self._pipeline.stage("codegen", self._location, self._seconds):
+        with self.stage("codegen"):
             program = _generate(schedule, constants, codegen)
         self._dump.text(f"6_generated{suffix}{_extension(schedule)}", program.source)
         self._kernels += program.kernel_count
@@ -380,6 +384,29 @@ class _Line:
                 None,
             )
         )
+
+
+def _compile_training(
+    line: _Line,
+    functional: weft_functionalize.FunctionalGraph,
+    partitioned: weft_aot_autograd.PartitionedGraph,
+) -> Callable[..., Any]:
+    """The programs of forward and backward; backward in stages where gradients are sent by bucket."""
+    forward = line.compile(partitioned.forward, functional.lifted)
+    bucket_bytes = data_parallel_bucket_bytes()
+    if bucket_bytes is None:
+        backward: Any = line.compile(partitioned.backward, {}, "_backward")
+    else:
+        backward = [
+            (stage, line.compile(stage.graph_module, {}, f"_backward_{number}"))
+            for number, stage in enumerate(stage_backward(partitioned, bucket_bytes))
+        ]
+    line.finish()
+    training = weft_aot_autograd.TrainingProgram(
+        functional, partitioned, forward, backward, line.compile_partial_backward
+    )
+    run = weft_functionalize.wrap(functional, training)
+    return run if torch.is_grad_enabled() else torch.enable_grad()(run)
 
 
 class _TimedStage:
