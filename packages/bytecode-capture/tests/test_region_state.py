@@ -60,6 +60,26 @@ def element_on_one_side(x: torch.Tensor) -> Any:
     return state[0] + state[1]["a"]
 
 
+def local_and_cell_on_one_side(x: torch.Tensor) -> Any:
+    kept = lambda: x  # noqa: E731  # that makes x a cell
+    y = x * 2
+    if x.sum() > 0:
+        x = y + 1
+        y = y - 1
+    return y * 3, kept() - x, x + 1
+
+
+def element_and_local_on_either_side(x: torch.Tensor) -> Any:
+    state = [x[0]]
+    y = x * 2
+    if x.sum() > 0:
+        state[0] = state[0] * 2
+        y = y - 1
+    else:
+        y, state[0] = y + 1, y[1] * 1
+    return state[0] * 2, y
+
+
 def element_that_a_while_carries(x: torch.Tensor) -> Any:
     state = {"h": x}
     while state["h"].sum() < 100:
@@ -109,6 +129,8 @@ def reversed_range(x: torch.Tensor) -> torch.Tensor:
         dict_state,
         list_state,
         element_on_one_side,
+        local_and_cell_on_one_side,
+        element_and_local_on_either_side,
         element_that_a_while_carries,
         strict_zip,
         enumerated_zip,

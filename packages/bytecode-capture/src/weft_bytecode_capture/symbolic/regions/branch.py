@@ -6,7 +6,7 @@ branch that leaves or repeats a loop is the loop's condition: :mod:`.while_loop`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -193,8 +193,7 @@ class _Branch:
             slot: joined.add_optional(value, false.elements[slot], "an element")
             for slot, value in true.elements.items()
         }
-        nodes = emit_branch(evaluator, self.place, self.predicate, true, false, joined)
-        values = iter(nodes)
+        values = emit_branch(evaluator, self.place, self.predicate, true, false, joined)
         if result is not None:
             evaluator.result = joined.resolve(result, values)
         for slot, value in elements.items():
@@ -378,6 +377,9 @@ class ReturnFromLoop(_Branch):
 class _Marker(Variable):
     """A tensor that the sides of a branch give, before the branch's node exists."""
 
+    def __init__(self, position: int) -> None:
+        self.position = position
+
 
 class Joined:
     """The tensors in which two states differ, in the order in which they were met."""
@@ -385,8 +387,6 @@ class Joined:
     def __init__(self) -> None:
         self.pairs: list[tuple[TensorVariable, TensorVariable]] = []
         self._markers: dict[tuple[int, int], _Marker] = {}
-        self._known: dict[int, Variable] = {}
-        self._alive: list[Variable] = []
 
     def add_optional(
         self, left: Variable | None, right: Variable | None, what: str
@@ -427,23 +427,22 @@ class Joined:
             raise Unsupported("gradients on one side of a branch only", what)
         key = (id(left), id(right))
         if key not in self._markers:
-            self._markers[key] = _Marker()
+            self._markers[key] = _Marker(len(self.pairs))
             self.pairs.append((left, right))
         return self._markers[key]
 
     def resolve(
-        self, variable: Variable | None, values: Iterator[TensorVariable]
+        self, variable: Variable | None, values: Sequence[TensorVariable]
     ) -> Variable | None:
-        """``variable`` with the tensors that the branch gives in the place of markers."""
+        """``variable`` with the tensors that the branch gives, one a pair, in the place of markers."""
         if variable is None:
             return None
         items = leaves(variable)
         if items is None or not any(isinstance(item, _Marker) for item in items):
             return variable
-        for item in items:
-            if isinstance(item, _Marker) and id(item) not in self._known:
-                self._known[id(item)] = next(values)
-        return rebuilt(variable, iter([self._known.get(id(item), item) for item in items]))
+        return rebuilt(
+            variable, iter([values[i.position] if isinstance(i, _Marker) else i for i in items])
+        )
 
 
 def _required(variable: Variable | None) -> Variable:

@@ -61,7 +61,7 @@ def call_branch(
         joined = Joined()
         first, second = (side.result for side in sides)
         both = joined.add_optional(first, second, "the result")
-        values = iter(emit_branch(evaluator, place, tested, sides[0], sides[1], joined))
+        values = emit_branch(evaluator, place, tested, sides[0], sides[1], joined)
         found = joined.resolve(both, values)
         assert found is not None
         return found
