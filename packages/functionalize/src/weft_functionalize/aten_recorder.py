@@ -30,6 +30,7 @@ from .functional_graph import InputKind, SharedMember
 from .gradient_history import GradientHistory, Sources
 from .options import StepObserver
 from .refused_operands import check_operands
+from .refused_overlaps import check_overlaps
 from .shared_inputs import FlatExample, flat_view, member_view
 from .symbolic_numbers import SYMBOLIC_TYPES, NumberNodes, with_numbers
 from .tensor_map import TensorMap
@@ -338,6 +339,7 @@ class AtenRecorder(TorchDispatchMode):
         if torch.Tag.inplace_view in func.tags:
             return self._record_metadata_mutation(func, args, fake_args, fake_kwargs)
         check_operands(func, fake_args, fake_kwargs)
+        check_overlaps(func, fake_args, fake_kwargs)
         node_args, node_kwargs = self._as_nodes(fake_args), self._as_nodes(fake_kwargs)
         written = written_arguments(func)
         before = _written_layouts(func, written, fake_args, fake_kwargs) if written else ()

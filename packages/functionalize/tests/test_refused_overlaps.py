@@ -1,0 +1,82 @@
+"""Writes whose operands overlap what is written: refused exactly where eager raises an error for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.fx
+from beside_eager import check
+from weft_functionalize import Unsupported, functionalize
+
+FIRST_TWO = torch.tensor([0, 1])
+ZEROS = torch.zeros(2, 4, dtype=torch.int64)
+
+Write = Callable[[torch.Tensor], torch.Tensor]
+
+# Of a matrix of four by four.
+WRITES: dict[str, Write] = {
+    "next rows": lambda y: y[1:].add_(y[:3]),
+    "other rows": lambda y: y[2:].add_(y[:2]),
+    "itself": lambda y: y.mul_(y),
+    "its first row": lambda y: y.sub_(y[0]),
+    "row after row": lambda y: y[1:].sub_(y[0]),
+    "an element of it": lambda y: y.div_(y[0, 0]),
+    "an element beside it": lambda y: y[1:].div_(y[0, 0]),
+    "transposed": lambda y: y.add_(y.t()),
+    "with another dimension": lambda y: y.view(1, 16).add_(y.view(16)),
+    "the same view": lambda y: y[0].view(4, 1).mul_(y[0].view(4, 1)),
+    "columns, which are not dense": lambda y: y[:, ::2].add_(y[:, 1::2]),
+    "nothing": lambda y: y[:0].add_(y[:1]),
+    "copy": lambda y: y[1:].copy_(y[:3]),
+    "copy of a row of it": lambda y: y[1:].copy_(y[2]),
+    "clamp": lambda y: y[1:].clamp_(y[:3]),
+    "lerp": lambda y: y[1:].lerp_(y[:3], 0.5),
+    "addcmul": lambda y: y[1:].addcmul_(y[:3], y[:3]),
+    "comparison": lambda y: y[1:].eq_(y[:3]),
+    "fill": lambda y: y.view(-1)[:3].fill_(y[0, 0]),
+    "masked_fill": lambda y: y[1:].masked_fill_(y[1:] > 0, y[2, 0]),
+    "masked_scatter": lambda y: y[1:3].masked_scatter_(y[1:3] > 0, y[:2]),
+    "scatter": lambda y: y[1:3].scatter_(0, ZEROS, y[:2]),
+    "scatter_add": lambda y: y[1:3].scatter_add_(0, ZEROS, y[:2]),
+    "scatter_reduce": lambda y: y[1:3].scatter_reduce_(0, ZEROS, y[:2], "amax"),
+    "index_put": lambda y: y[1:].index_put_((FIRST_TWO,), y[:2]),
+    "index_add": lambda y: y[1:].index_add_(0, FIRST_TWO, y[:2]),
+    "index_copy": lambda y: y[1:].index_copy_(0, FIRST_TWO, y[:2]),
+    "product": lambda y: y[1:3].addmm_(torch.ones(2, 2), y[:2]),
+    "cumsum": lambda y: y[1:].cumsum_(0),
+}
+
+
+class Program(torch.nn.Module):
+    def __init__(self, write: Write) -> None:
+        super().__init__()
+        self.write = write
+
+    def forward(self, y: torch.Tensor) -> tuple[torch.Tensor]:
+        self.write(y)
+        return (y + 1,)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_refused_where_eager_raises(name: str) -> None:
+    module = torch.fx.symbolic_trace(Program(WRITES[name]))
+    y = torch.linspace(-1, 2, 16).reshape(4, 4)
+    try:
+        module(y.clone())
+    except RuntimeError:
+        with pytest.raises(Unsupported, match="overlaps what is written"):
+            functionalize(module, [y])
+    else:
+        check(module, y)
+
+
+def test_both_happen() -> None:
+    raised = []
+    for name, write in WRITES.items():
+        try:
+            write(torch.linspace(-1, 2, 16).reshape(4, 4))
+        except RuntimeError:
+            raised.append(name)
+    assert 12 <= len(raised) <= len(WRITES) - 10
