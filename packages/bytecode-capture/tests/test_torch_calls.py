@@ -189,6 +189,24 @@ def test_calls_give_the_very_tensor_that_they_wrote_to():
     check(f, [(torch.randn(3), torch.ones(3), torch.ones(3, dtype=torch.int64), torch.ones(3))])
 
 
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation:UserWarning")
+def test_quantized_tensors_are_left_to_eager():
+    def f(x):
+        quantized = torch.quantize_per_tensor(x * 2, 0.1, 3, torch.qint8)
+        return quantized.dequantize() + 1, quantized.int_repr(), quantized.q_scale()
+
+    def g(quantized):
+        return quantized.dequantize() + 1, quantized.int_repr() * 2, quantized.dtype
+
+    x = torch.randn(3)
+    check(f, [(x,)], fullgraph=False)
+    quantized = torch.quantize_per_tensor(x, 0.1, 3, torch.quint8)
+    expected, found = g(quantized), compile_frames(g, run_graph)(quantized)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+    assert found[2] is expected[2]
+
+
 def test_function_that_stays_eager_in_training():
     options = CaptureOptions(eager_in_training=frozenset({torch.relu}))
 

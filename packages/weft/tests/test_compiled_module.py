@@ -87,6 +87,53 @@ def test_hooks_run(net: Net) -> None:
     torch.testing.assert_close(compiled(x), plain)
 
 
+def test_another_forward_of_the_module_or_its_class(net: Net) -> None:
+    class Other(Net):
+        pass
+
+    net.__class__ = Other
+    compiled, x = weft.compile(net), torch.randn(2, 4)
+    torch.testing.assert_close(compiled(x), net(x))
+    net.forward = lambda x: x * 3  # as accelerate's hooks do
+    assert torch.equal(compiled(x), x * 3)
+    del net.forward
+    torch.testing.assert_close(compiled(x), net(x))
+    Other.forward = lambda self, x: x * self.scale
+    assert torch.equal(compiled(x), x * 2)
+
+
+def test_a_class_that_calls_in_its_own_way() -> None:
+    class Tripled(Net):
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return super().__call__(x) * 3
+
+    net, x = Tripled(), torch.randn(2, 4)
+    torch.testing.assert_close(weft.compile(net)(x), net(x))
+
+
+@torch.no_grad()
+def test_hooks_of_all_modules_run(net: Net) -> None:
+    compiled, x = weft.compile(net), torch.randn(2, 4)
+    compiled(x)
+    seen: list[str] = []
+
+    def hook(module: nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor:
+        seen.append(type(module).__name__)
+        return output + 1
+
+    expected = net(x)
+    handle = nn.modules.module.register_module_forward_hook(hook)
+    try:
+        found = compiled(x)
+        names = list(seen)
+        plain = net(x)
+    finally:
+        handle.remove()
+    torch.testing.assert_close(found, plain)
+    assert names == seen[: len(names)] == ["Linear", "Net"]
+    torch.testing.assert_close(compiled(x), expected)
+
+
 def test_state_dict_round_trip(net: Net) -> None:
     compiled = weft.compile(net)
     state = {name: value * 2 for name, value in compiled.state_dict().items()}

@@ -7,6 +7,7 @@ from typing import Any
 import torch.distributed
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 
 __all__ = [
     "BROADCASTS",
@@ -14,6 +15,7 @@ __all__ = [
     "FakeTensor",
     "OpOverload",
     "data_parallel_bucket_bytes",
+    "has_global_hooks",
     "storage_identity",
 ]
 

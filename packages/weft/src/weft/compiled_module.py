@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from ._torch import has_global_hooks
+
 
 class CompiledModule(torch.nn.Module):
     """Runs ``module`` compiled and is it in all else: parameters, buffers, ``train``, ``state_dict``.
@@ -19,7 +21,9 @@ class CompiledModule(torch.nn.Module):
     captured_as = "_orig_mod"  # what captured code calls instead
 
     _orig_mod: torch.nn.Module
-    _OWN = frozenset({"_orig_mod", "_compiled_forward", "_compiled_call", "_compile_again"})
+    _OWN = frozenset(
+        "_orig_mod _forward _compile_frames _compiled_forward _compiled_call _compile_again".split()
+    )
 
     def __init__(
         self,
@@ -29,25 +33,36 @@ class CompiledModule(torch.nn.Module):
     ) -> None:
         super().__init__()
         self._modules["_orig_mod"] = module
+        self.__dict__["_compile_frames"] = compile_frames
+        self.__dict__["_forward"] = module.forward
         self.__dict__["_compiled_forward"] = compile_frames(module.forward)
         self.__dict__["_compiled_call"] = compile_frames(module.__call__)
         self.__dict__["_compile_again"] = compile_again
         self.__dict__["training"] = module.training
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        module = self._modules["_orig_mod"]
         if (
-            module._forward_hooks  # type: ignore[union-attr]
-            or module._forward_pre_hooks  # type: ignore[union-attr]
-            or module._backward_hooks  # type: ignore[union-attr]
-            or module._backward_pre_hooks  # type: ignore[union-attr]
-            or self._forward_hooks
+            self._forward_hooks
             or self._forward_pre_hooks
             or self._backward_hooks
             or self._backward_pre_hooks
         ):
             return super().__call__(*args, **kwargs)
-        return self.__dict__["_compiled_forward"](*args, **kwargs)
+        module: Any = self._modules["_orig_mod"]
+        if (
+            module._forward_hooks
+            or module._forward_pre_hooks
+            or module._backward_hooks
+            or module._backward_pre_hooks
+            or has_global_hooks()
+            or type(module).__call__ is not torch.nn.Module.__call__
+        ):
+            return self.forward(*args, **kwargs)
+        own = self.__dict__
+        if module.forward != own["_forward"]:  # the module, or its class, was given another
+            own["_forward"] = module.forward
+            own["_compiled_forward"] = own["_compile_frames"](module.forward)
+        return own["_compiled_forward"](*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.__dict__["_compiled_call"](*args, **kwargs)

@@ -65,15 +65,24 @@ class _Input:
     version: int
 
 
-def _has_sparse(values: Iterable[Any]) -> bool:
-    """Whether a tensor among values, or in their lists and tuples, is not dense."""
+_QUANTIZED = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4)
+
+
+def _require_dense(target: Any, values: Iterable[Any]) -> None:
+    """Refuse sparse tensors and quantized ones among values, and in their lists and tuples.
+
+    A fake sparse one has no elements, and one that is made quantized is a fake of floats: what is asked of
+    them would be answered wrongly.
+    """
     for value in values:
-        if isinstance(value, torch.Tensor):
-            if value.layout is not torch.strided:
-                return True
-        elif isinstance(value, (list, tuple)) and _has_sparse(value):
-            return True
-    return False
+        if isinstance(value, (list, tuple)):
+            _require_dense(target, value)
+            continue
+        if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+            raise Unsupported("tensor of unusual kind", f"sparse, at {target}")
+        dtype = value.dtype if isinstance(value, torch.Tensor) else value
+        if isinstance(dtype, torch.dtype) and dtype in _QUANTIZED:
+            raise Unsupported("tensor of unusual kind", f"quantized, at {target}")
 
 
 def _version(fake: torch.Tensor) -> int:
@@ -337,9 +346,7 @@ class GraphBuilder:
             ) from error
         if sizes != [out.shape for out in outs]:
             raise Unsupported("storage of a tensor", f"out= that {target} resizes")
-        if _has_sparse((value, *fakes, *fake_keywords.values())):
-            # A fake one has no elements: what is asked of them would be answered wrongly.
-            raise Unsupported("tensor of unusual kind", f"sparse, at {target}")
+        _require_dense(target, (value, *fakes, *fake_keywords.values()))
         if fake_keywords.get("requires_grad"):
             # Gradients reach what is outside a graph; a leaf made inside would get none.
             raise Unsupported("change of requires_grad", f"a new tensor of {target}")
