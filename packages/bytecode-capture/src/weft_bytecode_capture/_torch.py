@@ -313,6 +313,7 @@ __all__ = [
     "OpOverloadPacket",
     "ShapeEnv",
     "TensorBase",
+    "UnsupportedFakeTensorException",
     "WithoutOverrides",
     "assume",
     "constant_term",

@@ -27,6 +27,7 @@ from ..._torch import (
     FakeTensorMode,
     GuardOnDataDependentSymNode,
     HigherOrderOperator,
+    UnsupportedFakeTensorException,
     deferred_checks,
     errors_unlogged,
     expression_of,
@@ -125,7 +126,7 @@ class GraphBuilder:
         """A placeholder for a tensor of the caller, guarded by its metadata."""
         try:
             fake, metadata = self.shapes.tensor(self.fake_mode, tensor, source)
-        except TypeError as error:
+        except (TypeError, UnsupportedFakeTensorException) as error:
             raise Unsupported("tensor of unusual kind", source.name(), str(error)) from error
         evaluator.guard(source, TensorMatches(metadata))
         self._inputs.append(_Input(source, tensor, fake, _version(fake)))
@@ -284,11 +285,11 @@ class GraphBuilder:
     def _fake(self, evaluator: Evaluator, tensor: torch.Tensor, source: Source) -> torch.Tensor:
         try:
             metadata = TensorMetadata.of(tensor)
-        except TypeError as error:
+            with torch.inference_mode(tensor.is_inference()):
+                fake: torch.Tensor = self.fake_mode.from_tensor(tensor, static_shapes=True)
+        except (TypeError, UnsupportedFakeTensorException) as error:
             raise Unsupported("tensor of unusual kind", source.name(), str(error)) from error
         evaluator.guard(source, TensorMatches(metadata))
-        with torch.inference_mode(tensor.is_inference()):
-            fake: torch.Tensor = self.fake_mode.from_tensor(tensor, static_shapes=True)
         return fake
 
     def _variable(
