@@ -67,6 +67,8 @@ from weft_loop_ir.rewriting.freezing import freeze, has_effects
 from weft_loop_ir.rewriting.known_values import KnownValues
 from weft_loop_ir.rewriting.merged_products import merge_products
 from weft_loop_ir.schedule import ScheduleOptions, bytes_outside_arena, plan_memory, schedule
+from weft_loop_ir.schedule.independent_loops import independent_iterations
+from weft_loop_ir.schedule.iterations import trip_count
 from weft_loop_ir.size_float import SizeFloat
 from weft_loop_ir.unsupported import Unsupported
 from weft_loop_ir.verify import VerificationError, verify
@@ -132,6 +134,7 @@ __all__ = [
     "fuse_attention",
     "fuse_attention_gradients",
     "has_effects",
+    "independent_iterations",
     "item_reads",
     "item_writes",
     "last_uses",
@@ -146,6 +149,7 @@ __all__ = [
     "recompute_shares",
     "register_lowering",
     "schedule",
+    "trip_count",
     "use_library_attention",
     "verify",
     "write_back",

@@ -28,11 +28,13 @@ from weft_loop_ir.ir import (
     Loop,
     LoopVariable,
     ParallelKernels,
+    Region,
     Schedule,
     Stage,
     SymbolInput,
 )
 from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode, item_writes
+from weft_loop_ir.schedule.counter_bounds import counter_bounds
 from weft_loop_ir.schedule.memory_plan import allocated_by_extern, storage_elements
 from weft_loop_ir.size_float import SizeFloat
 
@@ -86,7 +88,8 @@ class _Run:
             self.program.steps if isinstance(self.program, Schedule) else self.program.nodes
         )
         external = allocated_by_extern(steps)
-        late = defined_symbols(steps)
+        self._counters = set(counter_bounds(steps))
+        late = defined_symbols(steps) | self._counters
         for name, buffer in self.program.buffers.items():
             known = not layout_symbols(buffer) & late
             if (
@@ -141,8 +144,17 @@ class _Run:
     def _allocate_late(self, item: Item) -> None:
         """Give memory to what ``item`` writes, of a size that was not known when the program began."""
         for name in item_writes(item):
-            if name not in self.memory and name not in self._external:
-                self.memory[name] = self._allocate(self.program.buffers[name])
+            buffer = self.program.buffers[name]
+            varies = layout_symbols(buffer) & self._counters
+            if name in self._external or (varies and isinstance(item, Region)):
+                continue
+            if name not in self.memory or (varies and not self._fits(buffer)):
+                self.memory[name] = self._allocate(buffer)
+
+    def _fits(self, buffer: Buffer) -> bool:
+        """Whether a buffer's memory has the size that it has in this iteration."""
+        size = [evaluate_expression(n, self.sizes) for n in buffer.layout.size]
+        return list(self.memory[buffer.name].shape) == size
 
     def _reuses(self, name: str) -> str | None:
         """The buffer whose memory ``name`` takes over, in a run that follows the plan."""

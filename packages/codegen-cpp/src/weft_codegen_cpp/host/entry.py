@@ -11,7 +11,7 @@ class Entry:
     """What the entry of a program needs to know.
 
     ``inputs``: how many there are; ``tensors``: the positions of those that are tensors; ``sizes``:
-    statements that define the sizes in ``arena_bytes``, a C++ expression.  ``views`` and ``owned`` count the
+    statements that define the sizes in ``arena_bytes``, a C++ expression.  ``owned`` counts the
     slots of a call, ``calls_torch`` and ``uses_python`` say what its steps do.
     """
 
@@ -19,7 +19,6 @@ class Entry:
     tensors: tuple[int, ...]
     sizes: tuple[str, ...]
     arena_bytes: str
-    views: int
     owned: int
     calls_torch: bool
     uses_python: bool
@@ -34,8 +33,6 @@ def print_entry(entry: Entry) -> str:
         for first, end in _ranges(entry.tensors)
     ]
     lines = [
-        f"constexpr i64 view_count = {entry.views};",
-        "",
         'extern "C" Object weft_run(Object self, Object const* arguments, i64 count) {',
         f"  if (count != {entry.inputs})",
         "    return api.PyErr_SetString(",
@@ -83,17 +80,18 @@ _END_OF_CALL = """\
     if (c.owned[k]) api.delete_tensor(c.owned[k]);
     if (c.made[k]) api.Py_DecRef(c.made[k]);
   }
-  give_frame(c.program, c.frame);
   if (status == index_out_of_range)
     api.PyErr_Format(api.index_error,
                      "index %lld is out of bounds for dimension with size %lld",
                      (long long)c.index_error.index, (long long)c.index_error.size);
   else if (status == operator_failed)
-    api.PyErr_Format(api.runtime_error, "%s failed: %s", c.failed, api.what ? api.what() : "");
+    api.PyErr_Format(api.runtime_error, "%s failed: %s", c.failed,
+                     c.frame->message[0] ? c.frame->message : torch_message());
   else if (status == requirement_failed)
     api.PyErr_SetString(api.runtime_error, c.failed);
   else if (!result && !api.PyErr_Occurred())
     api.PyErr_SetString(api.runtime_error, "a result could not be made");
+  give_frame(c.program, c.frame);
   return result;
 }
 

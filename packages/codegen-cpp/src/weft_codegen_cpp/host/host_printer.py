@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from weft_loop_ir import (
     BufferView,
     ExternCall,
     Kernel,
+    Loop,
     ParallelKernels,
     Region,
     Schedule,
@@ -30,6 +31,7 @@ from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.entry import Entry, print_entry
 from weft_codegen_cpp.host.extern_calls import writes_into
 from weft_codegen_cpp.host.extern_printer import print_extern
+from weft_codegen_cpp.host.parallel_loops import own_buffers, print_iterations
 from weft_codegen_cpp.host.regions import allocated_by_calls, print_region
 from weft_codegen_cpp.host.results import print_results
 from weft_codegen_cpp.host.writer import HostWriter
@@ -67,7 +69,10 @@ def print_host(
 
 
 class _HostPrinter(HostWriter):
-    """``positions`` are those of input tensors among the call's arguments."""
+    """``positions`` are those of input tensors among the call's arguments.
+
+    ``functions`` are those that the program needs besides kernels.
+    """
 
     def __init__(
         self,
@@ -78,6 +83,7 @@ class _HostPrinter(HostWriter):
     ) -> None:
         super().__init__(schedule, options)
         self.kernels = kernels
+        self.functions: list[str] = []
         self.uses_python = False
         self.calls_torch = False
         self.last_uses: dict[str, float] = {}
@@ -103,14 +109,16 @@ class _HostPrinter(HostWriter):
         self._outputs_without_writer()
         given = {name: f"c.arguments[{k}]" for name, k in self.positions.items()}
         results = print_results(self, {**given, **self.constants})
-        parts = [self._call_struct(), self._steps_function(), results, self._entry()]
+        functions = [*self.functions, self._steps_function()]
+        parts = [self._call_struct(), *functions, results, self._entry()]
         return PrintedHost("\n".join(parts), tuple(self.objects), tuple(sorted(self.headers)))
 
     # -- steps -------------------------------------------------------------------------------------------
 
     def step(self, step: Step, number: int) -> None:
         """Print what runs ``step``, which is the schedule's step ``number`` or inside that."""
-        self._allocate(step)
+        own = own_buffers(step, self.schedule)
+        self._allocate(step, own or frozenset())
         if isinstance(step, Kernel):
             self._kernels([step])
         elif isinstance(step, ParallelKernels):
@@ -118,6 +126,8 @@ class _HostPrinter(HostWriter):
         elif isinstance(step, ExternCall):
             self.calls_torch = True
             self.uses_python |= print_extern(self, step)
+        elif isinstance(step, Loop) and own is not None:
+            print_iterations(self, step, own, number)
         else:
             print_region(self, step, number)
 
@@ -228,14 +238,17 @@ class _HostPrinter(HostWriter):
 
     # -- memory ------------------------------------------------------------------------------------------
 
-    def _allocate(self, step: Step) -> None:
-        """Allocate the outputs that a step writes first, and intermediates that have no place."""
+    def _allocate(self, step: Step, own: Set[str]) -> None:
+        """Allocate the outputs that a step writes first, and intermediates that have no place.
+
+        Each iteration of a loop allocates its ``own``.
+        """
         if isinstance(step, Kernel | ParallelKernels):
             kernels = step.kernels if isinstance(step, ParallelKernels) else (step,)
             names = [n for k in kernels for n in self.kernels[k.name].buffers if n in k.writes]
         elif isinstance(step, Region):
             made = allocated_by_calls(step, writes_into)
-            names = [n for n in item_writes(step) if n not in made]
+            names = [n for n in item_writes(step) if n not in made and n not in own]
         else:
             if not writes_into(step):
                 return
@@ -270,6 +283,7 @@ class _HostPrinter(HostWriter):
         owned = max(len(self.owned), 1)
         return "\n".join(
             [
+                f"constexpr i64 view_count = {self.views};",
                 "// Everything that one call works on.",
                 "struct Call {",
                 "  Program* program;",
@@ -307,7 +321,6 @@ class _HostPrinter(HostWriter):
                 tuple(self.positions.values()),
                 tuple(self._early_symbols(arena.free_symbols)),
                 print_index(arena, INDEX),
-                self.views,
                 len(self.owned),
                 self.calls_torch,
                 self.uses_python,

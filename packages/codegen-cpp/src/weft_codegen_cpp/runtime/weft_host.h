@@ -76,12 +76,14 @@ static void run_share(void* raw) {
   if (begin < end) task.kernel(task.call, begin, end);
 }
 // Two threads break even at about 2 µs of work; below 8 µs the region is not worth its noise.
+static i64 most_threads(i64 max_threads) {
+  i64 threads = api.omp_get_max_threads();
+  return max_threads > 0 ? min_index(threads, max_threads) : threads;
+}
 static i64 useful_threads(i64 units, f64 nanoseconds, i64 max_threads) {
   if (nanoseconds <= 8000 || units <= 1 || !api.GOMP_parallel || max_threads == 1 || api.omp_in_parallel())
     return 1;
-  i64 threads = api.omp_get_max_threads();
-  if (max_threads > 0) threads = min_index(threads, max_threads);
-  return min_index(min_index(threads, units), max_index(1, i64(nanoseconds / 4000)));
+  return min_index(min_index(most_threads(max_threads), units), max_index(1, i64(nanoseconds / 4000)));
 }
 static inline void run_task(const Task& task, i64 max_threads) {
   if (task.units <= 0) return;
@@ -145,46 +147,77 @@ struct View {  // a tensor on memory that something else owns
   void* data;
   i64 sizes[max_dimensions], strides[max_dimensions];
 };
+constexpr int message_bytes = 256;
 struct Frame {
   Frame* next;
+  Frame* helper;  // as many more as threads have run a loop of the program together
   char* whole;  // malloc's
   char* arena;  // aligned
   i64 bytes;
   View* views;
+  char message[message_bytes];  // of an exception in another thread, empty for none
 };
 struct Program {
   Frame* idle;
   Object* objects;  // borrowed: the Python side keeps them
 };
 
+static void grow_arena(Frame* frame, i64 bytes) {
+  if (frame->bytes >= bytes) return;
+  __builtin_free(frame->whole);
+  frame->whole = (char*)__builtin_malloc(bytes + 64);
+  frame->bytes = frame->whole ? bytes : 0;
+  frame->arena = (char*)((ui64(frame->whole) + 63) & ~ui64(63));
+}
+static Frame* make_frame(i64 views) {
+  Frame* frame = (Frame*)__builtin_calloc(1, sizeof(Frame));
+  frame->views = (View*)__builtin_calloc(views + 1, sizeof(View));
+  return frame;
+}
 static Frame* take_frame(Program* program, i64 bytes, i64 views) {
   Frame* frame = program->idle;
   if (frame) program->idle = frame->next;
-  else {
-    frame = (Frame*)__builtin_calloc(1, sizeof(Frame));
-    frame->views = (View*)__builtin_calloc(views + 1, sizeof(View));
-  }
-  if (frame->bytes < bytes) {
-    __builtin_free(frame->whole);
-    frame->whole = (char*)__builtin_malloc(bytes + 64);
-    frame->bytes = frame->whole ? bytes : 0;
-    frame->arena = (char*)((ui64(frame->whole) + 63) & ~ui64(63));
-  }
+  else frame = make_frame(views);
+  grow_arena(frame, bytes);
+  frame->message[0] = 0;
   return frame;
 }
 static void give_frame(Program* program, Frame* frame) {
   frame->next = program->idle;
   program->idle = frame;
 }
+// Whether `frame` and its helpers are enough for `threads`, each with an arena as large; makes what is missing.
+[[maybe_unused]] static bool with_helpers(Frame* frame, i64 threads, i64 views) {
+  const i64 bytes = frame->bytes;
+  for (i64 k = 1; k < threads; ++k, frame = frame->helper) {
+    if (!frame->helper) frame->helper = make_frame(views);
+    grow_arena(frame->helper, bytes);
+    if (frame->helper->bytes < bytes) return false;
+  }
+  return true;
+}
+static void destroy_frame(Frame* frame, i64 views) {
+  if (frame->helper) destroy_frame(frame->helper, views);
+  for (i64 k = 0; k < views; ++k) if (frame->views[k].handle) api.delete_tensor(frame->views[k].handle);
+  __builtin_free(frame->whole);
+  __builtin_free(frame->views);
+  __builtin_free(frame);
+}
 static void destroy_program(Program* program, i64 views) {
   while (Frame* frame = program->idle) {
     program->idle = frame->next;
-    for (i64 k = 0; k < views; ++k) if (frame->views[k].handle) api.delete_tensor(frame->views[k].handle);
-    __builtin_free(frame->whole);
-    __builtin_free(frame->views);
-    __builtin_free(frame);
+    destroy_frame(frame, views);
   }
   __builtin_free(program);
+}
+
+// The text of the exception that an operator has left in this thread.
+static const char* torch_message() { return api.what ? api.what() : ""; }
+[[maybe_unused]] static void keep_message(Frame* frame) {
+  const char* text = torch_message();
+  int k = 0;
+  for (; k + 1 < message_bytes && text[k]; ++k) frame->message[k] = text[k];
+  frame->message[k] = 0;
 }
 
 // A tensor on `data`, made again only when the memory or the sizes changed since the frame's last call.

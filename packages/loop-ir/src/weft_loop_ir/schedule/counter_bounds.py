@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -38,13 +39,13 @@ def largest(buffer: Buffer, bounds: Bounds) -> Buffer:
     extents = [*layout.size, *layout.stride]
     if not any(symbol in bounds for extent in extents for symbol in extent.free_symbols):
         return buffer
-    found = [_greatest(extent, bounds) for extent in extents]
+    found = [greatest(extent, bounds) for extent in extents]
     rank = len(layout.size)
     size, stride = tuple(found[:rank]), tuple(found[rank:])
     return replace(buffer, layout=replace(layout, size=size, stride=stride))
 
 
-def _greatest(extent: sympy.Expr, bounds: Bounds) -> sympy.Expr:
+def greatest(extent: sympy.Expr, bounds: Bounds) -> sympy.Expr:
     expression = sympy.expand(extent)
     for symbol, (least, greatest) in reversed(list(bounds.items())):
         if symbol not in expression.free_symbols:
@@ -59,3 +60,24 @@ def _greatest(extent: sympy.Expr, bounds: Bounds) -> sympy.Expr:
             )
         expression = sympy.expand(rest + factor * bound)
     return expression if expression.is_nonnegative else sympy.Max(expression, 0)
+
+
+def settled(expression: sympy.Expr, bounds: Bounds) -> sympy.Expr:
+    """``expression`` without the minima and maxima that are one of their arguments in all iterations."""
+    found = {term: _decided(term, bounds) for term in expression.atoms(sympy.Min, sympy.Max)}
+    return expression.xreplace({term: value for term, value in found.items() if value != term})
+
+
+def _decided(term: sympy.Min | sympy.Max, bounds: Bounds) -> sympy.Expr:
+    kept = list(term.args)
+    for left, right in itertools.permutations(term.args, 2):
+        if left in kept and right in kept and _never_above(left, right, bounds):
+            kept.remove(right if isinstance(term, sympy.Min) else left)
+    return term.func(*kept)
+
+
+def _never_above(left: sympy.Expr, right: sympy.Expr, bounds: Bounds) -> bool:
+    try:
+        return bool(greatest(left - right, bounds) == 0)
+    except Unsupported:
+        return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import sympy
@@ -52,16 +52,22 @@ def value_in(count: Count, number: sympy.Expr) -> sympy.Expr:
 
 
 def accesses_in_loop(
-    body: LoopBody, count: Count, loops: Sequence[LoopVariable]
+    body: LoopBody,
+    count: Count,
+    loops: Sequence[LoopVariable],
+    settle: Callable[[sympy.Expr], sympy.Expr] = lambda expression: expression,
 ) -> Iterator[IterationAccess]:
-    """The accesses of a body that runs over ``loops`` in each iteration of a counted loop."""
+    """The accesses of a body that runs over ``loops`` in each iteration of a counted loop.
+
+    ``settle`` gives the simplest form that an index has in the loop.
+    """
     symbols = (count.symbol, *(v.symbol for v in loops))
     extents = tuple(to_int(v.size) for v in loops)
     given = _bound_by_data(body)
     for buffer, is_store, expression in index_expressions(body):
         if buffer is None:
             continue
-        form = linear_form(expression, symbols)
+        form = linear_form(settle(expression), symbols)
         first, *strides = form.coefficients
         start = sympy.sympify(first) * count.start
         yield IterationAccess(

@@ -1,0 +1,167 @@
+"""Loops whose iterations run on several threads: a function for some of them, run by ``weft_loops.h``.
+
+A body of kernels and calls through torch's C interface needs no Python and runs on one thread by itself,
+since torch and libraries see that they are in a parallel region.  Each thread works on a copy of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, Protocol
+
+import sympy
+import torch
+from weft_loop_ir import (
+    Branch,
+    BufferView,
+    Count,
+    ExternCall,
+    Kernel,
+    Loop,
+    ParallelKernels,
+    Schedule,
+    Step,
+    all_items,
+    independent_iterations,
+    trip_count,
+)
+
+from weft_codegen_cpp.host.attention import OPERATIONS_A_NANOSECOND
+from weft_codegen_cpp.host.extern_calls import native_call
+from weft_codegen_cpp.kernel.dtypes import memory_type
+from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
+from weft_codegen_cpp.options import CppOptions
+from weft_codegen_cpp.statements import indent
+
+HEADER = "weft_loops.h"
+
+CALL_NANOSECONDS = 1000
+"""What a library's call costs by itself, about."""
+
+
+class LoopPrinter(Protocol):
+    """What printing such a loop needs of the host program's printer."""
+
+    schedule: Schedule
+    options: CppOptions
+    kernels: Mapping[str, PrintedKernel]
+    steps: list[str]
+    functions: list[str]
+    headers: set[str]
+    owned: list[str]
+
+    def nested(self, block: Sequence[Step], number: int) -> list[str]: ...
+
+    def index(self, expression: object) -> str: ...
+
+
+def own_buffers(step: Step, schedule: Schedule) -> frozenset[str] | None:
+    """The intermediates that each iteration needs for itself; None for what runs in order."""
+    if not isinstance(step, Loop):
+        return None
+    calls = [item for item in all_items(step.body) if isinstance(item, ExternCall)]
+    if any(native_call(call) is None for call in calls):
+        return None
+    return independent_iterations(step, schedule)
+
+
+def print_iterations(printer: LoopPrinter, loop: Loop, own: Set[str], number: int) -> None:
+    """Append the statements that run ``loop``, (in) the schedule's step ``number``."""
+    count = loop.count
+    assert count is not None
+    first = len(printer.owned)
+    body = printer.nested(loop.body, number)
+    slots = range(first, len(printer.owned))
+    name = f"loop{len(printer.functions)}"
+    offsets = printer.schedule.memory.offsets
+    begin = [f"c.owned[{slot}] = nullptr;" for slot in slots]
+    for buffer in sorted(own & set(offsets)):
+        type_name = memory_type(printer.schedule.buffers[buffer].layout.dtype)
+        place = f"c.frame->arena + {printer.index(offsets[buffer])}"
+        begin.append(f"c.{buffer} = ({type_name}*)({place});")
+    finish = [f"if (c.owned[{slot}]) drop_owned(c.owned[{slot}]);" for slot in slots]
+    run = [
+        "for (i64 iteration = first; iteration < end; ++iteration) {",
+        f"  c.{count.symbol.name} = {_counter(printer, count, 'iteration')};",
+        *indent(body),
+        "}",
+        "return ok;",
+    ]
+    parts = [
+        f"// {loop.name}",
+        *_function("Status", f"{name}_run(Call& c, i64 first, i64 end)", run),
+        *_function("void", f"{name}_begin([[maybe_unused]] Call& c)", begin),
+        *_function("void", f"{name}_finish([[maybe_unused]] Call& c)", finish),
+        f"static const Iterations<Call> {name} = {{{name}_run, {name}_begin, {name}_finish}};",
+    ]
+    printer.functions.append("\n".join(parts) + "\n")
+    printer.headers.add(HEADER)
+    arguments = f"c, {name}, trips, cost, {printer.options.threads}, view_count"
+    printer.steps += [
+        f"// {loop.name}",
+        "{",
+        *indent(_cost(printer, loop, "cost", "trips")),
+        f"  if (const Status status = run_loop({arguments}); status != ok) return status;",
+        "}",
+    ]
+
+
+def _function(result: str, signature: str, lines: Sequence[str]) -> list[str]:
+    return [f"static {result} {signature} {{", *indent(lines), "}"]
+
+
+def _counter(printer: LoopPrinter, count: Count, iteration: str) -> str:
+    return f"{printer.index(count.start)} + {printer.index(count.step)} * {iteration}"
+
+
+def _cost(printer: LoopPrinter, loop: Loop, cost: str, trips: str) -> list[str]:
+    """Define ``cost``, the estimated nanoseconds of a loop, by its middle iteration, and ``trips``."""
+    count = loop.count
+    lines = [f"f64 {cost} = 0;"]
+    if count is None or count.stop is None:  # nothing says how often it runs
+        return [*lines, *_costs(printer, loop.body, cost)]
+    middle = _counter(printer, count, f"({trips} / 2)")
+    return [
+        f"const i64 {trips} = {printer.index(trip_count(count))};",
+        f"c.{count.symbol.name} = {middle};",
+        *lines,
+        *_costs(printer, loop.body, cost),
+        f"{cost} *= f64({trips});",
+    ]
+
+
+def _costs(printer: LoopPrinter, steps: Sequence[Step], cost: str) -> list[str]:
+    """Add the estimated nanoseconds of ``steps`` to ``cost``."""
+    lines: list[str] = []
+    for step in steps:
+        if isinstance(step, ParallelKernels):
+            lines += _costs(printer, step.kernels, cost)
+        elif isinstance(step, Kernel):
+            one = printer.kernels[step.name]
+            values = [
+                f"const i64 {s.name} = {one.values.get(s, f'c.{s.name}')};" for s in one.symbols
+            ]
+            lines.append(" ".join(["{", *values, f"{cost} += {one.nanoseconds or '0'}; }}"]))
+        elif isinstance(step, ExternCall):
+            operations = f"2 * f64({printer.index(_products(step, printer.schedule))})"
+            work = f"{operations} / {OPERATIONS_A_NANOSECOND}"
+            lines.append(f"{cost} += {CALL_NANOSECONDS} + {work};")
+        elif isinstance(step, Branch):
+            for block in step.blocks:
+                lines += _costs(printer, block, cost)
+        else:
+            inner = f"{cost}_inside"
+            lines += ["{", *indent(_cost(printer, step, inner, f"{inner}_trips"))]
+            lines += [f"  {cost} += {inner};", "}"]
+    return lines
+
+
+def _products(call: ExternCall, schedule: Schedule) -> sympy.Expr:
+    """About how many numbers a call multiplies."""
+    sizes = [a.size for a in call.arguments if isinstance(a, BufferView)]
+    results = [schedule.buffers[name].layout.size for name in call.outputs if name is not None]
+    elements = sympy.Mul(*(results[0] if results else ()))
+    if call.operator is torch.ops.aten.convolution.default:
+        return elements * sympy.Mul(*sizes[1][1:])
+    matrices: list[Any] = [size for size in sizes if len(size) > 1]
+    return elements * (matrices[-1][-2] if matrices else sympy.S.One)

@@ -1,0 +1,161 @@
+"""Loops of a schedule whose iterations may run at the same time, each with memory of its own.
+
+Loops that become kernels over all iterations are found before fusion (``vectorize_loops.py``).  What is left
+here has calls in its body that are no single call, or sizes that differ by iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import sympy
+
+from weft_loop_ir.expressions import to_int
+from weft_loop_ir.ir import (
+    Branch,
+    BufferKind,
+    BufferView,
+    Count,
+    ExternCall,
+    Kernel,
+    Loop,
+    LoopVariable,
+    ParallelKernels,
+    Schedule,
+    Step,
+)
+from weft_loop_ir.loop_graph import extern_writes, item_writes, touches, views_in
+from weft_loop_ir.schedule.accesses import linear_form
+from weft_loop_ir.schedule.counter_bounds import Bounds, counter_bounds, greatest, settled
+from weft_loop_ir.schedule.iterations import (
+    IterationAccess,
+    accesses_in_loop,
+    are_independent,
+    trip_count,
+)
+from weft_loop_ir.unsupported import Unsupported
+
+
+def independent_iterations(loop: Loop, schedule: Schedule) -> frozenset[str] | None:
+    """The intermediates of which each iteration of ``loop``, a loop of ``schedule``, needs its own.
+
+    None where an iteration may need another one: iterations depend on each other, data or a condition ends
+    the loop, or it isn't known which elements they touch.
+    """
+    count = loop.count
+    if count is None or count.stop is None or loop.predicate is not None or loop.condition:
+        return None
+    own = _own(loop, schedule)
+    shared = frozenset(item_writes(loop)) - own
+    found = _Accesses(count, counter_bounds([loop]), shared, schedule)
+    try:
+        accesses = list(found.block(loop.body, ()))
+    except (_NotKnown, Unsupported):
+        return None
+    return own if are_independent(accesses, trip_count(count)) else None
+
+
+def _own(loop: Loop, schedule: Schedule) -> frozenset[str]:
+    """The buffers that an iteration fills for itself, before it reads them."""
+    inside, everywhere = touches(loop.body), touches(schedule.steps)
+    returned = {o.buffer for o in schedule.outputs if isinstance(o, BufferView)}
+    return frozenset(
+        name
+        for name in item_writes(loop)
+        if name not in loop.carried
+        and name not in returned
+        and schedule.buffers[name].kind is BufferKind.INTERMEDIATE
+        and inside[name] == everywhere[name]
+    )
+
+
+class _NotKnown(Exception):
+    """It is not known which elements a step touches."""
+
+
+class _Accesses:
+    """The accesses of a loop's body to buffers ``shared``, with counters in sizes at their greatest."""
+
+    def __init__(
+        self, count: Count, bounds: Bounds, shared: frozenset[str], schedule: Schedule
+    ) -> None:
+        self.count = count
+        self.bounds = bounds
+        self.shared = shared
+        self.schedule = schedule
+
+    def block(
+        self, steps: Sequence[Step], around: Sequence[LoopVariable]
+    ) -> Iterator[IterationAccess]:
+        """What ``steps`` touch; ``around`` are the loops between, which count their iterations."""
+        for step in steps:
+            if isinstance(step, Kernel):
+                yield from self._kernel(step, around)
+            elif isinstance(step, ParallelKernels):
+                yield from self.block(step.kernels, around)
+            elif isinstance(step, ExternCall):
+                yield from self._call(step, around)
+            elif isinstance(step, Branch):
+                yield from self._view(step.predicate, around, is_store=False)
+                for block in step.blocks:
+                    yield from self.block(block, around)
+            else:
+                yield from self._loop(step, around)
+
+    def _kernel(self, kernel: Kernel, around: Sequence[LoopVariable]) -> Iterator[IterationAccess]:
+        for stage in kernel.stages:
+            loops = [self._largest(v) for v in (*around, *kernel.outer, *stage.inner)]
+            for access in accesses_in_loop(stage.body, self.count, loops, self._settle):
+                if access.buffer in self.shared:
+                    yield access
+
+    def _call(self, call: ExternCall, around: Sequence[LoopVariable]) -> Iterator[IterationAccess]:
+        if call.holds or call.defines:  # a number of data differs by iteration
+            raise _NotKnown
+        for view in views_in(call.arguments) + views_in(tuple(call.keywords.values())):
+            yield from self._view(view, around, is_store=False)
+        for name in extern_writes(call):
+            layout = self.schedule.buffers[name].layout
+            whole = BufferView(name, layout.size, layout.stride, sympy.S.Zero, layout.dtype)
+            yield from self._view(whole, around, is_store=True)
+
+    def _loop(self, loop: Loop, around: Sequence[LoopVariable]) -> Iterator[IterationAccess]:
+        """A loop inside: its counter is one more place, if it is the number of its iteration."""
+        count = loop.count
+        if count is None or count.stop is None or count.start != 0 or count.step != 1:
+            raise _NotKnown
+        if loop.predicate is not None:
+            yield from self._view(loop.predicate, around, is_store=False)
+        variable = LoopVariable(count.symbol, trip_count(count))
+        for block in loop.blocks:
+            yield from self.block(block, (*around, self._largest(variable)))
+
+    def _view(
+        self, view: BufferView, around: Sequence[LoopVariable], *, is_store: bool
+    ) -> Iterator[IterationAccess]:
+        """All elements of a view."""
+        if view.buffer not in self.shared:
+            return
+        dims = [(n, stride) for n, stride in zip(view.size, view.stride, strict=True) if n != 1]
+        if any(self.count.symbol in stride.free_symbols for _, stride in dims):
+            raise _NotKnown
+        form = linear_form(
+            self._settle(view.offset), (self.count.symbol, *(v.symbol for v in around))
+        )
+        first, *strides = form.coefficients
+        size = [greatest(n, self.bounds) for n, _ in dims]
+        yield IterationAccess(
+            view.buffer,
+            is_store,
+            first * self.count.step,
+            (*strides, *(to_int(stride) for _, stride in dims)),
+            tuple(map(to_int, (*(v.size for v in around), *size))),
+            form.rest + sympy.sympify(first) * self.count.start,
+            form.opaque,
+        )
+
+    def _settle(self, expression: sympy.Expr) -> sympy.Expr:
+        return settled(expression, self.bounds)
+
+    def _largest(self, variable: LoopVariable) -> LoopVariable:
+        return LoopVariable(variable.symbol, greatest(variable.size, self.bounds))
