@@ -222,18 +222,20 @@ def test_calls_of_python_run_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_error_in_a_thread_is_eagers() -> None:
+    n = 400
+
     def function(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        out = torch.zeros(N, N)
-        for i in range(N):
+        out = torch.zeros(n, n)
+        for i in range(n):
             out[i] = x[places[i]] + torch.softmax(x[i, : i + 1], 0).sum()
         return out
 
-    x, places = torch.randn(N, N), torch.arange(N).flip(0)
+    x, places = torch.randn(n, n), torch.arange(n).flip(0)
     compiled = weft.compile(function)
     torch.testing.assert_close(compiled(x, places), function(x, places))
     wrong = places.clone()
-    wrong[N // 2], wrong[N - 2] = N + 5, N + 7
+    wrong[n // 2], wrong[n // 2 + 1], wrong[n - 2] = n + 5, n + 6, n + 7
     for _ in range(5):
-        with pytest.raises(IndexError, match=f"index {N + 5} is out of bounds"):
+        with pytest.raises(IndexError, match=f"index {n + 5} is out of bounds"):
             compiled(x, wrong)
         torch.testing.assert_close(compiled(x, places), function(x, places))

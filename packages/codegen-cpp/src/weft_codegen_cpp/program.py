@@ -14,12 +14,14 @@ class GeneratedProgram:
     """What is generated for a schedule: enough to make its program, in another process too.
 
     ``objects`` are what the host program refers to by position: constants, operators, what calls give.
+    ``may_fail``: one of its steps may raise.
     """
 
     unit: TranslationUnit
     objects: tuple[Any, ...]
     kernel_count: int
     extern_count: int
+    may_fail: bool = True
 
 
 class CppProgram:
@@ -27,6 +29,7 @@ class CppProgram:
 
     Safe to call from several threads at once.  ``source`` is the C++ that was compiled.  ``entry`` is the
     builtin that a call goes to: calling it directly saves a Python frame.  It must not outlive the program.
+    Where ``may_fail`` is false a call raises nothing after its first kernel has begun.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class CppProgram:
         self.source = source
         self.kernel_count = generated.kernel_count
         self.extern_count = generated.extern_count
+        self.may_fail = generated.may_fail
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self.entry(*inputs)

@@ -125,6 +125,17 @@ class _Runtime:
             self._write(every, computed)
         return self._user_outputs([*every, *inputs] if self._shared else every, computed)
 
+    def cannot_fail(self, *inputs: Any) -> bool:
+        """Whether a call raises nothing once it has written to an input, as far as memory suffices.
+
+        It runs the compiled program, which has an attribute ``may_fail`` that is false.
+        """
+        if getattr(self._compiled, "may_fail", True) or self._shared is not None:
+            return False
+        if any(inputs[position] != expected for position, expected in self._specialized):
+            return False
+        return not (self._mutated and _overlaps(self._all_inputs(inputs), self._mutated))
+
     def _write(self, every: Sequence[Any], computed: Sequence[Any]) -> None:
         """Give the mutated inputs their new values, and tell autograd of those that have them already."""
         written = []

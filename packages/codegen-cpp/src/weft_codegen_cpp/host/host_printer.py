@@ -50,12 +50,13 @@ _READS = ("c.", "point_all(", "{ i64* sizes")  # how statements begin before the
 class PrintedHost:
     """``source`` follows the kernels; ``objects`` are what the program refers to by position.
 
-    ``headers`` of the runtime come before all.
+    ``headers`` of the runtime come before all.  ``may_fail``: a step may raise.
     """
 
     source: str
     objects: tuple[Any, ...]
     headers: tuple[str, ...] = ()
+    may_fail: bool = True
 
 
 def print_host(
@@ -111,7 +112,10 @@ class _HostPrinter(HostWriter):
         results = print_results(self, {**given, **self.constants})
         functions = [*self.functions, self._steps_function()]
         parts = [self._call_struct(), *functions, results, self._entry()]
-        return PrintedHost("\n".join(parts), tuple(self.objects), tuple(sorted(self.headers)))
+        may_fail = any("return" in statement for statement in self.steps)
+        return PrintedHost(
+            "\n".join(parts), tuple(self.objects), tuple(sorted(self.headers)), may_fail
+        )
 
     # -- steps -------------------------------------------------------------------------------------------
 

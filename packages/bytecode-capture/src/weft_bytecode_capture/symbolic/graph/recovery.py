@@ -27,12 +27,19 @@ class Recovery:
     def around(
         self, module: torch.fx.GraphModule, function: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """``function``, which runs the graph; an exception leaves everything as it was."""
+        """``function``, which runs the graph; an exception leaves everything as it was.
+
+        Nothing is copied for a call of which ``function.cannot_fail``, if it has that, says that it raises
+        nothing once it has changed something.
+        """
         if self == Recovery():
             return function
+        cannot_fail = getattr(function, "cannot_fail", None)
         attributes = [getattr(module, name) for name in self.attributes]
 
         def run(*arguments: Any) -> Any:
+            if cannot_fail is not None and cannot_fail(*arguments):
+                return function(*arguments)
             written = [*(arguments[i] for i in self.inputs), *attributes]
             with torch.no_grad():
                 copies = [tensor.clone() for tensor in written]
