@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from weft_loop_ir import BufferView
 
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.writer import HostWriter
+
+_IN_A_LIST = re.compile(r"same\((c\.[\w>-]+)\[(\d+)\]\)")
 
 
 def print_results(writer: HostWriter, given: Mapping[str, str]) -> str:
@@ -29,17 +32,28 @@ def print_results(writer: HostWriter, given: Mapping[str, str]) -> str:
         for position, output in enumerate(outputs)
     ]
     position = 0
-    for item, same in itertools.groupby(items):
+    for (item, distance), same in itertools.groupby(enumerate(items), _like_neighbours):
         count = len(list(same))
         place = str(position)
-        if count > 1:  # what has been written to in place is None, for hundreds of parameters
+        if count > 1:  # what has been written in place, or was an input: hundreds of parameters
             place = "position"
             lines.append(
                 f"  for (i64 position = {position}; position < {position + count}; ++position)"
             )
+            if distance is not None:
+                item = f"same({item}[position + {distance}])"
+        else:
+            item = items[position]
         lines.append(f"  if (!put(tuple, {place}, {item})) return nullptr;")
         position += count
     return "\n".join([*lines, "  return tuple;", "}", ""])
+
+
+def _like_neighbours(numbered: tuple[int, str]) -> tuple[str, int | None]:
+    """A result's expression; of an object in a list, the list and how much further on it is there."""
+    position, item = numbered
+    found = _IN_A_LIST.fullmatch(item)
+    return (item, None) if found is None else (found[1], int(found[2]) - position)
 
 
 def _constant(writer: HostWriter, output: Any) -> str:

@@ -75,13 +75,14 @@ static void run_share(void* raw) {
   i64 begin = task.units * thread / threads, end = task.units * (thread + 1) / threads;
   if (begin < end) task.kernel(task.call, begin, end);
 }
-// Two threads break even at about 2 µs of work; below 8 µs the region is not worth its noise.
+// Two threads break even at about 2 µs of work while the second spins; to wake it takes about 16 µs, so that
+// a region of less than 20 µs gains little at best.
 static i64 most_threads(i64 max_threads) {
   i64 threads = api.omp_get_max_threads();
   return max_threads > 0 ? min_index(threads, max_threads) : threads;
 }
 static i64 useful_threads(i64 units, f64 nanoseconds, i64 max_threads) {
-  if (nanoseconds <= 8000 || units <= 1 || !api.GOMP_parallel || max_threads == 1 || api.omp_in_parallel())
+  if (nanoseconds <= 20000 || units <= 1 || !api.GOMP_parallel || max_threads == 1 || api.omp_in_parallel())
     return 1;
   return min_index(min_index(most_threads(max_threads), units), max_index(1, i64(nanoseconds / 4000)));
 }
