@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import sympy
 
-from weft_loop_ir.ir import Buffer, Count, Loop, Region, Step
+from weft_loop_ir.ir import Buffer, Count, Loop, Region
+from weft_loop_ir.loop_graph import Item
 from weft_loop_ir.unsupported import Unsupported
 
 Ends = tuple[sympy.Expr | None, sympy.Expr | None]
@@ -16,7 +17,7 @@ Bounds = Mapping[sympy.Symbol, Ends]
 """By counter, outer ones first: its least and its greatest value, None where there is no bound."""
 
 
-def counter_bounds(steps: Sequence[Step]) -> Bounds:
+def counter_bounds(steps: Sequence[Item]) -> Bounds:
     """The bounds of all counters of loops in ``steps``, in terms of sizes and of loops around."""
     found: dict[sympy.Symbol, Ends] = {}
     for step in steps:
