@@ -103,6 +103,30 @@ def in_an_attribute(x: Tensor, y: Tensor) -> Tensor:
     return holder.held
 
 
+def from_a_list(x: Tensor, y: Tensor) -> Tensor:
+    held, z = [x], x * 1
+    for i in range(20):
+        if y.sum() > i:
+            z = held[0]
+    return z
+
+
+def from_a_dict(x: Tensor, y: Tensor) -> Any:
+    held, z = {"x": x}, x * 1
+    for i in range(20):
+        z = held["x"] if y.sum() > i else z
+    return z, x
+
+
+def from_an_attribute_in_a_while(x: Tensor, y: Tensor) -> Any:
+    holder, z, n = Holder(x), x * 1, y.sum()
+    while n > 0:
+        for _ in range(4):
+            z = holder.held if n > 3 else z
+        n = n - 2
+    return z, x
+
+
 def view_of_one(x: Tensor, y: Tensor) -> Tensor:
     view = x[1:]
     for i in range(20):
@@ -221,6 +245,9 @@ TAGGED = [
     kept_by_a_while,
     while_inside_a_for,
     in_an_attribute,
+    from_a_list,
+    from_a_dict,
+    from_an_attribute_in_a_while,
     until_either,
     left_by_a_break,
     halved_where_large,

@@ -68,6 +68,9 @@ class RegionAliases:
         self._viewed: dict[int, list[tuple[Place, int]]] = {}
         self._around: dict[torch.fx.Graph, torch.fx.Graph] = {}
         self._made_in: dict[int, torch.fx.Graph] = {}
+        self._replaced: dict[int, int] = {}
+        # Storages are known by their addresses, which another may have once a tensor is gone.
+        self._alive: list[torch.Tensor] = []
 
     def enter(self, graph: torch.fx.Graph, around: torch.fx.Graph) -> None:
         """``graph`` is that of a region inside the graph ``around``."""
@@ -111,11 +114,16 @@ class RegionAliases:
 
     def note_view(self, place: Place, result: TensorVariable, base: TensorVariable) -> None:
         """``result`` is eager's view of ``base``."""
-        viewed = self._viewed.setdefault(storage_of(result.fake), [])
-        viewed.append((place, storage_of(base.fake)))
+        viewed = self._viewed.setdefault(self._storage(result.fake), [])
+        viewed.append((place, self._storage(base.fake)))
+
+    def note_unchanged(self, carried: Carried) -> None:
+        """What the regions inside a loop were given as its state is the tensor that it begins with."""
+        self._replaced[self._storage(carried.parameter.fake)] = self._storage(carried.start.fake)
 
     def is_result(self, storage: int) -> bool:
         """Whether a region gives a tensor of this storage."""
+        storage = self._current(storage)
         return storage in self._regions or storage in self._viewed
 
     def is_operand_or_new(
@@ -127,14 +135,11 @@ class RegionAliases:
         if storage in self._viewed:
             return False
         k = region.results.index(storage)
+        rows = [[self._current(value.storage) for value in row] for row in region.after]
         return all(
-            row[k].storage == other
-            or (
-                [value.storage for value in row].count(row[k].storage) == 1
-                and row[k].storage not in self._regions
-                and row[k].storage not in visible
-            )
-            for row in region.after
+            row[k] == other
+            or (row.count(row[k]) == 1 and row[k] not in self._regions and row[k] not in visible)
+            for row in rows
         )
 
     def uniting(self, left: int, right: int, known: Collection[int] = ()) -> Place | None:
@@ -142,7 +147,7 @@ class RegionAliases:
 
         They may be one that has a storage in ``known``: that is decided otherwise.
         """
-        first = (_Value(left), _Value(right))
+        first = (_Value(self._current(left)), _Value(self._current(right)))
         pending: list[tuple[tuple[_Value, _Value], Place | None]] = [(first, None)]
         seen = {first}
         while pending:
@@ -163,7 +168,7 @@ class RegionAliases:
         """The pairs of which one has to be one tensor for ``left`` and ``right`` to be."""
         for one, other in ((left, right), (right, left)):
             for place, base in self._viewed.get(one.storage, ()):
-                yield (_Value(base), other), place
+                yield (_Value(self._current(base)), other), place
         first, second = self._regions.get(left.storage), self._regions.get(right.storage)
         if first is not None and first is second and left.is_state == right.is_state:
             i, k = (first.results.index(value.storage) for value in (left, right))
@@ -185,10 +190,21 @@ class RegionAliases:
 
     def _at(self, value: _Value, region: _Region) -> _Value:
         """A value among those that a region gives: inside a loop's body the loop's results are its state."""
-        owner = self._regions.get(value.storage)
+        storage = self._current(value.storage)
+        owner = self._regions.get(storage)
         if owner is None or owner.body is None or not self._is_inside(region.graph, owner.body):
-            return value
-        return _Value(value.storage, is_state=True)
+            return _Value(storage, value.is_state)
+        return _Value(storage, is_state=True)
+
+    def _current(self, storage: int) -> int:
+        """The storage of the tensor that stands in the place of one that a loop did not change."""
+        while storage in self._replaced:
+            storage = self._replaced[storage]
+        return storage
+
+    def _storage(self, tensor: torch.Tensor) -> int:
+        self._alive.append(tensor)
+        return storage_of(tensor)
 
     def _comes_before(self, left: _Value, right: _Value) -> bool:
         """Whether what the region of ``right`` gives may be in terms of ``left``."""
@@ -208,7 +224,7 @@ class RegionAliases:
         return at is body
 
     def _values(self, variables: Sequence[TensorVariable]) -> tuple[_Value, ...]:
-        return tuple(_Value(storage_of(variable.fake)) for variable in variables)
+        return tuple(_Value(self._storage(variable.fake)) for variable in variables)
 
     def _add(
         self,
@@ -219,7 +235,7 @@ class RegionAliases:
         after: tuple[tuple[_Value, ...], ...],
         before: tuple[tuple[_Value, ...], ...] = (),
     ) -> None:
-        storages = tuple(storage_of(variable.fake) for variable in results)
+        storages = tuple(self._storage(variable.fake) for variable in results)
         region = _Region(place, len(self._regions), graph, body, storages, after, before)
         self._regions.update(dict.fromkeys(storages, region))
 
@@ -229,4 +245,4 @@ class RegionAliases:
         for node in (*taken, *(variable.node for variable in variables)):
             value = node.meta.get("example_value")
             if isinstance(value, torch.Tensor) and storage_of(value) not in self.attributes:
-                self._made_in.setdefault(storage_of(value), node.graph)
+                self._made_in.setdefault(self._storage(value), node.graph)

@@ -183,10 +183,12 @@ class CarriedLocals:
 
     def finish(self, may_be_empty: bool) -> list[Carried]:
         """What is carried indeed; the body takes the others as they are before the loop."""
-        tags = self.evaluator.state.region_tags
+        state = self.evaluator.state
+        tags = state.region_tags
         self.tensors += tags.finish(self.evaluator, self.tensors, self.body, may_be_empty)
         for carried in self.tensors:
             if carried.result is None:
+                state.region_aliases.note_unchanged(carried)
                 node = carried.parameter.node
                 node.replace_all_uses_with(carried.start.node)
                 self.graph.erase_node(node)

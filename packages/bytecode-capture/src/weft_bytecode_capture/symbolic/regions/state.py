@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..capture_state import CaptureState
     from ..evaluator import Evaluator
 
-_NOTES = frozenset({"version", "_quiet"})  # that lists keep on changes: what they hold is compared
+_NOTES = frozenset({"version", "_quiet", "looked_at"})  # of lists, beside what they hold
 
 
 class ObjectStates:

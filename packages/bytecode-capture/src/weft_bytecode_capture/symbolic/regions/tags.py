@@ -58,7 +58,7 @@ class ResultTags:
         self._wanted = wanted
         self._results: dict[int, tuple[TensorVariable, Tag | None]] = {}
         self._states: dict[int, _State] = {}  # by the parameter, of the loops being evaluated
-        self._made: set[int] = set()  # storages of tensors with the tag 0
+        self._made: dict[int, torch.Tensor] = {}  # with the tag 0, by their storages
         self._tensors: dict[int, TensorVariable] = {}  # tags that regions give
         self._failed = False  # a body has used a tag that its loop can't give
 
@@ -68,7 +68,7 @@ class ResultTags:
         ``visible`` are the storages of the caller's tensors.  None also where one that was taken for a new
         tensor may be one of these, or a part of a region's result.
         """
-        wrong = self._made & visible or any(map(self._aliases.is_result, self._made))
+        wrong = self._made.keys() & visible or any(map(self._aliases.is_result, self._made))
         if self._failed or wrong:
             return None
         _, tag = self._results.get(id(result), (result, None))
@@ -167,7 +167,7 @@ class ResultTags:
         states = {storage_of(s.carried.parameter.fake) for s in self._states.values()}
         if self._aliases.is_result(storage) or storage in states:
             return None
-        self._made.add(storage)
+        self._made[storage] = variable.fake
         return 0
 
     def _of_operand(self, variable: TensorVariable) -> int:
