@@ -227,3 +227,47 @@ class ReturningProgram(WiderProgram):
 
     def _finish(self, lines: list[str]) -> str:
         return "\n".join([*lines, "    return a, b, c, p"])
+
+
+_CONTAINERS = (
+    "s = {{'a': {t} + 0, 'l': [{u} * 1, s['a'] - 1], 'n': s['n'] + 1}}",
+    "s = {{'a': ({t} - s['a']).clamp(-40, 40), 'l': [s['l'][1], {u} * 1], 'n': {n}}}",
+    "s['a'] = ({t} + s['l'][0]).clamp(-40, 40)",
+    "s['l'][1] = {t}.clone()",
+    "s['l'] = [s['l'][1], (s['a'] + {t}).clamp(-40, 40)]",
+    "s['l'].append(s['l'].pop(0))",
+    "s['n'] += {n}",
+    "s['a'].add_({n}).clamp_(-60, 60)",
+    "q = s",
+    "q = {{'a': s['a'] + 1, 'l': s['l'], 'n': 0}}",
+    "q['a'] = {t} * 1",
+    "q['l'][0] = q['l'][0].clamp(-9, 9)",
+    "r = Row({t} + 0, s['n'])",
+    "r = Row((r.value + {t}).clamp(-30, 30), r.count + 1)",
+    "r.value = {t} * 1",
+    "r.count += 1",
+    "b = (b + (1 if q is s else 2)).clamp(-99, 99)",
+    "c = (c + s['l'][0] + r.value).clamp(-99, 99)",
+)
+
+
+class ContainerProgram(WiderProgram):
+    """One that keeps state in a dict, a list and an instance, changed, made anew, and under two names."""
+
+    def _first_lines(self) -> list[str]:
+        return [
+            *super()._first_lines(),
+            "    s = {'a': a + 0, 'l': [b * 1, c * 1], 'n': 0}",
+            "    q, r = {'a': a * 1, 'l': [b + 0], 'n': 1}, Row(b + 0, 0)",
+        ]
+
+    def _finish(self, lines: list[str]) -> str:
+        return "\n".join([*lines, "    return a + 0, b + 0, c + n, s, q, (r, m), p + 0"])
+
+    def _statement(self, depth: int) -> list[str]:
+        if self._random.random() < 0.4:
+            return ["    " * depth + self._fill(self._pick(_CONTAINERS)).replace("{v}", "v")]
+        return [
+            line.replace("return a + 1, b + 0, c + n, n, f, m, p + 0", "return a + 1, s, c + n, r")
+            for line in super()._statement(depth)
+        ]

@@ -20,7 +20,15 @@ import weft_functionalize
 import weft_loop_ir
 from weft_bytecode_capture import CaptureOptions, capture
 
-from .random_programs import COLUMNS, ROWS, Program, ReturningProgram, WiderProgram
+from .objects_in_results import Row, identities, objects_in
+from .random_programs import (
+    COLUMNS,
+    ROWS,
+    ContainerProgram,
+    Program,
+    ReturningProgram,
+    WiderProgram,
+)
 
 ROLLED = CaptureOptions(rolled_loop_length=2)
 
@@ -62,7 +70,7 @@ class Line:
 def agree(seed: int, line: Line, kind: type[Program] = Program) -> None:
     """The compiled program's results and its inputs after it are eager's."""
     source = kind(seed).source
-    scope: dict[str, Any] = {"torch": torch}
+    scope: dict[str, Any] = {"torch": torch, "Row": Row}
     exec(compile(source, f"<program {seed}>", "exec"), scope)
     program = scope["program"]
     generator = torch.Generator().manual_seed(seed)
@@ -74,35 +82,23 @@ def agree(seed: int, line: Line, kind: type[Program] = Program) -> None:
         with torch.no_grad():
             wanted = program(*theirs)
             got = compiled(*mine).result
-        assert _sharing(got, mine) == _sharing(wanted, theirs), f"seed {seed}\n{source}"
+        assert identities((got, mine)) == identities((wanted, theirs)), f"seed {seed}\n{source}"
         _write(got)
         _write(wanted)
-        for left, right in zip((*got, *mine), (*wanted, *theirs), strict=True):
-            assert _equal(left, right), f"seed {seed}\n{source}"
-
-
-def _sharing(results: tuple[Any, ...], inputs: list[torch.Tensor]) -> list[tuple[bool, bool]]:
-    """Of each pair of a result and another tensor: whether they are one, and whether they share storage."""
-    tensors = [value for value in (*results, *inputs) if isinstance(value, torch.Tensor)]
-    places = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-    return [
-        (tensors[i] is tensors[k], places[i] == places[k])
-        for i in range(len(tensors))
-        for k in range(i)
-    ]
+        left, right = objects_in((got, mine)), objects_in((wanted, theirs))
+        assert all(map(_equal, left, right)), f"seed {seed}\n{source}"
 
 
 def _write(results: tuple[Any, ...]) -> None:
     """What a caller may do with what it is given: inputs that are results see it."""
-    for value in results:
+    for value in objects_in(results):
         if isinstance(value, torch.Tensor) and value.dtype != torch.bool:
             value.mul_(3)
 
 
 def _equal(left: Any, right: Any) -> bool:
-    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
-        return torch.equal(left, right)
-    return type(left) is type(right) and bool(left == right)
+    """Whether tensors are equal: all else is told by :func:`identities`."""
+    return not isinstance(left, torch.Tensor) or torch.equal(left, right)
 
 
 BLOCKS = int(os.environ.get("WEFT_REGION_BLOCKS", "8"))
@@ -143,3 +139,11 @@ def test_returns_from_a_while_whose_test_has_two_parts(seed: int) -> None:
 def test_random_programs_that_return_what_they_have(block: int) -> None:
     for seed in range(block * 6, block * 6 + 6):
         agree(seed, Line(), ReturningProgram)
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_random_programs_of_containers(block: int) -> None:
+    line = Line()
+    for seed in range(block * 6, block * 6 + 6):
+        agree(seed, line, ContainerProgram)
+    assert line.regions

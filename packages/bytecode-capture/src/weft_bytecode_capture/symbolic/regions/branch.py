@@ -22,6 +22,17 @@ from ..variables.sequences import TupleVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
 from .choices import Choice, note_choice
+from .containers import (
+    Opens,
+    become,
+    is_container,
+    opened,
+    opens_none,
+    parts,
+    put_parts,
+    shape,
+    with_parts,
+)
 from .decisions import Place
 from .early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_result
 from .evaluation import (
@@ -38,6 +49,7 @@ from .slots import Slot, find_slots
 from .state import (
     ObjectStates,
     difference,
+    held_by_locals,
     leaves,
     rebuilt,
     same_constant,
@@ -96,7 +108,8 @@ def keep_branch(
 class Side:
     """The state in which one side ends; ``result`` if the frame has returned.
 
-    ``elements`` are what was there before in containers, attributes and cells.
+    ``elements`` are what was there before in objects from outside and cells; ``changed`` are copies of the
+    frame's own containers that the side has changed, by identity.
     """
 
     subgraph: Subgraph
@@ -104,6 +117,7 @@ class Side:
     locals: dict[str, Variable]
     result: Variable | None
     elements: dict[Slot, Variable | None] = field(default_factory=dict)
+    changed: dict[int, Variable] = field(default_factory=dict)
 
 
 class _Branch:
@@ -134,18 +148,33 @@ class _Branch:
     def run(self) -> None:
         evaluator = self.evaluator
         stack, local_variables = list(evaluator.stack), dict(evaluator.locals)
-        states = ObjectStates(evaluator)
-        slots = {slot: slot.get() for slot in find_slots(evaluator)}
+        self.states = states = ObjectStates(evaluator)
+        slots = {slot: slot.get() for slot in find_slots(evaluator) if not is_container(slot.owner)}
+        changed: dict[int, Variable] = {}
         sides = []
         for start in (self.true_start, self.false_start):
             evaluator.stack, evaluator.locals = list(stack), dict(local_variables)
-            sides.append(self._evaluate(start))
+            side = self._evaluate(start)
+            sides.append(side)
             for slot, before in slots.items():
-                sides[-1].elements[slot] = slot.get()
+                side.elements[slot] = slot.get()
                 slot.set(before)
             states.forget_iterators(evaluator)
+            for container, left in states.take_back():
+                changed[id(container)] = container
+                side.changed[id(container)] = left
             check_unchanged(states)
+        for key, container in changed.items():
+            for side in sides:
+                side.changed.setdefault(key, with_parts(container, parts(container)))
+        evaluator.stack, evaluator.locals = stack, local_variables
+        self._held = held_by_locals(evaluator) - changed.keys()
+        self._changed = changed
         self._join(*sides)
+
+    def _opens(self, variable: Variable) -> bool:
+        """Whether what holds a container after a side may hold a new one as well."""
+        return self.states.is_new(variable) or id(variable) in self._held
 
     def _evaluate(self, start: int) -> Side:
         evaluator = self.evaluator
@@ -166,8 +195,8 @@ class _Branch:
 
     def _join(self, true: Side, false: Side) -> None:
         evaluator = self.evaluator
-        make_numbers_alike(evaluator, true, false)
-        joined = Joined()
+        make_numbers_alike(evaluator, true, false, self._opens)
+        joined = Joined(self._opens)
         if self.meeting == EXIT:
             assert true.result is not None and false.result is not None
             result = joined.add(true.result, false.result, "the result")
@@ -193,11 +222,14 @@ class _Branch:
             slot: joined.add_optional(value, false.elements[slot], "an element")
             for slot, value in true.elements.items()
         }
+        containers = self._join_containers(true, false, joined)
         values = emit_branch(evaluator, self.place, self.predicate, true, false, joined)
         if result is not None:
             evaluator.result = joined.resolve(result, values)
         for slot, value in elements.items():
             slot.set(joined.resolve(value, values))
+        for container, value in containers:
+            become(container, _required(joined.resolve(value, values)))
         evaluator.stack = [joined.resolve(v, values) for v in stack]
         evaluator.locals = {
             name: _required(joined.resolve(v, values)) for name, v in local_variables.items()
@@ -205,8 +237,22 @@ class _Branch:
         if self.meeting != EXIT:
             evaluator.next_index = self.meeting
 
+    def _join_containers(
+        self, true: Side, false: Side, joined: Joined
+    ) -> list[tuple[Variable, Variable]]:
+        """The containers that a side has changed, each with what it is after the branch."""
+        found = []
+        for key, container in self._changed.items():
+            left, right = (side.changed[key] for side in (true, false))
+            if shape(left) != shape(right):
+                raise Unsupported("object that a region changes", repr(container))
+            found.append((container, joined.add(left, right, "a container")))
+        return found
 
-def make_numbers_alike(evaluator: Evaluator, true: Side, false: Side) -> None:
+
+def make_numbers_alike(
+    evaluator: Evaluator, true: Side, false: Side, opens: Opens = opens_none
+) -> None:
     """Put numbers in which the sides of a branch differ into tensors, each in its side's graph."""
 
     def alike(left: Any, right: Any) -> tuple[Any, Any]:
@@ -217,6 +263,11 @@ def make_numbers_alike(evaluator: Evaluator, true: Side, false: Side) -> None:
                 return left, right
             pairs = list(map(alike, left._items, right._items))
             return TupleVariable([a for a, _ in pairs]), TupleVariable([b for _, b in pairs])
+        if opens(left) and opens(right) and shape(left) == shape(right):
+            pairs = list(map(alike, parts(left), parts(right)))
+            put_parts(left, [a for a, _ in pairs])
+            put_parts(right, [b for _, b in pairs])
+            return left, right
         kind = number_kind(left)
         if kind is None or kind is not number_kind(right):
             return left, right
@@ -236,6 +287,7 @@ def make_numbers_alike(evaluator: Evaluator, true: Side, false: Side) -> None:
     sides: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
         (true.locals, false.locals),
         (true.elements, false.elements),
+        (true.changed, false.changed),
     ]
     for mine, theirs in sides:
         for key in mine.keys() & theirs.keys():
@@ -311,17 +363,19 @@ class _Break(_Branch):
         self.loop.finish_side(self.evaluator)
 
     def _join(self, true: Side, false: Side) -> None:
-        _note_no_return(self.evaluator, true, false)
+        _note_no_return(self.evaluator, true, false, self.loop)
         super()._join(true, false)
 
 
-def _note_no_return(evaluator: Evaluator, true: Side, false: Side) -> None:
-    """Where one side has returned from the frame, note that the other has not."""
+def _note_no_return(evaluator: Evaluator, true: Side, false: Side, loop: RolledLoop | None) -> None:
+    """Where one side has returned from the frame inside a loop, note that the other has not."""
+    if loop is None:
+        return
     for one, other in ((true, false), (false, true)):
         if RETURNED in one.locals and RETURNED not in other.locals:
             with other.subgraph.active():
                 other.locals[RETURNED] = flag(evaluator, False)
-                other.locals[RESULT] = like_result(evaluator, one.locals[RESULT])
+                other.locals[RESULT] = like_result(evaluator, one.locals[RESULT], loop.opens)
 
 
 class ReturnFromLoop(_Branch):
@@ -370,23 +424,30 @@ class ReturnFromLoop(_Branch):
             super().evaluate_side(start)
 
     def _join(self, true: Side, false: Side) -> None:
-        _note_no_return(self.evaluator, true, false)
+        _note_no_return(self.evaluator, true, false, self.around)
         super()._join(true, false)
 
 
 class _Marker(Variable):
-    """A tensor that the sides of a branch give, before the branch's node exists."""
+    """The branch's result at ``position``, before the branch's node exists."""
 
     def __init__(self, position: int) -> None:
         self.position = position
 
 
 class Joined:
-    """The tensors in which two states differ, in the order in which they were met."""
+    """The tensors in which two states differ, in the order in which they were met.
 
-    def __init__(self) -> None:
+    Containers that ``opens`` accepts, of which each side has made its own, become new ones.
+    """
+
+    def __init__(self, opens: Opens = opens_none) -> None:
+        self._opens = opens
+        self._met: tuple[set[int], set[int]] = (set(), set())  # containers of either side
+        self._made: dict[int, Variable] = {}  # those that stand for two
         self.pairs: list[tuple[TensorVariable, TensorVariable]] = []
         self._markers: dict[tuple[int, int], _Marker] = {}
+        self._alive: list[Variable] = []
 
     def add_optional(
         self, left: Variable | None, right: Variable | None, what: str
@@ -401,17 +462,19 @@ class Joined:
         """What stands for the two after the branch: one of them if they are the same."""
         if left is right:
             return left
-        if not same_structure(left, right):
+        lefts, rights = leaves(left, self._opens), leaves(right, self._opens)
+        if not same_structure(left, right, self._opens) or lefts is None or rights is None:
             raise Unsupported(
                 "value that differs by side of a branch", f"{what}: {left!r}, {right!r}"
             )
-        lefts, rights = leaves(left), leaves(right)
-        if lefts is None or rights is None:
-            raise Unsupported(
-                "value that differs by side of a branch", f"{what}: {left!r}, {right!r}"
-            )
+        for side, met in zip((left, right), self._met, strict=True):
+            for container in opened(side, self._opens):
+                if id(container) in met:
+                    raise Unsupported("container of two names after a branch", f"{what}: {side!r}")
+                met.add(id(container))
+                self._alive.append(container)
         items = [self._leaf(a, b, what) for a, b in zip(lefts, rights, strict=True)]
-        return rebuilt(left, iter(items))
+        return rebuilt(left, iter(items), self._opens, self._made)
 
     def _leaf(self, left: Variable, right: Variable, what: str) -> Variable:
         if same_constant(left, right):
@@ -434,15 +497,17 @@ class Joined:
     def resolve(
         self, variable: Variable | None, values: Sequence[TensorVariable]
     ) -> Variable | None:
-        """``variable`` with the tensors that the branch gives, one a pair, in the place of markers."""
+        """``variable`` with the branch's results, ``values``, in the place of markers."""
         if variable is None:
             return None
-        items = leaves(variable)
+        items = leaves(variable, self._is_made)
         if items is None or not any(isinstance(item, _Marker) for item in items):
             return variable
-        return rebuilt(
-            variable, iter([values[i.position] if isinstance(i, _Marker) else i for i in items])
-        )
+        found = [values[item.position] if isinstance(item, _Marker) else item for item in items]
+        return rebuilt(variable, iter(found), self._is_made)
+
+    def _is_made(self, variable: Variable) -> bool:
+        return id(variable) in self._made
 
 
 def _required(variable: Variable | None) -> Variable:

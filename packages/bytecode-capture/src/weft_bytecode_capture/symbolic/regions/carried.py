@@ -11,10 +11,19 @@ from ..variables.sequences import TupleVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
+from .containers import Opens, is_container, opened, opens_none, parts, put_parts, shape, with_parts
 from .decisions import Place
 from .evaluation import refuse
 from .positions import ElementVariable, note_element_result
-from .state import difference, leaves, rebuilt, same_constant, same_structure
+from .state import (
+    ObjectStates,
+    difference,
+    held_by_one,
+    leaves,
+    rebuilt,
+    same_constant,
+    same_structure,
+)
 from .subgraph import Carried, Subgraph, fresh_like, give_gradients, parameter, regional
 
 if TYPE_CHECKING:
@@ -25,8 +34,11 @@ class CarriedLocals:
     """The locals of a frame that a loop's body binds anew.
 
     ``differs`` raises what is due when the body leaves a local that is unlike what it began with.  An integer
-    that the body counts at ``place`` is put into a tensor, at a second attempt.
+    that the body counts at ``place`` is put into a tensor, at a second attempt.  So are containers
+    taken apart for which the body makes new ones; ``states`` tells which are new.
     """
+
+    states: ObjectStates
 
     def __init__(
         self,
@@ -46,13 +58,17 @@ class CarriedLocals:
         self._written = evaluator.graph.written.copy()
         self._before: dict[str, Variable] = {}
         self._parameters: dict[str, list[Carried]] = {}  # in the order of a local's leaves
+        self.opened: dict[
+            int, Variable
+        ] = {}  # containers that stand for what they hold, by identity
+        self._met: set[int] = set()  # those that the body has left
 
     def begin(self) -> None:
         """Put a parameter in the place of each tensor that the body may bind anew."""
         evaluator = self.evaluator
         for name in self.names:
             variable = self._start(name)
-            items = None if variable is None else leaves(variable)
+            items = None if variable is None else leaves(variable, self._opens)
             if variable is None or items is None:
                 continue
             self._before[name] = variable
@@ -64,16 +80,36 @@ class CarriedLocals:
                     inner.append(carried[-1].parameter)
                 else:
                     inner.append(item)
-            evaluator.locals[name] = rebuilt(variable, iter(inner))
+            evaluator.locals[name] = rebuilt(variable, iter(inner), self._opens, self.opened)
 
     def _start(self, name: str) -> Variable | None:
         """A local before the loop: in a tensor, if it is a number that the loop changes."""
         evaluator = self.evaluator
         variable = evaluator.locals.get(name)
-        counted = evaluator.state.cache.regions.is_counted(self.place, name)
-        if not counted or variable is None:
+        regions = evaluator.state.cache.regions
+        if variable is not None and regions.is_remade(self.place, name):
+            held = list(opened(variable, is_container))
+            if held and held_by_one(evaluator, name, held):
+                variable = self._copied(variable)
+        if not regions.is_counted(self.place, name) or variable is None:
             return variable
-        return numbers_in_tensors(evaluator, variable)
+        return numbers_in_tensors(evaluator, variable, self._opens)
+
+    def _copied(self, variable: Variable) -> Variable:
+        """A copy of a container for the loop, of its containers too."""
+        if type(variable) is not TupleVariable and not is_container(variable):
+            return variable
+        made = with_parts(variable, list(map(self._copied, parts(variable))))
+        if is_container(made):
+            self.opened[id(made)] = made
+        return made
+
+    def _opens(self, variable: Variable) -> bool:
+        return id(variable) in self.opened
+
+    def _opens_left(self, variable: Variable) -> bool:
+        """Whether what an iteration leaves stands for what it holds."""
+        return self._opens(variable) or self.states.is_new(variable)
 
     def settle(self, element: Variable | None = None) -> None:
         """Put what the body has left of such numbers into tensors; its graph is at hand.
@@ -95,6 +131,10 @@ class CarriedLocals:
                 return after
             pairs = zip(before._items, after._items, strict=True)
             return TupleVariable([self._like(a, b) for a, b in pairs])
+        if self._opens(before) and self.states.is_new(after) and shape(before) == shape(after):
+            pairs = zip(parts(before), parts(after), strict=True)
+            put_parts(after, [self._like(a, b) for a, b in pairs])
+            return after
         if type(before) is not TensorNumberVariable or number_kind(after) is not before.kind:
             return after
         number = number_in_tensor(self.evaluator, after)
@@ -122,17 +162,35 @@ class CarriedLocals:
         before = self._before.get(name)
         if after is None:
             raise Unsupported("local that a loop deletes", name)
-        items = leaves(after)
+        self._check_names(name, after)
+        if before is not None and is_container(before) and not self._opens(before):
+            self._check_remade(name, before, after)
+        items = leaves(after, self._opens_left)
         if items is None or any(isinstance(item, SymbolicIntegerVariable) for item in items):
             raise Unsupported("local that is bound in a loop", f"{name}: {after!r}")
         if before is None:
-            return rebuilt(after, iter([self._first(name, i, first_bound) for i in items]))
-        if not same_structure(before, after):
+            first = [self._first(name, i, first_bound) for i in items]
+            return rebuilt(after, iter(first), self._opens_left)
+        if not same_structure(before, after, self._opens_left):
             self._check_numbers(name, before, after)
             self._differs(f"{name} becomes {after!r}")
         parameters = iter(self._parameters[name])
-        pairs = zip(leaves(before) or (), items, strict=True)
-        return rebuilt(before, iter([self._leaf(name, a, b, parameters) for a, b in pairs]))
+        pairs = zip(leaves(before, self._opens) or (), items, strict=True)
+        found = [self._leaf(name, a, b, parameters) for a, b in pairs]
+        return rebuilt(before, iter(found), self._opens)
+
+    def _check_remade(self, name: str, before: Variable, after: Variable) -> None:
+        """Where the body has made a container anew, have the loop evaluated with what that holds."""
+        if self.states.is_new(after):
+            reason = f"{name} is {before!r}, then {after!r}"
+            raise refuse(self.evaluator, self.place, reason, peel=True, remade=name)
+
+    def _check_names(self, name: str, after: Variable) -> None:
+        """Refuse two locals that have one container: what stands for it would be two."""
+        for container in opened(after, self._opens_left):
+            if id(container) in self._met:
+                raise Unsupported("local that is bound in a loop", f"{name}: {after!r}, as another")
+            self._met.add(id(container))
 
     def _first(
         self, name: str, item: Variable, first_bound: Callable[[TensorVariable], TensorVariable]
@@ -176,7 +234,7 @@ class CarriedLocals:
 
     def _check_numbers(self, name: str, old: Variable, new: Variable) -> None:
         """Where both are numbers of one type, have the loop evaluated with that in a tensor."""
-        for before, after in _numbers(old, new):
+        for before, after in self._numbers(old, new):
             if not same_constant(before, after):
                 reason = f"{name} is {before!r}, then {after!r}"
                 raise refuse(self.evaluator, self.place, reason, counted=name)
@@ -194,19 +252,25 @@ class CarriedLocals:
                 self.graph.erase_node(node)
         return [carried for carried in self.tensors if carried.result is not None]
 
+    def _numbers(self, old: Variable, new: Variable) -> Iterator[tuple[Variable, Variable]]:
+        """The numbers in the same places of two values that are of one type."""
+        both = type(old) is TupleVariable and type(new) is TupleVariable
+        if both or (self._opens(old) and self._opens_left(new)):
+            if shape(old) == shape(new):
+                for before, after in zip(parts(old), parts(new), strict=True):
+                    yield from self._numbers(before, after)
+        elif number_kind(old) is not None and number_kind(old) is number_kind(new):
+            yield old, new
 
-def numbers_in_tensors(evaluator: Evaluator, variable: Variable) -> Variable:
-    """A number, or those of a tuple, in tensors of the graph at hand."""
-    if type(variable) is TupleVariable:
-        return TupleVariable([numbers_in_tensors(evaluator, item) for item in variable._items])
+
+def numbers_in_tensors(
+    evaluator: Evaluator, variable: Variable, opens: Opens = opens_none
+) -> Variable:
+    """A number, or those of a tuple or an opened container, in tensors of the graph at hand."""
+    if type(variable) is TupleVariable or opens(variable):
+        held = [numbers_in_tensors(evaluator, item, opens) for item in parts(variable)]
+        if type(variable) is TupleVariable:
+            return TupleVariable(held)
+        put_parts(variable, held)
+        return variable
     return number_in_tensor(evaluator, variable) or variable
-
-
-def _numbers(old: Variable, new: Variable) -> Iterator[tuple[Variable, Variable]]:
-    """The numbers in the same places of two values that are of one type."""
-    if type(old) is TupleVariable and type(new) is TupleVariable:
-        if len(old._items) == len(new._items):
-            for before, after in zip(old._items, new._items, strict=True):
-                yield from _numbers(before, after)
-    elif number_kind(old) is not None and number_kind(old) is number_kind(new):
-        yield old, new

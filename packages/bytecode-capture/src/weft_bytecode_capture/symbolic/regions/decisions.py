@@ -23,6 +23,7 @@ class RegionRefused(Exception):
 
     ``peel``: the first iteration differs from the others; a loop may be tried again from the second on.
     ``counted``: a local that the loop counts; it may be tried again with the number in a tensor.
+    ``remade``: a local for which the loop makes new containers; it may be tried again with what they hold.
     ``returned``: a result that may be the caller's tensor; it may be tried again with tags.
     """
 
@@ -34,6 +35,7 @@ class RegionRefused(Exception):
         peel: bool = False,
         counted: str | None = None,
         returned: bool = False,
+        remade: str | None = None,
     ) -> None:
         super().__init__(place, reason)
         self.place = place
@@ -42,6 +44,7 @@ class RegionRefused(Exception):
         self.peel = peel
         self.counted = counted
         self.returned = returned
+        self.remade = remade
 
 
 class RegionDecisions:
@@ -57,11 +60,15 @@ class RegionDecisions:
         self._unrolled: set[Place] = set()
         self._peeled: set[Place] = set()
         self._counted: set[tuple[Place, str]] = set()
+        self._remade: set[tuple[Place, str]] = set()
 
     def refuse(self, refusal: RegionRefused) -> None:
         place = refusal.place
         if refusal.counted is not None and (place, refusal.counted) not in self._counted:
             self._counted.add((place, refusal.counted))
+            return
+        if refusal.remade is not None and (place, refusal.remade) not in self._remade:
+            self._remade.add((place, refusal.remade))
             return
         if refusal.peel and place not in self._peeled:
             self._peeled.add(place)
@@ -92,6 +99,10 @@ class RegionDecisions:
     def is_counted(self, place: Place, name: str) -> bool:
         """Whether the loop at ``place`` holds its local ``name``, an integer, in a tensor."""
         return (place, name) in self._counted
+
+    def is_remade(self, place: Place, name: str) -> bool:
+        """Whether the loop at ``place`` carries what the container in its local ``name`` holds."""
+        return (place, name) in self._remade
 
     def first_iteration(self, place: Place) -> int:
         """How many iterations of a loop to unroll before the others are kept as a loop."""

@@ -20,6 +20,7 @@ from ..variables.constant import ConstantVariable
 from ..variables.sequences import ListVariable
 from ..variables.tensor import TensorVariable
 from .carried import CarriedLocals, numbers_in_tensors
+from .containers import Opens
 from .evaluation import every_instruction, run_until
 from .iteration_sizes import check_size
 from .join_points import resolved
@@ -43,6 +44,7 @@ class RolledLoop(Protocol):
 
     head: int
     inside: frozenset[int]
+    opens: Opens
 
     def live(self, evaluator: Evaluator) -> frozenset[str]:
         """The locals that matter after an iteration, whether it is the last or not."""
@@ -57,7 +59,7 @@ class RolledLoop(Protocol):
 class RolledFor:
     """The loop whose body a frame evaluates: its head, its instructions, and where ``break`` leaves it.
 
-    ``stack`` is the frame's at the head.
+    ``stack`` is the frame's at the head; ``opens`` says which containers an iteration has made.
     """
 
     def __init__(
@@ -66,8 +68,10 @@ class RolledFor:
         head: Instruction,
         inside: frozenset[int],
         stack: list[Variable | None],
+        opens: Opens,
     ) -> None:
         self.stack = stack
+        self.opens = opens
         self.head = head.index
         self.inside = inside
         self.exit = after_loop(head)
@@ -89,7 +93,7 @@ class RolledFor:
         has_left |= evaluator.finished
         if has_left or not isinstance(evaluator.locals.get(DONE), TensorVariable):
             evaluator.locals[DONE] = flag(evaluator, has_left)
-        note_return(evaluator, self.stack)
+        note_return(evaluator, self.stack, self.opens)
 
 
 def breaks_of(decoded: DecodedCode, head: Instruction, inside: frozenset[int]) -> frozenset[int]:
@@ -139,13 +143,13 @@ def left_loop(evaluator: Evaluator, instruction: Instruction) -> RolledLoop | No
     return loop if sides.count(True) == 1 else None
 
 
-def note_return(evaluator: Evaluator, stack: list[Variable | None]) -> None:
+def note_return(evaluator: Evaluator, stack: list[Variable | None], opens: Opens) -> None:
     """Note what the frame has returned at the end of a side, if it has; go on with ``stack``."""
     if not evaluator.finished:
         return
     assert evaluator.result is not None
     evaluator.locals[RETURNED] = flag(evaluator, True)
-    evaluator.locals[RESULT] = numbers_in_tensors(evaluator, evaluator.result)
+    evaluator.locals[RESULT] = numbers_in_tensors(evaluator, evaluator.result, opens)
     evaluator.finished, evaluator.result = False, None
     evaluator.stack = list(stack)
 
@@ -214,15 +218,15 @@ def flag(evaluator: Evaluator, value: bool) -> Variable:
     return evaluator.graph.call_function(evaluator, torch.full, arguments, dtype)
 
 
-def like_result(evaluator: Evaluator, result: Variable) -> Variable:
+def like_result(evaluator: Evaluator, result: Variable, opens: Opens) -> Variable:
     """What a side that does not return has in the place of ``result``: nothing looks at it."""
-    items = leaves(result)
+    items = leaves(result, opens)
     if items is None:
         raise Unsupported("return inside a loop", repr(result))
     made = [
         _zeros(evaluator, item.fake) if isinstance(item, TensorVariable) else item for item in items
     ]
-    return rebuilt(result, iter(made))
+    return rebuilt(result, iter(made), opens)
 
 
 def _zeros(evaluator: Evaluator, like: torch.Tensor) -> Variable:

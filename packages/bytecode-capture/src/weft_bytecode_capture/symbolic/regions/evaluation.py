@@ -75,9 +75,11 @@ def refuse(
     reason: str,
     peel: bool = False,
     counted: str | None = None,
+    remade: str | None = None,
 ) -> RegionRefused:
     """What to raise to have the frame evaluated without the region at ``place``, or with another."""
-    return RegionRefused(place, evaluator.decoded.line(place[1]), reason, peel, counted)
+    line = evaluator.decoded.line(place[1])
+    return RegionRefused(place, line, reason, peel, counted, remade=remade)
 
 
 def check_unchanged(states: ObjectStates) -> None:

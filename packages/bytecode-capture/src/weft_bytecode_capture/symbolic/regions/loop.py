@@ -170,11 +170,12 @@ class _ForLoop:
         index = self._counter()
         self.carried.begin()
         slots = CarriedSlots(evaluator, self.carried, self._unset)
-        states = ObjectStates(evaluator)
+        self.carried.states = states = ObjectStates(evaluator)
         lists = AppendedLists(evaluator)
         try:
             depth = len(evaluator.stack)
-            rolled = RolledFor(evaluator.decoded, self.head, self.inside, list(evaluator.stack))
+            stack = list(evaluator.stack)
+            rolled = RolledFor(evaluator.decoded, self.head, self.inside, stack, states.is_new)
             with self.subgraph.active(), rolling(evaluator, rolled):
                 element = self.iterator.element(evaluator, index)
                 evaluator.stack.append(element)

@@ -154,7 +154,8 @@ class CarriedSlots:
         self._evaluator = evaluator
         self._carried = carried
         self._first_bound = first_bound
-        self._slots = [self._begin(n, slot) for n, slot in enumerate(find_slots(evaluator))]
+        slots = [s for s in find_slots(evaluator) if id(s.owner) not in carried.opened]
+        self._slots = [self._begin(n, slot) for n, slot in enumerate(slots)]
 
     def _begin(self, number: int, slot: Slot) -> _CarriedSlot:
         evaluator, carried = self._evaluator, self._carried

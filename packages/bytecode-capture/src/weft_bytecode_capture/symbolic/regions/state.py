@@ -12,6 +12,7 @@ from ..variables.iterators import RangeIteratorVariable
 from ..variables.sequences import TupleVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable
+from .containers import Opens, is_container, opened, opens_none, parts, shape, with_parts
 
 if TYPE_CHECKING:
     from ..capture_state import CaptureState
@@ -46,12 +47,25 @@ class ObjectStates:
             return True
         return not _same(self._names, _written_names(self._capture))
 
+    def is_new(self, variable: Variable) -> bool:
+        """Whether a variable is a container that was made since."""
+        return is_container(variable) and id(variable) not in self._states
+
     def forget_iterators(self, evaluator: Evaluator) -> None:
         """Put back iterators over ranges that changed, where nothing can reach them any more."""
         reached = {id(variable) for variable in _reachable(evaluator)}
         for variable, state in self.changed():
             if type(variable) is RangeIteratorVariable and id(variable) not in reached:
                 variable.position = state["position"]
+
+    def take_back(self) -> list[tuple[Variable, Variable]]:
+        """Put back the containers that changed; each with a copy of what it was."""
+        found = []
+        for variable, state in self.changed():
+            if is_container(variable):
+                found.append((variable, with_parts(variable, parts(variable))))
+                _restore(variable, state)
+        return found
 
     def changed(self) -> list[tuple[Variable, dict[str, Any]]]:
         """The objects that changed since, each with its state before."""
@@ -79,6 +93,8 @@ def _reachable(evaluator: Evaluator) -> Iterator[Variable]:
         pending.append(frame.handled)
         frame = frame.parent
     pending += evaluator.side_effects.mutated_variables()
+    for names in _written_names(evaluator.state).values():
+        pending += names.values()
     seen: set[int] = set()
     while pending:
         value = pending.pop()
@@ -110,6 +126,22 @@ def _state(variable: Variable) -> dict[str, Any]:
     return state
 
 
+def _restore(variable: Variable, state: dict[str, Any]) -> None:
+    """Put an object back into the state that :func:`_state` has found."""
+    for name, value in vars(variable).items():
+        before = state.get(name, value)
+        if isinstance(value, dict):
+            value.clear()
+            value.update(before)
+        elif isinstance(value, list):
+            value[:] = before
+        elif isinstance(value, set):
+            value.clear()
+            value.update(before)
+        elif before is not value:
+            setattr(variable, name, before)
+
+
 def _same(left: Any, right: Any) -> bool:
     if left is right:
         return True
@@ -122,41 +154,77 @@ def _same(left: Any, right: Any) -> bool:
     return False
 
 
-def leaves(variable: Variable) -> list[Variable] | None:
-    """The elements of nested exact tuples, the tensors of numbers in tensors, or the variable itself."""
+def held_by_locals(evaluator: Evaluator) -> set[int]:
+    """The containers that a single local holds, by identity: to them only that local leads."""
+    found: set[int] = set()
+    for name, value in list(evaluator.locals.items()):
+        containers = list(opened(value, is_container))
+        if containers and held_by_one(evaluator, name, containers):
+            found.update(map(id, containers))
+    return found
+
+
+def held_by_one(evaluator: Evaluator, name: str, containers: list[Variable]) -> bool:
+    """Whether nothing but the local ``name`` leads to any of ``containers``, and to each in one way."""
+    held = evaluator.locals.pop(name)
+    try:
+        others = {id(variable) for variable in _reachable(evaluator)}
+    finally:
+        evaluator.locals[name] = held
+    found = {id(container) for container in containers}
+    return len(found) == len(containers) and found.isdisjoint(others)
+
+
+def leaves(variable: Variable, opens: Opens = opens_none) -> list[Variable] | None:
+    """What is in nested exact tuples and opened containers, the tensors of numbers in tensors; or itself.
+
+    None for a tuple that has not been read.
+    """
     if type(variable) is TensorNumberVariable:
         return [variable.tensor]
-    if type(variable) is not TupleVariable:
+    if type(variable) is TupleVariable:
+        if variable._unread is not None:
+            return None
+    elif not opens(variable):
         return [variable]
-    if variable._unread is not None:
-        return None
     found: list[Variable] = []
-    for item in variable._items:
-        inner = leaves(item)
+    for item in parts(variable):
+        inner = leaves(item, opens)
         if inner is None:
             return None
         found += inner
     return found
 
 
-def rebuilt(variable: Variable, items: Iterator[Variable]) -> Variable:
-    """The structure of ``variable`` with the next of ``items`` for each leaf."""
+def rebuilt(
+    variable: Variable,
+    items: Iterator[Variable],
+    opens: Opens = opens_none,
+    made: dict[int, Variable] | None = None,
+) -> Variable:
+    """The structure of ``variable`` with the next of ``items`` for each leaf; notes containers ``made``."""
     if type(variable) is TensorNumberVariable:
         tensor: Any = next(items)
         return TensorNumberVariable(tensor, variable.kind, variable.is_step)
-    if type(variable) is not TupleVariable:
+    is_opened = opens(variable)
+    if type(variable) is not TupleVariable and not is_opened:
         return next(items)
-    return TupleVariable([rebuilt(item, items) for item in variable._items])
+    result = with_parts(variable, [rebuilt(item, items, opens, made) for item in parts(variable)])
+    if is_opened and made is not None:
+        made[id(result)] = result
+    return result
 
 
-def same_structure(left: Variable, right: Variable) -> bool:
+def same_structure(left: Variable, right: Variable, opens: Opens = opens_none) -> bool:
     if TensorNumberVariable in (type(left), type(right)):
         return type(left) is type(right) and left.python_type() is right.python_type()
-    if type(left) is not TupleVariable or type(right) is not TupleVariable:
-        return (type(left) is TupleVariable) == (type(right) is TupleVariable)
-    if len(left._items) != len(right._items):
+    ends = [type(v) is TupleVariable or opens(v) for v in (left, right)]
+    if not all(ends):
+        return not any(ends)
+    if shape(left) != shape(right):
         return False
-    return all(map(same_structure, left._items, right._items))
+    pairs = zip(parts(left), parts(right), strict=True)
+    return all(same_structure(a, b, opens) for a, b in pairs)
 
 
 def same_constant(left: Variable, right: Variable) -> bool:

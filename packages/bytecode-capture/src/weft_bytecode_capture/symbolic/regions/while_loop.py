@@ -18,6 +18,7 @@ from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable
 from .carried import CarriedLocals
 from .choices import Choice, note_choice
+from .containers import Opens
 from .decisions import Place
 from .early_exit import (
     RESULT,
@@ -108,6 +109,8 @@ _TEST = ".test"
 class _RolledWhile:
     """The loop while its body is evaluated; ``stack`` is the frame's before the test."""
 
+    opens: Opens
+
     def __init__(self, evaluator: Evaluator, loop: WhileLoop, stack: list[Variable | None]) -> None:
         self.loop = loop
         self.stack = stack
@@ -132,7 +135,7 @@ class _RolledWhile:
     def note_end(self, evaluator: Evaluator, has_left: bool) -> None:
         if has_left or evaluator.finished:
             evaluator.locals[_TEST] = flag(evaluator, False)
-            note_return(evaluator, self.stack)
+            note_return(evaluator, self.stack, self.opens)
         elif _TEST not in evaluator.locals:
             test = evaluator.pop()
             evaluator.locals[_TEST] = self.outcome(evaluator, test, evaluator.next_index)
@@ -176,7 +179,8 @@ class _WhileLoop:
         outer = self.builder.graph
         self.carried.begin()
         slots = CarriedSlots(evaluator, self.carried, self._unbound)
-        states = ObjectStates(evaluator)
+        self.carried.states = states = ObjectStates(evaluator)
+        self.rolled.opens = states.is_new
         evaluator.next_index = loop.stay
         with self.subgraph.active(), rolling(evaluator, self.rolled):
             # The test may be at the very beginning: at least one instruction of the body comes first.
