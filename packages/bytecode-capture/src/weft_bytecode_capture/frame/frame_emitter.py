@@ -114,6 +114,7 @@ class FrameEmitter:
         self.builder.load_local(self._output_names[index])
 
     def load_variable(self, variable: Variable) -> None:
+        variable = variable.loaded_instead or variable
         key = id(variable)
         if key in self._output_index:
             self.load_graph_output(self._output_index[key])

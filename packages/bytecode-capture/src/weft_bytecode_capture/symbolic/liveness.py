@@ -47,6 +47,7 @@ class OutputCollector:
         self._temporaries = 0
 
     def load_variable(self, variable: Variable) -> None:
+        variable = variable.loaded_instead or variable
         if id(variable) in self._seen:
             return
         self._seen[id(variable)] = variable

@@ -23,7 +23,7 @@ from .graph.modes import emit_modes
 from .graph.recovery import Recovery, find_recovery
 from .liveness import OutputCollector, is_kept
 from .overrides import emit_mode
-from .regions.choices import ambiguous_result, refused_alias, with_choices
+from .regions.choices import ambiguous_result, choose_results, refused_alias
 from .regions.decisions import RegionRefused
 from .registration import register_all
 from .variables.base import Variable
@@ -218,15 +218,14 @@ class _Capture:
             state.side_effects.record(functools.partial(emit_mode, mode))
         outputs = self._outputs(ending)
         place = ambiguous_result(self.evaluator, outputs)
-        if place is not None and isinstance(ending, Return):
-            value, choices = with_choices(self.evaluator, ending.value)
-            ending = Return(value)
+        if place is not None:
+            choices = choose_results(self.evaluator, outputs)
             outputs = self._outputs(ending)
-            place = refused_alias(self.evaluator, [value], choices)
+            place = refused_alias(self.evaluator, outputs, choices)
         if place is not None:
             line = state.cache.decode(place[0]).line(place[1])
             reason = "a result that may be an operand itself is returned"
-            raise RegionRefused(place, line, reason, returned=isinstance(ending, Return))
+            raise RegionRefused(place, line, reason, returned=True)
         state.graph.rules.check(outputs)
         # Every variable of a graph's value is one of the torch families.
         graph = state.graph.finish(cast("Any", outputs))

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..liveness import OutputCollector
 from ..variables.base import Variable
 from ..variables.tensor import TensorVariable
 from .aliases import storage_of
 from .decisions import Place
-from .state import leaves, rebuilt
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -47,15 +45,15 @@ class ChoiceVariable(Variable):
 
 
 class _ByPredicate(ChoiceVariable):
-    def __init__(self, choice: Choice) -> None:
-        super().__init__(choice.result, [choice.operand])
+    def __init__(self, result: TensorVariable, choice: Choice) -> None:
+        super().__init__(result, [choice.operand])
         self.choice = choice
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(_chosen)
         emitter.load_variable(self.choice.predicate)
         emitter.load_constant(self.choice.when)
-        emitter.load_variable(self.choice.result)
+        emitter.load_variable(self.result)
         emitter.load_variable(self.choice.operand)
         emitter.call(4)
 
@@ -93,21 +91,16 @@ def note_choice(evaluator: Evaluator, choice: Choice) -> None:
         evaluator.state.region_choices[storage_of(choice.result.fake)] = choice
 
 
-def with_choices(evaluator: Evaluator, value: Variable) -> tuple[Variable, list[ChoiceVariable]]:
-    """A returned value, tensor or tuple, with choices in the place of results that may be operands."""
-    items = leaves(value)
-    if items is None:
-        return value, []
+def choose_results(evaluator: Evaluator, outputs: Sequence[Variable]) -> list[ChoiceVariable]:
+    """Let the code after the graph choose in the place of each output that may be an operand."""
     visible = _visible(evaluator)
-    made: dict[int, ChoiceVariable] = {}
-    chosen: list[Variable] = []
-    for item in items:
-        if isinstance(item, TensorVariable) and id(item) not in made:
-            choice = _choice(evaluator, item, visible)
-            if choice is not None:
-                made[id(item)] = choice
-        chosen.append(made.get(id(item), item))
-    return (rebuilt(value, iter(chosen)) if made else value), list(made.values())
+    made = []
+    for output in outputs:
+        choice = _choice(evaluator, output, visible) if isinstance(output, TensorVariable) else None
+        if choice is not None:
+            output.loaded_instead = choice
+            made.append(choice)
+    return made
 
 
 def _choice(
@@ -119,10 +112,15 @@ def _choice(
         # It can be nothing else than the operand or new, and is that in one way.
         aliases, operand = evaluator.state.region_aliases, choice.operand
         if aliases.is_operand_or_new(result.fake, operand.fake, visible):
-            return _ByPredicate(choice)
+            return _ByPredicate(_given(result), choice)
     tags = evaluator.state.region_tags
     tag = tags.decided(result, visible)
-    return None if tag is None else _ByTag(result, tags.operands, tag)
+    return None if tag is None else _ByTag(_given(result), tags.operands, tag)
+
+
+def _given(result: TensorVariable) -> TensorVariable:
+    """The graph's output that ``result`` is, when nothing is chosen."""
+    return TensorVariable(result.node, result.fake, None)
 
 
 def _visible(evaluator: Evaluator) -> set[int]:
@@ -156,20 +154,16 @@ def ambiguous_result(
 
 
 def refused_alias(
-    evaluator: Evaluator,
-    alive: Sequence[Variable],
-    choices: Sequence[ChoiceVariable],
+    evaluator: Evaluator, outputs: Sequence[Variable], choices: Sequence[ChoiceVariable]
 ) -> Place | None:
-    """The region of which a result that may be another tensor of the caller's escapes unchosen."""
-    collector = OutputCollector()
-    for choice in choices:
-        collector.bind(choice)
-    evaluator.side_effects.emit(collector)
-    for variable in alive:
-        collector.load_variable(variable)
-    outputs = [v for v in collector.outputs if not evaluator.state.region_tags.is_tag(v)]
-    place = ambiguous_result(evaluator, outputs, [choice.result for choice in choices])
-    return place or _one_new_tensor(evaluator, choices)
+    """The region of which a result that may be another tensor of the caller's escapes unchosen.
+
+    ``outputs`` are the graph's without ``choices``.
+    """
+    chosen = [choice.result for choice in choices]
+    left = [v for v in outputs if not any(v is c for c in chosen)]
+    others = [v for v in left if not evaluator.state.region_tags.is_tag(v)]
+    return ambiguous_result(evaluator, others, chosen) or _one_new_tensor(evaluator, choices)
 
 
 def _one_new_tensor(evaluator: Evaluator, choices: Sequence[ChoiceVariable]) -> Place | None:

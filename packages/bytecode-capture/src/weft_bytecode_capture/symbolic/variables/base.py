@@ -39,6 +39,9 @@ class Variable:
     # variable without a source becomes an output of the graph when it is alive at the end.
     node: torch.fx.Node | None = None
 
+    # What the code after the graph loads in its place: of a region's results, what a choice gives.
+    loaded_instead: Variable | None = None
+
     def python_type(self) -> type:
         """The exact type of the object."""
         raise Unsupported("type of value unknown", repr(self))
