@@ -54,8 +54,22 @@ def _run_loop(
     return state
 
 
+def _run_scan(
+    combine: torch.fx.GraphModule, rows: Sequence[torch.Tensor], additional: Sequence[Any]
+) -> Any:
+    results = [tuple(row[0] for row in rows)]
+    for position in range(1, rows[0].shape[0]):
+        given = (*results[-1], *(row[position] for row in rows), *additional)
+        results.append(GradientModeInterpreter(combine).run(*given))
+    return tuple(torch.stack(column) for column in zip(*results, strict=True))
+
+
 # By name of a control-flow operator: what Python does in its place, iteration by iteration.
-_REGIONS: dict[str, Callable[..., Any]] = {"cond": _run_branch, "while_loop": _run_loop}
+_REGIONS: dict[str, Callable[..., Any]] = {
+    "cond": _run_branch,
+    "while_loop": _run_loop,
+    "associative_scan": _run_scan,
+}
 
 
 @contextlib.contextmanager

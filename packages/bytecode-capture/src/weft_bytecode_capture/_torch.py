@@ -30,6 +30,7 @@ from torch._C import _push_on_torch_function_stack as push_torch_function_mode
 from torch._C import _set_grad_enabled as set_grad_enabled
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 from torch._guards import Source as TorchSource
+from torch._higher_order_ops.associative_scan import associative_scan as associative_scan
 from torch._higher_order_ops.while_loop import while_loop as while_loop
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
@@ -58,6 +59,7 @@ from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols as h
 from torch.fx.graph_module import _loader as _source_loader
 from torch.optim.optimizer import _get_value as optimizer_value
 from torch.optim.optimizer import _stack_if_compiling as optimizer_values
+from torch.utils import _pytree as pytree
 from torch.utils._device import DeviceContext
 from torch.utils._sympy.functions import FloorDiv as FloorDiv
 from torch.utils._sympy.numbers import int_oo
@@ -315,6 +317,7 @@ __all__ = [
     "TensorBase",
     "UnsupportedFakeTensorException",
     "WithoutOverrides",
+    "associative_scan",
     "assume",
     "constant_term",
     "deferred_checks",
@@ -347,6 +350,7 @@ __all__ = [
     "pop_torch_function_mode",
     "private_backend_name",
     "push_torch_function_mode",
+    "pytree",
     "set_grad_enabled",
     "symbolic_number",
     "torch_dispatch_modes",

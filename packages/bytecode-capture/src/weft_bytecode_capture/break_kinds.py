@@ -181,7 +181,7 @@ _CALLS = {
         "weft.disable keeps the function out of captured code"
     ),
     "function transform": BreakKind(
-        "torch.func and scans run the function on tensors that stand for others",
+        "torch.func runs the function on tensors that stand for others",
         ("write the batch as a dimension of the operators, or the gradient with torch.autograd",),
     ),
     "call with values that are not constant": BreakKind(
@@ -416,6 +416,15 @@ _REGIONS = {
         ("control-flow operator", "loop that carries what is no tensor", "carried tensor that changes",
          "loop whose condition is no tensor", "loop whose body leaves another number of values"),
         BreakKind("the functions given to torch.cond or while_loop cannot be kept as regions"),
+    ),
+    **dict.fromkeys(
+        ("scan whose function gives another number of values", "scan whose function gives no tensor",
+         "scan whose function changes sizes or dtypes"),
+        BreakKind("the function of a scan gives values like those that it takes"),
+    ),
+    "associative_scan with unusual arguments": BreakKind(
+        "the graph holds scans of tensors of one size, not empty, by constant arguments that eager takes",
+        ("expand() the tensors to one size", "combine_mode='generic' on the CPU"),
     ),
     "truth value of a tensor with several elements": BreakKind("CPython raises its own error"),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Step 1 for control flow: the graphs that ``cond`` and ``while_loop`` run, each recorded as a block.
+"""Step 1 for control flow: the graphs that control-flow operators run, each recorded as a block.
 
 A region's graph is recorded on fake values of its own and converted at once (the innermost first); the
 block around it gets one node, whose results are new tensors.  What the region writes is noted on the node
@@ -37,6 +37,7 @@ from .region_operands import (
 )
 from .region_sharing import ONE_OF_SEVERAL, MaybeOne, conflicts, may_be_one, storage_of
 from .region_ties import flag_inside, identity_inside
+from .scan_regions import record_scan
 from .tensor_ssa.block_propagation import set_region_writes
 from .tensor_ssa.region_aliases import NeedsMoreEffort
 from .unsupported import Unsupported
@@ -47,7 +48,7 @@ Flag = torch.Tensor | bool | None
 def record_region_operator(
     recorder: AtenRecorder, target: HigherOrderOperator, args: Sequence[Any], runner: RegionRunner
 ) -> tuple[Any, ...]:
-    """Record a call of ``cond`` or ``while_loop`` (arguments as torch defines them) and its regions.
+    """Record a call of a control-flow operator (arguments as torch defines them) and its regions.
 
     ``recorder`` is the block's around it, and active.  Returns the operator's results.  Raises
     :class:`Unsupported` for other operators, and for regions whose states can't be joined.
@@ -262,4 +263,4 @@ def _joined(parent: AtenRecorder, first: Sequence[Any], second: Sequence[Any]) -
     return layouts
 
 
-_RULES = {"cond": _record_cond, "while_loop": record_while}
+_RULES = {"cond": _record_cond, "while_loop": record_while, "associative_scan": record_scan}

@@ -442,9 +442,10 @@ def user_location(graph_module: torch.fx.GraphModule) -> str:
 
 
 def _has_regions(graph_module: torch.fx.GraphModule) -> bool:
-    """Whether the graph keeps branches or loops."""
-    operators = (torch.ops.higher_order.cond, torch.ops.higher_order.while_loop)
-    return any(node.target in operators for node in graph_module.graph.nodes)
+    """Whether the graph keeps branches, loops or scans."""
+    operators = torch.ops.higher_order
+    regions = (operators.cond, operators.while_loop, operators.associative_scan)
+    return any(node.target in regions for node in graph_module.graph.nodes)
 
 
 def _is_symbolic(example_inputs: list[Any]) -> bool:

@@ -49,7 +49,6 @@ def is_other_compiler(module: Any, function: str) -> bool:
 _TRANSFORMS = (
     "torch._functorch.eager_transforms",
     "torch._functorch.vmap",
-    "torch._higher_order_ops.associative_scan",
 )
 _PREPARATIONS = frozenset({"_check_randomness_arg", "hessian", "jacfwd", "jacrev"})
 

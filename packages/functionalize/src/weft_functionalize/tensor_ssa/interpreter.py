@@ -95,7 +95,19 @@ def _loop(
     return state
 
 
-_REGIONS: dict[str, Callable[..., Any]] = {"cond": _branch, "while_loop": _loop}
+def _scan(combine: Any, rows: Sequence[Any], additional: Sequence[Any]) -> tuple[Any, ...]:
+    results = [[row[0] for row in rows]]
+    for position in range(1, rows[0].shape[0]):
+        given = (*results[-1], *(row[position] for row in rows), *additional)
+        results.append(list(interpret(combine, given)))
+    return tuple(torch.stack(column) for column in zip(*results, strict=True))
+
+
+_REGIONS: dict[str, Callable[..., Any]] = {
+    "cond": _branch,
+    "while_loop": _loop,
+    "associative_scan": _scan,
+}
 
 
 def _separate(value: Any) -> Any:

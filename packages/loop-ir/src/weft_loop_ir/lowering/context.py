@@ -366,7 +366,7 @@ class LoweringContext:
         for position, fake in enumerate(fakes if several else (fakes,)):
             # An operator may give None for a result that only its backward would read.
             wanted = isinstance(fake, torch.Tensor) and (
-                not several or _is_read(self.node, position)
+                not several or is_read(self.node, position)
             )
             results.append(self._extern_result(fake) if wanted else None)
         names = tuple(None if r is None else r.storage.buffer for r in results)
@@ -416,7 +416,7 @@ class LoweringContext:
         return self.buffer_tensor(name, size, stride, fake.dtype, device)
 
 
-def _is_read(node: torch.fx.Node, position: int) -> bool:
+def is_read(node: torch.fx.Node, position: int) -> bool:
     """Whether anything may read one of the results of a node that has several."""
     return any(
         user.target is not operators.getitem or user.args[1] == position for user in node.users

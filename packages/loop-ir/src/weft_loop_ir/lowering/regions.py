@@ -1,4 +1,4 @@
-"""Lowering of ``cond`` and ``while_loop``: their graphs become blocks of nodes over the same buffers.
+"""Lowering of control-flow operators: their graphs become blocks of nodes over the same buffers.
 
 A region's results are buffers that its blocks write: both blocks of a branch, each iteration of a loop.  A
 loop's carried state lies in buffers that nodes before the loop fill.
@@ -6,17 +6,24 @@ loop's carried state lies in buffers that nodes before the loop fill.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
 
-from weft_loop_ir.expressions import from_torch, to_expression
+from weft_loop_ir.expressions import contiguous_stride, from_torch, to_expression
 from weft_loop_ir.ir import Branch, Count, Loop
-from weft_loop_ir.lowering.context import storage_stride
+from weft_loop_ir.lowering.context import (
+    LoweringContext,
+    compute_dtype,
+    is_read,
+    storage_stride,
+)
 from weft_loop_ir.lowering.in_place import assign, buffer_of, take_over, update_in_place
+from weft_loop_ir.lowering.reductions import cast
 from weft_loop_ir.lowering.tensors import TensorValue
+from weft_loop_ir.lowering.views import select_index
 from weft_loop_ir.unsupported import Unsupported
 
 if TYPE_CHECKING:
@@ -26,10 +33,12 @@ if TYPE_CHECKING:
 def lower_region(driver: Driver, node: torch.fx.Node, arguments: Sequence[Any]) -> tuple[Any, ...]:
     """Append the region of ``node``, a call of a control-flow operator; its results.
 
-    Raises :class:`Unsupported` for operators other than ``cond`` and ``while_loop``, and for carried
-    integers that don't count.
+    Raises :class:`Unsupported` for operators other than ``cond``, ``while_loop`` and ``associative_scan``,
+    and for carried integers that don't count.
     """
     name = str(node.target)
+    if name == "associative_scan":
+        return _scan(driver, node, *arguments)
     if name == "cond":
         return _branch(driver, node, *arguments)
     if name == "while_loop":
@@ -170,6 +179,83 @@ def _loop(
         s if isinstance(s, TensorValue) else (f if isinstance(f, int) else to_expression(f))
         for s, f in zip(state, fakes, strict=True)
     )
+
+
+def _scan(
+    driver: Driver,
+    node: torch.fx.Node,
+    combine: torch.fx.GraphModule,
+    rows: Sequence[TensorValue],
+    additional: Sequence[Any],
+) -> tuple[Any, ...]:
+    """A loop that combines the last row of the results, its state, with the next row.
+
+    The state of halves is float32: rounding each row as it is combined would add up along the rows.
+    """
+    context = driver.context
+    _operands(driver, [*rows, *additional])
+    position = sympy.Symbol(f"{node.name}_row", integer=True, positive=True)
+    fakes = enumerate(node.meta["val"])
+    results = [_state(driver, fake) if is_read(node, k) else None for k, fake in fakes]
+    needed = _needed(combine, [k for k, result in enumerate(results) if result is not None])
+    state = {k: _row_state(context, rows[k]) for k in needed}
+    wide = [cast(context, row, compute_dtype(row.dtype)) for row in rows]
+    first, following = ([select_index(row, 0, k) for row in wide] for k in (sympy.S.Zero, position))
+    assign(context, list(state.values()), [first[k] for k in needed])
+    _assign_rows(context, results, sympy.S.Zero, state)
+    with context.block() as body:
+        left = [state.get(k, first[k]) for k in range(len(rows))]
+        operands = [*left, *following, *additional]
+        values = _run_block(driver, combine, operands, frozenset((position,)), frozenset())
+        made = [cast(context, values[k], wide[k].dtype) for k in needed]
+        assign(context, list(state.values()), made)
+        _assign_rows(context, results, position, state)
+    written = [*state.values(), *(result for result in results if result is not None)]
+    buffers = tuple(buffer_of(tensor) for tensor in written)
+    count = Count(position, sympy.S.One, 1, rows[0].size[0])
+    context.nodes.append(Loop(_name(node), count, (), None, tuple(body), buffers, node.name))
+    return tuple(results)
+
+
+def _needed(combine: torch.fx.GraphModule, wanted: Sequence[int]) -> list[int]:
+    """The positions of the state that results at the positions ``wanted`` depend on, and these."""
+    placeholders = combine.graph.find_nodes(op="placeholder")
+    results = _results(combine.graph.output_node())
+    found: set[int] = set()
+    pending = list(wanted)
+    while pending:
+        position = pending.pop()
+        if position in found:
+            continue
+        found.add(position)
+        nodes, seen = [results[position]], set()
+        while nodes:
+            node = nodes.pop()
+            if node not in seen:
+                seen.add(node)
+                nodes += node.all_input_nodes
+        pending += [k for k in range(len(results)) if placeholders[k] in seen]
+    return sorted(found)
+
+
+def _row_state(context: LoweringContext, rows: TensorValue) -> TensorValue:
+    """A new buffer for one row, in the dtype in which rows are combined."""
+    size, dtype = rows.size[1:], compute_dtype(rows.dtype)
+    stride = contiguous_stride(size)
+    name = context.new_buffer(size, stride, dtype, rows.device)
+    return context.buffer_tensor(name, size, stride, dtype, rows.device)
+
+
+def _assign_rows(
+    context: LoweringContext,
+    tensors: Sequence[TensorValue | None],
+    position: sympy.Expr,
+    values: Mapping[int, TensorValue],
+) -> None:
+    """Append what stores each value in a row of its tensor."""
+    pairs = [(t, values[k]) for k, t in enumerate(tensors) if t is not None]
+    targets = [select_index(tensor, 0, position) for tensor, _ in pairs]
+    assign(context, targets, [cast(context, value, tensor.dtype) for tensor, value in pairs])
 
 
 def _count(

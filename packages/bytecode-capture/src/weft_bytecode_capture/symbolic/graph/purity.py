@@ -72,7 +72,8 @@ def _is_functional_custom_operator(node: torch.fx.Node) -> bool:
     )
 
 
-_REGION_OPERATORS = frozenset({torch.ops.higher_order.cond, torch.ops.higher_order.while_loop})
+_OPERATORS = torch.ops.higher_order
+_REGION_OPERATORS = frozenset({_OPERATORS.cond, _OPERATORS.while_loop, _OPERATORS.associative_scan})
 
 
 def _regions(node: torch.fx.Node) -> list[torch.fx.Graph]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def _attempt(evaluator: Evaluator, what: str) -> Iterator[Place]:
+def attempt(evaluator: Evaluator, what: str) -> Iterator[Place]:
     """A region at the call at hand; where it can't be kept, the call becomes a break."""
     place = (evaluator.code, evaluator.index)
     if not may_attempt(evaluator, place):
@@ -48,7 +48,7 @@ def call_branch(
     operands: list[Variable],
 ) -> Variable:
     """``torch.cond``: both functions are evaluated on the operands."""
-    with _attempt(evaluator, "torch.cond") as place:
+    with attempt(evaluator, "torch.cond") as place:
         tested = as_predicate(evaluator, predicate)
         states = ObjectStates(evaluator)
         sides = []
@@ -71,7 +71,7 @@ def call_loop(
     evaluator: Evaluator, condition: Variable, body: Variable, carried: Sequence[Variable]
 ) -> Variable:
     """``while_loop``: the body is evaluated on parameters, the condition on these and on what it leaves."""
-    with _attempt(evaluator, "while_loop"):
+    with attempt(evaluator, "while_loop"):
         first = _test(evaluator, condition, carried)
         subgraph = Subgraph(evaluator)
         kept = [_parameter(evaluator, subgraph, value) for value in carried]

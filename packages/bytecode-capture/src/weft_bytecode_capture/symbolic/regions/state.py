@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._torch import GuardOnDataDependentSymNode
 from ..variables.base import Variable
+from ..variables.cells import CellVariable
 from ..variables.generators import GeneratorVariable
 from ..variables.iterators import RangeIteratorVariable
 from ..variables.sequences import TupleVariable
@@ -72,9 +73,16 @@ class ObjectStates:
         return [
             (variable, state)
             for variable, state in self._states.values()
-            if (variable.source is None or id(variable) in self._mutated)
+            if (id(variable) in self._mutated or not _is_from_outside(variable))
             and not _same(state, _state(variable))
         ]
+
+
+def _is_from_outside(variable: Variable) -> bool:
+    """Whether the object is older than the frame: what changes before a write is what is known of it."""
+    if isinstance(variable, CellVariable):
+        return variable.cell is not None
+    return variable.source is not None
 
 
 def _written_names(state: CaptureState) -> dict[str, Any]:

@@ -1,0 +1,98 @@
+"""``associative_scan``: its function becomes the region of torch's operator."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+from weft_guards import IsObject, Source
+
+from ..._torch import associative_scan, pytree
+from ...unsupported import Unsupported
+from .. import scan_programs
+from ..builder import register_object
+from ..regions.scan import call_scan
+from .base import Variable
+from .constant import ConstantVariable
+from .identified_functions import IdentifiedFunctionVariable
+from .tensor import TensorVariable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+UNUSUAL = "associative_scan with unusual arguments"
+
+
+class AssociativeScanVariable(IdentifiedFunctionVariable):
+    """``associative_scan``: :func:`.scan_programs.associative_scan`; what eager refuses is left to it."""
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        try:
+            bound = inspect.signature(self.value).bind(*arguments, **keywords)
+        except TypeError as error:
+            raise Unsupported(UNUSUAL, str(error)) from error
+        given: dict[str, Variable] = dict(bound.arguments)
+        dim = _constant(given["dim"], int)
+        reverse = _constant(given.get("reverse", ConstantVariable(False)), bool)
+        mode = _constant(given.get("combine_mode", ConstantVariable("pointwise")), str)
+        flatten = evaluator.wrap_known(pytree.tree_leaves)
+        leaves = flatten.call(evaluator, [given["xs"]], {}).iterate(evaluator)
+        _check(leaves, dim, mode)
+        program = evaluator.wrap_known(scan_programs.associative_scan)
+        rest = [ConstantVariable(dim % _fake(leaves[0]).dim()), ConstantVariable(reverse)]
+        return program.call(evaluator, [given["combine_fn"], given["xs"], *rest], {})
+
+
+class ScanRowsVariable(IdentifiedFunctionVariable):
+    """:func:`.scan_programs.scan_rows`: the operator of the graph."""
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        combine, rows = arguments
+        tensors = [row for row in rows.iterate(evaluator) if isinstance(row, TensorVariable)]
+        return call_scan(evaluator, combine, tensors)
+
+
+def _constant(variable: Variable, kind: type) -> Any:
+    value = variable.as_constant() if variable.is_constant() else None
+    if type(value) is not kind:
+        raise Unsupported(UNUSUAL, repr(variable))
+    return value
+
+
+def _fake(leaf: Variable) -> torch.Tensor:
+    if type(leaf) is not TensorVariable or leaf.fake.layout != torch.strided:
+        raise Unsupported(UNUSUAL, repr(leaf))
+    fake: torch.Tensor = leaf.fake
+    return fake
+
+
+def _check(leaves: list[Variable], dim: int, mode: str) -> None:
+    """Refuse what eager refuses, and leaves of several sizes, which combine as they broadcast."""
+    fakes = [_fake(leaf) for leaf in leaves]
+    if not fakes or mode not in ("pointwise", "generic"):
+        raise Unsupported(UNUSUAL, f"{len(fakes)} tensors, combine_mode {mode!r}")
+    first = fakes[0]
+    if not -first.dim() <= dim < first.dim():
+        raise Unsupported(UNUSUAL, f"dimension {dim} of {first.dim()}")
+    if any(fake.shape != first.shape or fake.device != first.device for fake in fakes):
+        raise Unsupported(UNUSUAL, "tensors of several sizes or devices")
+    if any(type(extent) is int and extent == 0 for extent in first.shape):
+        raise Unsupported(UNUSUAL, "nothing to scan")
+    if mode == "pointwise" and first.device.type not in ("cuda", "xpu"):
+        raise Unsupported(UNUSUAL, "combine_mode 'pointwise' on this device")
+
+
+@register_object(associative_scan)
+def _wrap_associative_scan(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return AssociativeScanVariable(value, source)
+
+
+@register_object(scan_programs.scan_rows)
+def _wrap_scan_rows(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    return ScanRowsVariable(value, source)
