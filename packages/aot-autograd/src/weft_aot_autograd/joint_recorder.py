@@ -98,6 +98,13 @@ class JointRecorder(NodeRecorder):
                 like.shape, like.stride(), dtype=like.dtype, device=like.device
             )
 
+    def alias_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """``tensor`` without its place in autograd's graph: the same node."""
+        with self.paused(), torch.no_grad():
+            alias = tensor.detach()
+        self.know(alias, self.node_of(tensor))
+        return alias
+
     def finish(self, results: Sequence[Any]) -> None:
         """Append the output node; the nodes' values keep metadata only: autograd's graph is freed."""
         self.graph.output(tuple(results))

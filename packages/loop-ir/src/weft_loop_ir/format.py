@@ -168,6 +168,7 @@ def _kernel(kernel: Kernel) -> list[str]:
         lines.append(f"{pad}local {buffer.name}: {_dtype(buffer.dtype)}[{buffer.size}]")
     for stage in kernel.stages:
         word = "reduce" if stage.is_reduction else "loop" if stage.is_sequential else "for"
+        word = "scan" if stage.combines else word
         inner = _loops(lines, stage.inner, depth, word)
         if stage.goes_on is not None:
             if not stage.inner:

@@ -135,6 +135,8 @@ class Stage:
     ``goes_on`` names one of them, a bool, that ends it: an outer iteration makes iterations while it is set,
     without ``inner`` as many as that takes.  One that is over may be made to go on beside others, which
     leaves its state as it is.
+    ``combines`` pairs local buffers with the buffers whose element each iteration combines with theirs, and
+    says that this is associative: results may be computed in any grouping.
     """
 
     inner: tuple[LoopVariable, ...]
@@ -142,6 +144,7 @@ class Stage:
     is_reduction: bool = False
     is_sequential: bool = False
     goes_on: str | None = None
+    combines: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -290,6 +293,8 @@ class Loop:
     counter alone decides), and runs ``body``.  ``carried`` are the buffers that hold state from one iteration
     to the next: steps before the loop fill them, the body reads and overwrites them, and what they hold
     after the loop is its result.
+    ``combines`` is as that of a stage, for those of them that hold a scan's running row: nothing reads these
+    after the loop.
     """
 
     name: str
@@ -299,6 +304,7 @@ class Loop:
     body: Block
     carried: tuple[str, ...]
     origin: str
+    combines: tuple[tuple[str, str], ...] = ()
 
     @property
     def blocks(self) -> tuple[Block, ...]:

@@ -12,12 +12,13 @@ from ..joint_recorder import JointRecorder
 from ..unsupported import Unsupported
 from .branches import differentiate_branch
 from .loops import differentiate_loop
+from .scans import differentiate_scan
 
 
 def run_region_operator(
     recorder: JointRecorder, node: torch.fx.Node, args: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Record the call ``node`` of ``cond`` or ``while_loop`` on fake ``args``; its results.
+    """Record the call ``node`` of a region operator on fake ``args``; its results.
 
     Raises :class:`Unsupported` where gradients would have to flow through what has no rule here.
     """
@@ -58,4 +59,8 @@ def _with_nodes(recorder: JointRecorder, args: Sequence[Any]) -> tuple[Any, ...]
     )
 
 
-_RULES = {"cond": differentiate_branch, "while_loop": differentiate_loop}
+_RULES = {
+    "cond": differentiate_branch,
+    "while_loop": differentiate_loop,
+    "associative_scan": differentiate_scan,
+}

@@ -10,6 +10,7 @@ import torch
 from weft_loop_ir import Buffer, Kernel, LoopBody, LoopVariable, SizeFloat
 from weft_loop_ir.ops import FLOAT8, STORAGE_ONLY
 
+from weft_codegen_triton.kernel.associative_stages import associative_stage, print_associative
 from weft_codegen_triton.kernel.blocks import (
     ENOUGH_PROGRAMS,
     TILE,
@@ -29,6 +30,8 @@ from weft_codegen_triton.kernel.loop_printer import print_sequential_stage
 from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
 
 PLACEHOLDER = "KERNEL_NAME"
+COMBINE = f"{PLACEHOLDER}_combine"
+"""The function that a kernel scans with."""
 
 KERNEL_IMPORTS = """\
 import triton
@@ -51,8 +54,9 @@ class Scratch:
 class Function:
     """What is compiled of a kernel; kernels that are alike share it.
 
-    ``template`` is the function, with :data:`PLACEHOLDER` for its name.  ``parameters`` gives the types of
-    its parameters by Triton's names (``*fp32``, ``i64``); those in ``constants`` follow them.
+    ``template`` is the function, with :data:`PLACEHOLDER` for its name, after :data:`COMBINE` in a scan.
+    ``parameters`` gives the types of its parameters by Triton's names (``*fp32``, ``i64``); those in
+    ``constants`` follow them.
     ``grid_blocks`` names the constants that divide the grid's axes, ``loop_blocks`` those by which a loop
     steps: both may be changed.  ``is_repeatable``: running it again on the same memory changes nothing.
     ``stages``: steps of a loop whose loads are in flight.  ``alternatives``: the same with other constants,
@@ -80,7 +84,8 @@ class Function:
         They are those of a program along the grid's axes.
         """
         head = f"def {name}({', '.join(numbers)}, "
-        text = self.template.replace(f"def {PLACEHOLDER}(", head, 1)
+        text = self.template.replace(COMBINE, f"{name}_combine")
+        text = text.replace(f"def {PLACEHOLDER}(", head, 1)
         for axis, number in enumerate(numbers):
             text = text.replace(f"tl.program_id({axis})", number)
         return text
@@ -134,7 +139,12 @@ def print_kernel(
     printer.divides_exactly = any(dtype_of(n) in FLOAT8 for n in kernel.writes)
     printer.waits_to_store = limits.tile > 0 and bool(overwritten)
     frame = KernelFrame(kernel, printer)
-    if any((s.inner and not s.is_sequential) or s.is_reduction for s in kernel.stages):
+    associative = associative_stage(kernel) if limits.tile == 0 else None
+    helpers: list[str] = []
+    if associative is not None:
+        helpers, counts, blocks, warps = print_associative(frame, associative, COMBINE)
+        scratch: tuple[Scratch, ...] = ()
+    elif any((s.inner and not s.is_sequential) or s.is_reduction for s in kernel.stages):
         reduction = ReductionPrinter(frame, limits, overwritten)
         counts, blocks, warps = reduction.print()
         scratch = tuple(Scratch(*row) for row in reduction.scratch)
@@ -150,7 +160,13 @@ def print_kernel(
     arguments = [name for name, _ in parameters]
     arguments += [f"{name}: tl.constexpr" for name in frame.constants]
     template = "\n".join(
-        ["@triton.jit", f"def {PLACEHOLDER}({', '.join(arguments)}):", *printer.lines, ""]
+        [
+            *helpers,
+            "@triton.jit",
+            f"def {PLACEHOLDER}({', '.join(arguments)}):",
+            *printer.lines,
+            "",
+        ]
     )
     function = Function(
         template,

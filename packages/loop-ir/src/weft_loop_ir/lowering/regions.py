@@ -213,7 +213,10 @@ def _scan(
     written = [*state.values(), *(result for result in results if result is not None)]
     buffers = tuple(buffer_of(tensor) for tensor in written)
     count = Count(position, sympy.S.One, 1, rows[0].size[0])
-    context.nodes.append(Loop(_name(node), count, (), None, tuple(body), buffers, node.name))
+    combines = tuple((buffer_of(tensor), buffer_of(rows[k])) for k, tensor in state.items())
+    context.nodes.append(
+        Loop(_name(node), count, (), None, tuple(body), buffers, node.name, combines)
+    )
     return tuple(results)
 
 

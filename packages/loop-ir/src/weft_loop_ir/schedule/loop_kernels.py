@@ -6,7 +6,7 @@ iteration leaves for the next in a local buffer of one element: a register.  Poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import sympy
 import torch
@@ -76,7 +76,8 @@ def _with_loop(
     state = _state(kernel, body, count)
     if not set(state) <= set(loop.carried):
         return None
-    return _Builder(kernel, count, state, buffers).kernel(LoopVariable(loop_symbol("r", 0), trips))
+    builder = _Builder(kernel, count, state, loop.combines, buffers)
+    return builder.kernel(LoopVariable(loop_symbol("r", 0), trips))
 
 
 def _state(kernel: Kernel, body: LoopBody, count: Count) -> dict[str, sympy.Expr]:
@@ -101,11 +102,13 @@ class _Builder:
         kernel: Kernel,
         count: Count,
         state: Mapping[str, sympy.Expr],
+        combines: Sequence[tuple[str, str]],
         buffers: Mapping[str, Buffer],
     ) -> None:
         self.original = kernel
         self.count = count
         self.state = state
+        self.combines = {running: row for running, row in combines if running in state}
         self.local = {
             name: LocalBuffer(f"{name}_now", buffers[name].layout.dtype, sympy.S.One)
             for name in state
@@ -116,10 +119,16 @@ class _Builder:
     def kernel(self, iterations: LoopVariable) -> Kernel:
         kernel = self.original
         outer = ranges_for(tuple((v.symbol, v.size) for v in kernel.outer))
+        kept = [name for name in self.local if name not in self.combines]
+        combines = tuple((self.local[name].name, row) for name, row in self.combines.items())
         stages = [
-            self._copies(outer, lambda name, local: (name, self.state[name], local, sympy.S.Zero)),
-            Stage((iterations,), self._body(iterations), is_sequential=True),
-            self._copies(outer, lambda name, local: (local, sympy.S.Zero, name, self.state[name])),
+            self._copies(
+                self.local, outer, lambda name, local: (name, self.state[name], local, sympy.S.Zero)
+            ),
+            Stage((iterations,), self._body(iterations), is_sequential=True, combines=combines),
+            self._copies(
+                kept, outer, lambda name, local: (local, sympy.S.Zero, name, self.state[name])
+            ),
         ]
         return Kernel(
             kernel.name,
@@ -127,7 +136,7 @@ class _Builder:
             tuple(stage for stage in stages if stage.body.instructions),
             tuple(self.local.values()),
             tuple(dict.fromkeys((*kernel.reads, *self.state))),
-            kernel.writes,
+            tuple(name for name in kernel.writes if name not in self.combines),
             kernel.origins,
         )
 
@@ -136,13 +145,14 @@ class _Builder:
 
     def _copies(
         self,
+        names: Iterable[str],
         ranges: IndexRanges,
         between: Callable[[str, str], tuple[str, sympy.Expr, str, sympy.Expr]],
     ) -> Stage:
-        """A stage that copies all state; ``between`` gives the source, the target and their indices."""
+        """A stage that copies state; ``between`` gives the source, the target and their indices."""
         ops = BodyRecorder(ranges, self._dtype_of)
-        for name, local in self.local.items():
-            source, source_index, target, target_index = between(name, local.name)
+        for name in names:
+            source, source_index, target, target_index = between(name, self.local[name].name)
             ops.store(target, target_index, ops.load(source, source_index))
         return Stage((), ops.body())
 

@@ -1,0 +1,149 @@
+"""``associative_scan``: blocks that are scanned at once, or a loop along the rows; beside eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from compiled_beside_eager import TOLERANCE, compiled
+from weft_codegen_triton import TritonCodegen, TritonProgram
+from weft_codegen_triton.kernel import associative_stages
+
+T = torch.Tensor
+SCANNED = "tl.associative_scan"
+
+
+def scan(combine: Callable[..., Any], *rows: T) -> tuple[T, ...]:
+    results: tuple[T, ...] = torch.ops.higher_order.associative_scan(combine, rows, ())
+    return results
+
+
+def recurrence(a: T, b: T, c: T, d: T) -> tuple[T, T]:
+    return a * c, b * c + d
+
+
+def segmented(x: T, f: T, y: T, g: T) -> tuple[T, T]:
+    return torch.where(g, y, x + y), f | g
+
+
+def pairs(*size: int) -> tuple[T, T]:
+    return torch.rand(size, dtype=torch.float64), torch.randn(size, dtype=torch.float64)
+
+
+def check(codegen: TritonCodegen, function: Callable[..., Any], *inputs: T) -> TritonProgram:
+    """Compare values with eager's in float64; as to strides, torch's operator says others than it gives."""
+    program = compiled(codegen, function, *inputs)
+    assert_equals(program, function, inputs)
+    return program
+
+
+def assert_equals(program: TritonProgram, function: Callable[..., Any], inputs: Any) -> None:
+    exact = function(*(x.double() if x.is_floating_point() else x for x in inputs))
+    expected = exact if isinstance(exact, tuple | list) else (exact,)
+    for got, want in zip(program(*inputs), expected, strict=True):
+        tolerance = TOLERANCE.get(got.dtype, 0.0)
+        torch.testing.assert_close(
+            got.to(want.dtype), want, rtol=tolerance, atol=tolerance, equal_nan=True
+        )
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks so short that rows have several."""
+    monkeypatch.setattr(associative_stages, "ELEMENTS", 16)
+
+
+def along_last(combine: Callable[..., Any]) -> Callable[..., Any]:
+    def function(*xs: T) -> tuple[T, ...]:
+        rows = scan(combine, *(x.movedim(-1, 0) for x in xs))
+        return tuple(row.movedim(0, -1) for row in rows)
+
+    return function
+
+
+@pytest.mark.parametrize("length", [2, 5, 17, 33, 50])
+@pytest.mark.usefixtures("short")
+def test_rows_of_several_blocks(codegen: TritonCodegen, length: int) -> None:
+    function = along_last(recurrence)
+    program = check(codegen, function, *pairs(3, length))
+    assert SCANNED in program.source
+    assert program.extern_count == 0
+
+
+@pytest.mark.parametrize("size", [(9, 3), (20, 2, 5), (7,), (40, 1), (3, 40)], ids=str)
+@pytest.mark.usefixtures("short")
+def test_columns_side_by_side(codegen: TritonCodegen, size: tuple[int, ...]) -> None:
+    program = check(codegen, lambda a, b: scan(recurrence, a, b), *pairs(*size))
+    assert SCANNED in program.source
+
+
+@pytest.mark.parametrize(
+    ("combine", "dtype"),
+    [
+        (lambda x, y: (x + y,), torch.float32),
+        (lambda x, y: (x * y + 0.0,), torch.float32),
+        (lambda x, y: (torch.maximum(x, y),), torch.float16),
+        (lambda x, y: (torch.logaddexp(x, y),), torch.float32),
+        (lambda x, y: (x + y,), torch.bfloat16),
+        (lambda x, y: (x + y,), torch.int64),
+        (lambda x, y: (torch.minimum(x, y),), torch.int8),
+        (lambda x, y: (x ^ y,), torch.bool),
+        (lambda x, y: (y,), torch.float32),
+    ],
+)
+@pytest.mark.usefixtures("short")
+def test_combinations(
+    codegen: TritonCodegen, combine: Callable[..., Any], dtype: torch.dtype
+) -> None:
+    x = (torch.randn(2, 37) * 2).to(dtype)
+    assert SCANNED in check(codegen, along_last(combine), x).source
+
+
+@pytest.mark.usefixtures("short")
+def test_values_of_several_dtypes(codegen: TritonCodegen) -> None:
+    x, starts = torch.randn(2, 40), torch.rand(2, 40) < 0.2
+    program = check(codegen, along_last(segmented), x, starts)
+    assert SCANNED in program.source
+    x[0, 3], x[1, 5] = float("nan"), float("inf")
+    starts[:, 20] = True
+    check(codegen, along_last(segmented), x, starts)
+
+
+@pytest.mark.usefixtures("short")
+def test_one_result_of_two_and_a_reversed_row(codegen: TritonCodegen) -> None:
+    def function(a: T, b: T) -> T:
+        rows = scan(recurrence, *(x.movedim(-1, 0).flip(0) for x in (a, b)))
+        return rows[1].flip(0).movedim(0, -1).relu()
+
+    assert SCANNED in check(codegen, function, *pairs(3, 30)).source
+
+
+def test_many_rows_side_by_side_are_a_loop(
+    codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(associative_stages, "MANY_ROWS", 8)
+    program = check(codegen, lambda a, b: scan(recurrence, a, b), *pairs(12, 30))
+    assert SCANNED not in program.source
+    program = check(codegen, along_last(recurrence), *pairs(30, 12))
+    assert SCANNED in program.source
+
+
+@pytest.mark.usefixtures("short")
+def test_what_is_read_besides_rows_makes_a_loop(codegen: TritonCodegen) -> None:
+    def function(x: T, w: T) -> Any:
+        operator = torch.ops.higher_order.associative_scan
+        return operator(lambda a, b, w: (a + b + w,), (x,), (w,))
+
+    program = check(codegen, function, torch.randn(11, 4), torch.randn(4))
+    assert SCANNED not in program.source
+
+
+@pytest.mark.usefixtures("short")
+def test_any_length_with_one_program(codegen: TritonCodegen) -> None:
+    function = along_last(recurrence)
+    program = compiled(codegen, function, *pairs(3, 20), dynamic=True)
+    assert SCANNED in program.source
+    for size in ((3, 20), (2, 5), (5, 61)):
+        assert_equals(program, function, pairs(*size))
