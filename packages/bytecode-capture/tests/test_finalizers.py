@@ -1,5 +1,6 @@
 """Objects with finalizers in containers from outside: they die when the program lets go of them."""
 
+import gc
 import itertools
 from collections import OrderedDict, deque
 
@@ -163,3 +164,42 @@ def test_an_iterator_that_asks_pairwise_for_the_next_pair():
         return [next(source.pairs) for _ in range(3)]
 
     check(program, [(torch.ones(2),)], fullgraph=False)
+
+
+def cleaning(log):
+    try:
+        yield 1
+        yield 2
+    finally:
+        log.append("cleaned")
+
+
+def left_with_others(log):
+    for _ in zip(cleaning(log), range(3), strict=False):
+        break
+    log.append("after")
+
+
+def left_through_map(log):
+    for _ in map(str, enumerate(cleaning(log))):
+        break
+    log.append("after")
+
+
+def left_by_an_exception(log):
+    try:
+        for _ in cleaning(log):
+            raise ValueError
+    except ValueError:
+        log.append("caught")
+
+
+@pytest.mark.parametrize(
+    "function", [left_with_others, left_through_map, left_by_an_exception], ids=lambda f: f.__name__
+)
+def test_a_generator_cleans_up_when_the_loop_over_it_is_left(function):
+    wanted, got = [], []
+    function(wanted)
+    compile_frames(function, run_graph)(got)
+    gc.collect()  # what the first capture knew of the frame's arguments
+    assert got == wanted

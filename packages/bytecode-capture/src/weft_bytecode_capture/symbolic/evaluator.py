@@ -17,6 +17,7 @@ from .handled_code import handler_sees
 from .side_effects import SideEffects
 from .variables.base import Variable
 from .variables.constant import ConstantVariable
+from .variables.dying import require_quiet_drop
 
 if TYPE_CHECKING:
     from .graph import GraphBuilder
@@ -140,7 +141,10 @@ class Evaluator:
             self.finished = True
             error.exception.traceback = object()  # has one entry more in the caller
             raise error
+        dropped = self.stack[region.depth :]
         del self.stack[region.depth :]
+        for variable in dropped:
+            require_quiet_drop(self, variable)
         if region.push_offset:
             self.stack.append(ConstantVariable(instruction.offset // 2))
         self.stack.append(error.exception)

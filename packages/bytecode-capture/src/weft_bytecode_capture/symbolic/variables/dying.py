@@ -5,7 +5,9 @@ Effects are replayed after the graph, so such an object would die later than the
 
 from __future__ import annotations
 
+import gc
 import weakref
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from weft_guards import ArgumentSource
@@ -36,9 +38,21 @@ def require_quiet_drop(evaluator: Evaluator, variable: Variable | None) -> None:
     """
     if variable is None or not isinstance(variable.source, ArgumentSource):
         return
-    kind = getattr(variable, "kind", None) or type(getattr(variable, "value", None))
-    if isinstance(kind, type) and has_finalizer(kind) and not _is_held(evaluator, variable):
+    value = getattr(variable, "value", None)
+    kind = getattr(variable, "kind", None) or type(value)
+    runs_code = isinstance(kind, type) and (has_finalizer(kind) or _drives_generator(value))
+    if runs_code and not _is_held(evaluator, variable):
         raise Unsupported("deletion of an object that may be seen dying", repr(variable))
+
+
+def _drives_generator(value: Any) -> bool:
+    """Whether an iterator over others (``zip``, ``map``) has one that runs code as it dies."""
+    if type(value).__module__ not in ("builtins", "itertools"):
+        return False
+    if not isinstance(value, (Iterator, tuple)):
+        return False
+    parts = [part for part in gc.get_referents(value) if isinstance(part, (Iterator, tuple))]
+    return any(has_finalizer(type(part)) or _drives_generator(part) for part in parts)
 
 
 def _is_held(evaluator: Evaluator, variable: Variable) -> bool:
