@@ -15,6 +15,7 @@ from .region_conversion import convert_block
 from .region_recorder import RegionRecorder
 from .region_sharing import MaybeOne, StorageGroups, storage_of, written_storages
 from .region_ties import Sharing
+from .symbolic_numbers import SYMBOLIC_TYPES
 from .tensor_ssa.block_propagation import order_parameters
 from .tensor_ssa.layout import dense_order
 from .tensor_ssa.region_aliases import RegionAlias
@@ -205,7 +206,7 @@ def operand_node(parent: AtenRecorder, value: Any) -> Any:
     """The parent's node of a tensor or a symbolic number; another value as it is."""
     if isinstance(value, torch.Tensor):
         return parent.node_of(value)
-    return parent.numbers.node_of(value) if isinstance(value, torch.SymInt) else value
+    return parent.numbers.node_of(value) if isinstance(value, SYMBOLIC_TYPES) else value
 
 
 def check_same(left: torch.Tensor, right: torch.Tensor, kind: str) -> None:

@@ -8,9 +8,10 @@ import sympy
 import torch
 
 from weft_loop_ir.ir import Value
-from weft_loop_ir.lowering.context import scalar
+from weft_loop_ir.lowering.context import rounded_scalar
 from weft_loop_ir.lowering.promotion import Operand
 from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.ops import STORAGE_ONLY
 from weft_loop_ir.recording import BodyRecorder
 
 
@@ -49,12 +50,18 @@ def read(
     index: Index,
     target: tuple[sympy.Expr, ...],
     dtype: torch.dtype,
+    rounded: torch.dtype | None = None,
 ) -> Value:
-    """The operand's element at ``index`` of the broadcast ``target``, converted to ``dtype``."""
-    if isinstance(operand, TensorValue):
-        value = operand.load(ops, broadcast_index(index, operand.size, target))
-        return ops.to_dtype(value, dtype)
-    return scalar(ops, operand, dtype)
+    """The operand's element at ``index`` of the broadcast ``target``, converted to ``dtype``.
+
+    It is rounded to ``rounded`` first, a type of half precision or ``dtype``.
+    """
+    if not isinstance(operand, TensorValue):
+        return rounded_scalar(ops, operand, dtype if rounded is None else rounded)
+    value = operand.load(ops, broadcast_index(index, operand.size, target))
+    if rounded in STORAGE_ONLY and ops.dtype_of(value) is not torch.bool:
+        value = ops.to_dtype(value, rounded)
+    return ops.to_dtype(value, dtype)
 
 
 def tensors_of(operands: Sequence[object]) -> list[TensorValue]:

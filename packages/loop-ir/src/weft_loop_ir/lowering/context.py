@@ -464,6 +464,18 @@ def scalar(
     return ops.constant(_number(value, dtype), dtype)
 
 
+def rounded_scalar(
+    ops: BodyRecorder, value: bool | int | float | sympy.Expr | SizeFloat, dtype: torch.dtype
+) -> Value:
+    """As :func:`scalar`, of what arithmetic on ``dtype`` is done in: rounded to ``dtype`` first."""
+    compute = compute_dtype(dtype)
+    if compute == dtype:
+        return scalar(ops, value, dtype)
+    if isinstance(value, bool | int | float):
+        return scalar(ops, float(torch.tensor(value, dtype=dtype)), compute)
+    return ops.to_dtype(ops.to_dtype(scalar(ops, value, torch.float64), dtype), compute)
+
+
 def _number(value: bool | int | float, dtype: torch.dtype) -> bool | int | float:
     if dtype == torch.bool:
         return bool(value)

@@ -10,7 +10,13 @@ import torch
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.broadcasting import broadcast_size, read, tensors_of
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
-from weft_loop_ir.lowering.promotion import Operand, Promotion, check_supported, promote
+from weft_loop_ir.lowering.promotion import (
+    Operand,
+    Promotion,
+    check_supported,
+    promote,
+    result_type,
+)
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder
@@ -40,10 +46,12 @@ def elementwise(
     instructions: int = 1,
     heavy: bool = False,
     result: torch.dtype | None = None,
+    rounds_numbers: bool | None = None,
 ) -> TensorValue:
     """The lazy tensor of ``formula`` over broadcast operands, with eager's promotion.
 
-    ``result`` overrides the result's dtype.
+    ``result`` overrides the result's dtype.  Beside tensors of half precision eager rounds others to that
+    first; with ``rounds_numbers`` (the default in comparisons) numbers and tensors without dimensions too.
     """
     tensors = tensors_of(operands)
     for tensor in tensors:
@@ -51,9 +59,14 @@ def elementwise(
     compute, promoted = promote(operands, kind)
     target = promoted if result is None else result
     size = broadcast_size([t.size for t in tensors])
+    rounds = kind is Promotion.TO_BOOL if rounds_numbers is None else rounds_numbers
+    common = promoted if kind is D else result_type(operands)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
-        values = [read(ops, operand, index, size, compute) for operand in operands]
+        values = []
+        for operand in operands:
+            rounded = rounds or (isinstance(operand, TensorValue) and bool(operand.size))
+            values.append(read(ops, operand, index, size, compute, common if rounded else compute))
         return ops.to_dtype(formula(ops, *values), target)
 
     device = context.meta_device()
@@ -228,15 +241,28 @@ def add(context: LoweringContext, left: Operand, right: Operand, alpha: Any = 1)
             raise NoLowering("add of bool with alpha")
         return elementwise(context, [left, right], D, _operation("logical_or"))
     return elementwise(
-        context, [left, right], D, lambda ops, a, b: ops.add(a, _scale(ops, b, alpha, compute))
+        context,
+        [left, right],
+        D,
+        lambda ops, a, b: ops.add(a, _scale(ops, b, alpha, compute)),
+        rounds_numbers=_rounds_terms(context),
     )
+
+
+def _rounds_terms(context: LoweringContext) -> bool:
+    """Whether eager rounds numbers that it adds to tensors of half precision: on the CPU it does."""
+    return context.meta_device().type == "cpu"
 
 
 @register_lowering(aten.sub.Tensor, aten.sub.Scalar)
 def sub(context: LoweringContext, left: Operand, right: Operand, alpha: Any = 1) -> TensorValue:
     compute, _ = promote([left, right], D)
     return elementwise(
-        context, [left, right], D, lambda ops, a, b: ops.sub(a, _scale(ops, b, alpha, compute))
+        context,
+        [left, right],
+        D,
+        lambda ops, a, b: ops.sub(a, _scale(ops, b, alpha, compute)),
+        rounds_numbers=_rounds_terms(context),
     )
 
 

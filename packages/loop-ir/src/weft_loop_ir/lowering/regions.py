@@ -63,7 +63,7 @@ def _run_block(
     """Lower a region's graph into the context's open block; the values that the graph returns."""
     inner = type(driver)(driver.name, module, frozenset(), driver.context.options)
     inner.context = driver.context
-    inner.symbols, inner.constants = driver.symbols, driver.constants
+    inner.symbols, inner.floats, inner.constants = driver.symbols, driver.floats, driver.constants
     inner.fallbacks = driver.fallbacks
     inner.counters, inner.carried = driver.counters | counters, carried
     outer_node = driver.context.node

@@ -415,6 +415,8 @@ class GraphBuilder:
             return
         for argument in arguments:
             value = getattr(argument, "value", None)
+            if isinstance(value, torch.SymFloat):  # of which nothing has to be checked
+                continue
             numbers = getattr(getattr(argument, "fake", None), "shape", (value,))
             if any(s in self.shapes.data for n in numbers for s in unbacked_symbols(n)):
                 raise Unsupported("symbolic number in a region", repr(argument))

@@ -20,7 +20,12 @@ from ..variables.base import Variable
 from ..variables.known_truth import known_truth
 from ..variables.sequences import TupleVariable
 from ..variables.tensor import TensorVariable
-from ..variables.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
+from ..variables.tensor_number import (
+    TensorNumberVariable,
+    number_in_tensor,
+    number_kind,
+    tested_tensor,
+)
 from .choices import Choice, note_choice
 from .containers import (
     Opens,
@@ -76,16 +81,13 @@ def keep_branch(
     False where the condition is no tensor, or the region at this place was refused.  The condition is
     popped already.  Raises :class:`RegionRefused`, after which the frame is evaluated again without it.
     """
-    if isinstance(condition, TensorNumberVariable):
-        condition = condition.tensor
-    if not isinstance(condition, TensorVariable) or evaluator.suspended:
-        return False
-    if known_truth(condition.node) is not None:
-        return False
     place = (evaluator.code, instruction.index)
-    if not may_attempt(evaluator, place):
+    if evaluator.suspended or not may_attempt(evaluator, place):
         return False
     try:
+        condition = tested_tensor(evaluator, condition)
+        if not isinstance(condition, TensorVariable) or known_truth(condition.node) is not None:
+            return False
         predicate = as_predicate(evaluator, condition)
         rolled = left_loop(evaluator, instruction)
         loop = None if rolled is not None else find_while(evaluator, instruction, jump_if)

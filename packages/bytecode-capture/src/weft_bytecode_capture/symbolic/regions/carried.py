@@ -10,7 +10,12 @@ from ..variables.base import Variable
 from ..variables.sequences import TupleVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable
 from ..variables.tensor import TensorVariable
-from ..variables.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
+from ..variables.tensor_number import (
+    TensorNumberVariable,
+    is_invariant,
+    number_in_tensor,
+    number_kind,
+)
 from .containers import Opens, is_container, opened, opens_none, parts, put_parts, shape, with_parts
 from .decisions import Place
 from .evaluation import refuse
@@ -201,7 +206,7 @@ class CarriedLocals:
             if item.fake.requires_grad:
                 give_gradients(self.evaluator, carried.parameter.fake)
             return carried.parameter
-        if not item.is_constant():
+        if not is_invariant(item):
             raise Unsupported("local that is bound in a loop", f"{name}: {item!r}")
         return item
 

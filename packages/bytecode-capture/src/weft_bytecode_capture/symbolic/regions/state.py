@@ -11,6 +11,7 @@ from ..variables.cells import CellVariable
 from ..variables.generators import GeneratorVariable
 from ..variables.iterators import RangeIteratorVariable
 from ..variables.sequences import TupleVariable
+from ..variables.symbolic_number import SymbolicNumberVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable
 from .containers import Opens, is_container, opened, opens_none, parts, shape, with_parts
@@ -239,6 +240,8 @@ def same_constant(left: Variable, right: Variable) -> bool:
     """Whether two variables are one immutable value."""
     if left is right:
         return True
+    if isinstance(left, SymbolicNumberVariable) and isinstance(right, SymbolicNumberVariable):
+        return left.number_node is right.number_node
     if not (left.is_constant() and right.is_constant()):
         return False
     first, second = left.as_constant(), right.as_constant()

@@ -100,7 +100,7 @@ class Subgraph:
         if isinstance(value, torch.Tensor):
             if value.device.type not in self._devices:
                 raise Unsupported("region on this device", str(value.device))
-        elif isinstance(value, (torch.SymFloat, torch.SymBool)):
+        elif isinstance(value, torch.SymBool):
             raise Unsupported("symbolic number in a region", str(value))
 
 

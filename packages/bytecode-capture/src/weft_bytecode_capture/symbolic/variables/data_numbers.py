@@ -73,8 +73,8 @@ class DataFloatVariable(SymbolicNumberVariable):
     ) -> Variable | None:
         plain = operator[1:] if operator[0] == "i" and operator[1:] in OPERATORS else operator
         if not is_number(other):
-            if other.node is not None:
-                return None  # a tensor takes the number as it is
+            if other.node is not None or other.reflects_own_type:
+                return None  # what the graph computes takes the number as it is
             raise Unsupported("number that depends on data", f"{operator} of {self!r}, {other!r}")
         pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
         if plain in COMPARISONS:

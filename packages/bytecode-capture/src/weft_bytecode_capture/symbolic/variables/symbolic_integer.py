@@ -49,7 +49,8 @@ class SymbolicIntegerVariable(Variable):
     ) -> Variable | None:
         pair = integer_operand(other)
         if pair is None:
-            if other.is_constant() and type(other.as_constant()) in (bool, float):
+            is_plain = other.is_constant() and type(other.as_constant()) in (bool, float)
+            if is_plain or isinstance(other, SymbolicNumberVariable):
                 return self._as_number(evaluator, operator, other, reflected)
             if other.is_constant() and isinstance(other.as_constant(), complex):
                 raise Unsupported("arithmetic of a loop's counter", f"{operator} with {other!r}")

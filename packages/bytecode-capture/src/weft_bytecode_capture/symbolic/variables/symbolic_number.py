@@ -118,8 +118,8 @@ class SymbolicNumberVariable(Variable):
     def _specialised_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
-        """An operation on this very number; None for one on a tensor, which takes the number as it is."""
-        if other.node is not None:
+        """An operation on this very number; None where what the graph computes takes it as it is."""
+        if other.node is not None or other.reflects_own_type:
             return None
         plain = operator[1:] if operator[0] == "i" and operator[1:] in OPERATORS else operator
         other = other.specialised() if isinstance(other, SymbolicNumberVariable) else other

@@ -321,7 +321,7 @@ class TensorVariable(Variable):
         if function is None:
             function = getattr(operator_module, operator, None)
         if isinstance(other, TensorNumberVariable):
-            other = other.beside(evaluator, self, operator)
+            return other.with_tensor(evaluator, operator, self, reflected)
         numbers = (TensorVariable, SymbolicNumberVariable, SymbolicIntegerVariable)
         pair = [other, self] if reflected else [self, other]
         if function is not None:

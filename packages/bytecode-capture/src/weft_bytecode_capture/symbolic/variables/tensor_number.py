@@ -10,7 +10,9 @@ import torch
 from ...unsupported import Unsupported
 from .base import Variable
 from .constant import ConstantVariable
+from .data_numbers import DataBooleanVariable
 from .symbolic_integer import SymbolicIntegerVariable
+from .symbolic_number import SymbolicNumberVariable
 from .tensor import TensorVariable
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
 _USE = "use of a number that the graph computes"
+_GREATEST_INTEGER = 2**62 - 1  # that a loop may begin with
 _GREATEST_STEP = 2**31  # no loop runs long enough for steps of this size to leave int64
 _DTYPES: dict[type, torch.dtype] = {int: torch.int64, float: torch.float64, bool: torch.bool}
 _COMPARISONS: dict[str, Callable[..., Any]] = {
@@ -30,8 +33,7 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "truediv": torch.div,
 }
 _WITH_TENSORS = frozenset({*_ARITHMETIC, *_COMPARISONS})
-# Scalars of these operators are not rounded to the tensor's type first, as tensors of that type are.
-_ROUNDED = frozenset({torch.float16, torch.bfloat16})
+_HALVES = frozenset({torch.float16, torch.bfloat16})
 
 
 class TensorNumberVariable(Variable):
@@ -66,14 +68,29 @@ class TensorNumberVariable(Variable):
             return None  # it knows how
         return number_operation(evaluator, operator, (other, self) if reflected else (self, other))
 
-    def beside(self, evaluator: Evaluator, tensor: TensorVariable, operator: str) -> TensorVariable:
-        """The number as an operand beside ``tensor``: in the type that a Python number would have there."""
-        plain = operator[1:] if operator[0] == "i" and operator[1:] in _WITH_TENSORS else operator
+    def with_tensor(
+        self, evaluator: Evaluator, operator: str, tensor: TensorVariable, reflected: bool
+    ) -> Variable | None:
+        """The operation with a tensor, where the number is as exact as a Python number would be."""
+        in_place = operator[0] == "i" and operator[1:] in _WITH_TENSORS
+        plain = operator[1:] if in_place else operator
+        if plain not in _WITH_TENSORS:
+            raise Unsupported(_USE, f"{operator} of {tensor!r} and {self!r}")
+        if plain == "truediv" and reflected:  # as torch computes it
+            reciprocal = evaluator.graph.call_method(evaluator, "reciprocal", tensor, (), {})
+            return evaluator.binary_operation("mul", reciprocal, self)
         with evaluator.graph.fake_mode:
             dtype = torch.result_type(tensor.fake, self.kind(1))
-        if plain not in _WITH_TENSORS or dtype in _ROUNDED:
-            raise Unsupported(_USE, f"{operator} of {tensor!r} and {self!r}")
-        return _cast(evaluator, self.tensor, dtype)
+        if dtype not in _HALVES or plain in _rounding(tensor.fake.device):
+            number = _cast(evaluator, self.tensor, dtype)
+            return tensor.binary_operation(evaluator, operator, number, reflected)
+        number = _cast(evaluator, self.tensor, torch.float32)
+        wide = _cast(evaluator, tensor, torch.float32)
+        made = wide.binary_operation(evaluator, plain, number, reflected)
+        assert isinstance(made, TensorVariable)
+        if in_place:
+            return tensor.call_method(evaluator, "copy_", [made], {})
+        return _cast(evaluator, made, dtype)
 
     def call_method(
         self,
@@ -99,6 +116,11 @@ class TensorNumberVariable(Variable):
 
     def __repr__(self) -> str:
         return f"TensorNumber({self.tensor!r})"
+
+
+def _rounding(device: torch.device) -> frozenset[str]:
+    """The operators that round a Python number to half precision first; others compute with it in float32."""
+    return frozenset((*_COMPARISONS, *(("add", "sub") if device.type == "cpu" else ())))
 
 
 _KNOWN = frozenset({*_WITH_TENSORS, "floordiv", "mod"})
@@ -128,12 +150,17 @@ def number_operation(
 
 
 def number_in_tensor(evaluator: Evaluator, variable: Variable) -> TensorNumberVariable | None:
-    """A constant number, or a loop's counter, as a tensor of the graph at hand; None for other values."""
+    """A number as a tensor of the graph at hand; None for other values.
+
+    :raises Unsupported: it is an integer that may not fit.
+    """
     if isinstance(variable, TensorNumberVariable):
         return variable
     kind = number_kind(variable)
     if kind is None:
         return None
+    if kind is int and not _is_within(evaluator, variable, _GREATEST_INTEGER):
+        raise Unsupported("integer that may grow beyond a tensor's", repr(variable))
     arguments = [evaluator.wrap_result(()), variable]
     dtype: dict[str, Variable] = {"dtype": ConstantVariable(_DTYPES[kind])}
     tensor = evaluator.graph.call_function(evaluator, torch.full, arguments, dtype)
@@ -164,15 +191,27 @@ def read_in_region(
     return TensorNumberVariable(_cast(evaluator, result, _DTYPES[kind]), kind, is_step=False)
 
 
+def tested_tensor(evaluator: Evaluator, variable: Variable) -> Variable:
+    """What has the truth of ``variable`` in the graph at hand, if that is a number that only data gives.
+
+    Anything else as it is.
+    """
+    if isinstance(variable, DataBooleanVariable):
+        kind = float if float in {v.python_type() for v in variable.operands} else int
+        variable = _compared(evaluator, variable.function.__name__, variable.operands, kind)
+    return variable.tensor if isinstance(variable, TensorNumberVariable) else variable
+
+
 def truth_in_tensor(
     evaluator: Evaluator, variable: Variable, wanted: bool
 ) -> TensorNumberVariable | None:
     """Whether the truth of a tensor, or of a number in one, is ``wanted``; None: no graph says it."""
     from ..regions.evaluation import as_predicate
 
-    if isinstance(variable, TensorNumberVariable):
-        variable = variable.tensor
-    if not isinstance(variable, TensorVariable) or not evaluator.state.options.keep_control_flow:
+    if not evaluator.state.options.keep_control_flow:
+        return None
+    variable = tested_tensor(evaluator, variable)
+    if not isinstance(variable, TensorVariable):
         return None
     predicate = as_predicate(evaluator, variable)
     method = "clone" if wanted else "logical_not"
@@ -187,18 +226,40 @@ def number_kind(variable: Variable) -> type | None:
         return variable.kind
     if isinstance(variable, SymbolicIntegerVariable):
         return int
+    if isinstance(variable, SymbolicNumberVariable):
+        return variable.python_type()
     if type(variable) is not ConstantVariable:
         return None
     value = variable.as_constant()
-    if type(value) not in _DTYPES or (type(value) is int and abs(value) >= 2**62):
+    if type(value) not in _DTYPES or (type(value) is int and abs(value) > _GREATEST_INTEGER):
         return None
     return type(value)
+
+
+def is_invariant(variable: Variable) -> bool:
+    """Whether a number is the same in every iteration, and on every side: no region computes it."""
+    return variable.is_constant() or isinstance(variable, SymbolicNumberVariable)
+
+
+def _is_within(evaluator: Evaluator, variable: Variable, bound: int) -> bool:
+    """Whether an integer that no region computes is from ``-bound`` to ``bound``, guarded; others are."""
+    if not isinstance(variable, SymbolicNumberVariable):
+        return not variable.is_constant() or abs(variable.as_constant()) <= bound
+    return _holds(evaluator, "le", variable, bound) and _holds(evaluator, "ge", variable, -bound)
+
+
+def _holds(evaluator: Evaluator, comparison: str, variable: Variable, bound: float) -> bool:
+    """Whether a number that no region computes compares so with ``bound``, in every call from now on."""
+    outcome = evaluator.binary_operation(comparison, variable, ConstantVariable(bound))
+    return outcome.is_constant() and bool(outcome.as_constant())
 
 
 def _operand(evaluator: Evaluator, variable: Variable, kind: type) -> Variable:
     """A number of type ``kind`` as an operand beside a tensor of that type."""
     if variable.is_constant():
         return ConstantVariable(kind(variable.as_constant()))
+    if isinstance(variable, SymbolicNumberVariable) and variable.python_type() is kind:
+        return variable
     number = number_in_tensor(evaluator, variable)
     assert number is not None
     return _cast(evaluator, number.tensor, _DTYPES[kind])
@@ -208,13 +269,14 @@ def _whole_result(
     evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
 ) -> Variable | None:
     """Arithmetic on integers; None where the result might not fit into a tensor."""
-    constants = [int(variable.as_constant()) for variable in pair if variable.is_constant()]
-    if len(constants) != 1 or abs(constants[0]) > _GREATEST_STEP:
+    known = [variable for variable in pair if is_invariant(variable)]
+    if len(known) != 1 or not _is_within(evaluator, known[0], _GREATEST_STEP):
         return None
     if any(isinstance(v, TensorNumberVariable) and not v.is_step for v in pair):
         return None
     arguments = [_operand(evaluator, variable, int) for variable in pair]
-    if operator in ("floordiv", "mod") and pair[1].is_constant() and constants[0] > 0:
+    divides = operator in ("floordiv", "mod") and pair[1] is known[0]
+    if divides and _holds(evaluator, "gt", pair[1], 0):
         function = torch.floor_divide if operator == "floordiv" else torch.remainder
         return _number(evaluator, function, arguments, int)
     if operator not in ("add", "sub", "mul"):
@@ -227,12 +289,22 @@ def _whole_result(
 def _compared(
     evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable], kind: type
 ) -> Variable:
+    if kind is float and not all(_is_exact(evaluator, variable) for variable in pair):
+        raise Unsupported(_USE, f"{operator} of {pair[0]!r} and {pair[1]!r}")
     arguments = [_operand(evaluator, variable, kind) for variable in pair]
+    if not any(isinstance(argument, TensorVariable) for argument in arguments):
+        arguments = _tensor_first(evaluator, arguments)
     function = _COMPARISONS[operator]
-    if pair[0].is_constant():
+    if not isinstance(arguments[0], TensorVariable):
         function = _COMPARISONS[_SWAPPED.get(operator, operator)]
         arguments.reverse()
     return _number(evaluator, function, arguments, bool)
+
+
+def _is_exact(evaluator: Evaluator, variable: Variable) -> bool:
+    """Whether a float64 holds the number: Python compares integers with floats exactly."""
+    is_integer = variable.python_type() is int and is_invariant(variable)
+    return not is_integer or _is_within(evaluator, variable, 2**53)
 
 
 _SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
@@ -246,7 +318,7 @@ def _float_result(
         return _power(evaluator, pair)
     if operator not in _ARITHMETIC:
         return None
-    if operator == "truediv" and not _is_never_zero(pair[1]):
+    if operator == "truediv" and not _is_never_zero(evaluator, pair[1]):
         return None
     arguments = [_operand(evaluator, variable, float) for variable in pair]
     return _number(evaluator, _ARITHMETIC[operator], _tensor_first(evaluator, arguments), float)
@@ -254,23 +326,24 @@ def _float_result(
 
 def _tensor_first(evaluator: Evaluator, arguments: list[Variable]) -> list[Variable]:
     """The operands with a tensor first, as torch's functions take them."""
-    first = number_in_tensor(evaluator, arguments[0]) if arguments[0].is_constant() else None
+    first = number_in_tensor(evaluator, arguments[0])
     return arguments if first is None else [first.tensor, *arguments[1:]]
 
 
-def _is_never_zero(divisor: Variable) -> bool:
+def _is_never_zero(evaluator: Evaluator, divisor: Variable) -> bool:
     if isinstance(divisor, SymbolicIntegerVariable):
         return divisor.is_never_zero()
-    return divisor.is_constant() and divisor.as_constant() != 0
+    return is_invariant(divisor) and _holds(evaluator, "ne", divisor, 0)
 
 
 def _power(evaluator: Evaluator, pair: tuple[Variable, Variable]) -> Variable | None:
-    """A constant to the power of a counter, where that is finite at every one of its values."""
+    """A number to the power of a counter, where that is finite at every one of its values."""
     base, exponent = pair
-    if not base.is_constant() or not isinstance(exponent, SymbolicIntegerVariable):
+    if not is_invariant(base) or not isinstance(exponent, SymbolicIntegerVariable):
         return None
-    value = base.as_constant()
-    if not 0 < abs(value) <= 1 or not exponent.is_never_negative():
+    sign = "gt" if _holds(evaluator, "gt", base, 0) else "lt"
+    is_small = _holds(evaluator, "le" if sign == "gt" else "ge", base, 1 if sign == "gt" else -1)
+    if not is_small or not _holds(evaluator, sign, base, 0) or not exponent.is_never_negative():
         return None
     arguments = _tensor_first(evaluator, [_operand(evaluator, v, float) for v in pair])
     return _number(evaluator, torch.pow, arguments, float)
