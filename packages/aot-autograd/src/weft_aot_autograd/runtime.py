@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,6 +138,34 @@ class _Tangent:
         return prepared.copy_(gradient)
 
 
+def _saved_numbers(partitioned: PartitionedGraph) -> frozenset[int]:
+    """Which of the saved values are symbolic numbers, by position."""
+    given = partitioned.backward.graph.find_nodes(op="placeholder")[: len(partitioned.saved)]
+    return frozenset(
+        k for k, node in enumerate(given) if not isinstance(node.meta["val"], torch.Tensor)
+    )
+
+
+def _whole_backward(partitioned: PartitionedGraph) -> BackwardStage:
+    """Backward as the one stage that takes everything and gives every gradient."""
+    taken = range(len(partitioned.saved) + len(partitioned.tangents))
+    given = range(len(partitioned.gradients))
+    return BackwardStage(partitioned.backward, tuple(taken), tuple(given))
+
+
+def _devices(nodes: Iterable[torch.fx.Node]) -> set[torch.device]:
+    values = (node.meta["val"] for node in nodes)
+    return {value.device for value in values if isinstance(value, torch.Tensor)}
+
+
+def _draws_numbers(graph: torch.fx.Graph) -> bool:
+    """Whether the graph draws from torch's random numbers."""
+    return any(
+        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        for node in graph.nodes
+    )
+
+
 class _Plan:
     """What each call of one compiled graph has to do, decided when the graph is compiled.
 
@@ -167,10 +195,7 @@ class _Plan:
             (False, s.output_index or 0) if s.input_index is None else (True, order[s.input_index])
             for s in partitioned.saved
         )
-        given = partitioned.backward.graph.find_nodes(op="placeholder")
-        self.numbers = frozenset(
-            k for k in range(len(self.saved)) if not isinstance(given[k].meta["val"], torch.Tensor)
-        )
+        self.numbers = _saved_numbers(partitioned)
         only_kept = (
             k
             for k, (is_argument, index) in enumerate(self.saved)
@@ -186,9 +211,7 @@ class _Plan:
         self.constants = tuple(i for i in range(self.output_count) if i not in differentiated)
         self.gradients = tuple(order[g.input_index] for g in partitioned.gradients)
         if callable(backward):
-            whole = range(len(partitioned.saved) + len(self.tangents))
-            every = tuple(range(len(self.gradients)))
-            backward = [(BackwardStage(partitioned.backward, tuple(whole), every), backward)]
+            backward = [(_whole_backward(partitioned), backward)]
         self.stages = tuple(_Stage(stage, run, self.gradients) for stage, run in backward)
         self.argument_count = len(order)
         graph = functional.graph_module.graph
@@ -202,17 +225,10 @@ class _Plan:
             for k, index in enumerate(self.argument_indices)
             if self.replayable and index not in mutated
         )
-        devices = {
-            node.meta["val"].device
-            for node in placeholders
-            if isinstance(node.meta["val"], torch.Tensor)
-        }
+        devices = _devices(placeholders)
         self.device_types = sorted({device.type for device in devices})
         self.cuda_devices = sorted(d.index or 0 for d in devices if d.type == "cuda")
-        self.random = any(
-            torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-            for node in graph.nodes
-        )
+        self.random = _draws_numbers(graph)
         self.warned = False
         self._partitioned, self._compile_later = partitioned, compile_later
         self._partial: dict[frozenset[int], _Stage | None] = {}
