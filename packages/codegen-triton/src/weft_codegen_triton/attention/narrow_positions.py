@@ -12,6 +12,9 @@ from weft_loop_ir.ops import BINARY_TO_BOOL
 
 from weft_codegen_triton.kernel.expressions import INT32_SAFE, magnitude
 
+FLOAT32_EXACT = 1 << 24
+"""From this magnitude on float32 does not hold all integers."""
+
 
 def with_narrow_positions(body: LoopBody, sizes: Mapping[sympy.Symbol, sympy.Expr]) -> LoopBody:
     """``body`` with integers that provably fit computed in 32 bits; ``sizes`` bounds its loops."""
@@ -69,12 +72,30 @@ class _Narrowing:
 
     def _as_it_was(self, instruction: Instruction, arguments: tuple[Any, ...]) -> Value:
         operation = instruction.operation
+        if operation == "to_dtype" and instruction.dtype == torch.float32:
+            parts = self._float_parts(arguments[0])
+            if parts is not None:
+                return self._append(*parts, torch.float32)
         operands = [a for a in arguments if isinstance(a, Value)]
         are_narrow = all(a.index in self.bounds for a in operands)
         takes_any = operation in ("indirect", "to_dtype") or operation in BINARY_TO_BOOL
         if not (takes_any and are_narrow):
             arguments = tuple(self._widened(a) if isinstance(a, Value) else a for a in arguments)
         return self._append(operation, arguments, instruction.dtype)
+
+    def _float_parts(self, value: Value) -> tuple[str, tuple[Value, ...]] | None:
+        """``value`` as an operation on floats, exact as on integers; None if it isn't a sum or difference.
+
+        Positions of queries alone, and of keys alone, are few to convert.
+        """
+        made = self.instructions[value.index]
+        if made.operation not in ("add", "sub") or value.index not in self.bounds:
+            return None
+        if self.bounds[value.index] >= FLOAT32_EXACT:
+            return None
+        converted = [(a, torch.float32) for a in made.arguments]
+        parts = (self._append("to_dtype", pair, torch.float32) for pair in converted)
+        return made.operation, tuple(parts)
 
     def _widened(self, value: Value) -> Value:
         """``value`` in 64 bits, if it was."""

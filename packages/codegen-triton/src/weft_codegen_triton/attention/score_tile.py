@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import sympy
 import torch
@@ -29,8 +29,44 @@ WHOLE = 128
 """A multiple of the sides of every tile."""
 
 
+LOG2_E = 1.4426950408889634
+MOST_EXPONENT = 1 << 17
+"""The magnitude of scores up to which sums with the logarithm of a few keep 1% of that, in float32."""
+
+
 class _ScorePrinter(BodyPrinter):
     """Prints what is done to scores, whose absolute errors alone matter: they are exponents."""
+
+    def __init__(
+        self,
+        tile: Tile,
+        pointers: Mapping[str, str],
+        dtypes: Callable[[str], torch.dtype],
+        scores: frozenset[str],
+        wide: bool,
+    ) -> None:
+        super().__init__(tile, pointers, dtypes, scores, wide)
+        self.scales_exponents = False
+        self.differences: dict[str, tuple[Text, Text]] = {}  # from a number of a line
+
+    def sub(self, left: Text, right: Text) -> Text:
+        made: Text = super().sub(left, right)  # type: ignore[misc]
+        if made.dtype == torch.float32 and right.axes < made.axes:
+            self.differences[made.code] = left, right
+        return made
+
+    def exp(self, value: Text) -> Text:
+        """The power of e; of a difference from numbers of a line, that of 2 of a fused multiply-add."""
+        if not self.for_half or value.code not in self.differences:
+            made: Text = super().exp(value)  # type: ignore[misc]
+            return made
+        left, right = self.differences[value.code]
+        if self.scales_exponents and left.code in self.differences:
+            left, other = self.differences[left.code]
+            axes = right.axes | other.axes
+            right = self.name(f"({right.code} + {other.code})", right.dtype, axes)
+        line = self.name(f"({right.code} * {LOG2_E})", right.dtype, right.axes)
+        return self.name(f"tl.exp2({left.code} * {LOG2_E} - {line.code})", value.dtype, value.axes)
 
     def tanh(self, value: Text) -> Text:
         function = "weft.tanh_of_exponent" if self.for_half else "math.tanh"
@@ -47,7 +83,7 @@ class ScoreTile:
     """Prints into ``printer`` at a tile ``[YBLOCK, XBLOCK]`` of the matrix ``batch``: ``yindex``, ``xindex``.
 
     ``bodies`` compute elements from ``scores``, the names of products; ``operands`` are all matrices that the
-    kernel reads or writes, ``half``: with 16 bits.
+    kernel reads or writes, ``half``: with 16 bits.  ``turned``: the tile is ``[XBLOCK, YBLOCK]``.
     """
 
     def __init__(
@@ -58,6 +94,7 @@ class ScoreTile:
         bodies: Sequence[LoopBody],
         operands: Sequence[Operand],
         half: bool,
+        turned: bool = False,
     ) -> None:
         self.kernel = kernel
         self.buffers = buffers
@@ -74,7 +111,8 @@ class ScoreTile:
         if not self.wide:
             bodies = [with_narrow_positions(body, self.sizes) for body in bodies]
         self.bodies = tuple(bodies)
-        self.printer = self._body_printer(half)
+        self.scales_exponents = half and not any(map(self._may_be_lowest, bodies))
+        self.printer = self._body_printer(half, turned)
 
     def emit(self, *lines: str) -> None:
         for line in lines:
@@ -179,16 +217,39 @@ class ScoreTile:
 
     # -- facts -------------------------------------------------------------------------------------------
 
-    def _body_printer(self, half: bool) -> BodyPrinter:
-        tile = Tile(("y", "x"), "[YBLOCK, XBLOCK]", "[1, 1]", sizes=self.sizes)
+    def _body_printer(self, half: bool, turned: bool) -> BodyPrinter:
+        axes, shape = (
+            (("x", "y"), "[XBLOCK, YBLOCK]") if turned else (("y", "x"), "[YBLOCK, XBLOCK]")
+        )
+        tile = Tile(axes, shape, "[1, 1]", sizes=self.sizes)
         tile.masks = {"y": "ymask", "x": "xmask"}
 
         def dtype_of(name: str) -> torch.dtype:
             return self.buffers[name].layout.dtype
 
         printer = _ScorePrinter(tile, self.pointers, dtype_of, self.scores, wide=self.wide)
+        printer.scales_exponents = self.scales_exponents
         printer.for_half = half
         return printer
+
+    def _may_be_lowest(self, body: LoopBody) -> bool:
+        """Whether all scores of a line may be so low that sums with their logarithm would lose that.
+
+        ``LOG2_E`` times the lowest number is infinite.
+        """
+        for instruction in body.instructions:
+            operation, arguments = instruction.operation, instruction.arguments
+            if operation in ("masked", "scalar"):
+                return True
+            if operation == "constant" and MOST_EXPONENT < abs(arguments[0]) < float("inf"):
+                return True
+            if operation == "load" and arguments[0] not in self.scores:
+                symbols = arguments[1].free_symbols
+                varies = any(s.name.startswith("indirect") for s in symbols)
+                varies = varies or self.kernel.key_loop.symbol in symbols
+                if varies and self.buffers[arguments[0]].layout.dtype.is_floating_point:
+                    return True
+        return False
 
     def _needs_int64(self, bodies: Sequence[LoopBody]) -> bool:
         """Whether a place within a matrix, or an index of what is done to scores, may pass 2**31."""

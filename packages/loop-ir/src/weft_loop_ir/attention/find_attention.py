@@ -17,7 +17,7 @@ from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
 from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
 from weft_loop_ir.attention.operands import FindWriter, Operand, operand_of
-from weft_loop_ir.attention.softmax_rows import softmax_rows
+from weft_loop_ir.attention.softmax_rows import LineNumber, softmax_rows
 from weft_loop_ir.attention.surroundings import Surroundings
 from weft_loop_ir.expressions import contiguous_stride
 from weft_loop_ir.index_simplify import ranges_for
@@ -52,8 +52,8 @@ class AttentionKernel(Kernel):
     ``query [n, l, e]``, ``key [n, e, s]``, ``value [n, s, d]``.  ``score`` gives ``f`` of a score in float32,
     at the loops ``outer`` (``lines`` says what they are to a matrix and its line) and ``key_loop``; it loads
     the score from ``scores``.  ``bounds``: keys that have no share.  ``hidden_are_zero``: lines whose scores
-    are all minus infinity give zeros, not NaN.  ``logarithm``: the buffer ``[n, l]`` of the logarithm of each
-    line's sum of exponentials, where that is kept.  ``apart`` are the steps whose place it takes.
+    are all minus infinity give zeros, not NaN.  ``kept``: numbers of each line and the buffers ``[n, l]``
+    that they are kept in.  ``apart`` are the steps whose place it takes.
     """
 
     query: Operand
@@ -65,7 +65,7 @@ class AttentionKernel(Kernel):
     key_loop: LoopVariable
     bounds: KeyBounds | None
     hidden_are_zero: bool
-    logarithm: str | None
+    kept: tuple[tuple[LineNumber, str], ...]
     apart: tuple[ExternCall, Kernel, ExternCall]
 
     @property
@@ -169,11 +169,12 @@ def _joined(
         return around.writer(name, places[-1])
 
     rows = softmax_rows(kernel, shares, keys, scores, plain, dtype_of, True)
-    if rows is None or not _are_lines(rows.logarithm, lines, keys, schedule):
+    if rows is None:
         return None
-    logarithm = None if rows.logarithm is None else rows.logarithm[0]
-    if logarithm is not None and not all(p > places[2] for p in around.readers(logarithm)):
-        return None
+    for name, (_, place) in rows.kept.items():
+        is_late = all(r > places[2] for r in around.readers(name) if r != places[1])
+        if not is_late or not _are_lines(name, place, lines, keys, schedule):
+            return None
     body = with_masks_computed(rows.element, (scores,), kernel.outer, rows.key, schedule, writer)
     if not needs_rounding(body, (scores,), dtype, dtype_of, lines.positions | {rows.key.symbol}):
         body = without_rounding(body, kernel.outer, rows.key, dtype_of)
@@ -205,7 +206,7 @@ def _joined(
         (),
         (),
         reads,
-        (result,) if logarithm is None else (result, logarithm),
+        (result, *rows.kept),
         (product.origin, *kernel.origins, last.origin),
         query,
         key,
@@ -216,7 +217,7 @@ def _joined(
         rows.key,
         bounds,
         rows.hidden_are_zero,
-        logarithm,
+        tuple((number, name) for name, (number, _) in rows.kept.items()),
         (product, kernel, last),
     )
     return attention, _pointwise(f"{kernel.name}_besides", kernel, rows.key, rows.besides)
@@ -242,12 +243,9 @@ def _pointwise(name: str, kernel: Kernel, key: LoopVariable, body: LoopBody) -> 
 
 
 def _are_lines(
-    logarithm: tuple[str, sympy.Expr] | None, lines: Lines, keys: sympy.Expr, schedule: Schedule
+    name: str, place: sympy.Expr, lines: Lines, keys: sympy.Expr, schedule: Schedule
 ) -> bool:
-    """Whether logarithms, if there are any, lie line by line."""
-    if logarithm is None:
-        return True
-    name, place = logarithm
+    """Whether numbers that are stored at ``place`` of ``name`` lie line by line."""
     is_line = sympy.expand(place * keys - lines.first_key) == 0
     return is_line and is_dense(schedule.buffers[name].layout)
 

@@ -32,6 +32,7 @@ from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
     BufferView,
     ExternCall,
+    Instruction,
     Kernel,
     LoopBody,
     LoopVariable,
@@ -83,7 +84,8 @@ class AttentionGradientKernel(Kernel):
     """Products or a sum of matrices that are computed from ``scores``, element by element; it has no stages.
 
     ``products`` are by lines, or all by columns; else there is ``total``.  ``lines`` says what the loops
-    ``outer`` are to a matrix and its line, ``bounds``: keys at which the matrices are 0.
+    ``outer`` are to a matrix and its line, ``bounds``: keys at which the matrices are 0, for lines whose
+    ``sight`` is finite; None: every line's is.
     """
 
     scores: tuple[ScoreProduct, ...]
@@ -94,6 +96,7 @@ class AttentionGradientKernel(Kernel):
     key_loop: LoopVariable
     keys: sympy.Expr
     bounds: KeyBounds | None
+    sight: LoopBody | None
 
     @property
     def matrices(self) -> tuple[LoopBody, ...]:
@@ -193,9 +196,9 @@ class _Finder:
         sizes = {self._size(call) for call in calls.values()}
         if len(stored) != 1 or len(sizes) != 1:
             raise _Differs
-        early = {v.buffer for call in calls.values() for v in call.arguments}
-        if not self.around.stay(early, min(calls), self.place):
-            raise _Differs
+        for place, call in calls.items():
+            if not self.around.stay({v.buffer for v in call.arguments}, place, self.place):
+                raise _Differs
         (self.index,), (self.size,) = stored, sizes
         return calls
 
@@ -402,25 +405,25 @@ class _Finder:
             self.lines,
             self.key,
             self.size[2],
-            self._bounds(matrices),
+            *self._bounds(matrices),
         )
 
-    def _bounds(self, matrices: list[LoopBody]) -> KeyBounds | None:
-        """The keys at which an element of any matrix is not 0, if every line sees one.
+    def _bounds(self, matrices: list[LoopBody]) -> tuple[KeyBounds | None, LoopBody | None]:
+        """The keys at which an element of any matrix is not 0, and a line's sight if some may see none.
 
-        A kernel none of whose matrices is made of shares is no attention's.
+        A kernel one of whose matrices is not made of shares is no attention's.
         """
-        elements = [_element_of_shares(matrix) for matrix in matrices]
-        if any(element is None for element in elements):
+        shares = [_shares(matrix) for matrix in matrices]
+        if any(share is None for share in shares):
             raise _Differs
+        elements, sights = zip(*(share for share in shares if share is not None), strict=True)
         if self.lines.query is None:
-            return None
+            return None, None
         positions = {*(v.symbol for v in self.outer), self.key.symbol}
         lowest = torch.finfo(self._dtype(next(iter(self.calls.values())))).min
         extents = self.size[1:]
         found = set()
         for element in elements:
-            assert element is not None
             names = [n for n in body_accesses(element)[0] if n in self.scores]
             for name in names[:1]:
                 found.add(
@@ -435,7 +438,20 @@ class _Finder:
                     )
                 )
         bounds = found.pop() if len(found) == 1 else None
-        return bounds if bounds is not None and bounds.every_line_sees else None
+        if bounds is None or bounds.every_line_sees:
+            return bounds, None
+        is_one = len(set(sights)) == 1 and not self._varies_with_key(sights[0])
+        return (bounds, sights[0]) if is_one else (None, None)
+
+    def _varies_with_key(self, body: LoopBody) -> bool:
+        """Whether ``body`` reads the key's position, or what is loaded at a computed place."""
+        for instruction in body.instructions:
+            if instruction.operation in ("masked", "indirect"):
+                return True
+            for argument in instruction.arguments:
+                if isinstance(argument, sympy.Expr) and self.key.symbol in argument.free_symbols:
+                    return True
+        return False
 
 
 def _without_conversion(body: LoopBody) -> LoopBody:
@@ -465,18 +481,22 @@ def _sum_of_load(kernel: Kernel, name: str, result: str) -> tuple[sympy.Expr, sy
     return loads[0].arguments[1], stores[0].arguments[1]
 
 
-def _element_of_shares(matrix: LoopBody) -> LoopBody | None:
-    """The score ``x`` of a share ``exp(x - logarithm)`` that is a factor of ``matrix``; None: it has none."""
-    found: set[Value] = set()
+def _shares(matrix: LoopBody) -> tuple[LoopBody, LoopBody] | None:
+    """``x`` of a share ``exp(x - largest - logarithm)`` that is a factor of ``matrix``, and the line's sight.
+
+    That is the sum of the line's two numbers, finite where it sees a key.  None: there is no such factor.
+    """
+    found: set[tuple[Value, Value, Value]] = set()
 
     def vanishes(value: Value) -> bool:
         """Whether ``value`` is 0 where the shares are."""
         instruction = matrix.instructions[value.index]
         operation, arguments = instruction.operation, instruction.arguments
         if operation == "exp":
-            difference = matrix.instructions[arguments[0].index]
-            if difference.operation == "sub" and difference.dtype == torch.float32:
-                found.add(difference.arguments[0])
+            parts = _difference(matrix, arguments[0])
+            below = None if parts is None else _difference(matrix, parts[0])
+            if parts is not None and below is not None:
+                found.add((*below, parts[1]))
                 return True
         if operation == "constant":
             return bool(arguments[0] == 0)
@@ -488,7 +508,19 @@ def _element_of_shares(matrix: LoopBody) -> LoopBody | None:
     assert result is not None
     if not vanishes(result) or len(found) != 1:
         return None
-    return LoopBody(matrix.instructions, found.pop())
+    element, *numbers = found.pop()
+    total = Instruction("add", tuple(numbers), torch.float32)
+    body = LoopBody((*matrix.instructions, total), Value(len(matrix.instructions)))
+    return LoopBody(matrix.instructions, element), without_unused(body, stores=False)
+
+
+def _difference(body: LoopBody, value: Value) -> tuple[Value, Value] | None:
+    """What ``value`` is the difference of, in float32."""
+    instruction = body.instructions[value.index]
+    if instruction.operation != "sub" or instruction.dtype != torch.float32:
+        return None
+    left, right = instruction.arguments
+    return left, right
 
 
 VANISHES: Mapping[str, Callable[[Iterator[bool]], bool]] = {

@@ -77,6 +77,8 @@ def _producer(
         return None
     _, index, value = stores[0].arguments
     part = without_unused(LoopBody(body.instructions, value), stores=False)
+    ranges = ranges_for(tuple((v.symbol, v.size) for v in kernel.outer))
+    part = with_direct_places(part, BodyRecorder(ranges, lambda n: buffers[n].layout.dtype))
     if len(part.instructions) > MOST_INSTRUCTIONS:
         return None
     if any(i.operation not in CHEAP for i in part.instructions):

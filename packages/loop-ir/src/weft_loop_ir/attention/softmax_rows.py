@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 import sympy
 import torch
@@ -24,19 +25,30 @@ LoadScore = Callable[[BodyRecorder, sympy.Expr], Value]
 """Records the score at an index of the buffer of scores."""
 
 
+class LineNumber(Enum):
+    """What may be kept of a line of scores, in float32.
+
+    Its largest score, the sum of exponentials relative to that, and the logarithm of this sum.
+    """
+
+    LARGEST = "largest"
+    TOTAL = "total"
+    LOGARITHM = "logarithm"
+
+
 @dataclass(frozen=True)
 class SoftmaxRows:
     """``element``: its result is the float32 element whose softmax is taken, at ``kernel.outer`` and ``key``.
 
-    ``hidden_are_zero``: lines whose elements are all minus infinity give zeros, not NaN.  ``logarithm``: the
-    buffer in which each line's logarithm of the sum of exponentials is stored besides, and where.
-    ``besides`` stores elements that are not made of scores, at the same loops.
+    ``hidden_are_zero``: lines whose elements are all minus infinity give zeros, not NaN.  ``kept``: numbers
+    of each line that are stored besides, by the buffers, and where.  ``besides`` stores elements that are not
+    made of scores, at the same loops.
     """
 
     element: LoopBody
     key: LoopVariable
     hidden_are_zero: bool
-    logarithm: tuple[str, sympy.Expr] | None
+    kept: dict[str, tuple[LineNumber, sympy.Expr]]
     besides: LoopBody
 
 
@@ -74,17 +86,18 @@ def softmax_rows(
     body = without_unused(ops.body(element))
     if any(i.operation in NOT_ELEMENTWISE for i in body.instructions):
         return None
-    logarithm = None
+    kept = {}
     for name, (place, value) in rows.stored.items():
-        if logarithm is None and _is_logarithm(ops.instructions, value, element):
-            logarithm = (name, place)
+        number = _line_number(ops.instructions, value, element)
+        if number is not None:
+            kept[name] = (number, place)
             continue
         made = without_unused(ops.body(value), stores=False).instructions
         is_apart = not any(i.operation in NOT_ELEMENTWISE or _loads(i, scores) for i in made)
         if not is_apart or key.symbol not in place.free_symbols:
             return None
         ops.store(name, place, value)
-    return SoftmaxRows(body, key, hidden_are_zero, logarithm, without_unused(ops.body()))
+    return SoftmaxRows(body, key, hidden_are_zero, kept, without_unused(ops.body()))
 
 
 NOT_ELEMENTWISE = frozenset({"reduction", "store", "rand", "randn"})
@@ -131,6 +144,11 @@ class _Rows:
     def _load(self, ops: BodyRecorder, name: str, index: sympy.Expr) -> Value:
         if name == self.scores:
             return self.score(ops, index)
+        if name in self.stored:
+            place, value = self.stored[name]
+            if ops is not self.ops or index != place:
+                raise _NotRows
+            return value
         if name not in self.local:
             return ops.load(name, index)
         is_own = index == (0 if self.local[name].size == 1 else self.key.symbol)
@@ -183,26 +201,38 @@ def _softmax_element(instructions: list[Instruction], stored: Value) -> tuple[Va
     return element, guard is not None
 
 
-def _is_logarithm(instructions: list[Instruction], stored: Value, element: Value) -> bool:
-    """Whether ``stored`` is ``log(sum(exp(element - largest))) + largest``, in float32."""
+def _line_number(
+    instructions: list[Instruction], stored: Value, element: Value
+) -> LineNumber | None:
+    """What ``stored`` is of the line of ``element``; None: something else."""
 
     def at(value: Value) -> Instruction:
         return instructions[value.index]
 
-    result = at(stored)
-    if result.operation != "add" or result.dtype != torch.float32:
-        return False
-    for logarithm, largest in (result.arguments, result.arguments[::-1]):
-        if at(largest).operation != "reduction" or at(largest).arguments[::2] != ("max", element):
-            continue
-        total = at(logarithm).arguments[0] if at(logarithm).operation == "log" else None
-        if total is None or at(total).operation != "reduction" or at(total).arguments[0] != "sum":
-            continue
-        exponential = at(at(total).arguments[2])
+    def is_largest(value: Value) -> bool:
+        instruction = at(value)
+        is_of_all = instruction.operation == "reduction"
+        return is_of_all and instruction.arguments[::2] == ("max", element)
+
+    def is_total(value: Value) -> bool:
+        instruction = at(value)
+        if instruction.operation != "reduction" or instruction.arguments[0] != "sum":
+            return False
+        exponential = at(instruction.arguments[2])
         difference = at(exponential.arguments[0]) if exponential.operation == "exp" else None
-        if difference is not None and difference.operation == "sub":
-            return bool(difference.arguments == (element, largest))
-    return False
+        if difference is None or difference.operation != "sub":
+            return False
+        minuend, largest = difference.arguments
+        return minuend == element and is_largest(largest)
+
+    if at(stored).dtype != torch.float32:
+        return None
+    if is_largest(stored):
+        return LineNumber.LARGEST
+    if is_total(stored):
+        return LineNumber.TOTAL
+    is_logarithm = at(stored).operation == "log" and is_total(at(stored).arguments[0])
+    return LineNumber.LOGARITHM if is_logarithm else None
 
 
 def _asks_whether_hidden(

@@ -1,8 +1,10 @@
 """Backward of attention without its shares: they are computed again from scores and a number a line.
 
 In a joint graph of forward and backward, backward of a softmax between two products reads its result, as
-large as all scores.  Instead forward keeps the logarithm of the sum of exponentials of each line; backward
-multiplies queries and keys again, does to scores what forward did, and takes ``exp(score - logarithm)``.
+large as all scores.  Instead forward keeps two numbers of each line: the largest score, and the logarithm of
+the sum of exponentials relative to that; backward multiplies queries and keys again, does to scores what
+forward did, and takes ``exp(score - largest - logarithm)``.  Their sum would lose the logarithm where all
+scores of a line are the lowest number.
 The sum over shares and their gradients of a line is that over results and theirs, which is short.  What
 remains between backward's products is pointwise.
 """
@@ -220,7 +222,7 @@ def _rewrite(found: DifferentiatedAttention, forward: Collection[Node]) -> None:
     shared = [*found.changed, found.softmax, *copies]
     readers = {node: [u for u in node.users if u not in forward] for node in shared}
     after = found.softmax.next
-    logarithm = _logarithm(found.changed[-1], after)
+    largest, logarithm = _numbers_of_lines(found.changed[-1], after)
     twins: dict[Node, Node] = {}
 
     def copy(node: Node) -> None:
@@ -230,9 +232,10 @@ def _rewrite(found: DifferentiatedAttention, forward: Collection[Node]) -> None:
     for node in found.changed:
         copy(node)
     element = _widened(twins[found.changed[-1]], after)
-    difference = _call(after, aten.sub.Tensor, element, logarithm)
-    share = _call(after, aten.exp.default, difference)
-    made = [element, difference, share]
+    below = _call(after, aten.sub.Tensor, element, largest)
+    exponent = _call(after, aten.sub.Tensor, below, logarithm)
+    share = _call(after, aten.exp.default, exponent)
+    made = [element, below, exponent, share]
     dtype = found.softmax.meta["val"].dtype
     if dtype != torch.float32:
         share = _call(after, aten._to_copy.default, share, dtype=dtype)
@@ -254,13 +257,13 @@ def _widened(node: Node, before: Node) -> Node:
     return _call(before, aten._to_copy.default, node, dtype=torch.float32)
 
 
-def _logarithm(element: Node, before: Node) -> Node:
-    """The logarithm of the sum of exponentials of each line, as it is computed for the softmax."""
+def _numbers_of_lines(element: Node, before: Node) -> tuple[Node, Node]:
+    """The largest element of each line, and the logarithm of the sum of exponentials relative to it."""
     element = _widened(element, before)
     largest = _call(before, aten.amax.default, element, [-1], True)
     powers = _call(before, aten.exp.default, _call(before, aten.sub.Tensor, element, largest))
     total = _call(before, aten.sum.dim_IntList, powers, [-1], True)
-    return _call(before, aten.add.Tensor, _call(before, aten.log.default, total), largest)
+    return largest, _call(before, aten.log.default, total)
 
 
 def _sum_over_results(total: Node, found: DifferentiatedAttention) -> None:

@@ -1,0 +1,144 @@
+"""Which blocks a program goes through: of keys that its lines may see, or of lines that may see its keys.
+
+Bounds of positions are expressions; numbers that have to be equal are scanned on the device.  A program
+holds the lines from ``first`` on (``YBLOCK`` of them), or the keys (``XBLOCK``), along its tile's first axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft_loop_ir import KeyBounds, LoopBody, print_index
+
+from weft_codegen_triton.attention.score_tile import ScoreTile, bound
+from weft_codegen_triton.kernel.expressions import INDEX, INT32_SAFE
+
+SCANNED = 1024
+"""Numbers of the axis that is gone through that are compared at once with the held ones'."""
+INTEGER_LIMITS = {"least": -(1 << 63), "most": (1 << 63) - 1}
+
+
+def seen_keys(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | None = None) -> str:
+    """The range of first keys of blocks that lines from ``first`` on may see.
+
+    All of them, if one of the lines has a ``sight`` that is not finite: shares that are not numbers.
+    """
+    keys = print_index(tile.keys, INDEX)
+    start, stop = "0", keys
+    if bounds is not None and bounds.first is not None:
+        start = f"tl.maximum(first + {print_index(bounds.first, INDEX)}, 0) // XBLOCK * XBLOCK"
+    if bounds is not None and bounds.last is not None:
+        stop = f"tl.minimum(first + YBLOCK + {print_index(bounds.last, INDEX)}, {keys})"
+    if bounds is not None and bounds.equal:
+        lines, numbers = zip(*bounds.equal, strict=True)
+        start, stop = _equal(tile, "x", lines, numbers, (start, stop))
+    if bounds is not None and sight is not None:
+        tile.emit(f"is_lost = {_is_lost(tile, sight, '[YBLOCK, 1]')}")
+        start, stop = _unless_lost(start, stop, keys)
+    return f"range({bound(start)}, {bound(stop)}, XBLOCK)"
+
+
+def seeing_lines(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | None) -> str:
+    """The range of first lines of blocks that may see keys from ``first`` on.
+
+    All of them, if any line of the matrix has a ``sight`` that is not finite.
+    """
+    queries = print_index(tile.queries, INDEX)
+    start, stop = "0", queries
+    if bounds is not None and bounds.last is not None:
+        start = f"tl.maximum(first - ({print_index(bounds.last, INDEX)}), 0) // YBLOCK * YBLOCK"
+    if bounds is not None and bounds.first is not None:
+        stop = f"tl.minimum(first + XBLOCK - ({print_index(bounds.first, INDEX)}), {queries})"
+    if bounds is not None and bounds.equal:
+        numbers, keys = zip(*bounds.equal, strict=True)
+        start, stop = _equal(tile, "y", keys, numbers, (start, stop))
+    if bounds is not None and sight is not None:
+        _scan_lines(tile, sight, queries)
+        start, stop = _unless_lost(start, stop, queries)
+    return f"range({bound(start)}, {bound(stop)}, YBLOCK)"
+
+
+def _unless_lost(start: str, stop: str, extent: str) -> tuple[str, str]:
+    return f"tl.where(is_lost > 0, 0, {start})", f"tl.where(is_lost > 0, {extent}, {stop})"
+
+
+def _is_lost(tile: ScoreTile, sight: LoopBody, shape: str) -> str:
+    """Whether any line that the tile holds has a sight that is not finite: 1 or 0."""
+    value = f"tl.broadcast_to({sight.replay(tile.printer).code}, {shape})"
+    lost = f'(tl.abs({value}) < float("inf")) == 0'
+    mask = tile.printer.tile.masks.get("y")
+    return f"tl.max(tl.max(({lost if mask is None else f'({lost}) & {mask}'}).to(tl.int32), 1), 0)"
+
+
+def _scan_lines(tile: ScoreTile, sight: LoopBody, queries: str) -> None:
+    """Print ``is_lost`` for all lines of the matrix."""
+    tile.emit("is_lost = tl.full([], 0, tl.int32)")
+    tile.emit(f"for scanned in range(0, {bound(queries)}, {SCANNED}):")
+    known, loaded = dict(tile.printer.known), dict(tile.printer.loaded)
+    tile.printer.indent += 1
+    _name_scanned(tile, "y", queries)
+    tile.emit(f"is_lost = tl.maximum(is_lost, {_is_lost(tile, sight, f'[1, {SCANNED}]')})")
+    tile.printer.indent -= 1
+    tile.printer.forget_since(known, loaded)
+
+
+def _name_scanned(tile: ScoreTile, axis: str, extent: str) -> None:
+    """Let the tile be a line of :data:`SCANNED` along ``axis``."""
+    tile.emit(
+        f"{axis}index = scanned + tl.arange(0, {SCANNED})[None, :]",
+        f"{axis}mask = {axis}index < {extent}",
+    )
+    tile.printer.tile.masks[axis] = f"{axis}mask"
+    if axis == "x":
+        tile.name_key()
+    else:
+        tile.name_loops(of_lines=True, of_batches=False)
+
+
+def _equal(
+    tile: ScoreTile,
+    axis: str,
+    held: Sequence[LoopBody],
+    scanned: Sequence[LoopBody],
+    between: tuple[str, str],
+) -> tuple[str, str]:
+    """What is left of the range ``between`` along ``axis``: where ``scanned`` lie among the ``held`` numbers.
+
+    Found by going through the scanned numbers alone.
+    """
+    extent = print_index(tile.keys if axis == "x" else tile.queries, INDEX)
+    block, other = ("XBLOCK", "YBLOCK") if axis == "x" else ("YBLOCK", "XBLOCK")
+    _print_limits(tile, held, f"[{other}, 1]", tile.printer.tile.masks.get("yx"["xy".index(axis)]))
+    start, stop = between
+    tile.emit(
+        f"begins = tl.full([1, {SCANNED}], {INT32_SAFE - 1}, tl.int32)",
+        f"ends = tl.full([1, {SCANNED}], 0, tl.int32)",
+        f"for scanned in range({bound(start)}, {bound(stop)}, {SCANNED}):",
+    )
+    known, loaded = dict(tile.printer.known), dict(tile.printer.loaded)
+    tile.printer.indent += 1
+    _name_scanned(tile, axis, extent)
+    conditions = [f"{axis}mask"]
+    for number, body in enumerate(scanned):
+        value = body.replay(tile.printer).code
+        conditions += [f"({value} >= least{number})", f"({value} <= greatest{number})"]
+    index = f"{axis}index.to(tl.int32)"
+    tile.emit(
+        f"is_seen = {' & '.join(conditions)}",
+        f"begins = tl.where(is_seen, tl.minimum(begins, {index}), begins)",
+        f"ends = tl.where(is_seen, tl.maximum(ends, {index} + 1), ends)",
+    )
+    tile.printer.indent -= 1
+    tile.printer.forget_since(known, loaded)
+    tile.emit(f"begin = tl.min(tl.min(begins, 1), 0) // {block} * {block}")
+    tile.emit("end = tl.max(tl.max(ends, 1), 0)")
+    return f"tl.maximum(begin, {start})", f"tl.minimum(end, {stop})"
+
+
+def _print_limits(tile: ScoreTile, held: Sequence[LoopBody], shape: str, mask: str | None) -> None:
+    """Print the ``least`` and ``greatest`` of each of the ``held`` numbers."""
+    for number, body in enumerate(held):
+        value = f"tl.broadcast_to({body.replay(tile.printer).code}, {shape}).to(tl.int64)"
+        for name, reduce, rest in (("least", "min", "most"), ("greatest", "max", "least")):
+            seen = value if mask is None else f"tl.where({mask}, {value}, {INTEGER_LIMITS[rest]})"
+            tile.emit(f"{name}{number} = tl.{reduce}(tl.{reduce}({seen}, 1), 0)")
