@@ -32,6 +32,7 @@ from weft_loop_ir import (
     use_library_attention,
 )
 
+from weft_codegen_triton.attention.choose_attention import AttentionChooser
 from weft_codegen_triton.attention.print_attention import has_template, print_attention
 from weft_codegen_triton.attention.print_gradients import has_gradient_template, print_gradients
 from weft_codegen_triton.attention.suitability import suits_gradients, suits_template
@@ -192,7 +193,7 @@ class TritonCodegen:
         for name, buffer in schedule.buffers.items():
             if buffer.kind is BufferKind.CONSTANT and name not in bound:
                 raise Unsupported(f"the constant {name} is not bound to a tensor")
-        schedule = self._with_attention(schedule)
+        schedule = self._with_attention(schedule, device)
 
         def compile_for(precision: Precision) -> tuple[Schedule, TritonProgram]:
             chosen = self._with_products(schedule, device, precision)
@@ -307,18 +308,31 @@ class TritonCodegen:
             if scan is not None:
                 yield f"scan_{step.name}", (step.origin,), scan
 
-    def _with_attention(self, schedule: Schedule) -> Schedule:
-        """``schedule`` with those attentions in a kernel that options or dtypes say are to be."""
+    def _with_attention(
+        self, schedule: Schedule, device: CudaDevice | InterpretedDevice
+    ) -> Schedule:
+        """``schedule`` with those attentions in a kernel that options, times or dtypes say are to be."""
         chosen = self.options.fuse_attention
-
-        def accept(attention: AttentionKernel) -> bool:
-            suits = suits_template(attention, schedule) if chosen is None else chosen
-            return suits and has_template(attention)
-
         if chosen is False:
             return schedule
-        schedule = fuse_attention(schedule, accept, self.schedule_options)
+        choose = None
+        if chosen is None and self.options.autotune and isinstance(device, CudaDevice):
+            folder = cache_directory(self.options.cache_directory)
+            choose = AttentionChooser(device, folder, schedule.buffers, self._row_limits)
+
+        def accept(attention: AttentionKernel) -> bool:
+            if chosen is not None or not has_template(attention):
+                return has_template(attention)
+            is_faster = None if choose is None else choose(attention)
+            return suits_template(attention, schedule) if is_faster is None else is_faster
+
+        with device.guard():
+            schedule = fuse_attention(schedule, accept, self.schedule_options)
         return fuse_attention_gradients(schedule, has_gradient_template, self.schedule_options)
+
+    @property
+    def _row_limits(self) -> RowLimits:
+        return RowLimits(self.options.persistent_elements, self.options.loop_elements)
 
     def _with_products(
         self, schedule: Schedule, device: CudaDevice | InterpretedDevice, precision: Precision
@@ -330,10 +344,9 @@ class TritonCodegen:
             return fuse_products(schedule, lambda forms: forms[0], self.schedule_options)
         if not self.options.autotune or not isinstance(device, CudaDevice):
             return fuse_products(schedule, choose_untimed, self.schedule_options)
-        limits = RowLimits(self.options.persistent_elements, self.options.loop_elements)
         folder = cache_directory(self.options.cache_directory)
         with device.guard():
-            choose = ProductChooser(device, folder, schedule.buffers, limits, precision)
+            choose = ProductChooser(device, folder, schedule.buffers, self._row_limits, precision)
             choose.prepare(all_forms(schedule))
             return fuse_products(schedule, choose, self.schedule_options)
 

@@ -177,8 +177,7 @@ class ProductChooser:
         symbols = {s for b in self._buffers.values() for n in b.layout.size for s in n.free_symbols}
         sizes = dict.fromkeys(symbols, size)
         made = [
-            Problem(forms, self._buffers, self._device, self._limits, sizes, self._clock)
-            for forms in problems
+            Problem(forms, self._buffers, self._device, sizes, self._clock) for forms in problems
         ]
         around = [[s for s in problem.steps if isinstance(s, Kernel)] for problem in made]
         trials = [
@@ -189,7 +188,7 @@ class ProductChooser:
         ]
         for trial in trials:
             if trial.problem.bytes <= MOST_BYTES and not trial.failed:
-                trial.library = trial.problem.milliseconds(None, trial.kernels)
+                trial.library = trial.problem.milliseconds_with(None, trial.kernels)
         return trials
 
     def _load(self, groups: Sequence[Sequence[Kernel]]) -> list[tuple[dict[str, Loaded], int]]:
@@ -228,7 +227,7 @@ class ProductChooser:
             kernels = {**trial.kernels, **loaded}
             found.append(
                 {
-                    position: trial.problem.milliseconds(form, kernels)
+                    position: trial.problem.milliseconds_with(form, kernels)
                     for position, form in enumerate(forms)
                     if form.name in loaded
                 }

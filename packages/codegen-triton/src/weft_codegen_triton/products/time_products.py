@@ -6,7 +6,7 @@ none more than it would in a program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import sympy
@@ -57,34 +57,30 @@ def can_be_timed(forms: Sequence[ProductKernel]) -> bool:
     return not any(isinstance(a, SizeFloat) for a in given)
 
 
-class Problem:
-    """A contraction and the loops around it on random values of given sizes."""
+class StepTimer:
+    """Runs steps of a schedule on random values of given sizes, by ``buffers``, and takes their time."""
 
     def __init__(
         self,
-        forms: Sequence[ProductKernel],
+        steps: Iterable[Kernel | ExternCall],
         buffers: Mapping[str, Buffer],
         device: KernelLoader,
-        limits: RowLimits,
         sizes: Sizes,
         clock: Clock,
     ) -> None:
+        """``steps`` are all that may be timed."""
         self._clock = clock
         self._device = device
         self._buffers = buffers
-        self._limits = limits
         self._sizes = sizes
-        self.steps = _in_order(forms)
-        names = {n for form in forms for n in (*form.reads, *form.writes)}
-        for step in self.steps:
+        names: set[str] = set()
+        for step in steps:
             if isinstance(step, Kernel):
                 names.update((*step.reads, *step.writes))
             else:
                 names.update(n for n in step.outputs if n is not None)
+                names.update(a.buffer for a in step.arguments if isinstance(a, BufferView))
         self._names = sorted(names)
-        self._groups = {
-            f.contraction.groups.buffer: f.contraction for f in forms if f.contraction.groups
-        }
 
     @property
     def bytes(self) -> int:
@@ -100,25 +96,17 @@ class Problem:
         last = sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
         return (last + 1) * buffer.layout.dtype.itemsize
 
-    def milliseconds(self, form: ProductKernel | None, launchers: Mapping[str, Loaded]) -> float:
-        """The median time of the steps with ``form`` in place of those that it replaces.
-
-        ``launchers`` has the kernels that are not the library's, by name.
-        """
-        steps: list[Kernel | ExternCall] = list(self.steps)
-        if form is not None:
-            last, gone = form.replaces[-1], {id(step) for step in form.replaces[:-1]}
-            steps = [form if s is last else s for s in steps if id(s) not in gone]
+    def milliseconds(
+        self, steps: Sequence[Kernel | ExternCall], launchers: Mapping[str, Loaded]
+    ) -> float:
+        """The median time of ``steps``; ``launchers`` has the kernels among them, by name."""
         count = max(1, min(LAUNCHES, CACHED_BYTES // max(self.bytes, 1)))
         sets = [self._memory() for _ in range(count)]
         runs = [self._run(steps, memory, launchers) for memory in sets]
         return self._clock(runs, next(iter(sets[0].values())).device)
 
     def _memory(self) -> dict[str, torch.Tensor]:
-        tensors = {name: self._random(self._buffers[name]) for name in self._names}
-        for name, contraction in self._groups.items():
-            tensors[name].copy_(self._ends(contraction, tensors[name]))
-        return tensors
+        return {name: self._random(self._buffers[name]) for name in self._names}
 
     def _random(self, buffer: Buffer) -> torch.Tensor:
         layout = buffer.layout
@@ -127,12 +115,6 @@ class Problem:
         )
         tensor = torch.empty_strided(extents, strides, dtype=layout.dtype, device=layout.device)
         return tensor.normal_() if layout.dtype.is_floating_point else tensor.zero_()
-
-    def _ends(self, contraction: Contraction, like: torch.Tensor) -> torch.Tensor:
-        """Groups of as many rows."""
-        rows = self._number(contraction.rows)
-        numbers = torch.arange(1, like.numel() + 1, dtype=like.dtype, device=like.device)
-        return (numbers * rows // like.numel()).view(like.shape)
 
     def _run(
         self,
@@ -199,6 +181,49 @@ class Problem:
             launcher(self._device.stream(), columns, rows, *arguments)
 
         return run
+
+
+class Problem(StepTimer):
+    """A contraction and the loops around it: ``steps`` are what ``forms`` replace."""
+
+    def __init__(
+        self,
+        forms: Sequence[ProductKernel],
+        buffers: Mapping[str, Buffer],
+        device: KernelLoader,
+        sizes: Sizes,
+        clock: Clock,
+    ) -> None:
+        self.steps = _in_order(forms)
+        super().__init__([*forms, *self.steps], buffers, device, sizes, clock)
+        self._groups = {
+            f.contraction.groups.buffer: f.contraction for f in forms if f.contraction.groups
+        }
+
+    def milliseconds_with(
+        self, form: ProductKernel | None, launchers: Mapping[str, Loaded]
+    ) -> float:
+        """The median time of the steps with ``form`` in place of those that it replaces.
+
+        ``launchers`` has the kernels that are not the library's, by name.
+        """
+        steps: list[Kernel | ExternCall] = list(self.steps)
+        if form is not None:
+            last, gone = form.replaces[-1], {id(step) for step in form.replaces[:-1]}
+            steps = [form if s is last else s for s in steps if id(s) not in gone]
+        return self.milliseconds(steps, launchers)
+
+    def _memory(self) -> dict[str, torch.Tensor]:
+        tensors = super()._memory()
+        for name, contraction in self._groups.items():
+            tensors[name].copy_(self._ends(contraction, tensors[name]))
+        return tensors
+
+    def _ends(self, contraction: Contraction, like: torch.Tensor) -> torch.Tensor:
+        """Groups of as many rows."""
+        rows = self._number(contraction.rows)
+        numbers = torch.arange(1, like.numel() + 1, dtype=like.dtype, device=like.device)
+        return (numbers * rows // like.numel()).view(like.shape)
 
 
 def print_step(

@@ -111,7 +111,7 @@ class TunedKernel:
         clock: Clock = milliseconds,
     ) -> None:
         self._kernels = dict(kernels)
-        self._blocks = [_grid_blocks(f) for f in functions]
+        self._blocks = [grid_blocks(f) for f in functions]
         self._choice = choice
         self._device = device
         self._clock = clock
@@ -203,7 +203,7 @@ class TunedLaunchList:
                 self._run, self._launches = self._native(found), ()
 
 
-def _grid_blocks(function: Function) -> tuple[int, int]:
+def grid_blocks(function: Function) -> tuple[int, int]:
     """The blocks along the grid's two axes."""
     constants = dict(function.constants)
     blocks = [constants[name] for name in function.grid_blocks]

@@ -1,0 +1,129 @@
+"""Whether attention is a kernel of our own: as was found on this device before, else by times taken now.
+
+Timed are the steps that it would replace and the kernel in each of its tiles.  A choice is kept on disk by
+problem (the functions' texts, which hold sizes, strides and dtypes) and device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from weft_loop_ir import AttentionKernel, Buffer, Kernel
+
+from weft_codegen_triton.attention.print_attention import print_attention
+from weft_codegen_triton.compilation.cache import put
+from weft_codegen_triton.kernel.frame import RowLimits
+from weft_codegen_triton.kernel.kernel_printer import PrintedKernel, print_kernel
+from weft_codegen_triton.products.time_products import (
+    MOST_BYTES,
+    KernelLoader,
+    Loaded,
+    StepTimer,
+)
+from weft_codegen_triton.runtime.autotuning import grid_blocks
+from weft_codegen_triton.runtime.device_clock import LEAST_GAIN, Clock, milliseconds
+
+
+@dataclass(frozen=True)
+class AttentionTimes:
+    """Milliseconds of the steps apart and of the kernel by tiles; None for what could not be run."""
+
+    apart_ms: float | None
+    tiles_ms: tuple[float | None, ...]
+
+    @property
+    def prefers_kernel(self) -> bool | None:
+        """Whether the kernel is clearly faster; None where nothing says so."""
+        known = [time for time in self.tiles_ms if time is not None]
+        if self.apart_ms is None or not known:
+            return None
+        return min(known) < LEAST_GAIN * self.apart_ms
+
+
+class AttentionChooser:
+    """Chooses by times on ``device``; ``folder`` holds what is known."""
+
+    def __init__(
+        self,
+        device: KernelLoader,
+        folder: Path,
+        buffers: Mapping[str, Buffer],
+        limits: RowLimits,
+        clock: Clock = milliseconds,
+    ) -> None:
+        self._device = device
+        self._folder = folder
+        self._buffers = buffers
+        self._limits = limits
+        self._clock = clock
+
+    def __call__(self, attention: AttentionKernel) -> bool | None:
+        """Whether the kernel of ``attention`` is faster than its steps; None where that can't be timed."""
+        if not self._can_be_timed(attention):
+            return None
+        printed = print_attention(attention, self._buffers)
+        tiles = [printed.function, *printed.function.alternatives]
+        kernels = [
+            replace(printed, function=replace(f, alternatives=()), blocks=grid_blocks(f))
+            for f in tiles
+        ]
+        apart = print_kernel(attention.apart[1], self._buffers, self._limits)
+        path = self._path([*kernels, apart])
+        times = _read(path)
+        if times is None or len(times.tiles_ms) != len(kernels):
+            times = self._time(attention, kernels, apart)
+            put(path, json.dumps(vars(times)).encode())
+        return times.prefers_kernel
+
+    def _can_be_timed(self, attention: AttentionKernel) -> bool:
+        """Whether it needs nothing but memory, of known sizes."""
+        kernel = attention.apart[1]
+        bodies = [attention.score, *(stage.body for stage in kernel.stages)]
+        if any(i.operation == "scalar" for body in bodies for i in body.instructions):
+            return False
+        names = {*attention.reads, *attention.writes, *kernel.reads, *kernel.writes}
+        layouts = [self._buffers[name].layout for name in names]
+        return all(n.is_Integer for layout in layouts for n in (*layout.size, *layout.stride))
+
+    def _path(self, printed: list[PrintedKernel]) -> Path:
+        text = [f"{p.function.template} {p.function.constants} {p.function.warps}" for p in printed]
+        text += [str(p.function.stages) for p in printed] + [self._device.name, torch.__version__]
+        digest = hashlib.sha256("\n".join(text).encode()).hexdigest()[:32]
+        return self._folder / f"{digest}.attention"
+
+    def _time(
+        self, attention: AttentionKernel, kernels: list[PrintedKernel], apart: PrintedKernel
+    ) -> AttentionTimes:
+        forms = [replace(attention, name=f"tile{number}") for number in range(len(kernels))]
+        steps = attention.apart
+        printed = {form.name: p for form, p in zip(forms, kernels, strict=True)}
+        printed[steps[1].name] = apart
+        launchers = self._device.load_each({name: p.function for name, p in printed.items()})
+        loaded: dict[str, Loaded] = {
+            name: (printed[name], launcher)
+            for name, launcher in launchers.items()
+            if launcher is not None
+        }
+        timer = StepTimer([attention, *steps], self._buffers, self._device, {}, self._clock)
+        fits = timer.bytes <= MOST_BYTES
+
+        def time(*timed: Kernel) -> float | None:
+            runs = fits and all(k.name in loaded for k in timed)
+            around = timed if len(timed) == 1 and timed[0] in forms else steps
+            return timer.milliseconds(around, loaded) if runs else None
+
+        return AttentionTimes(time(steps[1]), tuple(time(form) for form in forms))
+
+
+def _read(path: Path) -> AttentionTimes | None:
+    """What was found before; None if nothing was."""
+    try:
+        known = AttentionTimes(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return replace(known, tiles_ms=tuple(known.tiles_ms))
