@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import threading
 from collections.abc import Callable
 
@@ -105,12 +106,14 @@ def test_recordings_take_memory_of_their_device(busy: int) -> None:
     other = 1 - busy
     models = blocks()
     x = torch.randn(16, 32, device=DEVICES[busy])
-    before = torch.cuda.memory_allocated(other), torch.cuda.memory_reserved(other)
+    gc.collect()  # what earlier calls left
+    allocated, reserved = torch.cuda.memory_allocated(other), torch.cuda.memory_reserved(other)
     with torch.cuda.device(other), torch.no_grad():
         for _ in range(5):
             compiled(models[busy], x)
     torch.cuda.synchronize(busy)
-    assert (torch.cuda.memory_allocated(other), torch.cuda.memory_reserved(other)) == before
+    assert torch.cuda.memory_allocated(other) <= allocated
+    assert torch.cuda.memory_reserved(other) == reserved
 
 
 @each_mode

@@ -97,7 +97,9 @@ CASES: dict[str, Case] = {
 
 @pytest.fixture(scope="module")
 def gpu(cache: Path) -> TritonCodegen:
-    return TritonCodegen(TritonOptions(cache_directory=cache / "gpu", interpret=False))
+    return TritonCodegen(
+        TritonOptions(cache_directory=cache / "gpu", interpret=False, least_recorded_steps=1)
+    )
 
 
 def moved(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

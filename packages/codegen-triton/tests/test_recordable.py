@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import weft_loop_ir
+from compiled_beside_eager import compiled
 from torch._subclasses.fake_tensor import FakeTensorMode
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.codegen import is_recordable
+from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 
 aten, collectives = torch.ops.aten, torch.ops._c10d_functional
 
@@ -40,3 +43,30 @@ def test_collectives_are_not_recorded(
     graph.output((result,))
     lowered: Any = weft_loop_ir.lower(torch.fx.GraphModule(torch.nn.Module(), graph))
     assert is_recordable(weft_loop_ir.schedule(lowered, codegen.schedule_options)) is recordable
+
+
+def test_short_programs_are_not_recorded(
+    codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(InterpretedDevice, "records", True)
+    x = torch.randn(8, 8)
+
+    def steps(count: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: functools.reduce(lambda y, _: y @ x, range(count), x)
+
+    for count, recorded in ((1, False), (3, False), (4, True)):
+        program = compiled(codegen, steps(count), x)
+        assert (program.not_recorded is None) is recorded
+
+
+def test_gradients_are_recorded_again_after_a_call(codegen: TritonCodegen) -> None:
+    x = torch.randn(8, 8, requires_grad=True)
+    program = compiled(codegen, lambda x: x @ x, x.detach())
+    (result,) = program(x)
+    assert not result.requires_grad and torch.is_grad_enabled()
+    with pytest.raises(RuntimeError):
+        program(x[:3])
+    assert torch.is_grad_enabled()
+    with torch.no_grad():
+        program(x)
+        assert not torch.is_grad_enabled()

