@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +14,7 @@ import pytest
 import torch
 import weft
 from torch import nn
+from weft._torch import rely_on
 from weft.graph_description import (
     NotDescribable,
     describe_graph,
@@ -146,7 +149,14 @@ print(*(stage for report in log.graphs for stage in report.seconds), sep=",")
     ]
 
 
-@pytest.mark.parametrize("damage", [b"", b"foreign", None])
+FOREIGN = pickle.dumps(((), ())) + pickle.dumps("foreign")
+OTHERS = pickle.dumps({"unlike": 1})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"foreign", None, *(hashlib.sha256(p).digest() + p for p in (FOREIGN, OTHERS, b"\x80"))],
+)
 def test_damaged_entries_are_compiled_again(damage, tmp_path) -> None:
     x = torch.randn(3, 4)
     compiled(views_and_constants, tmp_path)[0](x)
@@ -182,21 +192,14 @@ def with_custom_operator(x):
     return double(x) + 1
 
 
-def with_branch(x):
-    return x + 1 if x.sum() > 0 else x - 1
-
-
 NOT_KEPT: Sequence[tuple[Callable[..., object], dict[str, object]]] = (
     (with_custom_operator, {}),
-    (with_branch, {}),
     (writes_to_input, {"freezing": True}),
     (writes_to_input, {"verify": True}),
 )
 
 
-@pytest.mark.parametrize(
-    ("function", "options"), NOT_KEPT, ids=["operator", "branch", "frozen", "verified"]
-)
+@pytest.mark.parametrize(("function", "options"), NOT_KEPT, ids=["operator", "frozen", "verified"])
 def test_what_is_not_kept(function, options, tmp_path) -> None:
     for _ in range(2):
         run, programs, _ = compiled(function, tmp_path, **options)
@@ -205,16 +208,154 @@ def test_what_is_not_kept(function, options, tmp_path) -> None:
         assert programs.counts["hit"] == programs.counts["stored"] == 0
 
 
-def test_gradients_and_symbolic_sizes_are_not_kept(tmp_path) -> None:
-    for _ in range(2):
-        run, programs, _ = compiled(torch.sin, tmp_path)
-        x = torch.randn(3, requires_grad=True)
-        run(x).sum().backward()
-        torch.testing.assert_close(x.grad, x.detach().cos())
-        dynamic, more, _ = compiled(torch.sin, tmp_path)
-        weft.mark_dynamic(y := torch.randn(5), 0)
-        torch.testing.assert_close(dynamic(y), y.sin())
-        assert programs.counts["stored"] == more.counts["stored"] == 0
+def pairs_of_sums(x, times):
+    for k in range(times):
+        x = x.sin() + k
+        x = x * 2 if x.sum() > 0 else x - 1
+    return x, x.shape[0], x[1:]
+
+
+def until_large(x):
+    while x.sum() < 100:
+        x = x * 2
+    return x, x > 1
+
+
+def scaled_sum(x, scale):
+    return (x * scale).softmax(0).t().reshape(-1), x.shape[0] * 2
+
+
+def selected(x):
+    return x[x > 0].sum(), x[x > 0] * 2
+
+
+def item_of(x):
+    return x * int(x.abs().sum().item())
+
+
+def written(x):
+    x.mul_(2)
+    return x[1:], x.sin()
+
+
+def rows(count: int, *more: object) -> tuple[object, ...]:
+    return torch.randn(count, 3, dtype=torch.float64), *more
+
+
+Calls = Sequence[tuple[object, ...]]
+VARYING: dict[str, tuple[Callable[..., object], Callable[[], Calls]]] = {
+    "loop": (pairs_of_sums, lambda: [rows(n + 2, n) for n in (3, 4, 6, 1, 0)]),
+    "until": (until_large, lambda: [(x[0].abs(),) for x in (rows(4), rows(5), rows(7))]),
+    "sizes": (scaled_sum, lambda: [rows(n, 0.5) for n in (4, 5, 7, 1, 2, 0)]),
+    "float": (scaled_sum, lambda: [rows(4, n / 2) for n in (3, 4, 5)]),
+    "selected": (selected, lambda: [rows(n) for n in (4, 5, 7)]),
+    "item": (item_of, lambda: [rows(n) for n in (4, 5)]),
+    "written": (written, lambda: [rows(n) for n in (4, 5, 6)]),
+}
+
+
+def called(function: Callable[..., object], arguments: Sequence[object], trains: bool) -> object:
+    """Results, what became of arguments, and with ``trains`` the gradients of those that have some."""
+    torch.manual_seed(3)
+    given = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
+    leaves = [a.requires_grad_(trains) for a in given if isinstance(a, torch.Tensor)]
+    inputs = [a * 1 if trains and isinstance(a, torch.Tensor) else a for a in given]
+    found = function(*inputs)
+    results = found if isinstance(found, tuple) else (found,)
+    differentiable = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
+    gradients: Sequence[torch.Tensor | None] = ()
+    if differentiable:
+        loss = torch.stack([(r * r).sum() for r in differentiable]).sum()
+        gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+    values = [r.detach() if isinstance(r, torch.Tensor) else r for r in (*results, *inputs)]
+    return values, gradients
+
+
+@pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("name", VARYING)
+def test_sizes_numbers_regions_and_gradients_are_kept(name, trains, tmp_path) -> None:
+    """What varies between calls does so in a later process too, and no stage runs for it."""
+    function, make = VARYING[name]
+    kept: dict[str, int] = {}
+    for turn in range(2):
+        weft.reset()
+        torch.manual_seed(0)
+        run, programs, log = compiled(function, tmp_path)
+        for arguments in make():
+            torch.testing.assert_close(
+                called(run, arguments, trains), called(function, arguments, trains)
+            )
+        if turn == 0:
+            kept = dict(programs.counts)
+            assert kept["stored"] > 0
+        else:
+            assert programs.counts["hit"] == kept["stored"], (kept, programs.counts)
+            assert programs.counts["stored"] == programs.counts["damaged"] == 0
+            assert all(set(report.seconds) == {"program cache"} for report in log.graphs)
+
+
+def test_what_else_a_training_step_asks_for(tmp_path) -> None:
+    """Gradients of some results only, gradients of gradients, parameters that share memory, two passes."""
+
+    def two(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = model(x)
+        return y.exp(), (y / y.detach().abs().sum()).sin()
+
+    for hits in (0, 1):
+        weft.reset()
+        torch.manual_seed(2)
+        model = Norm()
+        model.norm = nn.LayerNorm(4)
+        run, programs, _ = compiled(two, tmp_path)
+        x = torch.randn(5, 4, requires_grad=True)
+        leaves = (x, *model.parameters())
+        for function in (run, two):
+            first, second = function(model, x)
+            found = [
+                torch.autograd.grad(first.sum(), leaves, retain_graph=True),
+                torch.autograd.grad(first.sum() + second.sum(), leaves, retain_graph=True),
+            ]
+            (inner,) = torch.autograd.grad(second.sum(), x, create_graph=True)
+            found.append(torch.autograd.grad(inner.square().sum(), x))
+            if function is run:
+                computed = found
+        torch.testing.assert_close(computed, found)
+        assert programs.counts["hit"] == hits, programs.counts
+
+
+def test_sizes_that_a_kept_program_does_not_hold_for(tmp_path) -> None:
+    """A relation that compiling relied on is checked in the call that would load the program."""
+
+    class Relying(ProgramCache):
+        """As if a stage had asked whether there are fewer than six rows."""
+
+        def store(self, description, entry, source) -> None:
+            (size,) = (s for s in description.hints if description.hints[s] > 3)
+            assert rely_on(description.fake_mode.shape_env, size < 6)
+            super().store(description, entry, source)
+
+    def rows_of(count: int) -> torch.Tensor:
+        x = torch.randn(count, 3)
+        weft.mark_dynamic(x, 0)
+        return x
+
+    def sine(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    hits = []
+    for kind, sizes in ((Relying, (5,)), (ProgramCache, (4, 9)), (ProgramCache, (9, 4))):
+        weft.reset()
+        programs = kind(tmp_path)
+        pipeline = Pipeline(
+            weft.CompileOptions(), raise_errors=True, observers=lambda: (), programs=programs
+        )
+        run = weft.compile(sine, backend=pipeline)
+        for size in sizes:
+            x = rows_of(size)
+            torch.testing.assert_close(run(x), x.sin())
+        hits.append((programs.counts["hit"], programs.counts["stored"]))
+    # At 9 the program for fewer than 6 does not serve; what replaces it serves for all.
+    assert hits == [(0, 1), (1, 1), (1, 0)]
 
 
 def captured_text(function: Callable[..., object], *inputs: torch.Tensor) -> str:

@@ -5,19 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 import torch.distributed
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
+from sympy import srepr
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 
 __all__ = [
     "BROADCASTS",
     "NATIVE_MODULES",
+    "REGION_OPERATORS",
+    "SYMBOLIC_TYPES",
     "FakeTensor",
+    "FakeTensorMode",
+    "HigherOrderOperator",
     "OpOverload",
+    "add_symbol",
     "data_parallel_bucket_bytes",
+    "describe_environment",
+    "expression_of",
+    "fake_tensor",
     "has_global_hooks",
+    "rely_on",
     "storage_identity",
+    "symbolic_number",
 ]
+
+_operators = torch.ops.higher_order
+REGION_OPERATORS = (_operators.cond, _operators.while_loop, _operators.associative_scan)
+"""Branches, loops and scans in a graph."""
+
+SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 NATIVE_MODULES = ("torch", "torch._C")
 """Modules in which functions and methods are found that name none."""
@@ -47,3 +64,57 @@ def data_parallel_bucket_bytes() -> int | None:
 def storage_identity(tensor: torch.Tensor) -> int:
     """What is equal for the tensors of one storage, fake ones too, while it lives."""
     return int(tensor.untyped_storage()._cdata)
+
+
+def expression_of(number: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
+    """A symbolic number's SymPy expression, with what is known by now put in."""
+    return number.node.expr
+
+
+def describe_environment(environment: Any) -> str:
+    """What a ShapeEnv knows of its symbols, but not their values in this call."""
+    symbols = [
+        f"{symbol} {symbol.is_integer} {symbol.is_positive} {symbol.is_nonnegative} {bounds}"
+        for symbol, bounds in environment.var_to_range.items()
+    ]
+    replaced = [f"{symbol} = {srepr(expr)}" for symbol, expr in environment.replacements.items()]
+    guards = [srepr(guard.expr) for guard in environment.guards]
+    deferred = [
+        f"{symbol}: {[srepr(check.expr) for check in checks]}"
+        for symbol, checks in environment.deferred_runtime_asserts.items()
+    ]
+    return "\n".join([*symbols, *replaced, *guards, *deferred])
+
+
+def add_symbol(environment: Any, symbol: Any, bounds: Any) -> bool:
+    """Make ``symbol``, an integer without a value, one of a ShapeEnv; False where that has another next."""
+    with environment.ignore_fresh_unbacked_symbols():
+        made = environment.create_unbacked_symint().node.expr
+    environment.var_to_range[made] = bounds
+    return bool(made == symbol)
+
+
+def rely_on(environment: Any, condition: Any) -> bool:
+    """Whether a condition on symbols holds in this call, which becomes a relation of the ShapeEnv."""
+    return bool(environment.create_symboolnode(condition))
+
+
+def symbolic_number(environment: Any, kind: type, expression: Any) -> Any:
+    """The number of an expression: a SymInt, SymFloat or SymBool, as ``kind`` is; plain if it is constant."""
+    if kind is torch.SymInt:
+        return environment.create_symintnode(expression, hint=None)
+    if kind is torch.SymFloat:
+        return environment.create_symfloatnode(expression, hint=None)
+    return environment.create_symboolnode(expression)
+
+
+def fake_tensor(
+    fake_mode: FakeTensorMode, size: Any, stride: Any, offset: Any, dtype: Any, device: Any
+) -> torch.Tensor:
+    """A fake tensor of that layout, in a storage of its own."""
+    with fake_mode:
+        if isinstance(offset, int) and offset == 0:
+            return torch.empty_strided(size, stride, dtype=dtype, device=device)
+        span = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+        base = torch.empty((span,), dtype=dtype, device=device)
+        return torch.as_strided(base, size, stride, offset)

@@ -1,7 +1,8 @@
 """A captured graph, and what its compilation depends on besides, as a text: equal texts, equal programs.
 
-What has no description that is the same in every process (symbolic sizes, operators and functions of the
-user, regions, subclasses of tensors) is refused, so a text never leaves something out.
+What has no description that is the same in every process (operators and functions of the user, subclasses of
+tensors) is refused, so a text never leaves something out.  Symbols are described by what is known of them,
+not by what they are in this call.
 """
 
 from __future__ import annotations
@@ -11,16 +12,33 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import sympy
 import torch
 import torch.fx
 
-from ._torch import NATIVE_MODULES, FakeTensor, OpOverload, storage_identity
+from ._torch import (
+    NATIVE_MODULES,
+    REGION_OPERATORS,
+    SYMBOLIC_TYPES,
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    add_symbol,
+    describe_environment,
+    expression_of,
+    rely_on,
+    storage_identity,
+)
 
 IGNORED_META = frozenset({"example_value", "val", "stack_trace"})
 """What nodes carry that is described by itself, or only read for messages."""
+
+DESCRIBED_META = frozenset({"data_dependent", "checks"})
+"""Whether a node gives, or checks, numbers that depend on data."""
 
 TRUSTED_MODULES = frozenset({"torch", "operator", "_operator", "math", "builtins"})
 """Top-level modules whose functions do the same in every process with these versions."""
@@ -39,27 +57,126 @@ class NotDescribable(Exception):
     """A graph has something that may be another thing in another process; the text says what."""
 
 
+@dataclass(frozen=True)
+class GraphDescription:
+    """A text that stands for a captured graph, and the capture whose symbols are in it.
+
+    ``relations`` and ``symbols`` are how many the ShapeEnv had when the text was made, ``hints`` what symbols
+    are in this call.
+    """
+
+    text: str
+    fake_mode: FakeTensorMode | None
+    relations: int
+    symbols: int
+    hints: Mapping[Any, Any]
+
+    @property
+    def _environment(self) -> Any:
+        return None if self.fake_mode is None else self.fake_mode.shape_env
+
+    def relations_since(self) -> tuple[Any, ...]:
+        """The conditions on symbols, as expressions, that have been relied on since the text was made."""
+        environment = self._environment
+        return (
+            ()
+            if environment is None
+            else tuple(g.expr for g in environment.guards[self.relations :])
+        )
+
+    def symbols_since(self) -> tuple[tuple[Any, Any], ...]:
+        """The symbols that stages have made since then, for loop counters and the like, and their bounds."""
+        environment = self._environment
+        return (
+            () if environment is None else tuple(environment.var_to_range.items())[self.symbols :]
+        )
+
+    def rely_on(self, conditions: Sequence[Any], symbols: Sequence[tuple[Any, Any]]) -> bool:
+        """Make ``conditions`` relations of this capture, and ``symbols`` its own.
+
+        False, and no relation made, where a condition does not hold or a symbol cannot be made.
+        """
+        if any(condition.xreplace(self.hints) != sympy.true for condition in conditions):
+            return False
+        environment = self._environment
+        if environment is None:
+            return not symbols
+        if not all(add_symbol(environment, symbol, bounds) for symbol, bounds in symbols):
+            return False
+        return all(rely_on(environment, condition) for condition in conditions)
+
+
+def describe_capture(
+    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Sequence[str]
+) -> GraphDescription:
+    """The graph with its inputs, what is known of their symbols, and ``settings``.
+
+    :raises NotDescribable: where equal texts would not mean equal programs.
+    """
+    values = [node.meta.get("example_value") for node in graph_module.graph.nodes]
+    modes = [v.fake_mode for v in (*example_inputs, *values) if isinstance(v, FakeTensor)]
+    environment = modes[0].shape_env if modes else None
+    parts = [*settings, describe_graph(graph_module, example_inputs)]
+    if environment is None:
+        return GraphDescription("\n".join(parts), None, 0, 0, {})
+    parts.append(describe_environment(environment))
+    hints = {
+        expression_of(number): number.node.hint
+        for value in example_inputs
+        for number in (_numbers(value) if isinstance(value, torch.Tensor) else (value,))
+        if isinstance(number, SYMBOLIC_TYPES) and number.node.has_hint()
+    }
+    sympified = {symbol: sympy.sympify(hint) for symbol, hint in hints.items()}
+    counts = len(environment.guards), len(environment.var_to_range)
+    return GraphDescription("\n".join(parts), modes[0], *counts, sympified)
+
+
 def describe_graph(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> str:
     """``graph_module`` with its inputs and attributes, but not the values of these.
 
     :raises NotDescribable: where equal texts would not mean equal programs.
     """
-    storages: dict[int, int] = {}
-    objects: dict[int, int] = {}
-    lines = [_value(value, storages) for value in example_inputs]
-    for node in graph_module.graph.nodes:
-        unknown = node.meta.keys() - IGNORED_META
-        if unknown:
-            raise NotDescribable(f"a node with {', '.join(sorted(unknown))}")
-        arguments = f"{_argument(node.args)} {_argument(node.kwargs)}"
-        lines.append(f"{node.op} {node.name} {_target(node)} {arguments}")
-        if node.op == "get_attr":
-            attribute = _attribute(graph_module, node)
-            number = objects.setdefault(id(attribute), len(objects))
-            lines.append(f"{number}: {_value(attribute, storages)}")
-        if "example_value" in node.meta:
-            lines.append(_value(node.meta["example_value"], storages))
-    return "\n".join(lines)
+    return "\n".join(_Describer(example_inputs).lines(graph_module))
+
+
+class _Describer:
+    """Describes a graph and its regions; tensors that share memory, or are one, have equal numbers."""
+
+    def __init__(self, example_inputs: Sequence[Any]) -> None:
+        self._storages: dict[int, int] = {}
+        self._objects: dict[int, int] = {}
+        self._inputs = [_value(value, self._storages) for value in example_inputs]
+
+    def lines(self, graph_module: torch.fx.GraphModule) -> Iterator[str]:
+        yield from self._inputs
+        yield from self._nodes(graph_module)
+
+    def _nodes(self, graph_module: torch.fx.GraphModule) -> Iterator[str]:
+        for node in graph_module.graph.nodes:
+            unknown = node.meta.keys() - IGNORED_META - DESCRIBED_META
+            if unknown:
+                raise NotDescribable(f"a node with {', '.join(sorted(unknown))}")
+            arguments = f"{_argument(node.args)} {_argument(node.kwargs)}"
+            yield f"{node.op} {node.name} {_target(node)} {arguments}"
+            yield from (f"{k}: {node.meta[k]!r}" for k in sorted(DESCRIBED_META & node.meta.keys()))
+            if node.op == "get_attr":
+                yield from self._attribute(graph_module, node)
+            if "example_value" in node.meta:
+                yield _value(node.meta["example_value"], self._storages)
+
+    def _attribute(self, graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> Iterator[str]:
+        value: Any = graph_module
+        for name in str(node.target).split("."):
+            value = getattr(value, name)
+        number = self._objects.setdefault(id(value), len(self._objects))
+        if isinstance(value, torch.fx.GraphModule):
+            yield f"{number}: begin"
+            yield from self._nodes(value)
+            yield "end"
+        elif type(value) in (torch.Tensor, torch.nn.Parameter):
+            yield f"{number}: {_value(value, self._storages)}"
+        else:
+            raise NotDescribable(f"an attribute of type {type(value).__name__}")
 
 
 def describe_settings() -> str:
@@ -100,16 +217,6 @@ def describe_sources(folders: Sequence[str]) -> str:
     return "\n".join(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats)
 
 
-def _attribute(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> torch.Tensor:
-    value: Any = graph_module
-    for name in str(node.target).split("."):
-        value = getattr(value, name)
-    if type(value) not in (torch.Tensor, torch.nn.Parameter):
-        raise NotDescribable(f"an attribute of type {type(value).__name__}")
-    found: torch.Tensor = value
-    return found
-
-
 def _value(value: Any, storages: dict[int, int]) -> str:
     """An input or what a node gives; ``storages`` numbers those seen so far."""
     if isinstance(value, torch.Tensor):
@@ -125,9 +232,6 @@ def _tensor(tensor: torch.Tensor, storages: dict[int, int]) -> str:
         raise NotDescribable(f"a tensor of type {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
         raise NotDescribable(f"a tensor of layout {tensor.layout}")
-    numbers = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
-    if any(type(number) is not int for number in numbers):
-        raise NotDescribable("symbolic sizes")
     storage = storages.setdefault(storage_identity(tensor), len(storages))
     flags = [
         isinstance(tensor, torch.nn.Parameter),
@@ -137,9 +241,15 @@ def _tensor(tensor: torch.Tensor, storages: dict[int, int]) -> str:
         tensor.is_neg(),
         tensor.is_inference(),
     ]
-    place = f"{storage}+{tensor.storage_offset()} of {tensor.untyped_storage().nbytes()}"
-    layout = f"{tuple(tensor.shape)} {tensor.stride()}"
+    offset, nbytes = tensor.storage_offset(), tensor.untyped_storage().nbytes()
+    place = f"{storage}+{_argument(offset)} of {_argument(nbytes)}"
+    layout = f"{_argument(tuple(tensor.shape))} {_argument(tensor.stride())}"
     return f"{tensor.dtype} {tensor.device} {layout} {place} {flags}"
+
+
+def _numbers(tensor: torch.Tensor) -> tuple[Any, ...]:
+    strides = tensor.stride() if tensor.layout is torch.strided else ()
+    return (*tensor.shape, *strides, tensor.storage_offset())
 
 
 def _target(node: torch.fx.Node) -> str:
@@ -152,6 +262,8 @@ def _target(node: torch.fx.Node) -> str:
         if target.namespace not in TRUSTED_OPERATORS:
             raise NotDescribable(f"the operator {target}")
         return str(target)
+    if target in REGION_OPERATORS:
+        return f"region {target.name()}"
     for place in _places(target):
         for name in (getattr(target, "__name__", None), getattr(target, "__qualname__", None)):
             if name is not None and _resolve(place, name) is target:
@@ -181,6 +293,8 @@ def _argument(argument: Any) -> str:
         return f"%{argument.name}"
     if type(argument) in ATOMS:
         return repr(argument)
+    if isinstance(argument, SYMBOLIC_TYPES):
+        return f"{type(argument).__name__} {sympy.srepr(expression_of(argument))}"
     if isinstance(argument, ATOMS_BY_NAME):
         return str(argument)
     if isinstance(argument, slice):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,15 +27,16 @@ from weft_bytecode_capture import (
 )
 from weft_loop_ir import Codegen, CompiledProgram, LoopGraph, Schedule
 
-from ._torch import data_parallel_bucket_bytes
+from ._torch import REGION_OPERATORS, data_parallel_bucket_bytes
 from .dump import GraphDump, open_dump
 from .errors import StageError, WeftWarning, stage
 from .frozen import FrozenProgram
+from .graph_description import GraphDescription
 from .known_masks import drop_known_masks
 from .options import CompileOptions
 from .program_cache import ProgramCache
 from .registry import find_codegen
-from .warm_start import WarmStart
+from .warm_start import LoadedGraph, WarmStart
 
 # By these a stage says that it does not handle a graph; other errors are faults.
 _REFUSALS = (
@@ -120,22 +121,20 @@ class Pipeline:
         Raises :class:`StageError`.
         """
         seconds: dict[str, float] = {}
-        description = None
-        if self._warm_start is not None:
-            with self.stage("program cache", location, seconds):
-                description = self._warm_start.describe(graph_module, example_inputs)
-                found = self._find(description, graph_module)
-            if found is not None:
-                run, program, fallbacks = found
-                kernels, externs = program.kernel_count, program.extern_count
-                self.finish(GraphReport(location, kernels, externs, fallbacks, seconds, None))
-                return run
         dump = open_dump(self.options.dump_directory, location)
+        line = _Line(self, location, seconds, dump)
+        if self._warm_start is not None:
+            with line.stage("program cache"):
+                line.description = self._warm_start.describe(graph_module, example_inputs)
+                found = self._find(graph_module, line)
+            if found is not None:
+                line.finish()
+                return _with_gradients_on(found.run) if len(found.programs) > 1 else found.run
         dump.graph("1_captured", graph_module)
         drop_known_masks(graph_module.graph)
         graph_module.recompile()
 
-        with self.stage("functionalize", location, seconds):
+        with line.stage("functionalize"):
             steps = weft_functionalize.FunctionalizeOptions(
                 observe=dump.steps("2_functionalize_steps")
             )
@@ -145,7 +144,6 @@ class Pipeline:
             self._rewrite_functional(functional)
         dump.graph("2_functional", functional.graph_module)
 
-        line = _Line(self, location, seconds, dump)
         with line.stage("aot-autograd"):
             joint = weft_aot_autograd.trace_joint(functional)
             if joint is None:
@@ -154,10 +152,10 @@ class Pipeline:
                 partitioned = self._training_graphs(joint, dump)
         if joint is None:
             dump.graph("3_forward", forward)
-            return self._compile_inference(line, functional, forward, description)
+            return self._compile_inference(line, functional, forward)
         dump.graph("3_forward", partitioned.forward)
         dump.graph("3_backward", partitioned.backward)
-        return _compile_training(line, functional, partitioned)
+        return self._compile_training(line, functional, partitioned)
 
     def _inference_graph(
         self, functional: weft_functionalize.FunctionalGraph
@@ -181,28 +179,68 @@ class Pipeline:
         line: _Line,
         functional: weft_functionalize.FunctionalGraph,
         forward: torch.fx.GraphModule,
-        description: str | None,
     ) -> Callable[..., Any]:
-        """The program of a graph without gradients, kept for other processes under ``description``."""
+        """The program of a graph without gradients, kept for other processes."""
         if self.options.freezing:
             program: Any = self._frozen(line, forward, functional)
         else:
             program = line.compile(forward, functional.lifted, written=functional.mutated_inputs)
-        if self._warm_start is not None and description is not None:
-            with line.stage("program cache"):
-                self._warm_start.store(
-                    description, functional, program, line.device_type, line.fallbacks
-                )
+        self._keep(line, functional, (program,), None)
         line.finish()
         return weft_functionalize.wrap(functional, program)
 
-    def _find(
-        self, description: str | None, graph_module: torch.fx.GraphModule
-    ) -> tuple[Callable[..., Any], CompiledProgram, Mapping[str, int]] | None:
-        """The kept program of the graph so described."""
-        if self._warm_start is None or description is None:
+    def _compile_training(
+        self,
+        line: _Line,
+        functional: weft_functionalize.FunctionalGraph,
+        partitioned: weft_aot_autograd.PartitionedGraph,
+    ) -> Callable[..., Any]:
+        """The programs of forward and backward; backward in stages where gradients are sent by bucket."""
+        forward = line.compile(partitioned.forward, functional.lifted)
+        bucket_bytes = data_parallel_bucket_bytes()
+        if bucket_bytes is None:
+            backward: Any = line.compile(partitioned.backward, {}, "_backward")
+            self._keep(line, functional, (forward, backward), partitioned)
+        else:
+            backward = [
+                (stage, line.compile(stage.graph_module, {}, f"_backward_{number}"))
+                for number, stage in enumerate(stage_backward(partitioned, bucket_bytes))
+            ]
+        line.finish()
+        training = weft_aot_autograd.TrainingProgram(
+            functional, partitioned, forward, backward, line.compile_partial_backward
+        )
+        return _with_gradients_on(weft_functionalize.wrap(functional, training))
+
+    def _find(self, graph_module: torch.fx.GraphModule, line: _Line) -> LoadedGraph | None:
+        """What runs the graph that the line describes, if it is kept."""
+        if self._warm_start is None or line.description is None:
             return None
-        return self._warm_start.find(description, graph_module)
+        later = line.compile_partial_backward
+        found = self._warm_start.find(line.description, graph_module, later)
+        if found is not None:
+            line.count(found.programs, found.fallbacks)
+        return found
+
+    def _keep(
+        self,
+        line: _Line,
+        functional: weft_functionalize.FunctionalGraph,
+        programs: tuple[CompiledProgram, ...],
+        partitioned: weft_aot_autograd.PartitionedGraph | None,
+    ) -> None:
+        """Keep what the graph that the line describes has become."""
+        if self._warm_start is None or line.description is None:
+            return
+        with line.stage("program cache"):
+            self._warm_start.store(
+                line.description,
+                functional,
+                programs,
+                partitioned,
+                line.device_types,
+                line.fallbacks,
+            )
 
     def _rewrite(self, graph_module: torch.fx.GraphModule) -> None:
         """Let the code generator of the graph's device, or of the one beside the CPU, change it."""
@@ -307,7 +345,8 @@ class _Line:
         self._kernels = 0
         self._externs = 0
         self.fallbacks: dict[str, int] = {}
-        self.device_type = "cpu"  # of what was compiled last
+        self.device_types: set[str] = set()  # of what was compiled
+        self.description: GraphDescription | None = None  # by which programs are kept
 
     def stage(self, name: str) -> _TimedStage:
         """The context of one stage of this captured graph."""
@@ -331,11 +370,15 @@ class _Line:
         with self.stage("codegen"):
             program = _generate(schedule, constants, codegen)
         self._dump.text(f"6_generated{suffix}{_extension(schedule)}", program.source)
-        self._kernels += program.kernel_count
-        self._externs += program.extern_count
-        for name, count in schedule.fallbacks.items():
-            self.fallbacks[name] = self.fallbacks.get(name, 0) + count
+        self.count((program,), schedule.fallbacks)
         return program
+
+    def count(self, programs: Sequence[CompiledProgram], fallbacks: Mapping[str, int]) -> None:
+        """Count what ``programs`` run, for the report."""
+        self._kernels += sum(program.kernel_count for program in programs)
+        self._externs += sum(program.extern_count for program in programs)
+        for name, count in fallbacks.items():
+            self.fallbacks[name] = self.fallbacks.get(name, 0) + count
 
     def compile_partial_backward(self, graph_module: torch.fx.GraphModule) -> Callable[..., Any]:
         """Compile a graph that only backward shows to be needed; where that fails its operators run."""
@@ -359,8 +402,9 @@ class _Line:
         loop_graph = weft_loop_ir.lower(
             graph_module, constant_inputs=constant_inputs, options=options
         )
-        self.device_type = _device_type(loop_graph)
-        codegen = find_codegen(self.device_type, self._pipeline.options.mode)
+        device_type = _device_type(loop_graph)
+        self.device_types.add(device_type)
+        codegen = find_codegen(device_type, self._pipeline.options.mode)
         if getattr(codegen, "writes_inputs", False):
             loop_graph = weft_loop_ir.write_back(loop_graph, written)
         self._dump.text(
@@ -384,29 +428,6 @@ class _Line:
                 None,
             )
         )
-
-
-def _compile_training(
-    line: _Line,
-    functional: weft_functionalize.FunctionalGraph,
-    partitioned: weft_aot_autograd.PartitionedGraph,
-) -> Callable[..., Any]:
-    """The programs of forward and backward; backward in stages where gradients are sent by bucket."""
-    forward = line.compile(partitioned.forward, functional.lifted)
-    bucket_bytes = data_parallel_bucket_bytes()
-    if bucket_bytes is None:
-        backward: Any = line.compile(partitioned.backward, {}, "_backward")
-    else:
-        backward = [
-            (stage, line.compile(stage.graph_module, {}, f"_backward_{number}"))
-            for number, stage in enumerate(stage_backward(partitioned, bucket_bytes))
-        ]
-    line.finish()
-    training = weft_aot_autograd.TrainingProgram(
-        functional, partitioned, forward, backward, line.compile_partial_backward
-    )
-    run = weft_functionalize.wrap(functional, training)
-    return run if torch.is_grad_enabled() else torch.enable_grad()(run)
 
 
 class _TimedStage:
@@ -441,11 +462,14 @@ def user_location(graph_module: torch.fx.GraphModule) -> str:
     return "<unknown>"
 
 
+def _with_gradients_on(run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run``, which records gradients, also where a call has them off around it."""
+    return run if torch.is_grad_enabled() else torch.enable_grad()(run)
+
+
 def _has_regions(graph_module: torch.fx.GraphModule) -> bool:
     """Whether the graph keeps branches, loops or scans."""
-    operators = torch.ops.higher_order
-    regions = (operators.cond, operators.while_loop, operators.associative_scan)
-    return any(node.target in regions for node in graph_module.graph.nodes)
+    return any(node.target in REGION_OPERATORS for node in graph_module.graph.nodes)
 
 
 def _is_symbolic(example_inputs: list[Any]) -> bool:

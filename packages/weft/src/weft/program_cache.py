@@ -1,8 +1,9 @@
 """Compiled programs on disk, found by a description of the captured graph.
 
 A process that captures a graph which another one has compiled loads what the code generator made of it, and
-runs none of the stages before.  An entry is the functional graph's descriptors and the generated program,
-pickled; tensors of the captured module are names in it, so that it holds no parameter.
+runs none of the stages before.  An entry is the functional graph's descriptors and the generated programs,
+pickled (see :mod:`.kept_values`), and before them the relations between sizes that these rely on; tensors of
+the captured module are names in it, so that it holds no parameter.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ from typing import Any
 
 import torch
 import torch.fx
+from weft_aot_autograd import PartitionedGraph
 from weft_functionalize import FunctionalGraph, InputDescriptor, OutputDescriptor, SharedBase
 
-from ._torch import OpOverload, storage_identity
+from .graph_description import GraphDescription
+from .kept_values import ValuePickler, ValueUnpickler, find_tensor
 
-LARGEST_CONSTANT = 1 << 20
-"""Bytes of a tensor that belongs to the program, up to which it is kept in an entry."""
+DAMAGES = (
+    pickle.UnpicklingError, AttributeError, ImportError, EOFError, IndexError, KeyError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""What reading an entry raises that is not what this version writes."""
 
 
 def program_directory() -> Path:
@@ -38,14 +44,28 @@ def program_directory() -> Path:
 
 
 @dataclass(frozen=True)
+class KeptTraining:
+    """What a :class:`~weft_aot_autograd.TrainingProgram` needs besides forward's program.
+
+    ``partitioned`` has no graph of forward, ``generated`` is the code generator's for backward.
+    """
+
+    partitioned: PartitionedGraph
+    generated: Any
+
+
+@dataclass(frozen=True)
 class CachedProgram:
     """What an entry holds: ``generated`` is the code generator's, ``lifted`` the paths of lifted tensors.
 
-    The other fields are those of :class:`~weft_functionalize.FunctionalGraph` and of a report.
+    ``graph`` is that of :class:`~weft_functionalize.FunctionalGraph`: whole for training, else the
+    placeholders if sizes vary and none otherwise.  The other fields are those of it and of a report.
     """
 
     device_type: str
     generated: Any
+    training: KeptTraining | None
+    graph: torch.fx.GraphModule | None
     inputs: tuple[InputDescriptor, ...]
     outputs: tuple[OutputDescriptor, ...]
     shared_bases: tuple[SharedBase, ...]
@@ -54,9 +74,9 @@ class CachedProgram:
     fallbacks: Mapping[str, int]
 
     def functional(self, source: torch.fx.GraphModule) -> FunctionalGraph:
-        """The descriptors as those of a functional graph of ``source``; it has no nodes of its own."""
+        """The functional graph of ``source``, as far as it is kept."""
         return FunctionalGraph(
-            torch.fx.GraphModule({}, torch.fx.Graph()),
+            empty_graph() if self.graph is None else self.graph,
             self.inputs,
             self.outputs,
             {index: find_tensor(source, path) for index, path in self.lifted.items()},
@@ -64,6 +84,13 @@ class CachedProgram:
             self.has_writes,
             self.shared_bases,
         )
+
+
+def empty_graph() -> torch.fx.GraphModule:
+    """A graph without nodes, where one is needed that nobody reads."""
+    graph = torch.fx.Graph()
+    graph.output(())
+    return torch.fx.GraphModule({}, graph)
 
 
 @dataclass
@@ -77,8 +104,13 @@ class ProgramCache:
     folder: Path
     counts: collections.Counter[str] = field(default_factory=collections.Counter)
 
-    def find(self, description: str, source: torch.fx.GraphModule) -> CachedProgram | None:
-        """The program of the graph so described, with the tensors of ``source`` in it."""
+    def find(
+        self, description: GraphDescription, source: torch.fx.GraphModule
+    ) -> CachedProgram | None:
+        """The program of the graph so described, with the tensors of ``source`` in it.
+
+        What its compilation relied on has to hold in this call and becomes relations of the capture.
+        """
         path = self._path(description)
         try:
             content = path.read_bytes()
@@ -89,20 +121,30 @@ class ProgramCache:
         if hashlib.sha256(pickled).digest() != digest:
             self.counts["damaged"] += 1
             return None
+        reader = ValueUnpickler(io.BytesIO(pickled), source, description.fake_mode)
         try:
-            entry = _Unpickler(io.BytesIO(pickled), source).load()
-        except (pickle.UnpicklingError, AttributeError, ImportError, EOFError):
+            if not description.rely_on(*reader.load()):
+                self.counts["miss"] += 1
+                return None
+            entry = reader.load()
+        except DAMAGES:
+            entry = None
+        if not isinstance(entry, CachedProgram):
             self.counts["damaged"] += 1
             return None
-        assert isinstance(entry, CachedProgram)
         self.counts["hit"] += 1
         return entry
 
-    def store(self, description: str, entry: CachedProgram, source: torch.fx.GraphModule) -> None:
+    def store(
+        self, description: GraphDescription, entry: CachedProgram, source: torch.fx.GraphModule
+    ) -> None:
         """Keep ``entry``, if everything in it can be found again in another process."""
         pickled = io.BytesIO()
         try:
-            _Pickler(pickled, entry, source).dump(entry)
+            relied_on = description.relations_since(), description.symbols_since()
+            writer = ValuePickler(pickled, source, entry.lifted.values())
+            for part in (relied_on, entry):
+                writer.dump(part)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             self.skip(str(error))
             return
@@ -120,58 +162,9 @@ class ProgramCache:
         """Count a program that is not kept."""
         self.counts[f"not stored: {reason}"] += 1
 
-    def _path(self, description: str) -> Path:
-        return self.folder / f"{hashlib.sha256(description.encode()).hexdigest()[:40]}.program"
-
-
-def find_tensor(source: torch.fx.GraphModule, path: str) -> torch.Tensor:
-    """The attribute ``path`` of ``source``; AttributeError where there is none."""
-    found: Any = source
-    for name in path.split("."):
-        found = getattr(found, name)
-    if not isinstance(found, torch.Tensor):
-        raise AttributeError(f"{path} is no tensor")
-    return found
-
-
-class _Pickler(pickle.Pickler):
-    """Writes the lifted tensors of ``entry``, attributes of ``source``, and operators by name."""
-
-    def __init__(
-        self, file: io.BytesIO, entry: CachedProgram, source: torch.fx.GraphModule
-    ) -> None:
-        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
-        lifted = {path: find_tensor(source, path) for path in entry.lifted.values()}
-        self._names = {id(tensor): path for path, tensor in lifted.items()}
-        self._storages = {storage_identity(tensor) for tensor in lifted.values()}
-
-    def persistent_id(self, value: Any) -> tuple[str, str] | None:
-        """What stands for ``value``; raises PicklingError for a tensor that is not the program's own."""
-        if isinstance(value, OpOverload):
-            return "operator", str(value)
-        if not isinstance(value, torch.Tensor):
-            return None
-        if id(value) in self._names:
-            return "tensor", self._names[id(value)]
-        if type(value) is not torch.Tensor or storage_identity(value) in self._storages:
-            raise pickle.PicklingError(f"a {type(value).__name__} beside the lifted ones")
-        if value.untyped_storage().nbytes() > LARGEST_CONSTANT:
-            raise pickle.PicklingError("a large constant")
-        return None
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, source: torch.fx.GraphModule) -> None:
-        super().__init__(file)
-        self._source = source
-
-    def persistent_load(self, name: tuple[str, str]) -> Any:
-        """What ``name`` stands for here."""
-        kind, text = name
-        if kind == "tensor":
-            return find_tensor(self._source, text)
-        namespace, packet, overload = text.split(".")
-        return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
+    def _path(self, description: GraphDescription) -> Path:
+        name = hashlib.sha256(description.text.encode()).hexdigest()[:40]
+        return self.folder / f"{name}.program"
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch.fx
+import weft_aot_autograd
 import weft_functionalize
-from weft_functionalize import Constant, FunctionalGraph, Number
+from weft_aot_autograd import PartitionedGraph
+from weft_functionalize import Constant, FunctionalGraph, symbols_of
 from weft_loop_ir import CompiledProgram
 
-from ._torch import FakeTensor
+from ._torch import FakeTensor, data_parallel_bucket_bytes
 from .graph_description import (
+    GraphDescription,
     NotDescribable,
-    describe_graph,
+    describe_capture,
     describe_settings,
     describe_sources,
 )
 from .options import CompileOptions
-from .program_cache import CachedProgram, ProgramCache
+from .program_cache import CachedProgram, KeptTraining, ProgramCache, empty_graph
 from .registry import find_codegen, stage_folders
+
+CompileLater = Callable[[torch.fx.GraphModule], Callable[..., Any]]
 
 PLAIN_CONSTANTS = (bool, int, float, str, type(None))
 """Types of results that are no tensors, which are equal in every process."""
@@ -30,7 +36,7 @@ PLAIN_CONSTANTS = (bool, int, float, str, type(None))
 class WarmStart:
     """What becomes of graphs that a process before this one has compiled under the same ``options``.
 
-    Kept are programs without gradients, of fixed sizes, whose parameters are no constants (``freezing``).
+    Kept are programs whose parameters are no constants (``freezing``).
     """
 
     def __init__(self, options: CompileOptions, programs: ProgramCache) -> None:
@@ -39,52 +45,72 @@ class WarmStart:
 
     def describe(
         self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]
-    ) -> str | None:
+    ) -> GraphDescription | None:
         """By what a program of the graph is found; None where none may be kept."""
         options = self._options
         if options.freezing or options.verify or options.dump_directory is not None:
             return None  # constants have values, and what is looked at has to be made
-        try:
-            graph = describe_graph(graph_module, example_inputs)
-        except NotDescribable as refusal:
-            self._programs.skip(str(refusal))
+        if data_parallel_bucket_bytes() is not None:
+            self._programs.skip("backward in the stages of data parallel training")
             return None
         codegens = [find_codegen(kind, options.mode) for kind in _device_types(graph_module)]
         if not all(hasattr(codegen, "environment") for codegen in codegens):
             self._programs.skip("a code generator without environment()")
             return None
         environments = [f"{type(c).__module__} {c.environment()}" for c in codegens]  # type: ignore[attr-defined]
-        parts = [repr(options), *environments, describe_settings(), _sources(), graph]
-        return "\n".join(parts)
+        settings = [repr(options), *environments, describe_settings(), _sources()]
+        try:
+            return describe_capture(graph_module, example_inputs, settings)
+        except NotDescribable as refusal:
+            self._programs.skip(str(refusal))
+            return None
 
     def find(
-        self, description: str, graph_module: torch.fx.GraphModule
-    ) -> tuple[Callable[..., Any], CompiledProgram, Mapping[str, int]] | None:
-        """What runs the graph so described, its program, and the operators that fall back, with counts."""
+        self,
+        description: GraphDescription,
+        graph_module: torch.fx.GraphModule,
+        compile_later: CompileLater,
+    ) -> LoadedGraph | None:
+        """What runs the graph so described; ``compile_later`` is a training program's."""
         entry = self._programs.find(description, graph_module)
         if entry is None:
             return None
         codegen: Any = find_codegen(entry.device_type, self._options.mode)
+        functional = entry.functional(graph_module)
         program: CompiledProgram = codegen.load(entry.generated)
-        run = weft_functionalize.wrap(entry.functional(graph_module), program)
-        return run, program, entry.fallbacks
+        if entry.training is None:
+            run = weft_functionalize.wrap(functional, program)
+            return LoadedGraph(run, (program,), entry.fallbacks)
+        backward: CompiledProgram = codegen.load(entry.training.generated)
+        training = weft_aot_autograd.TrainingProgram(
+            functional, entry.training.partitioned, program, backward, compile_later
+        )
+        run = weft_functionalize.wrap(functional, training)
+        return LoadedGraph(run, (program, backward), entry.fallbacks)
 
     def store(
         self,
-        description: str,
+        description: GraphDescription,
         functional: FunctionalGraph,
-        program: CompiledProgram,
-        device_type: str,
+        programs: Sequence[CompiledProgram],
+        partitioned: PartitionedGraph | None,
+        device_types: Collection[str],
         fallbacks: Mapping[str, int],
     ) -> None:
-        """Keep ``program``, made of the graph so described, if another process can load it."""
-        refusal = _refusal(functional, program)
+        """Keep the program of the graph so described, or its two if ``partitioned``, if that is possible."""
+        refusal = _refusal(functional, programs, device_types)
         if refusal is not None:
             self._programs.skip(refusal)
             return
+        generated = [program.generated for program in programs]  # type: ignore[attr-defined]
+        training = None
+        if partitioned is not None:
+            training = KeptTraining(replace(partitioned, forward=empty_graph()), generated[1])
         entry = CachedProgram(
-            device_type,
-            program.generated,  # type: ignore[attr-defined]
+            next(iter(device_types)),
+            generated[0],
+            training,
+            _kept_graph(functional, training),
             functional.inputs,
             functional.outputs,
             functional.shared_bases,
@@ -95,18 +121,48 @@ class WarmStart:
         self._programs.store(description, entry, functional.source)
 
 
-def _refusal(functional: FunctionalGraph, program: CompiledProgram) -> str | None:
-    """Why ``program`` can't be kept; None if it can."""
-    if not hasattr(program, "generated"):
-        return f"a {type(program).__name__}"
+@dataclass(frozen=True)
+class LoadedGraph:
+    """``run`` takes what the captured graph takes; ``fallbacks`` counts operators that fall back."""
+
+    run: Callable[..., Any]
+    programs: tuple[CompiledProgram, ...]
+    fallbacks: Mapping[str, int]
+
+
+def _kept_graph(
+    functional: FunctionalGraph, training: KeptTraining | None
+) -> torch.fx.GraphModule | None:
+    """As much of the functional graph as running its program reads."""
+    if training is not None:
+        return functional.graph_module
+    placeholders = functional.graph_module.graph.find_nodes(op="placeholder")
+    if not any(symbols_of(node.meta["val"]) for node in placeholders):
+        return None
+    graph = torch.fx.Graph()
+    for node in placeholders:
+        graph.node_copy(node)
+    graph.output(())
+    return torch.fx.GraphModule({}, graph)
+
+
+def _refusal(
+    functional: FunctionalGraph,
+    programs: Sequence[CompiledProgram],
+    device_types: Collection[str],
+) -> str | None:
+    """Why ``programs`` can't be kept; None if they can."""
+    for program in programs:
+        if not hasattr(program, "generated"):
+            return f"a {type(program).__name__}"
+    if len(device_types) != 1:
+        return "forward and backward on different devices"
     for index, tensor in functional.lifted.items():
         path = functional.inputs[index].target
         if not path or getattr(functional.source, path, None) is not tensor:
             return "a tensor that is made while compiling"
     for output in functional.outputs:
         alias = output.alias
-        if isinstance(alias, Number):
-            return "a symbolic number"
         if isinstance(alias, Constant) and type(alias.value) not in PLAIN_CONSTANTS:
             return f"a result of type {type(alias.value).__name__}"
     return None

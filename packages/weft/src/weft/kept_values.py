@@ -1,0 +1,170 @@
+"""What entries of the program cache hold that pickle alone cannot say.
+
+Operators and the captured module's tensors are kept by name.  Graphs are kept as their nodes; fake tensors as
+their layouts and symbolic numbers as their expressions, both made anew in the capture that loads them.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from ._torch import (
+    SYMBOLIC_TYPES,
+    FakeTensor,
+    FakeTensorMode,
+    HigherOrderOperator,
+    OpOverload,
+    expression_of,
+    fake_tensor,
+    storage_identity,
+    symbolic_number,
+)
+
+LARGEST_CONSTANT = 1 << 20
+"""Bytes of a tensor that belongs to the program, up to which it is kept in an entry."""
+
+KEPT_META = ("val", "gradients_disabled")
+"""What nodes carry that is read when a program is made or run; the rest is for the stages before."""
+
+
+def find_tensor(source: torch.fx.GraphModule, path: str) -> torch.Tensor:
+    """The attribute ``path`` of ``source``; AttributeError where there is none."""
+    found = _attribute(source, path)
+    if not isinstance(found, torch.Tensor):
+        raise AttributeError(f"{path} is no tensor")
+    return found
+
+
+class ValuePickler(pickle.Pickler):
+    """Writes values of a program whose tensors ``lifted`` are attributes of ``source``, by their paths."""
+
+    def __init__(
+        self, file: io.BytesIO, source: torch.fx.GraphModule, lifted: Iterable[str]
+    ) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        tensors = {path: find_tensor(source, path) for path in lifted}
+        self._names = {id(tensor): path for path, tensor in tensors.items()}
+        self._storages = {storage_identity(tensor) for tensor in tensors.values()}
+
+    def persistent_id(self, value: Any) -> tuple[Any, ...] | None:
+        """What stands for ``value``; raises PicklingError for a tensor that is not the program's own."""
+        if isinstance(value, OpOverload):
+            return "operator", str(value)
+        if isinstance(value, HigherOrderOperator):
+            return "operator", f"higher_order.{value.name()}"
+        if isinstance(value, SYMBOLIC_TYPES):
+            return "number", type(value), expression_of(value)
+        if isinstance(value, FakeTensor):
+            return "fake tensor", *_layout(value)
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, torch.fx.GraphModule):
+            return "graph", _KeptGraph.of(value)
+        return None
+
+    def _tensor(self, value: torch.Tensor) -> tuple[str, str] | None:
+        if id(value) in self._names:
+            return "tensor", self._names[id(value)]
+        if type(value) is not torch.Tensor or storage_identity(value) in self._storages:
+            raise pickle.PicklingError(f"a {type(value).__name__} beside the lifted ones")
+        if value.untyped_storage().nbytes() > LARGEST_CONSTANT:
+            raise pickle.PicklingError("a large constant")
+        return None
+
+
+class ValueUnpickler(pickle.Unpickler):
+    """Reads them for the captured graph ``source``; ``fake_mode`` is that of its fake tensors."""
+
+    def __init__(
+        self, file: io.BytesIO, source: torch.fx.GraphModule, fake_mode: FakeTensorMode | None
+    ) -> None:
+        super().__init__(file)
+        self._source = source
+        self._fake_mode = fake_mode
+
+    def persistent_load(self, name: tuple[Any, ...]) -> Any:
+        """What ``name`` stands for here."""
+        kind, *parts = name
+        if kind == "tensor":
+            return find_tensor(self._source, parts[0])
+        if kind == "operator":
+            return _attribute(torch.ops, parts[0])
+        if kind == "graph":
+            return parts[0].graph_module()
+        if self._fake_mode is None:
+            raise pickle.UnpicklingError(f"a {kind} for a graph that has none")
+        if kind == "number":
+            return symbolic_number(self._fake_mode.shape_env, *parts)
+        return fake_tensor(self._fake_mode, *parts)
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Size, stride, offset, dtype and device."""
+    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+        raise pickle.PicklingError("a value that is not a plain strided tensor")
+    size, stride = tuple(tensor.shape), tensor.stride()
+    return size, stride, tensor.storage_offset(), tensor.dtype, tensor.device
+
+
+def _attribute(root: Any, path: str) -> Any:
+    found = root
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+@dataclass(frozen=True)
+class _NodeName:
+    """A node as an argument of another."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class _KeptGraph:
+    """The nodes of a graph module, in order, and what its ``get_attr`` nodes name."""
+
+    class_name: str
+    nodes: tuple[tuple[Any, ...], ...]
+    attributes: dict[str, Any]
+
+    @classmethod
+    def of(cls, graph_module: torch.fx.GraphModule) -> _KeptGraph:
+        graph = graph_module.graph
+        targets = {str(node.target) for node in graph.find_nodes(op="get_attr")}
+        return cls(
+            type(graph_module).__name__,
+            tuple(map(_kept_node, graph.nodes)),
+            {target: _attribute(graph_module, target) for target in sorted(targets)},
+        )
+
+    def graph_module(self) -> torch.fx.GraphModule:
+        graph = torch.fx.Graph()
+        nodes: dict[str, torch.fx.Node] = {}
+
+        def node_of(argument: Any) -> Any:
+            return nodes[argument.name] if isinstance(argument, _NodeName) else argument
+
+        for op, name, target, args, kwargs, meta in self.nodes:
+            args, kwargs = torch.fx.node.map_aggregate((args, kwargs), node_of)
+            node = nodes[name] = graph.create_node(op, target, args, kwargs, name)
+            node.meta.update(meta)
+            if op == "get_attr":
+                node.meta["val"] = self.attributes[target]
+        return torch.fx.GraphModule(self.attributes, graph, self.class_name)
+
+
+def _kept_node(node: torch.fx.Node) -> tuple[Any, ...]:
+    def name_of(argument: torch.fx.Node) -> Any:
+        return _NodeName(argument.name)
+
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), name_of)
+    meta = {key: node.meta[key] for key in KEPT_META if key in node.meta and node.op != "get_attr"}
+    return node.op, node.name, node.target, args, kwargs, meta
