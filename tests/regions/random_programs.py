@@ -42,13 +42,19 @@ _CONDITIONS = ("{t}.sum() > {n}", "{t}[{row}, {column}] > {u}[0, 0]", "({t} > {n
 
 
 class Program:
-    """One random program: ``source`` defines ``program(a, b)``."""
+    """One random program: ``source`` defines ``program(a, b)``.
+
+    ``numbers`` are passed after the matrices in the first call, the second and so on.
+    """
+
+    numbers: tuple[tuple[float | int, ...], ...] = ((), ())
+    _parameters = "a, b"
 
     def __init__(self, seed: int, length: int = 6) -> None:
         self._random = random.Random(seed)
         self._names = ["a", "b", "c"]  # matrices; v is a view of some of them
         self._counters: list[str] = []
-        lines = ["def program(a, b):", "    c = a * 2", *self._first_lines()]
+        lines = [f"def program({self._parameters}):", "    c = a * 2", *self._first_lines()]
         for _ in range(length):
             lines += self._statement(1)
         self.source = self._finish(lines)
@@ -62,6 +68,9 @@ class Program:
     def _pick(self, choices: tuple[str, ...] | list[str]) -> str:
         return self._random.choice(choices)
 
+    def _number(self, choices: tuple[int, ...]) -> str:
+        return str(self._random.choice(choices))
+
     def _fill(self, text: str) -> str:
         names = {"t": self._pick(self._names), "u": self._pick(self._names)}
         row = str(self._random.randrange(ROWS))
@@ -71,7 +80,7 @@ class Program:
             **names,
             row=row,
             column=self._random.randrange(COLUMNS),
-            n=self._random.choice((-2, -1, 1, 2, 3)),
+            n=self._number((-2, -1, 1, 2, 3)),
             v="{v}",
         )
 
@@ -85,7 +94,7 @@ class Program:
         if kind < 0.7:
             view = self._fill(self._pick(_VIEWS))
             name = "v" + str(self._random.randrange(3))
-            write = self._pick(_WRITES).format(v=name, n=self._random.choice((-1, 1, 2)))
+            write = self._pick(_WRITES).format(v=name, n=self._number((-1, 1, 2)))
             lines = [f"{indent}{name} = {view}", f"{indent}{write}"]
             if self._random.random() < 0.3:
                 other = self._pick(self._names)
@@ -176,7 +185,7 @@ class WiderProgram(Program):
         kind = self._random.random()
         if kind < 0.12:
             view = self._fill(self._pick(_MORE_VIEWS))
-            write = self._pick(_WRITES).format(v="w", n=self._random.choice((-1, 1, 2)))
+            write = self._pick(_WRITES).format(v="w", n=self._number((-1, 1, 2)))
             return [f"{indent}w = {view}", f"{indent}{write}"]
         if kind < 0.22:
             return [indent + self._position_statement()]
@@ -220,6 +229,17 @@ class WiderProgram(Program):
                 f"{indent}        break",
             ]
         return lines
+
+
+class ChangingProgram(WiderProgram):
+    """One of which a float ``s`` and an integer ``k`` are passed, others in each call."""
+
+    numbers = ((1.0, 2), (2.0, 3), (-1.0, 1), (3.0, -2))
+    _parameters = "a, b, s, k"
+
+    def _number(self, choices: tuple[int, ...]) -> str:
+        number = super()._number(choices)
+        return self._pick(("s", "k", "s * 2", "k + 1")) if self._random.random() < 0.5 else number
 
 
 class ReturningProgram(WiderProgram):

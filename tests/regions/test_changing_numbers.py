@@ -76,6 +76,15 @@ def test_integers(function: Callable[..., Any]) -> None:
     check(function, WHOLE, Evaluating())
 
 
+NATIVE = [f for f in FLOATS if f.__name__ in ("stepped", "until_close_as_numbers", "scheduled")]
+NATIVE += [f for f in FLOATS if f.__name__ in ("decayed", "number_by_side", "operators")]
+
+
+@pytest.mark.parametrize("function", [*NATIVE, *INTEGERS[1:3]], ids=lambda f: f.__name__)
+def test_native_programs(function: Callable[..., Any]) -> None:
+    check(function, WHOLE if function in INTEGERS else PAIRS, Counting(), torch.float32)
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("function", [stepped, scheduled, decayed, sides], ids=lambda f: f.__name__)
 def test_half_precision(function: Callable[..., Any], dtype: torch.dtype) -> None:
@@ -123,4 +132,45 @@ def test_an_attribute_of_a_module() -> None:
         module.rate = rate
         x = torch.rand(4, 3)
         torch.testing.assert_close(compiled(x).result, module(x))
+    assert len(backend.graphs) == 2
+
+
+def trained(x: torch.Tensor, w: torch.Tensor, a: float) -> torch.Tensor:
+    for i in range(16):
+        x = x - a * torch.tanh(x @ w) / (i + 1)
+        a = a * 0.9
+    return x * a
+
+
+def trained_by_side(x: torch.Tensor, w: torch.Tensor, a: float) -> torch.Tensor:
+    y = x @ w
+    if y.sum() > a:
+        y = y * a
+    else:
+        y = y.sin() - a
+    return y
+
+
+def trained_until(x: torch.Tensor, w: torch.Tensor, a: float) -> torch.Tensor:
+    for _ in range(30):
+        x = torch.tanh(x @ w) * (1 - a)
+        if x.abs().max() < a * 2:
+            break
+    return x
+
+
+@pytest.mark.parametrize("function", [trained, trained_by_side, trained_until])
+def test_gradients(function: Callable[..., Any]) -> None:
+    backend = Counting()
+    compiled = capture(function, backend=backend)
+    for number, rate in enumerate((0.1, 0.25, 0.037, 0.3)):
+        generator = torch.Generator().manual_seed(number)
+        given = [torch.rand(n, 3, generator=generator).double() - 0.3 for n in (4, 3)]
+        found = []
+        for call in (function, lambda *arguments: compiled(*arguments).result):
+            leaves = [value.clone().requires_grad_() for value in given]
+            result = call(*leaves, rate)
+            result.square().sum().backward()
+            found.append((result.detach(), *(leaf.grad for leaf in leaves)))
+        torch.testing.assert_close(found[1], found[0])
     assert len(backend.graphs) == 2

@@ -24,6 +24,7 @@ from .objects_in_results import Row, identities, objects_in
 from .random_programs import (
     COLUMNS,
     ROWS,
+    ChangingProgram,
     ContainerProgram,
     Program,
     ReturningProgram,
@@ -69,19 +70,20 @@ class Line:
 
 def agree(seed: int, line: Line, kind: type[Program] = Program) -> None:
     """The compiled program's results and its inputs after it are eager's."""
-    source = kind(seed).source
+    written = kind(seed)
+    source = written.source
     scope: dict[str, Any] = {"torch": torch, "Row": Row}
     exec(compile(source, f"<program {seed}>", "exec"), scope)
     program = scope["program"]
     generator = torch.Generator().manual_seed(seed)
     shape = (ROWS, COLUMNS)
     compiled = capture(program, options=ROLLED, backend=line)
-    for _ in range(2):
+    for numbers in written.numbers:
         given = [torch.randint(-5, 6, shape, generator=generator).double() for _ in range(2)]
         theirs, mine = [x.clone() for x in given], [x.clone() for x in given]
         with torch.no_grad():
-            wanted = program(*theirs)
-            got = compiled(*mine).result
+            wanted = program(*theirs, *numbers)
+            got = compiled(*mine, *numbers).result
         assert identities((got, mine)) == identities((wanted, theirs)), f"seed {seed}\n{source}"
         _write(got)
         _write(wanted)
@@ -127,6 +129,14 @@ def test_wider_random_programs(block: int) -> None:
     line = Line()
     for seed in range(block * 6, block * 6 + 6):
         agree(seed, line, WiderProgram)
+    assert line.regions
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_random_programs_of_numbers_that_change(block: int) -> None:
+    line = Line()
+    for seed in range(block * 2, block * 2 + 2):
+        agree(seed, line, ChangingProgram)
     assert line.regions
 
 
