@@ -227,7 +227,7 @@ def _damped(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     h = x[0]
     while h.norm() > 0.5:
         h = h * 0.7 + 0.01 * (h @ w)
-    return h
+    return h * 2
 
 
 def _damped_and_counted(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -251,15 +251,13 @@ def _pondered(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("program", [_damped, _damped_and_counted, _pondered])
-def test_a_loop_without_a_bound_trains_in_parts(
-    program: Callable[..., Any], compiled_regions: list[int]
-) -> None:
+def test_a_loop_without_a_bound(program: Callable[..., Any], compiled_regions: list[int]) -> None:
     def make(seed: int) -> Sequence[torch.Tensor]:
         torch.manual_seed(seed)
         return _tensor(3, 2, 3, gradient=True), _tensor(3, 3, gradient=True)
 
     check(program, make, lengths=range(4))
-    assert not any(compiled_regions)
+    assert compiled_regions == [1]
 
 
 def test_a_fixed_point_without_gradients_and_a_step_with(compiled_regions: list[int]) -> None:
@@ -406,7 +404,7 @@ def test_parameters_of_one_side_only_have_no_gradient_elsewhere(
         return _tensor(length), _tensor(length, gradient=True), _tensor(length, gradient=True)
 
     check(function, make, lengths=(3, 4, 5, 6))
-    assert not any(compiled_regions)  # the graph breaks at the branch
+    assert compiled_regions == [1, 1]  # the second has a symbolic size
 
 
 def _of_each(function: Callable[..., Any], make: Make) -> list[list[bool]]:
@@ -444,7 +442,6 @@ def test_arguments_that_only_other_results_depend_on(compiled_regions: list[int]
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_results_that_change_places_on_a_side(sign: float, compiled_regions: list[int]) -> None:
-    """Which argument has a gradient depends on the side: no graph has the branch."""
 
     def function(v: torch.Tensor, w: torch.Tensor) -> Any:
         first, second = v * 2, w * 3
@@ -458,4 +455,4 @@ def test_results_that_change_places_on_a_side(sign: float, compiled_regions: lis
         return tuple((sign * torch.ones(3)).requires_grad_() for _ in range(2))
 
     assert _of_each(weft.compile(function), make) == _of_each(function, make)
-    assert not any(compiled_regions)
+    assert compiled_regions == [1]

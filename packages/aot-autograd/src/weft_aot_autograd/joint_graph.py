@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch.fx
@@ -44,10 +45,22 @@ class SavedDescriptor:
 
 
 @dataclass(frozen=True)
+class GradientFlags:
+    """What data decides of which gradients eager gives: a bool vector, output ``output_index`` of forward.
+
+    ``positions``: by index of an output and of an input, where in it is said whether the input has a gradient
+    when the output has one.  Of other pairs ``OutputDescriptor.reached`` says so.
+    """
+
+    output_index: int
+    positions: Mapping[tuple[int, int], int]
+
+
+@dataclass(frozen=True)
 class JointGraph:
     """Forward and backward in one graph: inputs then tangents, outputs then gradients.
 
-    ``output_count`` is how many of the graph's outputs are forward's.
+    ``output_count`` is how many of the graph's outputs are forward's, with those that ``flags`` are.
     """
 
     graph_module: torch.fx.GraphModule
@@ -56,6 +69,7 @@ class JointGraph:
     outputs: tuple[OutputDescriptor, ...]
     gradients: tuple[GradientDescriptor, ...]
     output_count: int
+    flags: GradientFlags | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +90,7 @@ class PartitionedGraph:
     tangents: tuple[TangentDescriptor, ...]
     gradients: tuple[GradientDescriptor, ...]
     recomputed: tuple[str, ...]
+    flags: GradientFlags | None = None
 
     @property
     def activation_bytes(self) -> int:

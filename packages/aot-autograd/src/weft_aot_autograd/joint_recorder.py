@@ -38,8 +38,9 @@ class JointRecorder(NodeRecorder):
     A write to memory that was made here becomes a new version of this memory, and of what shares it.
     """
 
-    def __init__(self, table: DecompositionTable) -> None:
+    def __init__(self, table: DecompositionTable, *, is_region: bool = False) -> None:
         super().__init__(torch.fx.Graph())
+        self.is_region = is_region
         self.table = table  # for the joint graphs of regions
         self.regions: dict[str, torch.fx.GraphModule] = {}  # by the attribute that names them
         self._paused = False

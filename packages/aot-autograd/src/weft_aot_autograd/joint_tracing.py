@@ -15,9 +15,10 @@ from ._torch import (
     storage_identity,
 )
 from .decomposition_table import DecompositionTable, default_decompositions
-from .joint_graph import GradientDescriptor, JointGraph, TangentDescriptor
+from .joint_graph import GradientDescriptor, GradientFlags, JointGraph, TangentDescriptor
 from .joint_recorder import JointRecorder
 from .region_gradients import run_region_operator
+from .region_gradients.presence import GradientPaths, Presence, either
 from .region_gradients.recording import run_nodes
 from .regions import clean_regions, keep_partial_writes
 from .replay import without_autocast
@@ -82,6 +83,7 @@ class _Trace:
             ]
             if not differentiated:
                 return None
+            positions = self._find_flags(outputs, differentiated, inputs)
             tangents = [self._add_tangent(i, outputs[i]) for i in differentiated]
             wanted = [i for i, value in enumerate(inputs) if _has_gradient(value)]
             with self._recorder:
@@ -93,7 +95,40 @@ class _Trace:
                 )
             found = {i: g for i, g in zip(wanted, gradients, strict=True) if g is not None}
             found |= self._zeros_for([i for i in wanted if i not in found], inputs)
-        return self._result(outputs, differentiated, found)
+        return self._result(outputs, differentiated, found, positions)
+
+    def _find_flags(
+        self, outputs: list[Any], differentiated: Sequence[int], inputs: Sequence[Any]
+    ) -> dict[tuple[int, int], int]:
+        """Add to ``outputs`` a vector of what data decides of gradients; the positions in it.
+
+        Gradients that are absent in some calls are masked where they meet others.
+        """
+        described = {d.graph_index: d for d in self._functional.outputs}
+        positions: dict[tuple[int, int], int] = {}
+        flags: dict[int, torch.Tensor] = {}
+        with self._recorder, torch.no_grad():
+            paths = GradientPaths(inputs)
+            results: list[tuple[torch.Tensor, Presence]] = []
+            for output in differentiated:
+                found = paths.from_result(outputs[output])
+                descriptor = described[output]
+                for i in sorted(descriptor.reached_in_some):
+                    if i not in found:
+                        raise Unsupported("gradient that depends on data and on writes")
+                    presence = found[i]
+                    if isinstance(presence, torch.Tensor):
+                        flags.setdefault(id(presence), presence)
+                        positions[output, i] = list(flags).index(id(presence))
+                in_some = descriptor.reached_in_some
+                is_there: Presence = not in_some or in_some != descriptor.reached
+                for presence in found.values():
+                    is_there = either(is_there, presence)
+                results.append((outputs[output], is_there))
+            paths.mask(results)
+            if flags:
+                outputs.append(torch.stack(list(flags.values())))
+        return positions
 
     def _add_inputs(self) -> list[Any]:
         """Leaves of their own for the placeholders; two that share storage stay apart."""
@@ -133,11 +168,12 @@ class _Trace:
             index = descriptor.graph_index
             if index is None or not descriptor.requires_grad or _has_gradient(outputs[index]):
                 continue
-            if not descriptor.reached or not self._functional.has_writes:
+            is_known = descriptor.reached and not descriptor.reached_in_some
+            if not is_known or not self._functional.has_writes:
                 raise Unsupported("result whose history is lost", f"output {descriptor.position}")
             node = self._recorder.node_of(outputs[index])
             value = outputs[index].detach()
-            reached = [inputs[i] for i in sorted(descriptor.reached)]
+            reached = [inputs[i] for i in sorted(descriptor.reached or ())]
             completed[index] = _ZeroGradients.apply((value,), *reached)  # type: ignore[no-untyped-call]
             self._recorder.know(completed[index], node)
         return completed
@@ -174,6 +210,7 @@ class _Trace:
         outputs: list[Any],
         differentiated: list[int],
         gradients: Mapping[int, torch.Tensor],
+        positions: Mapping[tuple[int, int], int],
     ) -> JointGraph:
         recorder = self._recorder
         order = sorted(gradients)
@@ -188,6 +225,7 @@ class _Trace:
             self._functional.outputs,
             tuple(map(GradientDescriptor, order)),
             len(outputs),
+            GradientFlags(len(outputs) - 1, positions) if positions else None,
         )
 
     def _owned(self, gradients: list[torch.Tensor]) -> list[torch.fx.Node]:

@@ -12,6 +12,7 @@ import torch.fx
 from weft_functionalize import FunctionalGraph, symbols_of
 
 from ._torch import keeps_graph, packed_saved_tensors, packs_saved_tensors, unpacked
+from .given_gradients import GivenGradients
 from .joint_graph import PartitionedGraph
 from .partial_backward import is_linear, partial_backward
 from .partition import BackwardStage
@@ -207,9 +208,10 @@ class _Plan:
             for position, tangent in enumerate(partitioned.tangents)
         )
         differentiated = {tangent.output_index for tangent in self.tangents}
-        self._reaching = _reaching_outputs(partitioned)
-        self.constants = tuple(i for i in range(self.output_count) if i not in differentiated)
+        self.returned_count = self.output_count - (partitioned.flags is not None)
+        self.constants = tuple(i for i in range(self.returned_count) if i not in differentiated)
         self.gradients = tuple(order[g.input_index] for g in partitioned.gradients)
+        self.given = GivenGradients(partitioned, self.gradients)
         if callable(backward):
             backward = [(_whole_backward(partitioned), backward)]
         self.stages = tuple(_Stage(stage, run, self.gradients) for stage, run in backward)
@@ -243,20 +245,28 @@ class _Plan:
         return self._is_linear and all(gradients[t.output_index] is None for t in self.tangents)
 
     def partial_stage(self, gradients: Sequence[Any]) -> _Stage | None:
-        """Backward for the outputs that have gradients; None where that is the whole, or as good."""
+        """Backward for the outputs that have gradients; None where that is the whole, or as good.
+
+        An output that has gradients in some calls only may do without: backward is made for that.
+        """
         if not self._is_linear:
             return None
         missing = frozenset(
-            k for k, tangent in enumerate(self.tangents) if gradients[tangent.output_index] is None
+            k
+            for k, tangent in enumerate(self.tangents)
+            if gradients[tangent.output_index] is None
+            and tangent.output_index not in self.given.in_some_calls
         )
         if not missing:
             return None
         if missing not in self._partial:
-            self._partial[missing] = self._make_partial(missing, self.absent(gradients))
+            self._partial[missing] = self._make_partial(missing)
         return self._partial[missing]
 
-    def _make_partial(self, missing: frozenset[int], absent: frozenset[int]) -> _Stage | None:
-        dropped = [k for k, argument in enumerate(self.gradients) if argument in absent]
+    def _make_partial(self, missing: frozenset[int]) -> _Stage | None:
+        present = {t.output_index for k, t in enumerate(self.tangents) if k not in missing}
+        never = self.given.never(present)
+        dropped = [k for k, argument in enumerate(self.gradients) if argument in never]
         stage = partial_backward(self._partitioned, missing, dropped)
         if stage is None:
             return None
@@ -265,38 +275,10 @@ class _Plan:
             return _Stage(stage, stage.graph_module.forward, self.gradients)
         return _Stage(stage, self._compile_later(stage.graph_module), self.gradients)
 
-    def absent(self, gradients: Sequence[Any]) -> frozenset[int]:
-        """The arguments that eager gives no gradient, where only some of the outputs have one."""
-        if self._reaching is None:
-            return frozenset()
+    def absent(self, gradients: Sequence[Any], flags: torch.Tensor | None) -> frozenset[int]:
+        """The arguments that eager gives no gradient, by the outputs' gradients and what data decided."""
         given = {t.output_index for t in self.tangents if gradients[t.output_index] is not None}
-        if len(given) == len(self.tangents):
-            return frozenset()
-        return frozenset(
-            argument
-            for argument, outputs in zip(self.gradients, self._reaching, strict=True)
-            if outputs.isdisjoint(given)
-        )
-
-
-def _reaching_outputs(partitioned: PartitionedGraph) -> tuple[frozenset[int], ...] | None:
-    """For each gradient the outputs by which eager gives it; None where it isn't known of all."""
-    reached = {
-        descriptor.graph_index: descriptor.reached
-        for descriptor in partitioned.outputs
-        if descriptor.graph_index is not None
-    }
-    outputs: dict[int, frozenset[int]] = {}
-    for tangent in partitioned.tangents:
-        inputs = reached[tangent.output_index]
-        if inputs is None:
-            return None
-        outputs[tangent.output_index] = inputs
-    reaching = tuple(
-        frozenset(index for index, inputs in outputs.items() if gradient.input_index in inputs)
-        for gradient in partitioned.gradients
-    )
-    return reaching if all(reaching) else None
+        return self.given.absent(given, flags)
 
 
 def _tangent(partitioned: PartitionedGraph, position: int, output_index: int) -> _Tangent:
@@ -358,9 +340,14 @@ class CompiledFunction(torch.autograd.Function):
         ctx.save_for_backward(*saved)
         ctx.saved_versions = [_version(value) for value in saved]
         ctx.layouts = [tangent.layout(results[tangent.output_index]) for tangent in plan.tangents]
-        if plan.constants:
-            ctx.mark_non_differentiable(*(results[index] for index in plan.constants))
-        return tuple(results[: plan.output_count])
+        index = plan.given.flags_index
+        ctx.flags = None if index is None else results[index]
+        constants = list(plan.constants)
+        if plan.given.in_some_calls:
+            constants += plan.given.without_gradients(ctx.flags)
+        if constants:
+            ctx.mark_non_differentiable(*(results[index] for index in constants))
+        return tuple(results[: plan.returned_count])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
@@ -377,7 +364,7 @@ class CompiledFunction(torch.autograd.Function):
         )
         partial = plan.partial_stage(gradients)
         ctx.values.known = [*_take_saved(ctx, partial), *tangents]
-        ctx.values.absent = plan.absent(gradients)
+        ctx.values.absent = plan.absent(gradients, ctx.flags)
         if partial is not None:
             computed = partial.run(ctx.values, is_last=True)
             return _placed(plan, partial.arguments, computed)
@@ -484,7 +471,7 @@ def _backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...
         create_graph=torch.is_grad_enabled(),
         allow_unused=True,
     )
-    absent = plan.absent(gradients)
+    absent = plan.absent(gradients, ctx.flags)
     computed = [
         None if position in absent else torch.zeros_like(like) if gradient is None else gradient
         for position, like, gradient in zip(plan.gradients, wanted, computed, strict=True)

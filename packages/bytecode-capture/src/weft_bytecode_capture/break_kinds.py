@@ -392,7 +392,7 @@ _REGIONS = {
         BreakKind("regions of graphs do not have this yet", (_UNROLL,)),
     ),
     **dict.fromkeys(
-        ("gradients on one side of a branch only", "question about gradients inside a region"),
+        ("question about gradients that depend on data", "question about gradients inside a region"),
         BreakKind("whether a tensor has gradients depends on the way that the program takes", (_UNROLL,)),
     ),
     "slice that ends where data says": BreakKind(

@@ -24,7 +24,9 @@ from .functional_graph import (
     ViewOfOutput,
 )
 from .gradient_rules import drop_gradient_rules, is_gradient_rule
+from .loop_reach import reached_after
 from .options import FunctionalizeOptions, StepObserver
+from .regions import GIVES_ZERO_GRADIENTS
 from .runtime import bind, wrap
 from .symbolic_numbers import (
     SYMBOLIC_TYPES,
@@ -43,6 +45,7 @@ from .tensor_ssa.verifier import VerificationError, verify_functional
 from .unsupported import Unsupported
 
 __all__ = [
+    "GIVES_ZERO_GRADIENTS",
     "SYMBOLIC_TYPES",
     "Constant",
     "FunctionalGraph",
@@ -76,6 +79,7 @@ __all__ = [
     "known_equal",
     "known_true",
     "new_integer",
+    "reached_after",
     "size_hint",
     "symbols_given_by",
     "symbols_of",

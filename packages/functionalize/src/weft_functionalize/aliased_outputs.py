@@ -22,6 +22,7 @@ from .functional_graph import (
     ViewOfInput,
     ViewOfOutput,
 )
+from .gradient_history import Reach
 from .symbolic_numbers import SYMBOLIC_TYPES, data_dependent_parts
 from .tensor_ssa.alias_graph import AliasGraph
 from .tensor_ssa.layout import dense_order
@@ -142,10 +143,12 @@ class _UserOutputs:
         if not isinstance(value, torch.Tensor):
             return replace(described, alias=Constant(value))
         history = self._recorder.history
+        reach = history.reach(value)
         described = replace(
             described,
             requires_grad=value.requires_grad,
-            reached=history.reached(value),
+            reached=reach.possible,
+            reached_in_some=reach.possible - reach.certain,
             exposed=not history.holds(value),
         )
         node, origin = self._recorder.node_of(value), self._origins[id(value)]
@@ -169,13 +172,17 @@ class _UserOutputs:
         """The base has gradients as its views together have."""
         history = self._recorder.history
         views = list(self._groups[origin].values())
-        reached = [history.reached(view) for view in views]
-        known = None if None in reached else frozenset().union(*(r for r in reached if r))
+        if len(views) == 1:
+            reach = history.reach(views[0])
+        else:
+            reached = frozenset[int]().union(*map(history.reached, views))
+            reach = Reach(reached, reached)
         return OutputDescriptor(
             OutputKind.ALIAS_BASE,
             index,
             requires_grad=any(view.requires_grad for view in views),
-            reached=known,
+            reached=reach.possible,
+            reached_in_some=reach.possible - reach.certain,
             exposed=not history.holds(views[0]),
         )
 

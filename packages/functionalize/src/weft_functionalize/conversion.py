@@ -215,6 +215,9 @@ def _renumbered(descriptor: Any, new_index: Sequence[int]) -> Any:
         alias = replace(alias, input_index=new_index[alias.input_index])
         descriptor = replace(descriptor, alias=alias)
     if descriptor.reached is not None:
-        reached = frozenset(new_index[index] for index in descriptor.reached)
-        descriptor = replace(descriptor, reached=reached)
+        reached, in_some = (
+            frozenset(new_index[index] for index in indices)
+            for indices in (descriptor.reached, descriptor.reached_in_some)
+        )
+        descriptor = replace(descriptor, reached=reached, reached_in_some=in_some)
     return descriptor

@@ -120,7 +120,9 @@ class OutputDescriptor:
     ``graph_index`` is the position in the graph's output tuple, None where ``alias`` says how the value is
     regenerated instead.  ``input_index`` is set for a mutated input, ``position`` (index in the captured
     graph's output tuple) for a user output.  ``requires_grad`` says whether a user output has gradients in
-    eager PyTorch.
+    eager PyTorch.  ``reached`` are the inputs that have a gradient when this output alone has; of these, the
+    ``reached_in_some`` only in some calls, as a branch's side or a loop's length says.  Where these are all,
+    that also says whether the output has gradients.
     """
 
     kind: OutputKind
@@ -130,6 +132,7 @@ class OutputDescriptor:
     alias: Alias | None = None
     requires_grad: bool = False
     reached: frozenset[int] | None = None
+    reached_in_some: frozenset[int] = frozenset()
     exposed: bool = False
 
 

@@ -266,7 +266,7 @@ class _Loop:
         self, values: Sequence[Any], seen: Collection[int], sources: Mapping[int, Sources]
     ) -> None:
         """Let what the loop writes have the gradients that it writes to it."""
-        if self.gaining and not self._runs():
+        if not self._runs() and self.gaining.difference(self.carried):
             raise Unsupported("gradients that depend on whether a loop has an iteration")
         inputs, order = self.body.recorder.inputs, self.body.order(self.taken)
         written = [p for p in sorted(seen) if inputs[order[p]].value.requires_grad]

@@ -44,6 +44,9 @@ from .unsupported import Unsupported
 
 Flag = torch.Tensor | bool | None
 
+GIVES_ZERO_GRADIENTS = "gives_zero_gradients"
+"""Set in the ``meta`` of a ``cond`` that gives what is not on the side taken gradients of zero, not none."""
+
 
 def record_region_operator(
     recorder: AtenRecorder, target: HigherOrderOperator, args: Sequence[Any], runner: RegionRunner
@@ -76,6 +79,8 @@ class _Branch:
     def __init__(self, parent: AtenRecorder, operands: Operands) -> None:
         self.parent = parent
         self.operands = operands
+        source = parent.source_node
+        self.gives_zeros = source is not None and GIVES_ZERO_GRADIENTS in source.meta
         self.sides: list[Block] = []
         self.taken: list[Any] = []
         self.orders: list[list[int]] = []
@@ -169,6 +174,8 @@ class _Branch:
         arguments = (operand_node(parent, predicate), *graphs, operands)
         every = [*made, *flags.values(), *versions]
         node, items = parent.append_region_operator(target, arguments, every)
+        if self.gives_zeros:
+            node.meta[GIVES_ZERO_GRADIENTS] = True
         first = len(every) - len(versions)
         writes = [(parent.node_of(values[p]), first + k) for k, p in enumerate(written)]
         set_region_writes(node, writes, [parent.node_of(values[p]) for p in seen])
@@ -185,7 +192,8 @@ class _Branch:
             side.reach(value, order)
             for side, order, value in zip(self.sides, self.orders, results, strict=True)
         )
-        return Reach(first.certain & second.certain, first.possible | second.possible)
+        possible = first.possible | second.possible
+        return Reach(possible if self.gives_zeros else first.certain & second.certain, possible)
 
     def _pass_gradients(self, values: Sequence[Any], seen: Collection[int]) -> None:
         """Let what the sides write have the gradients that they write to it."""
@@ -253,9 +261,7 @@ def _joined(parent: AtenRecorder, first: Sequence[Any], second: Sequence[Any]) -
     for left, right in zip(first, second, strict=True):
         if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
             check_same(left, right, "branches that give different tensors")
-            if left.requires_grad != right.requires_grad:
-                raise Unsupported(_ONE_SIDED)
-            layouts.append(placed(parent, left))
+            layouts.append(placed(parent, left if left.requires_grad else right))
         elif type(left) is type(right) and left == right:
             layouts.append(None)
         else:

@@ -19,12 +19,14 @@ from .memory_budget import values_to_keep
 from .min_cut import CutProblem, NoCut, minimum_cut
 from .operator_classes import classify
 from .options import PartitionOptions
-from .recompute_policy import REPEATABLE, is_materialized, may_recompute
+from .recompute_policy import (
+    COMPUTED_IN_BACKWARD,
+    REPEATABLE,
+    is_materialized,
+    may_recompute,
+)
 from .sides import Sides
 from .split import ancestors, split
-
-COMPUTED_IN_BACKWARD = "computed_in_backward"
-"""Set in a node's ``meta`` by passes over joint graphs that computed it anew for backward."""
 
 
 def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> PartitionedGraph:
@@ -65,7 +67,8 @@ def _sizes_to_save(
     for node in ancestors(sides.gradients, stop=set(saved)):
         needed |= symbols_of(node.meta.get("val"))
     missing = {symbol for symbol in needed - readable if symbol.is_integer}
-    return [sizes[symbol] for symbol in sorted(missing, key=str)]
+    found = [sizes[symbol] for symbol in sorted(missing, key=str)]
+    return [node for node in found if COMPUTED_IN_BACKWARD not in node.meta]
 
 
 # Cost a byte of saving a value that forward has in memory anyway, and of one that it has to write for this.
@@ -90,13 +93,13 @@ def _cut(sides: Sides, recomputable: Set[torch.fx.Node]) -> list[torch.fx.Node]:
 def _capacity(node: torch.fx.Node, sides: Sides) -> int | None:
     """Bytes that saving ``node`` costs; a view is saved as its base."""
     value = node.meta["val"]
+    if node.meta.get(COMPUTED_IN_BACKWARD):
+        return None
     if node.op == "placeholder":
         return 1 if sides.is_free(node) else 1 + _UNREALISED * sides.nbytes(node)
     if isinstance(value, torch.SymInt):
         return 1
     if not isinstance(value, torch.Tensor) or is_view(node) or starts(node):
-        return None
-    if node.meta.get(COMPUTED_IN_BACKWARD):
         return None
     copied = node in sides.exposed or not is_materialized(node, sides)
     factor = _UNREALISED if copied else _REALISED

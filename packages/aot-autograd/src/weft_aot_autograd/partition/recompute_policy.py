@@ -12,6 +12,9 @@ from weft_functionalize import size_hint
 from .operator_classes import OperatorClass, classify
 from .sides import Sides
 
+COMPUTED_IN_BACKWARD = "computed_in_backward"
+"""Set in the ``meta`` of a node that was put into a joint graph, or computed anew, for backward alone."""
+
 
 class Recompute(enum.Enum):
     """The ruling on a class."""
@@ -56,6 +59,8 @@ def may_recompute(node: torch.fx.Node, sides: Sides) -> bool:
     """Whether the table lets backward compute the forward node ``node``, again or in forward's stead."""
     if node.op != "call_function":
         return node.op == "get_attr"
+    if node.meta.get(COMPUTED_IN_BACKWARD):
+        return True
     kind = classify(node)
     if node not in sides.needed_by_outputs and kind in REPEATABLE:
         return True

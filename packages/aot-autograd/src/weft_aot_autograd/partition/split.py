@@ -11,6 +11,7 @@ from ..joint_graph import JointGraph, PartitionedGraph, SavedDescriptor
 from ..passes.collectives import overlap_collectives
 from ..passes.dead_code import is_impure
 from ..passes.storage_origins import storage_origin
+from .recompute_policy import COMPUTED_IN_BACKWARD
 from .sides import Sides
 
 aten = torch.ops.aten
@@ -30,6 +31,7 @@ def split(joint: JointGraph, sides: Sides, saved: Sequence[torch.fx.Node]) -> Pa
         joint.tangents,
         joint.gradients,
         recomputed,
+        joint.flags,
     )
 
 
@@ -41,7 +43,11 @@ class _Forward:
         self.saved: list[SavedDescriptor] = []
         self._sides = sides
         self._copies: dict[torch.fx.Node, torch.fx.Node] = {}
-        effects = [n for n in sides.forward if n.op == "call_function" and is_impure(n)]
+        effects = [
+            n
+            for n in sides.forward
+            if n.op == "call_function" and is_impure(n) and COMPUTED_IN_BACKWARD not in n.meta
+        ]
         needed = ancestors([*sides.outputs, *saved, *effects], stop=())
         for node in sides.forward:
             if node in needed or node.op == "placeholder":

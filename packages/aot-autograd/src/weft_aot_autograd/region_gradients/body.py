@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,21 +15,31 @@ from ..joint_recorder import JointRecorder
 from ..partition import partition
 from ..regions import keep_partial_writes
 from ..tracing import simplify
+from .presence import GradientPaths, Presence
 from .recording import RegionRule, run_nodes
 
 
 @dataclass(frozen=True)
+class Flag:
+    """A bool tensor without dimensions that the body's forward gives, as output ``index``."""
+
+    index: int
+
+
+@dataclass(frozen=True)
 class DifferentiatedBody:
-    """``parts`` has the body's tensor results as outputs, in order; positions are the body's.
+    """``parts`` has the body's tensor results as outputs, in order, then flags; positions are the body's.
 
     ``tensors`` are the positions of results that are tensors, ``tangents`` of those that have gradients;
-    ``gradients`` of the parameters that the backward gives gradients of.
+    ``gradients`` of the parameters that the backward gives gradients of.  ``reach``: by result and parameter,
+    whether a gradient of the one leads to one of the other, True or a flag; without entry it never does.
     """
 
     parts: PartitionedGraph
     tensors: tuple[int, ...]
     tangents: tuple[int, ...]
     gradients: tuple[int, ...]
+    reach: Mapping[tuple[int, int], bool | Flag]
 
     def saved_parameter(self, index: int) -> int | None:
         """The parameter that the saved value ``index`` is, None for what the forward gives."""
@@ -52,12 +62,12 @@ def differentiate(
     with_gradients: Collection[int],
     overwritten: Collection[int],
     rule: RegionRule,
-) -> DifferentiatedBody | None:
+) -> DifferentiatedBody:
     """Differentiate a region with respect to its parameters at the positions ``with_gradients``.
 
-    Those ``overwritten`` do not live until backward.  None where no result depends on any of them.
+    Those ``overwritten`` do not live until backward.
     """
-    recorder = JointRecorder(outer.table)
+    recorder = JointRecorder(outer.table, is_region=True)
     values: dict[torch.fx.Node, Any] = {}
     inputs: list[Any] = []
     with outer.paused(), torch.enable_grad():
@@ -72,33 +82,56 @@ def differentiate(
             results = run_nodes(module, recorder, values, rule)
         tensors = [k for k, result in enumerate(results) if isinstance(result, torch.Tensor)]
         tangents = [k for k in tensors if results[k].requires_grad]
-        if not tangents:
-            return None
+        wanted = sorted(with_gradients)
+        with recorder, torch.no_grad():
+            reach = _reach(results, tangents, inputs, wanted)
+        flags = list({id(p): p for p in reach.values() if isinstance(p, torch.Tensor)}.values())
         given = [torch.empty_like(results[k], requires_grad=False) for k in tangents]
         for k, tangent in zip(tangents, given, strict=True):
             recorder.add_placeholder(f"tangent_{k}", tangent)
-        wanted = sorted(with_gradients)
         with recorder:
-            gradients: Sequence[torch.Tensor | None] = torch.autograd.grad(
-                [results[k] for k in tangents],
-                [inputs[k] for k in wanted],
-                given,
-                allow_unused=True,
+            gradients: Sequence[torch.Tensor | None] = (
+                torch.autograd.grad(
+                    [results[k] for k in tangents],
+                    [inputs[k] for k in wanted],
+                    given,
+                    allow_unused=True,
+                )
+                if tangents
+                else ()
             )
-    found = [(k, g) for k, g in zip(wanted, gradients, strict=True) if g is not None]
-    returned = [recorder.node_of(results[k]) for k in tensors]
-    returned += [recorder.node_of(gradient) for _, gradient in found]
+    found = [(k, g) for k, g in zip(wanted, gradients, strict=False) if g is not None]
+    outputs = [recorder.node_of(value) for value in (*(results[k] for k in tensors), *flags)]
     with outer.paused():
-        recorder.finish(returned)
+        recorder.finish([*outputs, *(recorder.node_of(gradient) for _, gradient in found)])
     positions = tuple(k for k, _ in found)
-    parts = _cut(outer, recorder, len(inputs), overwritten, tensors, tangents, positions)
-    return DifferentiatedBody(parts, tuple(tensors), tuple(tangents), positions)
+    parts = _cut(
+        outer, recorder, len(inputs), len(outputs), overwritten, tensors, tangents, positions
+    )
+    indices = {id(flag): Flag(len(tensors) + k) for k, flag in enumerate(flags)}
+    known = {key: indices.get(id(presence), True) for key, presence in reach.items()}
+    return DifferentiatedBody(parts, tuple(tensors), tuple(tangents), positions, known)
+
+
+def _reach(
+    results: Sequence[Any], tangents: Sequence[int], inputs: Sequence[Any], wanted: Sequence[int]
+) -> dict[tuple[int, int], Presence]:
+    """By result and parameter; absent gradients are masked where they meet others."""
+    paths = GradientPaths([inputs[k] for k in wanted])
+    reach = {
+        (result, wanted[index]): presence
+        for result in tangents
+        for index, presence in paths.from_result(results[result]).items()
+    }
+    paths.mask([(results[k], True) for k in tangents])
+    return reach
 
 
 def _cut(
     outer: JointRecorder,
     recorder: JointRecorder,
     input_count: int,
+    output_count: int,
     overwritten: Collection[int],
     tensors: Sequence[int],
     tangents: Sequence[int],
@@ -115,6 +148,23 @@ def _cut(
                 for k in sorted(overwritten)
             ),
             tuple(map(GradientDescriptor, gradients)),
-            len(tensors),
+            output_count,
         )
-        return partition(joint)
+        return partition(joint) if tangents else _without_backward(joint)
+
+
+def _without_backward(joint: JointGraph) -> PartitionedGraph:
+    """The parts where nothing has gradients."""
+    backward = torch.fx.Graph()
+    backward.output(()).meta["val"] = ()
+    return PartitionedGraph(
+        joint.graph_module,
+        torch.fx.GraphModule({}, backward, "Backward"),
+        joint.inputs,
+        joint.outputs,
+        joint.output_count,
+        saved=(),
+        tangents=(),
+        gradients=(),
+        recomputed=(),
+    )

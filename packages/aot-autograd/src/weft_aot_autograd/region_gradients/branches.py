@@ -1,4 +1,8 @@
-"""Branches: forward keeps what the backward of the side taken needs; backward takes the same side."""
+"""Branches: forward keeps what the backward of the side taken needs; backward takes the same side.
+
+An operand has a gradient if it has one on the side taken.  On the other it is zero, and the branch says that
+there is none (:mod:`.presence`).
+"""
 
 from __future__ import annotations
 
@@ -7,32 +11,22 @@ from typing import Any
 
 import torch
 import torch.fx
+from weft_functionalize import GIVES_ZERO_GRADIENTS
 
 from ..joint_recorder import JointRecorder
-from ..unsupported import Unsupported
-from .body import DifferentiatedBody, differentiate
+from .body import DifferentiatedBody, Flag, differentiate
+from .presence import Presence, Reach, RegionReach
 from .recording import RegionRule, record_region, run_nodes
-
-_HINT = "eager leaves the gradients of what the other side uses undefined"
 
 
 def differentiate_branch(
     recorder: JointRecorder, node: torch.fx.Node, args: Sequence[Any], rule: RegionRule
 ) -> tuple[Any, ...]:
-    """The results of a ``cond`` through which gradients flow.
-
-    Raises :class:`Unsupported` where the sides give gradients to different operands or results: eager has
-    none there, rather than zeros, where the other side is taken.
-    """
+    """The results of a ``cond`` through which gradients flow."""
     predicate, *modules, operands = args
     tracked = {k for k, v in enumerate(operands) if isinstance(v, torch.Tensor) and v.requires_grad}
-    sides = [differentiate(recorder, module, tracked, (), rule) for module in modules]
-    first, second = sides
-    if first is None or second is None or first.tangents != second.tangents:
-        raise Unsupported("gradients on one side of a branch only", node.name)
-    if first.gradients != second.gradients:
-        raise Unsupported("gradients that depend on the side of a branch", node.name, _HINT)
-    branch = _Branch(recorder, node, (first, second), rule)
+    first, second = (differentiate(recorder, module, tracked, (), rule) for module in modules)
+    branch = _Branch(recorder, node, (first, second), predicate.device, rule)
     results: tuple[Any, ...] = _BranchFunction.apply(branch, predicate, *operands)  # type: ignore[no-untyped-call]
     return results
 
@@ -46,11 +40,13 @@ class _BranchFunction(torch.autograd.Function):
     ) -> tuple[Any, ...]:
         ctx.set_materialize_grads(False)
         ctx.branch, ctx.predicate, ctx.operands = branch, predicate, operands
-        results, ctx.slots = branch.forward(predicate, operands)
+        results, ctx.slots, reach = branch.forward(predicate, operands)
+        tensors = [k for k, operand in enumerate(operands) if isinstance(operand, torch.Tensor)]
+        ctx.reach = RegionReach(reach, [None, *tensors])
         constant = [
             result
             for k, result in enumerate(results)
-            if isinstance(result, torch.Tensor) and k not in branch.sides[0].tangents
+            if isinstance(result, torch.Tensor) and k not in branch.tangents
         ]
         ctx.mark_non_differentiable(*constant)
         return results
@@ -69,12 +65,16 @@ class _Branch:
         recorder: JointRecorder,
         node: torch.fx.Node,
         sides: tuple[DifferentiatedBody, DifferentiatedBody],
+        device: torch.device,
         rule: RegionRule,
     ) -> None:
         self.recorder = recorder
         self.node = node
         self.sides = sides
         self.rule = rule
+        self.flag_device = device
+        self.tangents = sorted({k for body in sides for k in body.tangents})
+        self.gradients = sorted({k for body in sides for k in body.gradients})
         # By slot: the side, the position among its saved values, and the fake value.
         self.slots = [
             (side, s, value)
@@ -82,17 +82,39 @@ class _Branch:
             for s, value in enumerate(body.saved_values())
             if isinstance(value, torch.Tensor) and body.saved_parameter(s) is None
         ]
+        # By result and operand: what the sides say of their ways, which are flags of one of them at least.
+        keys = {key: None for body in sides for key in body.reach}
+        self.ways = {
+            key: (sides[0].reach.get(key, False), sides[1].reach.get(key, False)) for key in keys
+        }
+        self.flags = list(dict.fromkeys(w for w in self.ways.values() if Flag in map(type, w)))
 
     def forward(
         self, predicate: torch.Tensor, operands: Sequence[Any]
-    ) -> tuple[tuple[Any, ...], list[torch.Tensor]]:
-        """Record the branch with slots; its results, and the slots' values."""
+    ) -> tuple[tuple[Any, ...], list[torch.Tensor], Reach]:
+        """Record the branch with slots; its results, the slots' values, and what has gradients of what."""
         recorder = self.recorder
         given = self.node.meta["val"]
         results = [recorder.fresh(v) if isinstance(v, torch.Tensor) else v for v in given]
         results += [recorder.fresh(value) for _, _, value in self.slots]
+        results += [recorder.fresh(predicate) for _ in self.flags]
         made = self._add(predicate, [self._forward_side(k) for k in (0, 1)], operands, results)
-        return made[: len(given)], list(made[len(given) :])
+        first = len(made) - len(self.flags)
+        return (
+            made[: len(given)],
+            list(made[len(given) : first]),
+            self._reach(predicate, made[first:]),
+        )
+
+    def _reach(self, predicate: torch.Tensor, flags: Sequence[torch.Tensor]) -> Reach:
+        if GIVES_ZERO_GRADIENTS in self.node.meta:
+            return dict.fromkeys(self.ways, True)
+        known: dict[Any, Presence] = dict(zip(self.flags, flags, strict=True))
+        known[True, True] = True
+        known[True, False] = predicate
+        if (False, True) in self.ways.values():
+            known[False, True] = torch.logical_not(predicate)
+        return {key: known[way] for key, way in self.ways.items()}
 
     def _forward_side(self, side: int) -> torch.fx.GraphModule:
         body = self.sides[side]
@@ -112,6 +134,13 @@ class _Branch:
                     else outputs[index]
                 )
                 results.append(kept)
+            for way in self.flags:
+                flag = way[side]
+                results.append(
+                    outputs[flag.index]
+                    if isinstance(flag, Flag)
+                    else torch.full((), flag, device=self.flag_device)
+                )
             return results
 
         examples = [node.meta["val"] for node in placeholders]
@@ -125,28 +154,32 @@ class _Branch:
         gradients: Sequence[Any],
     ) -> dict[int, torch.Tensor]:
         """Record the branch of the gradients; these by operand."""
-        first = self.sides[0]
+        likes: dict[int, torch.Tensor] = {}
+        for body in self.sides:
+            likes.update(zip(body.tangents, body.tangent_values(), strict=True))
         tangents = []
-        for k, like in zip(first.tangents, first.tangent_values(), strict=True):
+        for k in self.tangents:
+            like = likes[k]
             given = gradients[k]
             if given is None:
                 given = torch.zeros(like.shape, dtype=like.dtype, device=like.device)
             tangents.append(given)
         passed = [*tangents, *slots, *operands]
-        examples = [*first.tangent_values(), *(value for _, _, value in self.slots)]
-        inside = first.parts.forward.graph.find_nodes(op="placeholder")
+        examples = [*(likes[k] for k in self.tangents), *(value for _, _, value in self.slots)]
+        inside = self.sides[0].parts.forward.graph.find_nodes(op="placeholder")
         examples += [node.meta["val"] for node in inside]
         modules = [self._backward_side(side, examples) for side in (0, 1)]
-        results = [self.recorder.fresh(operands[k]) for k in first.gradients]
+        results = [self.recorder.fresh(operands[k]) for k in self.gradients]
         made = self._add(predicate, modules, passed, results)
-        return dict(zip(first.gradients, made, strict=True))
+        return dict(zip(self.gradients, made, strict=True))
 
     def _backward_side(self, side: int, examples: Sequence[Any]) -> torch.fx.GraphModule:
         body = self.sides[side]
-        count = len(body.tangents)
+        count = len(self.tangents)
 
         def run(recorder: JointRecorder, values: list[Any]) -> list[Any]:
-            tangents, rest = values[:count], values[count:]
+            every = dict(zip(self.tangents, values[:count], strict=True))
+            tangents, rest = [every[k] for k in body.tangents], values[count:]
             slots, operands = rest[: len(self.slots)], rest[len(self.slots) :]
             saved = body.saved_values()
             for s in range(len(saved)):
@@ -158,7 +191,11 @@ class _Branch:
                     saved[s] = slot
             placeholders = body.parts.backward.graph.find_nodes(op="placeholder")
             environment = dict(zip(placeholders, [*saved, *tangents], strict=True))
-            return run_nodes(body.parts.backward, recorder, environment, self.rule)
+            computed = run_nodes(body.parts.backward, recorder, environment, self.rule)
+            found = dict(zip(body.gradients, computed, strict=True))
+            return [
+                found[k] if k in found else torch.zeros_like(operands[k]) for k in self.gradients
+            ]
 
         names = ["value"] * len(examples)
         return record_region(self.recorder, examples, names, run)

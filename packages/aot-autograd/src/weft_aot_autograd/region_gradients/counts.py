@@ -11,7 +11,10 @@ import torch
 import torch.fx
 from weft_functionalize import known_true
 
+from ..joint_recorder import JointRecorder
 from ..unsupported import Unsupported
+
+aten = torch.ops.aten
 
 Integer = int | torch.SymInt
 
@@ -81,6 +84,37 @@ def find_count(
     elif not known_true(trips >= 0):
         trips = torch.sym_max(trips, 0)
     return Count(position, start, step, trips, may_end_early)
+
+
+def least_iterations(
+    recorder: JointRecorder, condition: torch.fx.GraphModule, carried: Sequence[Any], count: Count
+) -> int:
+    """How many iterations the loop certainly has, 0 or 1; all where their number is known."""
+    if count.may_end_early and not _goes_on_at_first(recorder, condition, carried):
+        return 0
+    if count.may_end_early or not isinstance(count.trips, int):
+        return int(known_true(count.trips >= 1))
+    return count.trips
+
+
+def _goes_on_at_first(
+    recorder: JointRecorder, condition: torch.fx.GraphModule, carried: Sequence[Any]
+) -> bool:
+    """Whether the flag by which an iteration ends the loop is unset when it begins."""
+    (output,) = condition.graph.find_nodes(op="output")
+    test: Any = output.args[0].args[1]
+    placeholders = condition.graph.find_nodes(op="placeholder")
+    if test.target is not aten.logical_not.default or test.args[0] not in placeholders:
+        return False
+    position = placeholders.index(test.args[0])
+    if position >= len(carried):
+        return False
+    begun = recorder.node_of(carried[position])
+    while begun.target in (aten.detach.default, aten.clone.default, aten.alias.default):
+        begun = begun.all_input_nodes[0]
+    if begun.target in (aten.zeros.default, aten.zeros_like.default):
+        return True
+    return begun.target is aten.full.default and begun.args[1] in (0, False)
 
 
 _COMPARISONS: dict[Any, Any] = {operator.lt: operator.lt, operator.gt: operator.gt}

@@ -18,7 +18,9 @@ from ..tracing import fake_mode_of
 from ..unsupported import Unsupported
 from .accumulation import accumulated
 from .body import DifferentiatedBody, differentiate
-from .counts import Count, find_count
+from .counts import Count, find_count, least_iterations
+from .loop_presence import LoopPresence
+from .presence import Reach, RegionReach
 from .recording import RegionRule, record_region, run_nodes, with_parameters
 
 aten = torch.ops.aten
@@ -31,29 +33,50 @@ def differentiate_loop(
     condition, module, carried, additional = args
     count = find_count(condition, module, carried)
     if count is None:
-        raise Unsupported("gradient of a loop that does not count")
+        raise Unsupported("gradient of a loop without a count")
     operands = [*carried, *additional]
-    body, tracked = _differentiated_body(recorder, module, operands, len(carried), rule)
-    if body is None:
+    body, tracked = differentiated_body(recorder, module, operands, len(carried), rule)
+    if not body.tangents:
         raise Unsupported("gradient of a loop whose results have none")
-    loop = _CountedLoop(recorder, node, condition, body, tracked, len(carried), count, rule)
+    with_gradients = [
+        k for k, v in enumerate(operands) if isinstance(v, torch.Tensor) and v.requires_grad
+    ]
+    presence = LoopPresence(
+        body.reach,
+        [k for k in sorted(tracked) if k < len(carried)],
+        with_gradients,
+        least_iterations(recorder, condition, carried, count),
+        count.trips if isinstance(count.trips, int) else None,
+    )
+    loop = CountedLoop(
+        recorder,
+        node,
+        node.meta["val"],
+        condition,
+        body,
+        tracked,
+        len(carried),
+        count,
+        presence,
+        rule,
+    )
     results: tuple[Any, ...] = _LoopFunction.apply(loop, *operands)  # type: ignore[no-untyped-call]
     return results
 
 
-def _differentiated_body(
+def differentiated_body(
     recorder: JointRecorder,
     module: torch.fx.GraphModule,
     operands: Sequence[Any],
     carried_count: int,
     rule: RegionRule,
-) -> tuple[DifferentiatedBody | None, frozenset[int]]:
+) -> tuple[DifferentiatedBody, frozenset[int]]:
     """The body with respect to the operands that have gradients in any iteration, and these."""
     tracked = {k for k, v in enumerate(operands) if isinstance(v, torch.Tensor) and v.requires_grad}
     overwritten = [k for k in range(carried_count) if isinstance(operands[k], torch.Tensor)]
     while True:
         body = differentiate(recorder, module, tracked, overwritten, rule)
-        following = set() if body is None else set(body.tangents)
+        following = set(body.tangents)
         if following <= tracked:
             return body, frozenset(tracked)
         tracked |= following
@@ -63,10 +86,12 @@ class _LoopFunction(torch.autograd.Function):
     """One loop in autograd."""
 
     @staticmethod
-    def forward(ctx: Any, loop: _CountedLoop, *operands: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, loop: CountedLoop, *operands: Any) -> tuple[Any, ...]:
         ctx.set_materialize_grads(False)
         ctx.loop, ctx.operands = loop, operands
-        results, ctx.stacks, ctx.ran = loop.forward(operands)
+        results, ctx.stacks, ctx.ran, reach = loop.forward(operands)
+        tensors = [k for k, operand in enumerate(operands) if isinstance(operand, torch.Tensor)]
+        ctx.reach = RegionReach(reach, tensors)
         constant = [
             result
             for k, result in enumerate(results)
@@ -81,27 +106,31 @@ class _LoopFunction(torch.autograd.Function):
         return None, *(found.get(k) for k in range(len(ctx.operands)))
 
 
-class _CountedLoop:
+class CountedLoop:
     """The two loops.  Positions are those of the body's parameters: what is carried, then the rest."""
 
     def __init__(
         self,
         recorder: JointRecorder,
         node: torch.fx.Node,
+        results: Sequence[Any],
         condition: torch.fx.GraphModule,
         body: DifferentiatedBody,
         tracked: frozenset[int],
         carried_count: int,
         count: Count,
+        presence: LoopPresence,
         rule: RegionRule,
     ) -> None:
         self.recorder = recorder
         self.node = node
+        self.results = results
         self.condition = condition
         self.body = body
         self.tracked = tracked
         self.carried_count = carried_count
         self.count = count
+        self.presence = presence
         self.rule = rule
         self.carried = sorted(k for k in tracked if k < carried_count)
         self.summed = [k for k in body.gradients if k >= carried_count]
@@ -117,8 +146,8 @@ class _CountedLoop:
 
     # Forward.
 
-    def _stacks(self, device: torch.device) -> list[torch.Tensor]:
-        """New stacks; and last, if the loop may end early, how many iterations ran (0-dim, int64)."""
+    def _begin(self, device: torch.device) -> list[torch.Tensor]:
+        """New stacks, flags; and last, if the loop may end early, how many iterations ran (0-dim, int64)."""
         saved = self.body.saved_values()
         # What did not run may be read as positions, and has to be some.
         make = torch.zeros if self.count.may_end_early else torch.empty
@@ -126,19 +155,20 @@ class _CountedLoop:
             make((self.count.trips, *saved[s].shape), dtype=saved[s].dtype, device=saved[s].device)
             for s in self.stacked
         ]
+        stacks += self.presence.begin(device)
         if self.count.may_end_early:
             stacks.append(torch.zeros((), dtype=torch.int64, device=device))
         return stacks
 
     def forward(
         self, operands: Sequence[Any]
-    ) -> tuple[tuple[Any, ...], list[torch.Tensor], torch.Tensor | None]:
+    ) -> tuple[tuple[Any, ...], list[torch.Tensor], torch.Tensor | None, Reach]:
         """Record the loop with stacks; its results, the filled stacks, and how many iterations ran.
 
-        The last is None where it is known when the loop begins.
+        That is None where it is known when the loop begins.  The last says what has gradients of what.
         """
         recorder, body = self.recorder, self.body
-        stacks = self._stacks(operands[self.carried[0]].device)
+        stacks = self._begin(operands[self.carried[0]].device)
         carried, additional = operands[: self.carried_count], operands[self.carried_count :]
         placeholders = body.parts.forward.graph.find_nodes(op="placeholder")
         own = [node.meta["val"] for node in placeholders]
@@ -152,7 +182,7 @@ class _CountedLoop:
         )
         results = [
             recorder.fresh(value) if isinstance(value, torch.Tensor) else value
-            for value in self.node.meta["val"]
+            for value in self.results
         ]
         results += [recorder.fresh(stack) for stack in stacks]
         arguments = (
@@ -164,12 +194,21 @@ class _CountedLoop:
             recorder.nodes_in(tuple(additional)),
         )
         made = recorder.add_region_operator(self.node, arguments, results)
-        filled = list(made[at:])
-        ran = filled.pop() if self.count.may_end_early else None
-        return made[:at], filled, ran
+        filled, flags, ran = self._apart(made[at:])
+        return made[:at], filled, ran, self.presence.reach(flags)
+
+    def _apart(
+        self, values: Sequence[Any]
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor | None]:
+        """Stacks, flags and how many iterations ran, of values in the order of :meth:`_begin`."""
+        first = len(self.stacked)
+        after = first + len(self.presence.flags)
+        ran = values[after] if self.count.may_end_early else None
+        return list(values[:first]), list(values[first:after]), ran
 
     def _forward_body(self, recorder: JointRecorder, values: list[Any]) -> list[Any]:
-        at, count = self.carried_count, len(self.stacked) + self.count.may_end_early
+        at = self.carried_count
+        count = len(self.stacked) + len(self.presence.flags) + self.count.may_end_early
         parameters = [*values[:at], *values[at + count :]]
         placeholders = self.body.parts.forward.graph.find_nodes(op="placeholder")
         outputs = run_nodes(
@@ -184,12 +223,12 @@ class _CountedLoop:
         following[self.count.position] = counter + self.count.step
         for k, output in zip(self.body.tensors, outputs, strict=False):
             following[k] = output
-        stacks = values[at : at + count]
-        ran = stacks.pop() if self.count.may_end_early else None
+        stacks, flags, ran = self._apart(values[at : at + count])
         for s, stack in zip(self.stacked, stacks, strict=True):
             index = self.body.parts.saved[s].output_index
             assert index is not None
             following.append(aten.select_scatter.default(stack, outputs[index], 0, iteration))
+        following += self.presence.follow(flags, outputs)
         return following if ran is None else [*following, ran + 1]
 
     # Backward.

@@ -12,7 +12,9 @@ from ..joint_recorder import JointRecorder
 from ..unsupported import Unsupported
 from .branches import differentiate_branch
 from .loops import differentiate_loop
+from .recording import RegionRule
 from .scans import differentiate_scan
+from .uncounted_loops import differentiate_uncounted
 
 
 def run_region_operator(
@@ -59,8 +61,16 @@ def _with_nodes(recorder: JointRecorder, args: Sequence[Any]) -> tuple[Any, ...]
     )
 
 
+def _differentiate_while(
+    recorder: JointRecorder, node: torch.fx.Node, args: Sequence[Any], rule: RegionRule
+) -> tuple[Any, ...]:
+    _, _, carried, _ = args
+    counts = any(isinstance(value, (int, torch.SymInt)) for value in carried)
+    return (differentiate_loop if counts else differentiate_uncounted)(recorder, node, args, rule)
+
+
 _RULES = {
     "cond": differentiate_branch,
-    "while_loop": differentiate_loop,
+    "while_loop": _differentiate_while,
     "associative_scan": differentiate_scan,
 }

@@ -117,6 +117,7 @@ class GraphBuilder:
         self.written: collections.Counter[torch.dtype] = collections.Counter()
         self.elements: list[ElementVariable] = []
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
+        self.gradients_depend_on_data = False  # whether some tensor has any does
         self.in_block = False  # some node was made within ``try`` or ``with``
         self.in_handled_code = False  # some node was made where the program catches exceptions
 

@@ -328,7 +328,7 @@ def emit_branch(
     if not pairs:
         graph.call_function(torch.ops.higher_order.cond, arguments)
         return []
-    fakes = [fresh_like(evaluator, pair[0].fake) for pair in pairs]
+    fakes = [_joined_fake(evaluator, *(side.fake for side in pair)) for pair in pairs]
     items = call_region(evaluator, torch.ops.higher_order.cond, arguments, fakes)
     made = [regional(n, f) for n, f in zip(items, fakes, strict=True)]
     sides = [[pair[k] for pair in pairs] for k in (0, 1)]
@@ -340,6 +340,13 @@ def emit_branch(
     count = len(joined.pairs)
     tags.bind(made[:count], found, made[count:])
     return made[:count]
+
+
+def _joined_fake(evaluator: Evaluator, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """What stands for the result of two sides: it has gradients if it has any on one."""
+    if left.requires_grad != right.requires_grad:
+        evaluator.graph.gradients_depend_on_data = True
+    return fresh_like(evaluator, left if left.requires_grad else right)
 
 
 class _Break(_Branch):
@@ -488,8 +495,6 @@ class Joined:
         problem = difference(left, right)
         if problem is not None:
             raise Unsupported("tensor that differs by side of a branch", f"{what}: {problem}")
-        if left.fake.requires_grad != right.fake.requires_grad:
-            raise Unsupported("gradients on one side of a branch only", what)
         key = (id(left), id(right))
         if key not in self._markers:
             self._markers[key] = _Marker(len(self.pairs))

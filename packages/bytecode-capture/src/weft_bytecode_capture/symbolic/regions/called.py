@@ -26,6 +26,10 @@ from .subgraph import Carried, Subgraph, fresh_like, parameter, regional
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
+GIVES_ZERO_GRADIENTS = "gives_zero_gradients"
+"""Set in the ``meta`` of a ``cond`` that the program calls: its results all have gradients, and what the side
+taken does not use has one of zeros, where a branch in Python gives none."""
+
 
 @contextlib.contextmanager
 def attempt(evaluator: Evaluator, what: str) -> Iterator[Place]:
@@ -61,10 +65,24 @@ def call_branch(
         joined = Joined()
         first, second = (side.result for side in sides)
         both = joined.add_optional(first, second, "the result")
+        _check_results(joined)
         values = emit_branch(evaluator, place, tested, sides[0], sides[1], joined)
+        if values:
+            values[0].node.all_input_nodes[0].meta[GIVES_ZERO_GRADIENTS] = True
         found = joined.resolve(both, values)
         assert found is not None
         return found
+
+
+def _check_results(joined: Joined) -> None:
+    """Refuse results without gradients beside others: torch's operator gives them some."""
+    given = {
+        left.fake.requires_grad or right.fake.requires_grad
+        for left, right in joined.pairs
+        if left.fake.is_floating_point()
+    }
+    if torch.is_grad_enabled() and len(given) > 1:
+        raise Unsupported("gradient through a region", "a result of torch.cond has none")
 
 
 def call_loop(

@@ -255,7 +255,11 @@ class CarriedLocals:
                 node = carried.parameter.node
                 node.replace_all_uses_with(carried.start.node)
                 self.graph.erase_node(node)
-        return [carried for carried in self.tensors if carried.result is not None]
+        kept = [carried for carried in self.tensors if carried.result is not None]
+        gaining = (c.parameter.fake.requires_grad and not c.start.fake.requires_grad for c in kept)
+        if may_be_empty and any(gaining):
+            self.evaluator.graph.gradients_depend_on_data = True
+        return kept
 
     def _numbers(self, old: Variable, new: Variable) -> Iterator[tuple[Variable, Variable]]:
         """The numbers in the same places of two values that are of one type."""

@@ -170,6 +170,8 @@ class TensorVariable(Variable):
     def _check_gradients_known(self, evaluator: Evaluator, name: str) -> None:
         """Refuse to tell in a region what a later iteration may find otherwise."""
         builder, fake = evaluator.graph, self.fake
+        if builder.gradients_depend_on_data and fake.requires_grad and self.source is None:
+            raise Unsupported("question about gradients that depend on data", f"{self!r}.{name}")
         inside = builder.graph is not builder.outermost and torch.is_grad_enabled()
         may_differ = fake.dtype.is_floating_point or fake.dtype.is_complex
         if inside and may_differ and not (fake.requires_grad and fake.is_leaf):
@@ -254,6 +256,8 @@ class TensorVariable(Variable):
             found = overridden(evaluator, method, [self, *arguments], keywords)
             if found is not None:
                 return found
+        if name == "requires_grad_":
+            self._check_gradients_known(evaluator, name)
         if name == "requires_grad_" and self._changes_nothing(arguments, keywords):
             return self
         if name == "as_subclass" and len(arguments) == 1 and not keywords:

@@ -1,0 +1,77 @@
+"""Which gradients eager gives in one call: by which outputs have one, and by what data has decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+import torch
+
+from .joint_graph import PartitionedGraph
+
+
+class GivenGradients:
+    """``arguments`` are what the gradients are of, in the caller's numbering and the graph's order.
+
+    Where some output's gradients depend on data, forward gives a vector of flags.
+    """
+
+    def __init__(self, partitioned: PartitionedGraph, arguments: Sequence[int]) -> None:
+        flags = partitioned.flags
+        self.flags_index = None if flags is None else flags.output_index
+        positions = {} if flags is None else flags.positions
+        outputs = [tangent.output_index for tangent in partitioned.tangents]
+        reached = {d.graph_index: d.reached for d in partitioned.outputs}
+        # By gradient: the outputs by which eager gives it, with the flags that decide; None where not known.
+        self._reaching: list[tuple[int, dict[int, int | None]]] | None = [
+            (
+                argument,
+                {
+                    output: positions.get((output, gradient.input_index))
+                    for output in outputs
+                    if gradient.input_index in (reached[output] or ())
+                },
+            )
+            for argument, gradient in zip(arguments, partitioned.gradients, strict=True)
+        ]
+        if any(reached[output] is None for output in outputs) or not all(
+            found for _, found in self._reaching
+        ):
+            self._reaching = None
+        self._outputs = outputs
+        # Outputs that have gradients in some calls only: by what flags.
+        self._in_some: dict[int, set[int]] = {}
+        for output in outputs:
+            inputs = reached[output] or frozenset[int]()
+            deciding = {positions.get((output, index)) for index in inputs}
+            if inputs and None not in deciding:
+                self._in_some[output] = {k for k in deciding if k is not None}
+
+    @property
+    def in_some_calls(self) -> Set[int]:
+        """The outputs that have gradients in some calls only."""
+        return self._in_some.keys()
+
+    def without_gradients(self, flags: torch.Tensor) -> list[int]:
+        """Those of :attr:`in_some_calls` that have none in the call with these flags."""
+        values = flags.tolist()
+        return [o for o, deciding in self._in_some.items() if not any(values[k] for k in deciding)]
+
+    def never(self, given: Set[int]) -> frozenset[int]:
+        """The arguments that no data lets have a gradient where the outputs ``given`` have one."""
+        if self._reaching is None:
+            return frozenset()
+        return frozenset(a for a, outputs in self._reaching if given.isdisjoint(outputs))
+
+    def absent(self, given: Set[int], flags: torch.Tensor | None) -> frozenset[int]:
+        """The arguments that eager gives no gradient where the outputs ``given`` have one."""
+        if self._reaching is None or (flags is None and len(given) == len(self._outputs)):
+            return frozenset()
+        values: list[bool] = [] if flags is None else flags.tolist()
+        return frozenset(
+            argument
+            for argument, outputs in self._reaching
+            if not any(
+                output in given and (flag is None or values[flag])
+                for output, flag in outputs.items()
+            )
+        )

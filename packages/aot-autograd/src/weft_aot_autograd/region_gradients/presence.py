@@ -1,0 +1,233 @@
+"""Which gradients eager's autograd gives, where a branch's side or a loop's length decides that.
+
+A gradient that is absent is not one of zeros: eager leaves ``grad`` as it was, and does not visit what leads
+there, where zeros would meet infinities.  So regions tell which of their operands get one
+(:class:`RegionReach`), and what is computed of zeros in the place of an absent one is set to zero before it
+is added to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+
+Presence = bool | torch.Tensor
+"""True, False, or a bool tensor without dimensions of the graph at hand."""
+
+Reach = dict[tuple[int, int], Presence]
+"""By result and operand: whether a gradient of the one leads to one of the other; no entry is False."""
+
+_Function = Any  # a node of autograd's graph
+_Slot = tuple[_Function, int]  # of one of its outputs
+
+
+def either(left: Presence, right: Presence) -> Presence:
+    """Whether one of the two holds."""
+    if isinstance(left, bool):
+        return left or right
+    if isinstance(right, bool):
+        return right or left
+    return left if left is right else torch.logical_or(left, right)
+
+
+def both(left: Presence, right: Presence) -> Presence:
+    """Whether both hold."""
+    if isinstance(left, bool):
+        return left and right
+    if isinstance(right, bool):
+        return right and left
+    return left if left is right else torch.logical_and(left, right)
+
+
+class RegionReach:
+    """What a region's node of autograd tells of itself: ``ctx.reach``, an object of this class.
+
+    ``edges``: for each of the node's outgoing edges the operand that it leads to, None for others.
+    """
+
+    def __init__(self, reach: Reach, edges: Sequence[int | None]) -> None:
+        self.edges = edges
+        self._by_operand: dict[int, dict[int, Presence]] = {}
+        for (result, operand), presence in reach.items():
+            self._by_operand.setdefault(operand, {})[result] = presence
+
+    def of_edges(self, given: Mapping[int, Presence], merge: _Merge) -> list[Presence]:
+        """Whether each edge has a gradient, from which results have one."""
+        found: list[Presence] = []
+        for operand in self.edges:
+            total: Presence = False
+            ways = {} if operand is None else self._by_operand.get(operand, {})
+            for result, presence in ways.items():
+                if result in given:
+                    total = merge(either, total, merge(both, given[result], presence))
+            found.append(total)
+        return found
+
+
+_Merge = Callable[[Callable[[Presence, Presence], Presence], Presence, Presence], Presence]
+
+
+class GradientPaths:
+    """The ways from some tensors to others in autograd's graph.
+
+    What it computes is recorded by whichever recorder is active, where that is in data.
+    """
+
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        self._input_of: dict[_Function, int] = {}
+        for index, tensor in enumerate(inputs):
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                self._input_of[get_gradient_edge(tensor).node] = index
+        self._merged: dict[tuple[Any, int, int], tuple[Presence, Presence, Presence]] = {}
+
+    def from_result(self, tensor: torch.Tensor) -> dict[int, Presence]:
+        """By index of an input: whether it has a gradient where ``tensor`` has one."""
+        given, _ = self._walk([(tensor, True)])
+        found = {i: self._of_node(given[f]) for f, i in self._input_of.items() if f in given}
+        return {index: presence for index, presence in found.items() if presence is not False}
+
+    def mask(self, results: Sequence[tuple[torch.Tensor, Presence]]) -> None:
+        """Have absent gradients be zero where they meet others, when autograd visits this graph.
+
+        ``results`` are the tensors whose gradients are given, each with whether it is.
+        """
+        given, edges = self._walk(results)
+        for function, presences in edges.items():
+            masks = [
+                self._mask(function, given, slot, presence)
+                for slot, presence in zip(_following(function), presences, strict=True)
+            ]
+            if any(mask is not None for mask in masks):
+                function.register_hook(_masking(masks))
+
+    def _mask(
+        self,
+        function: _Function,
+        given: Mapping[_Function, Mapping[int, Presence]],
+        slot: _Slot | None,
+        presence: Presence,
+    ) -> torch.Tensor | None:
+        """What says where the gradient on an edge has to be set to zero; None where it need not be."""
+        if slot is None or isinstance(presence, bool) or _keeps_zeros(function, given[function]):
+            return None
+        target, number = slot
+        is_region = getattr(target, "reach", None) is not None
+        met = given[target][number] if is_region else self._of_node(given[target])
+        return None if met is presence else presence
+
+    def _walk(
+        self, results: Sequence[tuple[torch.Tensor, Presence]]
+    ) -> tuple[dict[_Function, dict[int, Presence]], dict[_Function, list[Presence]]]:
+        """For each node which of its outputs have gradients, and which of its edges pass one on."""
+        starts = [(get_gradient_edge(tensor), presence) for tensor, presence in results]
+        given: dict[_Function, dict[int, Presence]] = {}
+
+        def add(function: _Function, number: int, presence: Presence) -> None:
+            slots = given.setdefault(function, {})
+            slots[number] = self._merge(either, slots.get(number, False), presence)
+
+        for edge, presence in starts:
+            add(edge.node, edge.output_nr, presence)
+        edges: dict[_Function, list[Presence]] = {}
+        for function in _in_order([edge.node for edge, _ in starts], self._input_of):
+            following = _following(function)
+            reach: RegionReach | None = getattr(function, "reach", None)
+            if reach is not None:
+                edges[function] = reach.of_edges(given[function], self._merge)
+            else:
+                edges[function] = [self._of_node(given[function])] * len(following)
+            for slot, presence in zip(following, edges[function], strict=True):
+                if slot is not None:
+                    add(*slot, presence)
+        return given, edges
+
+    def _of_node(self, slots: Mapping[int, Presence]) -> Presence:
+        total: Presence = False
+        for presence in slots.values():
+            total = self._merge(either, total, presence)
+        return total
+
+    def _merge(
+        self, rule: Callable[[Presence, Presence], Presence], left: Presence, right: Presence
+    ) -> Presence:
+        """``rule``'s result: the same object for the same two."""
+        key = (rule, id(left), id(right))
+        if key not in self._merged:
+            self._merged[key] = (rule(left, right), left, right)
+        return self._merged[key][0]
+
+
+def _following(function: _Function) -> list[_Slot | None]:
+    return [None if f is None else (f, number) for f, number in function.next_functions]
+
+
+def _in_order(starts: Sequence[_Function], ends: Mapping[_Function, int]) -> list[_Function]:
+    """The nodes that ``starts`` lead to, each before those that it leads to; not beyond ``ends``."""
+    order: list[_Function] = []
+    seen: set[_Function] = set()
+    for start in starts:
+        pending: list[tuple[_Function, bool]] = [(start, False)]
+        while pending:
+            function, is_done = pending.pop()
+            if is_done:
+                order.append(function)
+            elif function not in seen:
+                seen.add(function)
+                pending.append((function, True))
+                slots = () if function in ends else _following(function)
+                pending += [(slot[0], False) for slot in slots if slot is not None]
+    return [function for function in reversed(order) if function not in ends]
+
+
+def _masking(masks: Sequence[torch.Tensor | None]) -> Callable[[Any, Any], Any]:
+    """A hook that makes the gradients zero that their masks say are absent."""
+
+    def hook(gradients: Sequence[torch.Tensor | None], _: Any) -> tuple[torch.Tensor | None, ...]:
+        return tuple(
+            gradient
+            if mask is None or gradient is None
+            else torch.where(mask, gradient, torch.zeros_like(gradient))
+            for gradient, mask in zip(gradients, masks, strict=True)
+        )
+
+    return hook
+
+
+def _keeps_zeros(function: _Function, given: Mapping[int, Presence]) -> bool:
+    """Whether the node's gradients are zero where the absent ones that it gets are."""
+    if getattr(function, "reach", None) is not None:
+        return all(presence is True for presence in given.values())
+    return function.name().partition("Backward")[0] in _MOVES
+
+
+# Operators whose backward adds gradients up or moves them.
+_MOVES = frozenset(
+    {
+        "Add",
+        "Alias",
+        "AsStrided",
+        "Cat",
+        "Clone",
+        "Expand",
+        "Neg",
+        "Permute",
+        "Repeat",
+        "Select",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Stack",
+        "Sub",
+        "Sum",
+        "T",
+        "ToCopy",
+        "Transpose",
+        "Unbind",
+        "UnsafeView",
+        "Unsqueeze",
+        "View",
+    }
+)
