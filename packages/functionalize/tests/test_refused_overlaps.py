@@ -37,14 +37,12 @@ WRITES: dict[str, Write] = {
     "comparison": lambda y: y[1:].eq_(y[:3]),
     "fill": lambda y: y.view(-1)[:3].fill_(y[0, 0]),
     "masked_fill": lambda y: y[1:].masked_fill_(y[1:] > 0, y[2, 0]),
-    "masked_scatter": lambda y: y[1:3].masked_scatter_(y[1:3] > 0, y[:2]),
     "scatter": lambda y: y[1:3].scatter_(0, ZEROS, y[:2]),
     "scatter_add": lambda y: y[1:3].scatter_add_(0, ZEROS, y[:2]),
     "scatter_reduce": lambda y: y[1:3].scatter_reduce_(0, ZEROS, y[:2], "amax"),
     "index_put": lambda y: y[1:].index_put_((FIRST_TWO,), y[:2]),
     "index_add": lambda y: y[1:].index_add_(0, FIRST_TWO, y[:2]),
     "index_copy": lambda y: y[1:].index_copy_(0, FIRST_TWO, y[:2]),
-    "product": lambda y: y[1:3].addmm_(torch.ones(2, 2), y[:2]),
     "cumsum": lambda y: y[1:].cumsum_(0),
 }
 
