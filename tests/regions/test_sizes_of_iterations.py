@@ -219,6 +219,51 @@ def test_a_slice_that_ends_where_data_says() -> None:
     assert any("slice that ends where data says" in reason for reason in reasons)
 
 
+def ends_at_an_item_of_each(x: torch.Tensor) -> torch.Tensor:
+    total = x * 0
+    for _ in range(N):
+        t = (total.sum().abs() % 4).long().item()
+        total = total + x[:t].sum()
+    return total
+
+
+def writes_up_to_an_item(x: torch.Tensor) -> torch.Tensor:
+    total = x.sum()
+    for _ in range(N):
+        t = (total.abs() % 4).long().item()
+        x[:t] += 1
+        total = total + x[t:].sum()
+    return total
+
+
+def ends_at_an_item_before(x: torch.Tensor) -> torch.Tensor:
+    t, total = x.abs().sum().long().item() % 4, x * 0
+    for _ in range(N):
+        total = total + x[:t].sum()
+    return total
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (ends_at_an_item_of_each, "slice that ends where data says"),
+        (writes_up_to_an_item, "slice that ends where data says"),
+        (ends_at_an_item_before, "result whose size depends on data"),
+    ],
+)
+def test_slices_that_end_at_an_item(function: Callable[..., torch.Tensor], reason: str) -> None:
+    """They unroll the loop, and keep it in the graph."""
+    compiled, reports = capture(function), []
+    for scale in (1.0, -2.0, 0.0):
+        mine, theirs = (torch.arange(4.0) * scale for _ in range(2))
+        found = compiled(mine)
+        torch.testing.assert_close(found.result, function(theirs), rtol=0, atol=0)
+        assert torch.equal(mine, theirs) and not found.breaks
+        reports += found.reports
+    reasons = [region.reason for report in reports for region in report.unkept_regions]
+    assert any(reason in each for each in reasons)
+
+
 def test_gradients_through_parts() -> None:
     import weft
 
