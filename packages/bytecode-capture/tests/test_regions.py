@@ -317,13 +317,17 @@ def test_regions_with_gradients_are_kept() -> None:
     assert not captured.breaks
 
 
-def test_gradients_on_one_side_of_a_branch_break_the_graph() -> None:
+def test_gradients_on_one_side_of_a_branch_are_not_to_be_asked_about() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.sum() > 0 else x.detach() * 3
 
+    def asking(x: torch.Tensor) -> bool:
+        return function(x).requires_grad
+
     x = torch.rand(3, requires_grad=True)
-    assert capture(function)(x).breaks
-    assert not capture(function)(x.detach()).breaks
+    assert not capture(function)(x).breaks
+    assert capture(asking)(x).breaks
+    assert not capture(asking)(x.detach()).breaks
 
 
 def test_a_question_about_gradients_inside_a_loop_unrolls_it() -> None:
