@@ -409,6 +409,9 @@ _REGIONS = {
             ("write x[t] = y or x[t] += y, and clone() what is read before a write", _UNROLL),
         ),
     ),
+    "container of two names after a branch": BreakKind(
+        "two names that are one list or tuple on a side would be two after the branch", (_UNROLL,)
+    ),
     "identity of a tensor that a region gives": BreakKind(
         "which object it is depends on the way that the program takes", (_UNROLL,)
     ),
