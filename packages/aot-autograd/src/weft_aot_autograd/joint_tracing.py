@@ -66,6 +66,7 @@ class _Trace:
         self._mode = mode
         self._recorder = JointRecorder(table)
         self._values: dict[torch.fx.Node, Any] = {}
+        self._reached: set[int] = set()  # inputs that a gradient may lead to
 
     def run(self) -> JointGraph | None:
         with (
@@ -93,7 +94,11 @@ class _Trace:
                     tangents,
                     allow_unused=True,
                 )
-            found = {i: g for i, g in zip(wanted, gradients, strict=True) if g is not None}
+            found = {
+                i: gradient
+                for i, gradient in zip(wanted, gradients, strict=True)
+                if gradient is not None and i in self._reached  # else zeros, in regions' stead
+            }
             found |= self._zeros_for([i for i in wanted if i not in found], inputs)
         return self._result(outputs, differentiated, found, positions)
 
@@ -112,6 +117,7 @@ class _Trace:
             results: list[tuple[torch.Tensor, Presence]] = []
             for output in differentiated:
                 found = paths.from_result(outputs[output])
+                self._reached |= found.keys()
                 descriptor = described[output]
                 for i in sorted(descriptor.reached_in_some):
                     if i not in found:
