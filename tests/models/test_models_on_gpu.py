@@ -21,10 +21,12 @@ each_model = pytest.mark.parametrize("case", MODELS.values(), ids=list(MODELS))
 @pytest.fixture(autouse=True)
 def exact_products() -> Iterator[None]:
     """Products and convolutions in float32, not in TF32."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    yield
-    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    # torch's operator database, which other tests import, leaves only this way to set it.
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
+    torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def on_gpu(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
