@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils import _pytree as pytree
-from weft_bytecode_capture import CaptureOptions, capture
+from weft_bytecode_capture import capture
 
+from .regions_kept import regions_in
 from .test_random_programs import Line
 
 Tensor = torch.Tensor
@@ -329,58 +329,24 @@ CALLS = [
 ]
 
 
-def regions_in(function: Callable[..., Any]) -> list[int]:
-    """How many regions each graph of all calls has; results, identities and later writes are eager's."""
-    line, regions = Line(), []
-
-    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-        before = line.regions
-        run = line(graph, inputs)
-        regions.append(line.regions - before)
-        return run
-
-    compiled = capture(function, options=CaptureOptions(rolled_loop_length=4), backend=backend)
-    for call in CALLS:
-        mine, theirs = ([x.clone() for x in call] for _ in range(2))
-        with torch.no_grad():
-            got, wanted = compiled(*mine).result, function(*theirs)
-        got, wanted = (pytree.tree_leaves(result) for result in (got, wanted))
-        tensors = [[r for r in results if isinstance(r, Tensor)] for results in (got, wanted)]
-        assert _identities(tensors[0], mine) == _identities(tensors[1], theirs)
-        torch.testing.assert_close(got, wanted)
-        for left, right in zip(*tensors, strict=True):
-            left.add_(7)
-            right.add_(7)
-        torch.testing.assert_close([*got, *mine], [*wanted, *theirs])
-    return regions
-
-
-def _identities(results: list[Tensor], inputs: list[Tensor]) -> list[list[tuple[bool, bool]]]:
-    every = [*results, *inputs]
-    return [
-        [(a is b, a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()) for b in every]
-        for a in results
-    ]
-
-
 @pytest.mark.parametrize("function", NOT_KEPT, ids=lambda f: f.__name__)
 def test_what_cannot_be_decided_is_not_kept(function: Callable[..., Any]) -> None:
-    assert regions_in(function)[0] == 0  # behind breaks there may be regions
+    assert regions_in(function, CALLS)[-1][0] == 0  # behind breaks there may be regions
 
 
 @pytest.mark.parametrize("function", TAGGED, ids=lambda f: f.__name__)
 def test_what_the_graph_says_is_kept(function: Callable[..., Any]) -> None:
-    assert regions_in(function) == [1]
+    assert regions_in(function, CALLS)[-1] == [1]
 
 
 @pytest.mark.parametrize("function", [one_of_three, returned_early, returned_from_a_loop])
 def test_regions_one_after_another_are_kept(function: Callable[..., Any]) -> None:
-    assert regions_in(function) == [2]
+    assert regions_in(function, CALLS)[-1] == [2]
 
 
 @pytest.mark.parametrize(("function", "regions"), [(behind_a_break, 1), (two_behind_a_break, 2)])
 def test_regions_before_a_break_are_kept(function: Callable[..., Any], regions: int) -> None:
-    assert regions_in(function)[0] == regions
+    assert regions_in(function, CALLS)[-1][0] == regions
 
 
 def test_attributes_of_the_callers_objects_get_the_chosen_tensor() -> None:
@@ -399,9 +365,9 @@ def test_attributes_of_the_callers_objects_get_the_chosen_tensor() -> None:
 
 
 def test_one_new_tensor_for_two_results_divides_the_regions() -> None:
-    assert max(regions_in(one_more_tensor)) == 1
+    assert max(regions_in(one_more_tensor, CALLS)[-1]) == 1
 
 
 @pytest.mark.parametrize("function", KEPT, ids=lambda f: f.__name__)
 def test_what_is_never_one_tensor_is_kept(function: Callable[..., Any]) -> None:
-    assert regions_in(function) == [1]
+    assert regions_in(function, CALLS)[-1] == [1]
