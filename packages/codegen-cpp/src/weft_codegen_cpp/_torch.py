@@ -101,6 +101,12 @@ def has_packed_convolution() -> bool:
     return bool(torch_functions()["aoti_torch_cpu_mkldnn__convolution_pointwise"])
 
 
+@functools.cache
+def packs_bfloat16() -> bool:
+    """Whether oneDNN takes weights of bfloat16 on this processor: with AVX-512 or its conversions."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def packed_convolution_weight(
     weight: torch.Tensor,
     padding: Sequence[int],

@@ -15,8 +15,6 @@ from weft_codegen_cpp.host.extern_calls import NativeCall
 WEIGHT = 1
 """The position of the weight among the tensors of a native convolution or linear layer."""
 
-DTYPES = (torch.float32, torch.bfloat16)
-
 
 def packed_weight(call: ExternCall, native: NativeCall, schedule: Schedule) -> torch.Tensor | None:
     """The weight of ``call`` in oneDNN's layout; None if it is not a constant or nothing is gained."""
@@ -25,7 +23,7 @@ def packed_weight(call: ExternCall, native: NativeCall, schedule: Schedule) -> t
     image, weight = native.tensors[0], native.tensors[WEIGHT]
     assert image is not None and weight is not None
     constant = schedule.constants.get(weight.buffer)
-    if constant is None or weight.dtype not in DTYPES or any(n == 0 for n in image.size):
+    if constant is None or not _packs(weight.dtype) or any(n == 0 for n in image.size):
         return None
     value = _window(constant, weight)
     if native.function == "linear":
@@ -33,6 +31,10 @@ def packed_weight(call: ExternCall, native: NativeCall, schedule: Schedule) -> t
         known = int(rows) if rows.is_Integer else None
         return _torch.packed_linear_weight(value.contiguous(), known)
     return _packed_convolution(call, native, image, value, schedule)
+
+
+def _packs(dtype: torch.dtype) -> bool:
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and _torch.packs_bfloat16())
 
 
 def _window(constant: torch.Tensor, view: BufferView) -> torch.Tensor:
