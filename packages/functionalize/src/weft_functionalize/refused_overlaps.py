@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ._torch import OpOverload, storage_identity
+from ._torch import OpOverload, schema_arguments, storage_identity
 from .tensor_ssa.functional_counterparts import functional_counterpart, written_arguments
 from .unsupported import Unsupported
 
@@ -41,7 +41,7 @@ def check_overlaps(
     counterpart = functional_counterpart(operator) or operator
     if torch.Tag.pointwise not in counterpart.tags and operator._schema.name not in _SCATTERS:
         return
-    names = [argument.name for argument in operator._schema.arguments]
+    names = [argument.name for argument in schema_arguments(operator)]
     operands = dict(zip(names, arguments, strict=False)) | dict(keywords)
     if any(index is not None and index.dim() == 0 for index in operands.get("indices", ())):
         return  # what ``x[number] = row`` stands for, which eager does by select and copy
@@ -82,5 +82,5 @@ def _is_known_and_dense(tensor: torch.Tensor) -> bool:
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """The bytes of the storage at which a dense tensor begins and before which it ends."""
-    begin = tensor.storage_offset() * tensor.element_size()
+    begin = int(tensor.storage_offset()) * tensor.element_size()
     return begin, begin + tensor.numel() * tensor.element_size()
