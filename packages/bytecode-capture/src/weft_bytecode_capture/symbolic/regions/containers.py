@@ -14,7 +14,6 @@ from ..variables.dying import has_finalizer
 from ..variables.mappings import DictVariable
 from ..variables.sequences import ListVariable, TupleVariable
 from ..variables.user_objects import UserObjectVariable
-from .rows import AppendingListVariable
 
 Opens = Callable[[Variable], bool]
 """Which containers stand for what they hold; the others for themselves."""
@@ -33,9 +32,7 @@ def is_container(variable: Variable) -> bool:
         is_read = variable.unread is None and variable.owner is None
         return type(variable) is DictVariable and is_read
     if isinstance(variable, ListVariable):
-        is_read = variable._unread is None and variable.owner is None
-        is_watched = isinstance(variable, AppendingListVariable) and not variable.added
-        return is_read and (type(variable) is ListVariable or is_watched)
+        return variable.is_its_parts
     if isinstance(variable, UserObjectVariable):
         return type(variable) is UserObjectVariable and _is_plain_instance(variable)
     return False
@@ -43,7 +40,7 @@ def is_container(variable: Variable) -> bool:
 
 def _is_plain_instance(variable: UserObjectVariable) -> bool:
     storage = variable.storage
-    if storage is not None and (type(storage) is not TupleVariable or storage._unread is not None):
+    if storage is not None and (type(storage) is not TupleVariable or not storage.is_read):
         return False
     return (
         variable.value is None
@@ -125,7 +122,7 @@ def opened(variable: Variable, opens: Opens) -> Iterator[Variable]:
     """The containers by whose parts ``variable`` is known, itself included."""
     if opens(variable):
         yield variable
-    elif type(variable) is not TupleVariable or variable._unread is not None:
+    elif type(variable) is not TupleVariable or not variable.is_read:
         return
     for part in parts(variable):
         yield from opened(part, opens)

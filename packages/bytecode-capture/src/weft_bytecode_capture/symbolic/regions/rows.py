@@ -23,6 +23,10 @@ class AppendingListVariable(ListVariable):
     looked_at: bool
     added: list[Variable]
 
+    @property
+    def is_its_parts(self) -> bool:
+        return self.is_read and self.owner is None and not self.added
+
     def items(self, evaluator: Evaluator) -> list[Variable]:
         self.looked_at = True
         return super().items(evaluator)

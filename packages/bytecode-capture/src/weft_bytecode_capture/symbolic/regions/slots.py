@@ -111,7 +111,7 @@ def _contents(variable: Variable) -> list[Variable]:
         return [value for value in variable.attributes.values() if value is not None]
     if type(variable) is DictVariable and variable.unread is None:
         return list(variable.entries.values())
-    if isinstance(variable, SequenceVariable) and variable._unread is None:
+    if isinstance(variable, SequenceVariable) and variable.is_read:
         return list(variable._items)
     return []
 

@@ -192,7 +192,7 @@ def leaves(variable: Variable, opens: Opens = opens_none) -> list[Variable] | No
     if type(variable) is TensorNumberVariable:
         return [variable.tensor]
     if type(variable) is TupleVariable:
-        if variable._unread is not None:
+        if not variable.is_read:
             return None
     elif not opens(variable):
         return [variable]

@@ -48,6 +48,11 @@ class SequenceVariable(Variable):
         """Say which object from outside holds the elements, to be read when one is needed."""
         self._unread = value
 
+    @property
+    def is_read(self) -> bool:
+        """Whether its elements are known: those of a sequence from outside are read when one is needed."""
+        return self._unread is None
+
     def items(self, evaluator: Evaluator) -> list[Variable]:
         """The elements; the very list that mutation changes."""
         if self._unread is not None:
@@ -252,6 +257,11 @@ class ListVariable(SequenceVariable):
     owner: Variable | None = None  # the instance whose storage it is
     version = 0  # how often it was changed
     _quiet = False  # whether no element runs code as it dies
+
+    @property
+    def is_its_parts(self) -> bool:
+        """Whether its elements are all that it is: no storage of an instance, nothing noted beside them."""
+        return type(self) is ListVariable and self.is_read and self.owner is None
 
     def mutate(self, evaluator: Evaluator) -> list[Variable]:
         """The elements, about to be changed."""
