@@ -73,13 +73,9 @@ def _is_lost(tile: ScoreTile, sight: LoopBody, shape: str) -> str:
 def _scan_lines(tile: ScoreTile, sight: LoopBody, queries: str) -> None:
     """Print ``is_lost`` for all lines of the matrix."""
     tile.emit("is_lost = tl.full([], 0, tl.int32)")
-    tile.emit(f"for scanned in range(0, {bound(queries)}, {SCANNED}):")
-    known, loaded = dict(tile.printer.known), dict(tile.printer.loaded)
-    tile.printer.indent += 1
-    _name_scanned(tile, "y", queries)
-    tile.emit(f"is_lost = tl.maximum(is_lost, {_is_lost(tile, sight, f'[1, {SCANNED}]')})")
-    tile.printer.indent -= 1
-    tile.printer.forget_since(known, loaded)
+    with tile.printer.loop(f"for scanned in range(0, {bound(queries)}, {SCANNED}):"):
+        _name_scanned(tile, "y", queries)
+        tile.emit(f"is_lost = tl.maximum(is_lost, {_is_lost(tile, sight, f'[1, {SCANNED}]')})")
 
 
 def _name_scanned(tile: ScoreTile, axis: str, extent: str) -> None:
@@ -113,23 +109,19 @@ def _equal(
     tile.emit(
         f"begins = tl.full([1, {SCANNED}], {INT32_SAFE - 1}, tl.int32)",
         f"ends = tl.full([1, {SCANNED}], 0, tl.int32)",
-        f"for scanned in range({bound(start)}, {bound(stop)}, {SCANNED}):",
     )
-    known, loaded = dict(tile.printer.known), dict(tile.printer.loaded)
-    tile.printer.indent += 1
-    _name_scanned(tile, axis, extent)
-    conditions = [f"{axis}mask"]
-    for number, body in enumerate(scanned):
-        value = body.replay(tile.printer).code
-        conditions += [f"({value} >= least{number})", f"({value} <= greatest{number})"]
-    index = f"{axis}index.to(tl.int32)"
-    tile.emit(
-        f"is_seen = {' & '.join(conditions)}",
-        f"begins = tl.where(is_seen, tl.minimum(begins, {index}), begins)",
-        f"ends = tl.where(is_seen, tl.maximum(ends, {index} + 1), ends)",
-    )
-    tile.printer.indent -= 1
-    tile.printer.forget_since(known, loaded)
+    with tile.printer.loop(f"for scanned in range({bound(start)}, {bound(stop)}, {SCANNED}):"):
+        _name_scanned(tile, axis, extent)
+        conditions = [f"{axis}mask"]
+        for number, body in enumerate(scanned):
+            value = body.replay(tile.printer).code
+            conditions += [f"({value} >= least{number})", f"({value} <= greatest{number})"]
+        index = f"{axis}index.to(tl.int32)"
+        tile.emit(
+            f"is_seen = {' & '.join(conditions)}",
+            f"begins = tl.where(is_seen, tl.minimum(begins, {index}), begins)",
+            f"ends = tl.where(is_seen, tl.maximum(ends, {index} + 1), ends)",
+        )
     tile.emit(f"begin = tl.min(tl.min(begins, 1), 0) // {block} * {block}")
     tile.emit("end = tl.max(tl.max(ends, 1), 0)")
     return f"tl.maximum(begin, {start})", f"tl.minimum(end, {stop})"

@@ -150,14 +150,10 @@ def print_associative(
         printer.emit(
             f"running{k} = tl.broadcast_to({printer.local[running, '0'].code}, {tile.shape})"
         )
-    known, loaded = dict(printer.known), dict(printer.loaded)
     length = print_index(loop.size, INDEX)
     bound = length if loop.size.is_Integer else f"math.bound({length})"
-    printer.emit(f"for roffset in range(0, {bound}, RBLOCK):")
-    printer.indent += 1
-    _print_block(frame, stage, name, length)
-    printer.indent -= 1
-    printer.forget_since(known, loaded)
+    with printer.loop(f"for roffset in range(0, {bound}, RBLOCK):"):
+        _print_block(frame, stage, name, length)
     warps = max(1, min(4, block * columns // 256))
     return lines, (rows,), (block,), warps
 

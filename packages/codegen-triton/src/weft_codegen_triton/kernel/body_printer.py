@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import sympy
@@ -128,10 +129,14 @@ class BodyPrinter:
             self.known[code] = found
         return found
 
-    def forget_since(
-        self, known: dict[str, Text], loaded: dict[tuple[str, str, str], Text]
-    ) -> None:
-        """At the end of a loop: what was computed in it holds for its last iteration only."""
+    @contextmanager
+    def loop(self, head: str) -> Iterator[None]:
+        """The body of the loop that begins with the line ``head``; no value made in it is known after it."""
+        known, loaded = dict(self.known), dict(self.loaded)
+        self.emit(head)
+        self.indent += 1
+        yield
+        self.indent -= 1
         self.known, self.loaded = known, loaded
 
     # -- indices ---------------------------------------------------------------------------------------

@@ -26,39 +26,40 @@ def print_sequential_stage(printer: BodyPrinter, stage: Stage) -> None:
         printer.emit(f"state{number} = tl.broadcast_to({first.code}, {printer.tile.shape})")
     printer.local.update(variables)
     _forget(printer, writes)
-    known, loaded = dict(printer.known), dict(printer.loaded)
     goes_on = variables.get((stage.goes_on or "", "0"))
-    _print_head(printer, stage, goes_on)
-    stage.body.replay(printer)
-    after = [f"tl.broadcast_to({printer.local[key].code}, {printer.tile.shape})" for key in state]
-    if state:
-        targets = ", ".join(variables[key].code for key in state)
-        printer.emit(f"{targets} = {', '.join(after)}")
-    if reads & writes - printer.registers:
-        printer.emit("tl.debug_barrier()")
-    if goes_on is not None:
-        for loop in stage.inner:
-            printer.emit(f"{loop.symbol.name}_number += 1")
-        printer.emit(f"goes_on = {_any(printer, goes_on)}")
-    printer.indent -= 1
-    printer.forget_since(known, loaded)
+    with printer.loop(_head(printer, stage, goes_on)):
+        _name_counters(printer, stage)
+        stage.body.replay(printer)
+        after = [
+            f"tl.broadcast_to({printer.local[key].code}, {printer.tile.shape})" for key in state
+        ]
+        if state:
+            targets = ", ".join(variables[key].code for key in state)
+            printer.emit(f"{targets} = {', '.join(after)}")
+        if reads & writes - printer.registers:
+            printer.emit("tl.debug_barrier()")
+        if goes_on is not None:
+            for loop in stage.inner:
+                printer.emit(f"{loop.symbol.name}_number += 1")
+            printer.emit(f"goes_on = {_any(printer, goes_on)}")
     printer.local.update(variables)
     _forget(printer, writes)
 
 
-def _print_head(printer: BodyPrinter, stage: Stage, goes_on: Text | None) -> None:
-    """Print the head of the loop; one that data ends goes on while any element does."""
-    if goes_on is not None:
-        tests = []
-        for loop in stage.inner:
-            printer.emit(f"{loop.symbol.name}_number = 0")
-            tests.append(f"({loop.symbol.name}_number < {print_index(loop.size, INDEX)})")
-        printer.emit(f"goes_on = {_any(printer, goes_on)}")
-        printer.emit(f"while {' & '.join([*tests, '(goes_on != 0)'])}:")
-    else:
+def _head(printer: BodyPrinter, stage: Stage, goes_on: Text | None) -> str:
+    """The head of the loop, what it reads printed; one that data ends goes on while any element does."""
+    if goes_on is None:
         (loop,) = stage.inner
-        printer.emit(f"for {loop.symbol.name}_number in {_range(loop.size)}:")
-    printer.indent += 1
+        return f"for {loop.symbol.name}_number in {_range(loop.size)}:"
+    tests = []
+    for loop in stage.inner:
+        printer.emit(f"{loop.symbol.name}_number = 0")
+        tests.append(f"({loop.symbol.name}_number < {print_index(loop.size, INDEX)})")
+    printer.emit(f"goes_on = {_any(printer, goes_on)}")
+    return f"while {' & '.join([*tests, '(goes_on != 0)'])}:"
+
+
+def _name_counters(printer: BodyPrinter, stage: Stage) -> None:
     for loop in stage.inner:
         name = loop.symbol.name
         dtype = "tl.int64" if printer.wide else "tl.int32"

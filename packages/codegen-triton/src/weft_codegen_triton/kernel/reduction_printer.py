@@ -316,14 +316,10 @@ class ReductionPrinter:
         axis = space.axis
         for key in [k for k in printer.loaded if k[0] in writes]:
             del printer.loaded[key]
-        known, loaded = dict(printer.known), dict(printer.loaded)
-        printer.emit(f"for {axis}offset in {steps}:")
-        printer.indent += 1
-        self._range(f"{axis}offset + {axis}base")
-        space.enter()
-        stage.body.replay(printer)
-        printer.indent -= 1
-        printer.forget_since(known, loaded)
+        with printer.loop(f"for {axis}offset in {steps}:"):
+            self._range(f"{axis}offset + {axis}base")
+            space.enter()
+            stage.body.replay(printer)
         for key in [k for k in printer.loaded if k[0] in writes]:
             del printer.loaded[key]
 
