@@ -201,3 +201,15 @@ def test_functions_that_are_not_elementwise_run_as_written() -> None:
     x = torch.randn(5, 3, 3)
     with torch.no_grad():
         torch.testing.assert_close(weft.compile(function)(x), function(x))
+
+
+def test_arguments_that_it_does_not_take_are_eagers_error() -> None:
+    def function(x: T) -> T:
+        return associative_scan(torch.add, x, axis=0)
+
+    x = torch.randn(3)
+    with pytest.raises(TypeError) as theirs:
+        function(x)
+    with pytest.raises(TypeError) as mine:
+        weft.compile(function)(x)
+    assert str(mine.value) == str(theirs.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,11 +29,7 @@ class AssociativeScanVariable(IdentifiedFunctionVariable):
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
-        try:
-            bound = inspect.signature(self.value).bind(*arguments, **keywords)
-        except TypeError as error:
-            raise Unsupported(UNUSUAL, str(error)) from error
-        given: dict[str, Variable] = dict(bound.arguments)
+        given = self.bound_arguments(arguments, keywords, UNUSUAL)
         dim = _constant(given["dim"], int)
         reverse = _constant(given.get("reverse", ConstantVariable(False)), bool)
         mode = _constant(given.get("combine_mode", ConstantVariable("pointwise")), str)

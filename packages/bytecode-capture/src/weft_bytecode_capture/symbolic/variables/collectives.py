@@ -107,11 +107,7 @@ class CollectiveVariable(IdentifiedFunctionVariable):
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
         name = self.value.__name__
-        try:
-            bound = inspect.signature(self.value).bind(*arguments, **keywords)
-        except TypeError as error:
-            raise Unsupported(COLLECTIVE, f"{name}: {error}") from error
-        given: dict[str, Variable] = dict(bound.arguments)
+        given = self.bound_arguments(arguments, keywords, COLLECTIVE)
         is_asynchronous = given.pop("async_op", ConstantVariable(False)).truth(evaluator)
         group = given["group"] = _group(evaluator, given.get("group"))
         _complete(evaluator, name, given, group.value)

@@ -5,7 +5,6 @@ Registered when a program's function of its module is met first.
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,11 +36,7 @@ class FlexAttentionVariable(IdentifiedFunctionVariable):
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
-        try:
-            bound = inspect.signature(self.value).bind(*arguments, **keywords)
-        except TypeError as error:
-            raise Unsupported(UNUSUAL, str(error)) from error
-        given: dict[str, Variable] = dict(bound.arguments)
+        given = self.bound_arguments(arguments, keywords, UNUSUAL)
         for name in ("return_lse", "return_aux"):
             asked = given.get(name, _NOTHING)
             if not asked.is_constant() or asked.as_constant():

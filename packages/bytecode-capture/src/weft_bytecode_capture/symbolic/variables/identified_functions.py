@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from weft_guards import Source
 
+from ...unsupported import Unsupported
 from .base import Variable
 from .hashing import HashedKey, identity_key
 
@@ -36,6 +38,19 @@ class IdentifiedFunctionVariable(Variable):
         if name in _DESCRIPTIONS and hasattr(self.value, name):
             return evaluator.wrap_constant(getattr(self.value, name))
         return super().get_attribute(evaluator, name)
+
+    def bound_arguments(
+        self, arguments: list[Variable], keywords: dict[str, Variable], kind: str
+    ) -> dict[str, Variable]:
+        """The arguments of a call by parameter, without defaults.
+
+        Raises ``Unsupported`` of ``kind`` where the function does not take them.
+        """
+        try:
+            bound = inspect.signature(self.value).bind(*arguments, **keywords)
+        except TypeError as error:
+            raise Unsupported(kind, f"{self.value.__qualname__}: {error}") from error
+        return dict(bound.arguments)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_object(self.value)
