@@ -238,6 +238,11 @@ def written(x):
     return x[1:], x.sin()
 
 
+def without_elements(x):
+    wide = (x * 2).view(-1, 1).repeat(1, 100)
+    return wide.sin()[0:0, 3:4], wide[:, 5:].cos()
+
+
 def rows(count: int, *more: object) -> tuple[object, ...]:
     return torch.randn(count, 3, dtype=torch.float64), *more
 
@@ -251,6 +256,7 @@ VARYING: dict[str, tuple[Callable[..., object], Callable[[], Calls]]] = {
     "selected": (selected, lambda: [rows(n) for n in (4, 5, 7)]),
     "item": (item_of, lambda: [rows(n) for n in (4, 5)]),
     "written": (written, lambda: [rows(n) for n in (4, 5, 6)]),
+    "empty": (without_elements, lambda: [rows(n) for n in (4, 5, 6)]),
 }
 
 

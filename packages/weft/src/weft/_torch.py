@@ -115,6 +115,7 @@ def fake_tensor(
     with fake_mode:
         if isinstance(offset, int) and offset == 0:
             return torch.empty_strided(size, stride, dtype=dtype, device=device)
-        span = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-        base = torch.empty((span,), dtype=dtype, device=device)
+        is_empty = any(isinstance(n, int) and n == 0 for n in size)
+        last = 0 if is_empty else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+        base = torch.empty((offset + last,), dtype=dtype, device=device)
         return torch.as_strided(base, size, stride, offset)
