@@ -1,5 +1,7 @@
 """Bad arguments of ``weft.compile`` give torch.compile's errors."""
 
+from typing import Any
+
 import pytest
 import torch
 import weft
@@ -125,3 +127,16 @@ def test_the_folders_that_capture_leaves_alone():
     names = {folder.rpartition("/")[2] for folder in stage_folders()}
     assert {"weft_aot_autograd", "weft_functionalize", "weft_loop_ir", "weft_codegen_cpp"} <= names
     assert "weft_guards" not in names
+
+
+@pytest.mark.parametrize("backend", ["eager", lambda graph, inputs: graph.forward])
+def test_a_backend_that_runs_the_graph_gets_no_region_of_floats(backend: Any) -> None:
+    def scaled_until(x: torch.Tensor, scale: float) -> torch.Tensor:
+        while x.sum() < 100:
+            x = x * scale
+        return x - scale if x[0] > 50 else x
+
+    compiled = weft.compile(scaled_until, backend=backend)
+    for scale in (2.0, 3.0, 4.0):
+        x = torch.ones(3)
+        assert torch.equal(compiled(x, scale), scaled_until(x, scale))

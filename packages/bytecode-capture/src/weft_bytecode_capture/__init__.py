@@ -23,6 +23,7 @@ from .captured_graph import SpecialiseSizes as SpecialiseSizes
 from .captured_graph import UnkeptRegion as UnkeptRegion
 from .captured_graph import UserLocation as UserLocation
 from .captured_graph import depends_on_data as depends_on_data
+from .captured_graph import passes_floats_to_regions as passes_floats_to_regions
 from .compiling import is_compiling as is_compiling
 from .frame.convert_frame import CaptureReport as CaptureReport
 from .frame.convert_frame import make_context as make_context

@@ -13,7 +13,14 @@ from weft_guards import Guard
 
 from . import _frame_hook
 from ._frame_hook import Context
-from .captured_graph import Backend, CapturedGraph, GraphBreak, UserLocation
+from .captured_graph import (
+    Backend,
+    CapturedGraph,
+    DropControlFlow,
+    GraphBreak,
+    UserLocation,
+    passes_floats_to_regions,
+)
 from .frame.convert_frame import CaptureReport, clear_contexts, make_context
 from .symbolic.frame_result import CaptureOptions
 
@@ -147,6 +154,8 @@ def capture(
 
 
 def _run_graph(graph_module: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    if passes_floats_to_regions(graph_module):
+        raise DropControlFlow("torch's operators for control flow take no floats")
     return graph_module.forward
 
 

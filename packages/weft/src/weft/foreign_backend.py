@@ -6,7 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch.fx
-from weft_bytecode_capture import DropControlFlow, DropDataDependence, SpecialiseSizes
+from weft_bytecode_capture import (
+    DropControlFlow,
+    DropDataDependence,
+    SpecialiseSizes,
+    passes_floats_to_regions,
+)
 
 from .errors import stage
 from .pipeline import user_location
@@ -18,13 +23,15 @@ _REQUESTS = (DropControlFlow, DropDataDependence, SpecialiseSizes)  # to capture
 def foreign_backend(backend: BackendFunction) -> BackendFunction:
     """``backend``, whose errors become a :class:`StageError` that names it and the user's line.
 
-    What it gives has to be callable.
+    What it gives has to be callable.  It may run graphs as they are, so it gets none that torch refuses.
     """
     name = getattr(backend, "__qualname__", type(backend).__qualname__)
 
     def compile_graph(
         graph_module: torch.fx.GraphModule, example_inputs: list[Any]
     ) -> Callable[..., Any]:
+        if passes_floats_to_regions(graph_module):
+            raise DropControlFlow("torch's operators for control flow take no floats")
         with stage(f"backend {name}", user_location(graph_module), but=_REQUESTS):
             function = backend(graph_module, example_inputs)
             if not callable(function):
