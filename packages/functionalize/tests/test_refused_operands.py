@@ -41,6 +41,7 @@ PROGRAMS: dict[str, Any] = {
     "nll_loss": lambda t: F.nll_loss(t, torch.arange(4)),
     "logsigmoid": lambda t: F.logsigmoid(t),
     "glu": lambda t: F.glu(t),
+    "lerp": lambda t: torch.lerp(t, t, 0.5),
     "mul_": lambda t: t.clone().mul_(1.5),
     "mul_whole": lambda t: t.clone().mul_(2),
     "div_": lambda t: t.clone().div_(2),

@@ -29,6 +29,7 @@ from ._torch import (
 from .functional_graph import InputKind, SharedMember
 from .gradient_history import GradientHistory, Sources
 from .options import StepObserver
+from .refused_numbers import check_numbers
 from .refused_operands import check_operands
 from .refused_overlaps import check_overlaps
 from .shared_inputs import FlatExample, flat_view, member_view
@@ -344,6 +345,7 @@ class AtenRecorder(TorchDispatchMode):
         written = written_arguments(func)
         before = _written_layouts(func, written, fake_args, fake_kwargs) if written else ()
         result = func(*fake_args, **fake_kwargs)
+        check_numbers(func, fake_args, fake_kwargs, result)
         if written and before != _written_layouts(func, written, fake_args, fake_kwargs):
             raise Unsupported("write that resizes a tensor", str(func))
         self.record_checks()

@@ -44,7 +44,8 @@ _WIDER_STATISTICS: dict[str, tuple[int, ...]] = {
 """The same, but beside values of 16 bits the others may be of float32."""
 
 _NO_INTEGERS = frozenset(
-    f"aten::{name}" for name in ("nll_loss_forward", "log_sigmoid_forward", "glu", "huber_loss")
+    f"aten::{name}"
+    for name in ("nll_loss_forward", "log_sigmoid_forward", "glu", "huber_loss", "lerp")
 )
 """Operators whose first operand is a floating-point tensor."""
 
