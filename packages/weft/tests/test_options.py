@@ -140,3 +140,16 @@ def test_a_backend_that_runs_the_graph_gets_no_region_of_floats(backend: Any) ->
     for scale in (2.0, 3.0, 4.0):
         x = torch.ones(3)
         assert torch.equal(compiled(x, scale), scaled_until(x, scale))
+
+
+def test_a_backend_that_runs_the_graph_gets_no_region_that_writes_in_training() -> None:
+    def cleared(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if y.sum() > 0:
+            x.mul_(2)
+        return x + y
+
+    compiled = weft.compile(cleared, backend="eager")
+    for sign in (1, -1):
+        leaf, y = torch.ones(3, requires_grad=True), torch.ones(3) * sign
+        (gradient,) = torch.autograd.grad(compiled(leaf * 1, y).sum(), leaf)
+        assert torch.equal(gradient, torch.ones(3) * (2 if sign > 0 else 1))

@@ -23,7 +23,6 @@ from .captured_graph import SpecialiseSizes as SpecialiseSizes
 from .captured_graph import UnkeptRegion as UnkeptRegion
 from .captured_graph import UserLocation as UserLocation
 from .captured_graph import depends_on_data as depends_on_data
-from .captured_graph import passes_floats_to_regions as passes_floats_to_regions
 from .compiling import is_compiling as is_compiling
 from .frame.convert_frame import CaptureReport as CaptureReport
 from .frame.convert_frame import make_context as make_context
@@ -34,4 +33,5 @@ from .marks import mark_static as mark_static
 from .stance import RecompileError as RecompileError
 from .stance import set_stance as set_stance
 from .symbolic.frame_result import CaptureOptions as CaptureOptions
+from .symbolic.graph.plain_runs import refused_by_torch as refused_by_torch
 from .unsupported import Unsupported as Unsupported

@@ -19,10 +19,10 @@ from .captured_graph import (
     DropControlFlow,
     GraphBreak,
     UserLocation,
-    passes_floats_to_regions,
 )
 from .frame.convert_frame import CaptureReport, clear_contexts, make_context
 from .symbolic.frame_result import CaptureOptions
+from .symbolic.graph.plain_runs import refused_by_torch
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -154,8 +154,8 @@ def capture(
 
 
 def _run_graph(graph_module: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-    if passes_floats_to_regions(graph_module):
-        raise DropControlFlow("torch's operators for control flow take no floats")
+    if refused := refused_by_torch(graph_module):
+        raise DropControlFlow(refused)
     return graph_module.forward
 
 

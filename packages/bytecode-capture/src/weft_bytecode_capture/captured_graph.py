@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import torch.fx
 from weft_guards import Guard, Source
 
-from ._torch import HigherOrderOperator
 from .unsupported import Unsupported
 
 
@@ -104,25 +103,9 @@ def depends_on_data(graph_module: torch.fx.GraphModule) -> bool:
 class DropControlFlow(Exception):
     """Raised by a backend that cannot take the regions of a graph: the frame is captured again without any.
 
-    Its text says why.  A backend that runs torch's own operators raises it for a graph that
-    :func:`passes_floats_to_regions`.
+    Its text says why.  A backend that runs torch's own operators raises it for what is
+    :func:`refused_by_torch`.
     """
-
-
-def passes_floats_to_regions(graph_module: torch.fx.GraphModule) -> bool:
-    """Whether a captured graph gives floats to its regions, which torch's operators refuse when they run."""
-    return any(
-        isinstance(node.target, HigherOrderOperator)
-        and any(
-            isinstance(given.meta.get("example_value"), _FLOATS) for given in node.all_input_nodes
-        )
-        for module in graph_module.modules()
-        if isinstance(module, torch.fx.GraphModule)
-        for node in module.graph.nodes
-    )
-
-
-_FLOATS = (float, torch.SymFloat)
 
 
 class Backend(Protocol):

@@ -10,7 +10,7 @@ from weft_bytecode_capture import (
     DropControlFlow,
     DropDataDependence,
     SpecialiseSizes,
-    passes_floats_to_regions,
+    refused_by_torch,
 )
 
 from .errors import stage
@@ -30,8 +30,8 @@ def foreign_backend(backend: BackendFunction) -> BackendFunction:
     def compile_graph(
         graph_module: torch.fx.GraphModule, example_inputs: list[Any]
     ) -> Callable[..., Any]:
-        if passes_floats_to_regions(graph_module):
-            raise DropControlFlow("torch's operators for control flow take no floats")
+        if refused := refused_by_torch(graph_module):
+            raise DropControlFlow(refused)
         with stage(f"backend {name}", user_location(graph_module), but=_REQUESTS):
             function = backend(graph_module, example_inputs)
             if not callable(function):

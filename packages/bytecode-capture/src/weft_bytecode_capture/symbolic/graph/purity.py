@@ -42,7 +42,7 @@ def writes(node: torch.fx.Node) -> bool:
     """Whether a node changes something that outlives it, other than the state of random numbers."""
     if node.target is getattr and node.args[1] == "data":
         return True  # what is written to it escapes the version counters
-    if node.target in _REGION_OPERATORS:
+    if node.target in REGION_OPERATORS:
         return any(writes(inner) for region in _regions(node) for inner in region.nodes)
     if node.target is torch._check:
         return False
@@ -73,7 +73,7 @@ def _is_functional_custom_operator(node: torch.fx.Node) -> bool:
 
 
 _OPERATORS = torch.ops.higher_order
-_REGION_OPERATORS = frozenset({_OPERATORS.cond, _OPERATORS.while_loop, _OPERATORS.associative_scan})
+REGION_OPERATORS = frozenset({_OPERATORS.cond, _OPERATORS.while_loop, _OPERATORS.associative_scan})
 
 
 def _regions(node: torch.fx.Node) -> list[torch.fx.Graph]:
