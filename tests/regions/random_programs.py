@@ -249,6 +249,43 @@ class ReturningProgram(WiderProgram):
         return "\n".join([*lines, "    return a, b, c, p"])
 
 
+_SHARED = (
+    "c = {t}",
+    "b = {t}",
+    "b = c = ({t} - {n}).clamp(-40, 40)",
+    "c = e = ({t} * {n}).clamp(-40, 40)",
+    "b, c = c, b",
+    "c = {t}[:]",
+    "b = {t}.view(4, 3)",
+    "c = ({t} + {n}).clamp(-40, 40)",
+    "d = {t}[1:]",
+    "d = ({t} + {n}).clamp(-40, 40)[1:]",
+    "e = {t}.detach()",
+    "e = {t}",
+)
+
+
+class SharingProgram(ReturningProgram):
+    """One of names and views for one tensor, the caller's or new, and of branches and loops around them."""
+
+    def _first_lines(self) -> list[str]:
+        return [*super()._first_lines(), "    d, e = a[1:], b.view(4, 3)"]
+
+    def _finish(self, lines: list[str]) -> str:
+        returned = self._random.sample(["a", "b", "c", "d", "e", "c[1:]", "d[0]", "b.t()"], 3)
+        return "\n".join([*lines, f"    return {', '.join(returned)}"])
+
+    def _statement(self, depth: int) -> list[str]:
+        indent, kind = "    " * depth, self._random.random()
+        if kind < 0.25 and depth < 3:
+            return self._branch(depth)
+        if kind < 0.35 and depth < 3:
+            return self._loop(depth)
+        if kind < 0.9:
+            return [indent + self._fill(self._pick(_SHARED))]
+        return [f"{indent}{self._pick(('b', 'c', 'd', 'e'))}.add_({self._number((1, 2))})"]
+
+
 _CONTAINERS = (
     "s = {{'a': {t} + 0, 'l': [{u} * 1, s['a'] - 1], 'n': s['n'] + 1}}",
     "s = {{'a': ({t} - s['a']).clamp(-40, 40), 'l': [s['l'][1], {u} * 1], 'n': {n}}}",

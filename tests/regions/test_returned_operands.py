@@ -107,20 +107,12 @@ def in_a_list(x: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize(
-    "function", [a_view, either_is_there, two_branches, in_a_list], ids=lambda f: f.__name__
+    ("function", "regions"),
+    [(a_view, 1), (either_is_there, 1), (two_branches, 2), (in_a_list, 1)],
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_others_are_not_kept(function: Callable[..., Any]) -> None:
-    compiled = capture(function, backend=lambda graph, inputs: graph.forward)
-    for x in CALLS:
-        wanted, got = function(x), compiled(x).result
-        for left, right in zip(pytree.tree_leaves(got), pytree.tree_leaves(wanted), strict=True):
-            torch.testing.assert_close(left, right)
-            assert (left is x) == (right is x)
-            pointers = [
-                t.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
-                for t in (left, right)
-            ]
-            assert pointers[0] == pointers[1]
+def test_tags_decide(function: Callable[..., Any], regions: int) -> None:
+    check(function, *CALLS, regions=regions)
 
 
 def test_what_is_written_after_a_break_may_be_an_argument() -> None:

@@ -189,7 +189,10 @@ class CaptureState:
         self._cells: dict[int, Variable] = {}
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}
         self.region_aliases = RegionAliases()
-        self.region_tags = ResultTags(self.region_aliases, cache.regions.tags_wanted)
+        decisions = cache.regions
+        self.region_tags = ResultTags(
+            self.region_aliases, decisions.tags_wanted, decisions.made_tags_wanted
+        )
         # By the storage of a region's result: what decides whether it is an operand.
         self.region_choices: dict[int, Choice] = {}
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted

@@ -126,17 +126,25 @@ class RegionAliases:
         storage = self._current(storage)
         return storage in self._regions or storage in self._viewed
 
+    def is_inside(self, graph: torch.fx.Graph, body: torch.fx.Graph) -> bool:
+        """Whether a region's graph is ``body``, or that of a region inside it."""
+        at: torch.fx.Graph | None = graph
+        while at is not None and at is not body:
+            at = self._around.get(at)
+        return at is body
+
     def is_operand_or_new(
         self, result: torch.Tensor, operand: torch.Tensor, visible: set[int]
     ) -> bool:
-        """Whether a region's result is ``operand``, or else a tensor that the region alone has made."""
+        """Whether a region's result is ``operand`` in one way, in all others a tensor that it has made."""
         storage, other = storage_of(result), storage_of(operand)
         region = self._regions[storage]
         if storage in self._viewed:
             return False
         k = region.results.index(storage)
         rows = [[self._current(value.storage) for value in row] for row in region.after]
-        return all(
+        ways = [row[k] for row in rows]
+        return ways.count(other) == 1 and all(
             row[k] == other
             or (row.count(row[k]) == 1 and row[k] not in self._regions and row[k] not in visible)
             for row in rows
@@ -182,7 +190,7 @@ class RegionAliases:
         made_in = self._made_in.get(right.storage)
         if left.is_state and right.storage not in self._regions and made_in is not None:
             assert first.body is not None
-            if self._is_inside(made_in, first.body):
+            if self.is_inside(made_in, first.body):
                 return  # made in this iteration, after its state
         k = first.results.index(left.storage)
         for row in first.alternatives(left):
@@ -192,7 +200,7 @@ class RegionAliases:
         """A value among those that a region gives: inside a loop's body the loop's results are its state."""
         storage = self._current(value.storage)
         owner = self._regions.get(storage)
-        if owner is None or owner.body is None or not self._is_inside(region.graph, owner.body):
+        if owner is None or owner.body is None or not self.is_inside(region.graph, owner.body):
             return _Value(storage, value.is_state)
         return _Value(storage, is_state=True)
 
@@ -211,17 +219,11 @@ class RegionAliases:
         first, second = self._regions[left.storage], self._regions[right.storage]
         if first is second:
             return left.is_state
-        if second.body is not None and self._is_inside(first.graph, second.body):
+        if second.body is not None and self.is_inside(first.graph, second.body):
             return False
-        if first.body is not None and self._is_inside(second.graph, first.body):
+        if first.body is not None and self.is_inside(second.graph, first.body):
             return True
         return first.number < second.number
-
-    def _is_inside(self, graph: torch.fx.Graph, body: torch.fx.Graph) -> bool:
-        at: torch.fx.Graph | None = graph
-        while at is not None and at is not body:
-            at = self._around.get(at)
-        return at is body
 
     def _values(self, variables: Sequence[TensorVariable]) -> tuple[_Value, ...]:
         return tuple(_Value(self._storage(variable.fake)) for variable in variables)

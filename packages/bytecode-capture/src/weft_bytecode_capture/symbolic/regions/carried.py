@@ -255,7 +255,10 @@ class CarriedLocals:
                 node = carried.parameter.node
                 node.replace_all_uses_with(carried.start.node)
                 self.graph.erase_node(node)
+        unchanged = {id(c.parameter): c.start for c in self.tensors if c.result is None}
         kept = [carried for carried in self.tensors if carried.result is not None]
+        for carried in kept:  # which another may be given
+            carried.result = unchanged.get(id(carried.result), carried.result)
         gaining = (c.parameter.fake.requires_grad and not c.start.fake.requires_grad for c in kept)
         if may_be_empty and any(gaining):
             self.evaluator.graph.gradients_depend_on_data = True

@@ -50,11 +50,12 @@ class RegionRefused(Exception):
 class RegionDecisions:
     """Refused regions with their reasons, loops whose first iteration is left out, what loops count.
 
-    ``tags_wanted``: regions say which of the caller's tensors their results are.
+    ``tags_wanted``: regions say which of the caller's tensors their results are; ``made_tags_wanted``: which
+    of those that the frame makes, too.
     """
 
     def __init__(self) -> None:
-        self.tags_wanted = False
+        self.tags_wanted = self.made_tags_wanted = False
         self.unkept: list[UnkeptRegion] = []
         self._refused: dict[Place, str] = {}
         self._unrolled: set[Place] = set()
@@ -73,10 +74,11 @@ class RegionDecisions:
         if refusal.peel and place not in self._peeled:
             self._peeled.add(place)
             return
-        if refusal.returned:  # with tags too: without this region they may not be needed
-            self.tags_wanted = not self.tags_wanted
-            if self.tags_wanted:
+        if refusal.returned:
+            if not self.made_tags_wanted:
+                self.tags_wanted, self.made_tags_wanted = True, self.tags_wanted
                 return
+            self.tags_wanted = self.made_tags_wanted = False  # which others may not need
         self._refused[place] = refusal.reason
         self._report(place, refusal.line, refusal.reason)
 
