@@ -31,7 +31,7 @@ from .frame_result import CaptureOptions, FrameInput
 from .overrides import Overrides
 from .policy import is_library_module
 from .regions.aliases import RegionAliases
-from .regions.decisions import RegionDecisions
+from .regions.decisions import Place, RegionDecisions
 from .regions.tags import ResultTags
 from .shapes import ShapeSymbols
 from .side_effects import SideEffects
@@ -195,6 +195,7 @@ class CaptureState:
         )
         # By the storage of a region's result: what decides whether it is an operand.
         self.region_choices: dict[int, Choice] = {}
+        self.relied_on: list[Place] = []  # branches whose other side only raises: the graph checks
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted
 
     def current_evaluator(self) -> Evaluator:

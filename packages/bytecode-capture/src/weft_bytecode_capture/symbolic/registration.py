@@ -14,8 +14,9 @@ _FAMILIES = (
     "instances", "builtin_functions", "builtin_classes", "functools_values", "operator_values",
     "itertools_values", "itertools_shared", "itertools_combinations", "deques", "copying", "tensor",
     "subclass_tensors", "torch_overrides", "torch_function", "nn_module", "torch_values",
-    "control_flow_operators", "associative_scans", "optimizer_functions", "autograd_functions", "checkpoints",
-    "context_managers", "opaque", "process_groups", "weak_references", "annotations", "tracing",
+    "tensor_comparisons", "control_flow_operators", "associative_scans", "optimizer_functions",
+    "autograd_functions", "checkpoints", "context_managers", "opaque", "process_groups",
+    "weak_references", "annotations", "tracing",
     "exception_classes", "regular_expressions", "enumerations", "strings", "byte_buffers",
     "varying_functions",
 )  # fmt: skip

@@ -265,6 +265,10 @@ class _Capture:
         if any("data_dependent" in node.meta for node in graph.graph.nodes):
             if recovery is None:
                 raise DropDataDependence("what the graph writes cannot be taken back")
+            if recovery.copies and self.state.relied_on:
+                place = self.state.relied_on[-1]
+                line = self.state.cache.decode(place[0]).line(place[1])
+                raise RegionRefused(place, line, "a check here would copy what the graph writes")
             return recovery
         if graph.in_handled_code:
             if recovery is None:

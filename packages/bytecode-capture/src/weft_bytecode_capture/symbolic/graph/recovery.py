@@ -24,6 +24,11 @@ class Recovery:
     attributes: tuple[str, ...] = ()
     draws: bool = False
 
+    @property
+    def copies(self) -> bool:
+        """Whether each call copies tensors, unless it cannot fail."""
+        return bool(self.inputs or self.attributes)
+
     def around(
         self, module: torch.fx.GraphModule, function: Callable[..., Any]
     ) -> Callable[..., Any]:

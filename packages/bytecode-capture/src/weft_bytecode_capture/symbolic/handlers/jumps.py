@@ -7,6 +7,7 @@ from ..evaluator import Evaluator
 from ..operations import is_same_object
 from ..regions.branch import keep_branch
 from ..regions.loop import loop_iterator, roll_loop
+from ..regions.raising_sides import rely_on_other_side
 from ..regions.unrolled import note_element, note_repeated_test
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
@@ -28,6 +29,8 @@ def _jump_backward(evaluator: Evaluator, instruction: Instruction) -> None:
 @handles("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_IF_FALSE")
 def _pop_jump_if_false(evaluator: Evaluator, instruction: Instruction) -> None:
     condition = evaluator.pop()
+    if rely_on_other_side(evaluator, instruction, condition, jump_if=False):
+        return
     if keep_branch(evaluator, instruction, condition, jump_if=False):
         return
     if not condition.truth(evaluator):
@@ -38,6 +41,8 @@ def _pop_jump_if_false(evaluator: Evaluator, instruction: Instruction) -> None:
 @handles("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_IF_TRUE")
 def _pop_jump_if_true(evaluator: Evaluator, instruction: Instruction) -> None:
     condition = evaluator.pop()
+    if rely_on_other_side(evaluator, instruction, condition, jump_if=True):
+        return
     if keep_branch(evaluator, instruction, condition, jump_if=True):
         return
     if condition.truth(evaluator):

@@ -314,7 +314,10 @@ def _holds_scalar(evaluator: Evaluator, variable: Variable) -> bool:
 
 
 def _numpy(
-    tensor: TensorVariable, arguments: list[Variable], keywords: dict[str, Variable]
+    evaluator: Evaluator,
+    tensor: TensorVariable,
+    arguments: list[Variable],
+    keywords: dict[str, Variable],
 ) -> Variable | None:
     """``tensor.numpy()``: an array with the tensor's memory."""
     fake = tensor.fake

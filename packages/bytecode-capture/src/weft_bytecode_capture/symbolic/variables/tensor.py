@@ -70,10 +70,12 @@ _REFUSED = {
     "requires_grad_": "change of requires_grad",
 }
 
-MethodCall = Callable[["TensorVariable", list[Variable], dict[str, Variable]], "Variable | None"]
+MethodCall = Callable[
+    ["Evaluator", "TensorVariable", list[Variable], dict[str, Variable]], "Variable | None"
+]
 
 METHOD_CALLS: dict[str, MethodCall] = {}
-"""What methods give that make other objects of a tensor; None: not for this tensor."""
+"""What methods give whose results are no tensors of the graph; None: not for this tensor."""
 
 
 def emit_attributes(emitter: Emitter, owner: Variable, attributes: Mapping[str, Variable]) -> None:
@@ -263,7 +265,7 @@ class TensorVariable(Variable):
         if name == "as_subclass" and len(arguments) == 1 and not keywords:
             return self._as_subclass(evaluator, arguments[0])
         if name in METHOD_CALLS:
-            found = METHOD_CALLS[name](self, arguments, keywords)
+            found = METHOD_CALLS[name](evaluator, self, arguments, keywords)
             if found is not None:
                 return found
         number = _number_of_data(evaluator, self, name, arguments, keywords)

@@ -42,7 +42,7 @@ _NUMPY = "NumPy array"
 
 # Functions that are no operators, and the kind of break that a call of each is.
 _REFUSED: dict[str, str] = {
-    **dict.fromkeys(("equal", "is_nonzero"), _VALUE),
+    "is_nonzero": _VALUE,
     **dict.fromkeys(
         ("set_default_dtype", "set_default_device", "set_default_tensor_type"), _DEFAULTS
     ),
@@ -71,7 +71,7 @@ def goes_into_graph(value: Any) -> bool:
     if kind not in _FUNCTIONS:
         return False
     name = value.__name__
-    if name in _REFUSED or value in (*_INLINED, torch.allclose):
+    if name in _REFUSED or value in (*_INLINED, torch.allclose, torch.equal):
         return False
     if kind is types.BuiltinFunctionType:
         if value.__self__ is None:
@@ -187,22 +187,6 @@ class IsTensorVariable(TorchFunctionVariable):
         return ConstantVariable(issubclass(arguments[0].python_type(), torch.Tensor))
 
 
-class AllCloseVariable(TorchFunctionVariable):
-    """``torch.allclose``: in a graph its answer is a tensor, on which a branch or a loop may depend."""
-
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
-        from .tensor_number import TensorNumberVariable
-
-        if not evaluator.state.options.keep_control_flow:
-            raise Unsupported(_VALUE, f"{self!r}({', '.join(map(repr, arguments))})")
-        close = evaluator.graph.call_function(evaluator, torch.isclose, arguments, keywords)
-        whole = evaluator.graph.call_method(evaluator, "all", close, (), {})
-        assert isinstance(whole, TensorVariable)
-        return TensorNumberVariable(whole, bool)
-
-
 class RefusedFunctionVariable(TorchFunctionVariable):
     """A function of torch whose calls are known not to fit into a graph."""
 
@@ -225,12 +209,6 @@ def _register_refused(function: Any, kind: str) -> None:
 
 for _name, _kind in _REFUSED.items():
     _register_refused(getattr(torch, _name), _kind)
-
-
-@register_object(torch.allclose)
-def _wrap_all_close(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return AllCloseVariable(value, source)
 
 
 @register_object(torch.is_tensor)
