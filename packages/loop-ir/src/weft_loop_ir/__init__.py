@@ -13,6 +13,7 @@ from weft_loop_ir.attention import (
     fuse_attention,
     fuse_attention_gradients,
 )
+from weft_loop_ir.data_symbols import sized_within
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
 from weft_loop_ir.format import format_loop_graph, format_schedule
@@ -151,6 +152,7 @@ __all__ = [
     "recompute_shares",
     "register_lowering",
     "schedule",
+    "sized_within",
     "trip_count",
     "use_library_attention",
     "verify",

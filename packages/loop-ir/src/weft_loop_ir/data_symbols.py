@@ -13,6 +13,7 @@ from weft_loop_ir.ir import (
     Kernel,
     Loop,
     LoopBody,
+    Region,
     Requirement,
     SymbolDefinition,
 )
@@ -43,10 +44,23 @@ def defined_symbols(items: Sequence[Item]) -> set[sympy.Symbol]:
     return {definition.symbol for _, definition in definitions(items)}
 
 
+def symbols_within(item: Item) -> set[sympy.Symbol]:
+    """The symbols that have values inside a region only: what its calls define, and loops' counters."""
+    parts = list(all_items([item])) if isinstance(item, Region) else []
+    counters = {p.count.symbol for p in parts if isinstance(p, Loop) and p.count is not None}
+    return counters | defined_symbols(parts)
+
+
 def layout_symbols(buffer: Buffer) -> set[sympy.Symbol]:
     """The symbols that a buffer's layout depends on."""
     layout = buffer.layout
     return {s for extent in (*layout.size, *layout.stride) for s in extent.free_symbols}
+
+
+def sized_within(item: Item, buffers: Mapping[str, Buffer]) -> set[str]:
+    """The buffers that ``item``, a region, writes, and whose sizes only steps inside it give."""
+    inner = symbols_within(item)
+    return {n for n in item_writes(item) if inner and layout_symbols(buffers[n]) & inner}
 
 
 def item_symbols(item: Item, buffers: Mapping[str, Buffer]) -> set[sympy.Symbol]:

@@ -15,7 +15,13 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir.data_symbols import define, defined_symbols, layout_symbols
+from weft_loop_ir.data_symbols import (
+    define,
+    defined_symbols,
+    layout_symbols,
+    sized_within,
+    symbols_within,
+)
 from weft_loop_ir.evaluate_index import evaluate_expression
 from weft_loop_ir.evaluate_ops import TorchOps
 from weft_loop_ir.ir import (
@@ -28,13 +34,11 @@ from weft_loop_ir.ir import (
     Loop,
     LoopVariable,
     ParallelKernels,
-    Region,
     Schedule,
     Stage,
     SymbolInput,
 )
 from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode, item_writes
-from weft_loop_ir.schedule.counter_bounds import counter_bounds
 from weft_loop_ir.schedule.memory_plan import allocated_by_extern, storage_elements
 from weft_loop_ir.size_float import SizeFloat
 
@@ -88,8 +92,8 @@ class _Run:
             self.program.steps if isinstance(self.program, Schedule) else self.program.nodes
         )
         external = allocated_by_extern(steps)
-        self._counters = set(counter_bounds(steps))
-        late = defined_symbols(steps) | self._counters
+        self._varying = {symbol for step in steps for symbol in symbols_within(step)}
+        late = defined_symbols(steps) | self._varying
         for name, buffer in self.program.buffers.items():
             known = not layout_symbols(buffer) & late
             if (
@@ -143,11 +147,13 @@ class _Run:
 
     def _allocate_late(self, item: Item) -> None:
         """Give memory to what ``item`` writes, of a size that was not known when the program began."""
+        buffers = self.program.buffers
+        later = self._external | sized_within(item, buffers)
         for name in item_writes(item):
-            buffer = self.program.buffers[name]
-            varies = layout_symbols(buffer) & self._counters
-            if name in self._external or (varies and isinstance(item, Region)):
+            if name in later:
                 continue
+            buffer = buffers[name]
+            varies = layout_symbols(buffer) & self._varying
             if name not in self.memory or (varies and not self._fits(buffer)):
                 self.memory[name] = self._allocate(buffer)
 
@@ -164,7 +170,8 @@ class _Run:
 
     def _allocate(self, buffer: Buffer) -> torch.Tensor:
         layout = buffer.layout
-        elements = evaluate_expression(storage_elements(buffer), self.sizes)
+        # Below zero for a matrix of no rows and columns whose number only data says.
+        elements = max(evaluate_expression(storage_elements(buffer), self.sizes), 0)
         size = [evaluate_expression(s, self.sizes) for s in layout.size]
         stride = [evaluate_expression(s, self.sizes) for s in layout.stride]
         bytes_ = elements * layout.dtype.itemsize

@@ -115,12 +115,12 @@ def _verify_region(
         _require_written(region.name, [region.predicate.buffer], written, buffers)
         after = [set(written), set(written)]
         for block, known in zip(region.blocks, after, strict=True):
-            _verify_block(block, buffers, sizes, known)
+            _verify_block(block, buffers, set(sizes), known)
         written |= after[0] & after[1]
         return
     _require_written(region.name, region.carried, written, buffers)
     inner = set(written)
-    symbols = sizes if region.count is None else sizes | {region.count.symbol}
+    symbols = sizes | (set() if region.count is None else {region.count.symbol})
     _verify_block(region.condition, buffers, symbols, inner)
     if region.predicate is not None:
         _require_written(region.name, [region.predicate.buffer], inner, buffers)

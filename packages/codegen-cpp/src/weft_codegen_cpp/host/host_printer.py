@@ -25,6 +25,7 @@ from weft_loop_ir import (
     last_uses,
     print_index,
     print_number,
+    sized_within,
 )
 
 from weft_codegen_cpp.errors import CodegenError
@@ -251,8 +252,9 @@ class _HostPrinter(HostWriter):
             kernels = step.kernels if isinstance(step, ParallelKernels) else (step,)
             names = [n for k in kernels for n in self.kernels[k.name].buffers if n in k.writes]
         elif isinstance(step, Region):
-            made = allocated_by_calls(step, writes_into)
-            names = [n for n in item_writes(step) if n not in made and n not in own]
+            made = allocated_by_calls(step, writes_into) | own
+            made |= sized_within(step, self.schedule.buffers)  # by steps in it, when these run
+            names = [n for n in item_writes(step) if n not in made]
         else:
             if not writes_into(step):
                 return
