@@ -35,8 +35,6 @@ def differentiate_uncounted(
     condition, module, carried, additional = args
     mode = fake_mode_of(module.graph)
     assert mode is not None
-    if recorder.is_region:  # stacks of a length that is known inside it only
-        raise Unsupported("gradient of a loop without a bound inside a region")
     if any(map(_draws, _calls(module))):
         raise Unsupported("gradient of a loop without a bound that draws random numbers")
     trips, counter = new_integer(mode, 0, None), new_integer(mode, 0, None)
