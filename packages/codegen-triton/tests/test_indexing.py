@@ -11,8 +11,8 @@ from compiled_beside_eager import check, schedule_of
 from kernel_cases import INDEX, INDEXING, LAYOUTS, MATRIX, ROWS
 from torch._subclasses.fake_tensor import FakeTensorMode
 from weft_codegen_triton import TritonCodegen
-from weft_codegen_triton.kernel import body_printer, kernel_printer
-from weft_codegen_triton.kernel.expressions import magnitude
+from weft_codegen_triton.kernel import index_bounds
+from weft_codegen_triton.kernel.index_bounds import magnitude
 from weft_loop_ir import FloorDiv, Mod
 
 
@@ -43,8 +43,7 @@ def test_an_index_out_of_range_is_an_error(codegen: TritonCodegen) -> None:
 @pytest.mark.parametrize("name", [*LAYOUTS, *ROWS, *INDEXING])
 def test_in_64_bits(codegen: TritonCodegen, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a place may be beyond what 32 bits hold, here because little is said to be held."""
-    for module in (kernel_printer, body_printer):
-        monkeypatch.setattr(module, "INT32_SAFE", 1)
+    monkeypatch.setattr(index_bounds, "INT32_SAFE", 1)
     function, inputs = {**LAYOUTS, **ROWS, **INDEXING}[name]
     program = check(codegen, function, *inputs)
     assert "tl.program_id(0)" not in program.source.replace("tl.program_id(0).to(tl.int64)", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import sympy
 import torch
 import torch.fx
 from weft_loop_ir import (
@@ -18,6 +20,7 @@ from weft_loop_ir import (
     DifferentiatedAttention,
     ExternCall,
     Kernel,
+    Loop,
     ParallelKernels,
     Schedule,
     ScheduleOptions,
@@ -46,6 +49,7 @@ from weft_codegen_triton.host.host_printer import KernelLaunch, PrintedHost, pri
 from weft_codegen_triton.host.regions import every_step, is_repeatable
 from weft_codegen_triton.host.tail import tail_takes_copies
 from weft_codegen_triton.kernel.frame import RowLimits
+from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import (
     Function,
     PrintedKernel,
@@ -219,6 +223,7 @@ class TritonCodegen:
         host = printed.host
         generated = GeneratedProgram(
             printed,
+            self.print(schedule, precision, wide=True) if host.may_not_fit else None,
             tuple(bound[name] for name in host.constants),
             extern_count=sum(
                 print_scan(call, schedule.buffers) is None for call in _calls(schedule)
@@ -242,7 +247,8 @@ class TritonCodegen:
     def _load(
         self, generated: GeneratedProgram, device: CudaDevice | InterpretedDevice
     ) -> TritonProgram:
-        host = generated.printed.host
+        """``generated`` on ``device``; what is for larger sizes is compiled when a call has them."""
+        host, wider = generated.printed.host, generated.for_larger_sizes
         launchers = device.load(generated.printed.functions)
         lists = {
             name: device.launch_list(
@@ -250,10 +256,18 @@ class TritonCodegen:
             )
             for name, launches in host.launches.items()
         }
-        compute, finish = _host_functions(host, lists)
+        functions = _host_functions(host, lists)
         worth = generated.steps_before_tail >= self.options.least_recorded_steps
         record = self.options.cuda_graphs and worth and device.records and generated.is_recordable
-        return TritonProgram(compute, finish, device, generated, record=record)
+        return TritonProgram(
+            functions["compute"],
+            functions["finish"],
+            device,
+            generated,
+            record=record,
+            fits=functions.get("fits"),
+            load_wider=None if wider is None else functools.partial(self._load, wider, device),
+        )
 
     def environment(self) -> str:
         """What generated programs depend on besides their schedules: options, Triton, the devices."""
@@ -263,35 +277,50 @@ class TritonCodegen:
         ]
         return f"{self.options} {triton_version()} {self.interprets} {devices}"
 
-    def print(self, schedule: Schedule, precision: Precision = PLAIN_PRECISION) -> PrintedProgram:
-        """The generated code of ``schedule``; needs neither Triton nor a GPU."""
+    def print(
+        self,
+        schedule: Schedule,
+        precision: Precision = PLAIN_PRECISION,
+        *,
+        wide: bool = False,
+    ) -> PrintedProgram:
+        """The generated code of ``schedule``; needs neither Triton nor a GPU.
+
+        With ``wide`` it is for calls of any size; else indices have 32 bits where that is known to do, or the
+        sizes of a call decide, and the host program says whether they do.
+        """
+        indices = SymbolicIndices(wide, _counters(schedule))
         functions: dict[str, Function] = {}
         known: dict[Function, str] = {}
         launches: dict[str, list[KernelLaunch]] = {}
         for step in every_step(schedule.steps):
-            for own_name, origins, printed in self._print_step(step, schedule, precision):
+            for own_name, origins, printed in self._print_step(step, schedule, precision, indices):
                 name = known.setdefault(printed.function, own_name)
                 if name not in functions or not printed.function.is_repeatable:
                     functions[name] = printed.function
                 launch = KernelLaunch(name, printed, own_name, origins)
                 launches.setdefault(step.name, []).append(launch)
-        return PrintedProgram(functions, print_host(schedule, launches))
+        host = print_host(schedule, launches, self.options.narrow_below)
+        return PrintedProgram(functions, host)
 
     def _print_step(
-        self, step: Step, schedule: Schedule, precision: Precision
+        self, step: Step, schedule: Schedule, precision: Precision, indices: SymbolicIndices
     ) -> Iterator[tuple[str, tuple[str, ...], PrintedKernel]]:
         """What a step launches; each with its name and the names of the nodes that it computes."""
         tile = step.tile if isinstance(step, ProgramLoop) else 0
         limits = RowLimits(self.options.persistent_elements, self.options.loop_elements, tile)
+        if isinstance(step, ProgramLoop):  # its parts are handed counters of 64 bits
+            indices = ALWAYS_WIDE
 
         def printed(kernel: Kernel) -> PrintedKernel:
             if isinstance(kernel, AttentionKernel):
-                return print_attention(kernel, schedule.buffers)
+                return print_attention(kernel, schedule.buffers, indices)
             if isinstance(kernel, AttentionGradientKernel):
-                return print_gradients(kernel, schedule.buffers)
+                return print_gradients(kernel, schedule.buffers, indices)
             if isinstance(kernel, ProductKernel):
-                return print_product(kernel, schedule.buffers, precision)
-            return print_kernel(kernel, schedule.buffers, limits, _overwritten(kernel, schedule))
+                return print_product(kernel, schedule.buffers, precision, indices)
+            overwritten = _overwritten(kernel, schedule)
+            return print_kernel(kernel, schedule.buffers, limits, overwritten, indices)
 
         if isinstance(step, Kernel):
             yield step.name, step.origins, printed(step)
@@ -370,6 +399,17 @@ def _calls(schedule: Schedule) -> list[ExternCall]:
     return [step for step in every_step(schedule.steps) if isinstance(step, ExternCall)]
 
 
+def _counters(schedule: Schedule) -> dict[sympy.Symbol, sympy.Expr]:
+    """What bounds the counter of each loop of the host: the sum of its ends' magnitudes."""
+    counts = [s.count for s in every_step(schedule.steps) if isinstance(s, Loop) and s.count]
+    return {
+        count.symbol: sympy.oo
+        if count.stop is None
+        else sympy.Add(count.start, count.stop, evaluate=False)
+        for count in counts
+    }
+
+
 def is_recordable(schedule: Schedule) -> bool:
     """Whether calls of one size do the same work, without waiting for the device or for other processes.
 
@@ -411,8 +451,8 @@ def _overwritten(kernel: Kernel, schedule: Schedule) -> frozenset[str]:
 
 def _host_functions(
     host: PrintedHost, launchers: Mapping[str, Callable[..., None]]
-) -> tuple[Any, Any]:
-    """The two functions of the host program's module."""
+) -> dict[str, Any]:
+    """The functions of the host program's module, by name."""
     namespace: dict[str, Any] = {
         "torch": torch,
         "itertools": itertools,
@@ -429,4 +469,4 @@ def _host_functions(
         **launchers,
     }
     exec(compile(host.source, "<weft host program>", "exec"), namespace)
-    return namespace["compute"], namespace["finish"]
+    return namespace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -32,12 +32,15 @@ class PrintedProgram:
 class GeneratedProgram:
     """A schedule's code with the tensors that it reads as constants, and what its calls have to know.
 
+    ``wide`` is the code for calls whose sizes need 64 bits for indices that have 32 in ``printed``; None if
+    none do.
     ``scalars`` and ``constant_scalars`` are the positions of inputs and constants without dimensions.
     ``is_recordable``: calls of one size do the same work, without waiting.  ``is_dynamic``: sizes vary.
     ``device`` is where its buffers are; None where it has none.
     """
 
     printed: PrintedProgram
+    wide: PrintedProgram | None
     constants: tuple[torch.Tensor, ...]
     extern_count: int
     scalars: tuple[int, ...]
@@ -45,6 +48,11 @@ class GeneratedProgram:
     is_recordable: bool
     is_dynamic: bool
     device: torch.device | None
+
+    @property
+    def for_larger_sizes(self) -> GeneratedProgram | None:
+        """The program for calls that ``printed`` is not for; None where it is for all."""
+        return None if self.wide is None else replace(self, printed=self.wide, wide=None)
 
     @property
     def kernel_count(self) -> int:

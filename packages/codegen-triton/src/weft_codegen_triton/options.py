@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from weft_codegen_triton.kernel.index_bounds import INT32_SAFE
+
 
 @dataclass(frozen=True)
 class TritonOptions:
@@ -28,6 +30,7 @@ class TritonOptions:
     ``autotune`` is on, else in 16 bits.
     ``program_loops``: have one program of the device run a loop that data ends, where that is faster than
     waiting for its test in the host.
+    ``narrow_below``: where sizes vary, indices have 32 bits in calls that keep them below this, else 64.
     ``compile_processes``: kernels compiled at once; 0 for one a processor, at most 16.
     ``interpret``: run kernels on CPU tensors through Triton's interpreter, for tests; None: as the
     environment's ``TRITON_INTERPRET`` says.
@@ -43,6 +46,7 @@ class TritonOptions:
     fuse_products: bool | None = None
     fuse_attention: bool | None = None
     program_loops: bool = True
+    narrow_below: int = INT32_SAFE
     compile_processes: int = 0
     interpret: bool | None = None
 

@@ -15,7 +15,7 @@ from weft_codegen_triton.runtime.cuda_graph import Compute
 from weft_codegen_triton.runtime.replays import Replays
 
 Finish = Callable[[list[Any], Sequence[torch.Tensor], int, Sequence[torch.Tensor]], tuple[Any, ...]]
-
+Fits = Callable[[Sequence[Any], Sequence[torch.Tensor]], bool]
 
 NOT_RECORDED = "not asked for, not sound, or too short"
 
@@ -48,7 +48,8 @@ class TritonProgram:
     call on a stream (of a size, if the program ``is_dynamic``) records a CUDA graph that later calls replay,
     of all steps but the last.  Results never share memory with the recording, so a later call leaves them
     as they are: the tensors that ``compute`` gives for them are copied.  Inputs and constants without
-    dimensions may be on the CPU.  ``generated`` is what the program was made of.
+    dimensions may be on the CPU.  ``generated`` is what the program was made of.  Calls that ``fits``, given
+    inputs and constants, is not true of are another program's, which ``load_wider`` gives.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class TritonProgram:
         generated: GeneratedProgram,
         *,
         record: bool,
+        fits: Fits | None = None,
+        load_wider: Callable[[], TritonProgram] | None = None,
     ) -> None:
         self.generated = generated
         self.source = generated.printed.source
@@ -70,6 +73,9 @@ class TritonProgram:
         self._device = device
         self._scalars = generated.scalars
         self._constant_scalars = generated.constant_scalars
+        self._fits = fits
+        self._load_wider = load_wider
+        self._wider: TritonProgram | None = None
         self._replays = None
         if record:
             returned = len(generated.printed.host.returned)
@@ -89,6 +95,8 @@ class TritonProgram:
 
         The list is emptied in part.  Where the call is replayed from a recording they live to its end.
         """
+        if self._fits is not None and not self._fits(inputs, self._constants):
+            return self._wider_program().consume(inputs)
         if not torch.is_grad_enabled():
             return self._run(inputs)
         set_grad_enabled(False)
@@ -96,6 +104,14 @@ class TritonProgram:
             return self._run(inputs)
         finally:
             set_grad_enabled(True)
+
+    def _wider_program(self) -> TritonProgram:
+        """The program for larger sizes, compiled now if no call has had any."""
+        with self._device.turn:
+            if self._wider is None:
+                assert self._load_wider is not None
+                self._wider = self._load_wider()
+        return self._wider
 
     def _run(self, inputs: list[Any]) -> tuple[Any, ...]:
         with self._device.turn, self._device.guard():

@@ -64,6 +64,7 @@ def printed_kernel(
         tuple(tile.printer.scalars),
         grid.counts,
         grid.blocks,
+        tile.width.bounds,
     )
 
 

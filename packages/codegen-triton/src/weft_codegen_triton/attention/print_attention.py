@@ -22,6 +22,7 @@ from weft_codegen_triton.attention.score_tile import LOG2_E, ScoreTile, masked, 
 from weft_codegen_triton.attention.seen_blocks import seen_keys
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
 MOST_WIDTH = 256
@@ -75,13 +76,25 @@ def has_template(attention: AttentionKernel) -> bool:
     return all(n.is_Integer and int(n) <= MOST_WIDTH for n in widths)
 
 
-def print_attention(attention: AttentionKernel, buffers: Mapping[str, Buffer]) -> PrintedKernel:
-    """The function of ``attention``, for the tile that suits its size; others are its alternatives."""
-    return _AttentionPrinter(attention, buffers).print()
+def print_attention(
+    attention: AttentionKernel,
+    buffers: Mapping[str, Buffer],
+    indices: SymbolicIndices = ALWAYS_WIDE,
+) -> PrintedKernel:
+    """The function of ``attention``, for the tile that suits its size; others are its alternatives.
+
+    ``indices``: how wide those are that only sizes bound.
+    """
+    return _AttentionPrinter(attention, buffers, indices).print()
 
 
 class _AttentionPrinter:
-    def __init__(self, attention: AttentionKernel, buffers: Mapping[str, Buffer]) -> None:
+    def __init__(
+        self,
+        attention: AttentionKernel,
+        buffers: Mapping[str, Buffer],
+        indices: SymbolicIndices,
+    ) -> None:
         self.attention = attention
         self.buffers = buffers
         _, self.queries, self.depth = attention.query.size
@@ -103,6 +116,7 @@ class _AttentionPrinter:
             (attention.score,),
             operands,
             self.dtype.itemsize == 2,
+            indices,
         )
 
     def print(self) -> PrintedKernel:

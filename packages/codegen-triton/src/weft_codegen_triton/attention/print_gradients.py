@@ -30,6 +30,7 @@ from weft_codegen_triton.attention.score_tile import ScoreTile, bound, masked, p
 from weft_codegen_triton.attention.seen_blocks import seeing_lines, seen_keys
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
 MOST_WIDTH = 256
@@ -84,14 +85,24 @@ def has_gradient_template(kernel: AttentionGradientKernel) -> bool:
 
 
 def print_gradients(
-    kernel: AttentionGradientKernel, buffers: Mapping[str, Buffer]
+    kernel: AttentionGradientKernel,
+    buffers: Mapping[str, Buffer],
+    indices: SymbolicIndices = ALWAYS_WIDE,
 ) -> PrintedKernel:
-    """The function of ``kernel``, for the first tile that fits; others are its alternatives."""
-    return _GradientPrinter(kernel, buffers).print()
+    """The function of ``kernel``, for the first tile that fits; others are its alternatives.
+
+    ``indices``: how wide those are that only sizes bound.
+    """
+    return _GradientPrinter(kernel, buffers, indices).print()
 
 
 class _GradientPrinter:
-    def __init__(self, kernel: AttentionGradientKernel, buffers: Mapping[str, Buffer]) -> None:
+    def __init__(
+        self,
+        kernel: AttentionGradientKernel,
+        buffers: Mapping[str, Buffer],
+        indices: SymbolicIndices,
+    ) -> None:
         self.kernel = kernel
         self.buffers = buffers
         operands = [o for s in kernel.scores for o in (s.left, s.right)]
@@ -105,6 +116,7 @@ class _GradientPrinter:
             kernel.matrices,
             operands,
             self.itemsize == 2,
+            indices,
             turned=kernel.by_columns,
         )
         self.queries = print_index(self.tile.queries, INDEX)

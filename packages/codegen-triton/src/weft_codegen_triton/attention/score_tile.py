@@ -18,10 +18,16 @@ from weft_loop_ir import (
 )
 
 from weft_codegen_triton.attention.narrow_positions import with_narrow_positions
-from weft_codegen_triton.kernel.blocks import GRID_LIMIT, accesses, power_of_two
+from weft_codegen_triton.kernel.blocks import GRID_LIMIT, power_of_two
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import pointer_type
-from weft_codegen_triton.kernel.expressions import INDEX, INT32_SAFE, magnitude
+from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.index_bounds import (
+    Bound,
+    SymbolicIndices,
+    body_bounds,
+    bounds_of,
+)
 
 LEAST_SIDE = 16
 """Of a block that tensor cores multiply."""
@@ -83,7 +89,8 @@ class ScoreTile:
     """Prints into ``printer`` at a tile ``[YBLOCK, XBLOCK]`` of the matrix ``batch``: ``yindex``, ``xindex``.
 
     ``bodies`` compute elements from ``scores``, the names of products; ``operands`` are all matrices that the
-    kernel reads or writes, ``half``: with 16 bits.  ``turned``: the tile is ``[XBLOCK, YBLOCK]``.
+    kernel reads or writes, ``half``: with 16 bits.  ``indices``: how wide those are that only sizes bound.
+    ``turned``: the tile is ``[XBLOCK, YBLOCK]``.
     """
 
     def __init__(
@@ -94,6 +101,7 @@ class ScoreTile:
         bodies: Sequence[LoopBody],
         operands: Sequence[Operand],
         half: bool,
+        indices: SymbolicIndices,
         turned: bool = False,
     ) -> None:
         self.kernel = kernel
@@ -106,12 +114,14 @@ class ScoreTile:
         }
         self.batches, self.queries = kernel.lines.batches, kernel.lines.queries
         self.keys = kernel.key_loop.size
-        self.sizes = {loop.symbol: loop.size for loop in (*kernel.outer, kernel.key_loop)}
-        self.wide = self._needs_int64(bodies)
-        if not self.wide:
-            bodies = [with_narrow_positions(body, self.sizes) for body in bodies]
+        self.loops = {loop.symbol: loop.size for loop in (*kernel.outer, kernel.key_loop)}
+        self.sizes = {**indices.counters, **self.loops}
         self.bodies = tuple(bodies)
-        self.scales_exponents = half and not any(map(self._may_be_lowest, bodies))
+        self.width = indices.width(self._bounds())
+        self.wide = self.width.wide
+        if not self.wide:
+            self.bodies = tuple(with_narrow_positions(body, self.sizes) for body in bodies)
+        self.scales_exponents = half and not any(map(self._may_be_lowest, self.bodies))
         self.printer = self._body_printer(half, turned)
 
     def emit(self, *lines: str) -> None:
@@ -133,7 +143,7 @@ class ScoreTile:
     def parameters(self, expressions: Iterable[sympy.Expr] = ()) -> tuple[tuple[str, str], ...]:
         """Names and types, for :meth:`symbols` of ``expressions``; to be asked for last."""
         found = [(self.pointers[n], pointer_type(self.buffers[n].layout.dtype)) for n in self.names]
-        found += [(s.name, "i64") for s in self.symbols(expressions)]
+        found += [(s.name, self.width.of_sizes) for s in self.symbols(expressions)]
         found += [(name, "i64") for name in self.printer.scalars.values()]
         return tuple(found)
 
@@ -149,7 +159,7 @@ class ScoreTile:
             found |= digit.step.free_symbols | digit.loop.size.free_symbols
         for body in self.bodies:
             found |= _symbols(body)
-        bound = {Operand.batch, *self.sizes}
+        bound = {Operand.batch, *self.loops}
         return tuple(sorted(found - bound, key=lambda s: str(s.name)))
 
     # -- matrices ----------------------------------------------------------------------------------------
@@ -251,17 +261,24 @@ class ScoreTile:
                     return True
         return False
 
-    def _needs_int64(self, bodies: Sequence[LoopBody]) -> bool:
-        """Whether a place within a matrix, or an index of what is done to scores, may pass 2**31."""
-        places = [
-            n * step
-            for operand in self.operands
-            for n, step in zip(operand.size[1:], operand.steps, strict=True)
-        ]
-        for body in bodies:
-            places += accesses(body, self.scores)
-        places.append(self.batches * self.queries)
-        return any(magnitude(place, self.sizes) >= INT32_SAFE for place in places)
+    def _bounds(self) -> list[Bound]:
+        """The bounds of places within a matrix, and of indices of what is done to scores.
+
+        Where a matrix begins is computed in 64 bits.
+        """
+        places = [self.batches * self.queries, *self.symbols()]
+        for operand in self.operands:
+            places.append(operand.base)
+            places += [n * step for n, step in zip(operand.size[1:], operand.steps, strict=True)]
+        for digit in self.kernel.lines.digits:
+            places += [digit.step, digit.loop.size]
+        seen = self.kernel.bounds
+        ends = () if seen is None else (seen.first, seen.last)
+        places += [self.queries + self.keys + end for end in ends if end is not None]
+        found = bounds_of(places, {**self.sizes, Operand.batch: sympy.S.One})
+        for body in self.bodies:
+            found += body_bounds(body, self.sizes, self.scores)
+        return found
 
 
 def padded(width: sympy.Expr) -> int:

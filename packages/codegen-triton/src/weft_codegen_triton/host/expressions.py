@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sympy
 from weft_loop_ir import IndexSpelling, NumberSpelling, SizeFloat, print_index, print_number
+
+from weft_codegen_triton.kernel.index_bounds import Bound
 
 INDEX = IndexSpelling(
     quotient="({} // {})",
@@ -16,6 +18,15 @@ INDEX = IndexSpelling(
     minimum="min({}, {})",
     maximum="max({}, {})",
 )
+ANY = IndexSpelling(
+    quotient="({} // ({} or 1))",
+    floor_quotient="({} // ({} or 1))",
+    remainder="({} % ({} or 1))",
+    floor_remainder="({} % ({} or 1))",
+    minimum="min({}, {})",
+    maximum="max({}, {})",
+)
+"""As :data:`INDEX`, with a result where a divisor is 0: nothing is computed in a call like that."""
 NUMBER = NumberSpelling(
     index=INDEX,
     operations={
@@ -44,6 +55,21 @@ def bits_of_float(number: float) -> int:
     """The bits of a double as an integer."""
     bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
     return bits
+
+
+def print_magnitude(size: sympy.Expr) -> str:
+    """The absolute value of a size, at least 1, for any values of its symbols."""
+    return f"max(abs({print_index(size, ANY)}), 1)"
+
+
+def print_bound(bound: Bound, names: Mapping[sympy.Expr, str]) -> str:
+    """A bound of indices; ``names`` holds its factors' magnitudes."""
+    products = []
+    for factors, times in bound.items():
+        number = int(times) if float(times).is_integer() else times
+        texts = [names[factor] for factor in factors]
+        products.append(" * ".join([*texts, str(number)] if number != 1 or not texts else texts))
+    return " + ".join(products)
 
 
 def print_tuple(expressions: Iterable[Any]) -> str:

@@ -4,12 +4,14 @@
 buffers first, which a recording copies for the caller, then those that the tail needs.  It takes inputs that
 nothing needs after it out of the list ``inputs``, and drops each when its last reader has run.
 ``finish(inputs, constants, stream, buffers)`` runs the tail on them and gives the results.  A CUDA graph
-records the first function only.
+records the first function only.  ``fits(inputs, constants)``, where there is one, says whether the sizes of a
+call leave all indices within the bits that they have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +33,17 @@ from weft_loop_ir import (
 )
 
 from weft_codegen_triton.errors import Unsupported
-from weft_codegen_triton.host.expressions import print_size, print_tuple
+from weft_codegen_triton.host.expressions import (
+    print_bound,
+    print_magnitude,
+    print_size,
+    print_tuple,
+)
 from weft_codegen_triton.host.extern_calls import print_argument, print_settle, returns_alias
 from weft_codegen_triton.host.launches import Launch, LaunchPrinter, Operand
 from weft_codegen_triton.host.regions import every_step, print_region, read_within
 from weft_codegen_triton.host.tail import tail_length
+from weft_codegen_triton.kernel.index_bounds import largest
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
 ALIGNMENT = 16
@@ -54,7 +62,7 @@ class PrintedHost:
     ``inputs`` and ``constants`` name the buffers (or symbols) of the arguments of its functions, in order.
     ``launches`` are the kernels that each of its functions ``launch0``, ``launch1``, ... launches.
     ``returned`` names the buffers that ``compute`` gives and that results are made of; ``tail_steps`` counts
-    the steps that ``finish`` runs.
+    the steps that ``finish`` runs.  ``may_not_fit``: there is a function ``fits``.
     """
 
     source: str
@@ -64,6 +72,7 @@ class PrintedHost:
     constants: tuple[str, ...]
     returned: tuple[str, ...]
     tail_steps: int
+    may_not_fit: bool
 
 
 @dataclass(frozen=True)
@@ -76,9 +85,14 @@ class KernelLaunch:
     origins: tuple[str, ...]
 
 
-def print_host(schedule: Schedule, launches: Mapping[str, Sequence[KernelLaunch]]) -> PrintedHost:
-    """The host program of ``schedule``; ``launches`` gives those of each step of kernels, by its name."""
-    return _HostPrinter(schedule, launches).print()
+def print_host(
+    schedule: Schedule, launches: Mapping[str, Sequence[KernelLaunch]], index_limit: int
+) -> PrintedHost:
+    """The host program of ``schedule``; ``launches`` gives those of each step of kernels, by its name.
+
+    Indices that sizes bound have to be below ``index_limit``.
+    """
+    return _HostPrinter(schedule, launches).print(index_limit)
 
 
 class _HostPrinter:
@@ -120,7 +134,7 @@ class _HostPrinter:
 
     # -- the program -------------------------------------------------------------------------------------
 
-    def print(self) -> PrintedHost:
+    def print(self, index_limit: int) -> PrintedHost:
         steps = self.schedule.steps
         edge = len(steps) - tail_length(self.schedule, self.returned)
         self._bind()
@@ -136,25 +150,25 @@ class _HostPrinter:
         self.emit(f"return {self._tuple([*given, *(['arena'] if uses_arena else [])])}")
         compute, self.lines = self.lines, []
         self._finish(edge, [*early, *carried], uses_arena)
-        source = "\n".join(
-            [
-                "def compute(inputs, constants, stream):",
-                *compute,
-                "",
-                "",
-                "def finish(inputs, constants, stream, buffers):",
-                *self.lines,
-                "",
-            ]
-        )
+        finish, self.lines = self.lines, []
+        self._fits(index_limit)
+        functions = {
+            "compute(inputs, constants, stream)": compute,
+            "finish(inputs, constants, stream, buffers)": finish,
+            "fits(inputs, constants)": self.lines,
+        }
+        texts = [
+            "\n".join([f"def {head}:", *lines, ""]) for head, lines in functions.items() if lines
+        ]
         return PrintedHost(
-            source,
+            "\n\n".join(texts),
             self.objects,
             self.launches.lists,
             self.inputs,
             self.constants,
             early,
             len(steps) - edge,
+            bool(self.lines),
         )
 
     def _steps(self, start: int, end: int) -> None:
@@ -205,11 +219,26 @@ class _HostPrinter:
             self.allocate(name)  # an output of which no step writes an element
         self._results()
 
+    def _fits(self, limit: int) -> None:
+        """The function that compares bounds of indices with ``limit``, if there are any."""
+        launches = itertools.chain.from_iterable(self.kernel_launches.values())
+        bounds = largest(bound for launch in launches for bound in launch.printed.bounds)
+        if not bounds:
+            return
+        self.tensors = {}
+        factors = {factor for bound in bounds for product in bound for factor in product}
+        self._bind({symbol.name for factor in factors for symbol in factor.free_symbols})
+        names = {factor: f"size{k}" for k, factor in enumerate(sorted(factors, key=str))}
+        for factor, name in names.items():
+            self.emit(f"{name} = {print_magnitude(factor)}")
+        tests = [f"{print_bound(bound, names)} < {limit}" for bound in bounds]
+        self.emit(f"return {' and '.join(tests)}")
+
     def _tuple(self, items: Iterable[str]) -> str:
         return "(" + "".join(f"{i}, " for i in items) + ")"
 
-    def _bind(self) -> None:
-        """Unpack the arguments, and the sizes that they define."""
+    def _bind(self, wanted: Collection[str] | None = None) -> None:
+        """Unpack the arguments, and the sizes that they define; with ``wanted`` only those of these names."""
         names = []
         for entry in self.inputs:
             if isinstance(entry, SymbolInput):
@@ -221,7 +250,7 @@ class _HostPrinter:
         if self.constants:
             self.emit(f"{self._tuple(self._named(n) for n in self.constants)} = constants")
         for symbol in self.schedule.symbols:
-            if symbol.input is not None:
+            if symbol.input is not None and (wanted is None or symbol.symbol.name in wanted):
                 method = "stride" if symbol.is_stride else "size"
                 tensor = self.tensors[symbol.input]
                 self.emit(f"{symbol.symbol.name} = {tensor}.{method}({symbol.dimension})")

@@ -162,7 +162,8 @@ def _print_block(frame: KernelFrame, stage: Stage, name: str, length: str) -> No
     """Print the scan of a block, what is stored of it, and what the next block goes on with."""
     printer, tile = frame.printer, frame.printer.tile
     (loop,) = stage.inner
-    printer.emit("rindex = roffset + tl.arange(0, RBLOCK)[None, :]")
+    wide = ".to(tl.int64)" if printer.wide else ""
+    printer.emit(f"rindex = roffset + tl.arange(0, RBLOCK)[None, :]{wide}")
     printer.emit(f"rmask = rindex < {length}")
     tile.axes, tile.shape = ("x", "r"), "[XBLOCK, RBLOCK]"
     tile.masks = {**tile.masks, "r": "rmask"}

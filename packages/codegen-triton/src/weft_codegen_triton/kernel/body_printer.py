@@ -20,7 +20,8 @@ from weft_loop_ir.ops import (
 
 from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.kernel.dtypes import ATOMIC_ADD, literal, triton_dtype
-from weft_codegen_triton.kernel.expressions import INDEX, INT32_SAFE, magnitude
+from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.index_bounds import is_beyond
 from weft_codegen_triton.kernel.known_values import KnownValues
 from weft_codegen_triton.kernel.operations import template
 
@@ -278,8 +279,9 @@ class BodyPrinter:
 
     def index_expr(self, expression: sympy.Expr, dtype: torch.dtype) -> Text:
         names = self.tile.names
-        if magnitude(expression, self.tile.sizes) >= INT32_SAFE and not self.wide:
-            names = {s: f"{n}.to(tl.int64)" for s, n in names.items()}
+        if not self.wide and is_beyond(expression, self.tile.sizes):
+            symbols = expression.free_symbols
+            names = {s: f"{names.get(s, str(s.name))}.to(tl.int64)" for s in symbols}
         _, axes = self.index(expression)
         if not axes:
             zero = f"tl.full({self.tile.unit}, 0, {triton_dtype(dtype)})"

@@ -14,7 +14,6 @@ from weft_codegen_triton.kernel.associative_stages import associative_stage, pri
 from weft_codegen_triton.kernel.blocks import (
     ENOUGH_PROGRAMS,
     TILE,
-    accesses,
     extent,
     pointwise_block,
     power_of_two,
@@ -23,8 +22,15 @@ from weft_codegen_triton.kernel.blocks import (
 )
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Tile
 from weft_codegen_triton.kernel.dtypes import pointer_type
-from weft_codegen_triton.kernel.expressions import INT32_SAFE, magnitude
 from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis
+from weft_codegen_triton.kernel.index_bounds import (
+    ALWAYS_WIDE,
+    Bound,
+    Sizes,
+    SymbolicIndices,
+    body_bounds,
+    bounds_of,
+)
 from weft_codegen_triton.kernel.loop_order import with_contiguous_rows
 from weft_codegen_triton.kernel.loop_printer import print_sequential_stage
 from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
@@ -98,6 +104,7 @@ class PrintedKernel:
     It is called with the memory of ``buffers``, then of ``scratch``, then the values of ``symbols``
     and the bits of ``scalars``.
     ``counts`` are the extents of the grid's axes and ``blocks`` how much of each a program handles.
+    It is right in calls whose sizes keep ``bounds`` below :data:`~.index_bounds.INT32_SAFE`.
     """
 
     function: Function
@@ -107,6 +114,7 @@ class PrintedKernel:
     scalars: tuple[SizeFloat, ...]
     counts: tuple[sympy.Expr, ...]
     blocks: tuple[int, ...]
+    bounds: tuple[Bound, ...] = ()
 
 
 def print_kernel(
@@ -114,11 +122,12 @@ def print_kernel(
     buffers: Mapping[str, Buffer],
     limits: RowLimits,
     overwritten: frozenset[str] = frozenset(),
+    indices: SymbolicIndices = ALWAYS_WIDE,
 ) -> PrintedKernel:
     """The Triton function of ``kernel``; raises Unsupported where it has none.
 
     ``limits`` says how rows are read; ``overwritten`` names the buffers that the
-    kernel reads and whose memory it writes.
+    kernel reads and whose memory it writes; ``indices``: how wide those are that only sizes bound.
     """
     kernel = with_contiguous_rows(kernel)
     names = tuple(dict.fromkeys((*kernel.reads, *kernel.writes)))
@@ -129,12 +138,12 @@ def print_kernel(
     def dtype_of(name: str) -> torch.dtype:
         return local[name].dtype if name in local else buffers[name].layout.dtype
 
-    sizes = {v.symbol: v.size for v in kernel.outer}
+    sizes = {**indices.counters, **{v.symbol: v.size for v in kernel.outer}}
     for stage in kernel.stages:
         sizes.update({v.symbol: v.size for v in stage.inner})
-    wide = _needs_int64(kernel, sizes)
+    width = indices.width(_bounds(kernel, sizes))
     tile = Tile(("x",), "[XBLOCK]", "[1]", sizes=sizes)
-    printer = BodyPrinter(tile, pointers, dtype_of, frozenset(local), wide)
+    printer = BodyPrinter(tile, pointers, dtype_of, frozenset(local), width.wide)
     printer.for_half = stores_half(kernel, dtype_of)
     printer.divides_exactly = any(dtype_of(n) in FLOAT8 for n in kernel.writes)
     printer.waits_to_store = limits.tile > 0 and bool(overwritten)
@@ -155,7 +164,7 @@ def print_kernel(
     dtypes = [(pointers[n], dtype_of(n)) for n in names]
     dtypes += [(f"{row.name}_ptr", row.dtype) for row in scratch]
     parameters = [(name, pointer_type(dtype)) for name, dtype in dtypes]
-    parameters += [(s.name, "i64") for s in symbols]
+    parameters += [(s.name, width.of_sizes) for s in symbols]
     parameters += [(name, "i64") for name in printer.scalars.values()]
     arguments = [name for name, _ in parameters]
     arguments += [f"{name}: tl.constexpr" for name in frame.constants]
@@ -178,7 +187,8 @@ def print_kernel(
         tuple(f"{axis.upper()}BLOCK" for axis in frame.loop_axes),
         not printer.uses_atomics and not overwritten,
     )
-    return PrintedKernel(function, names, scratch, symbols, tuple(printer.scalars), counts, blocks)
+    scalars = tuple(printer.scalars)
+    return PrintedKernel(function, names, scratch, symbols, scalars, counts, blocks, width.bounds)
 
 
 def stores_half(kernel: Kernel, dtype_of: Callable[[str], torch.dtype]) -> bool:
@@ -187,27 +197,14 @@ def stores_half(kernel: Kernel, dtype_of: Callable[[str], torch.dtype]) -> bool:
     return bool(floats) and floats <= set(STORAGE_ONLY)
 
 
-def _needs_int64(kernel: Kernel, sizes: Mapping[sympy.Symbol, sympy.Expr]) -> bool:
-    """Whether an index may pass 2**31."""
-    known = dict(sizes)
+def _bounds(kernel: Kernel, sizes: Sizes) -> list[Bound]:
+    """The bounds of all indices of ``kernel``."""
+    counts = [extent(kernel.outer), *(extent(stage.inner) for stage in kernel.stages)]
+    counts += [extent(kernel.outer) * buffer.size for buffer in kernel.local_buffers]
+    found = bounds_of((*counts, *size_symbols(kernel)), sizes)
     for stage in kernel.stages:
-        _note_indirect(stage.body, known)
-    found = [extent(kernel.outer), *(extent(s.inner) for s in kernel.stages)]
-    for stage in kernel.stages:
-        found += accesses(stage.body)
-    for buffer in kernel.local_buffers:
-        found.append(extent(kernel.outer) * buffer.size)
-    return any(magnitude(e, known) >= INT32_SAFE for e in found)
-
-
-def _note_indirect(body: LoopBody, sizes: dict[sympy.Symbol, sympy.Expr]) -> None:
-    for instruction in body.instructions:
-        if instruction.operation == "indirect":
-            _, symbol, size, _ = instruction.arguments
-            sizes[symbol] = size
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                _note_indirect(argument, sizes)
+        found += body_bounds(stage.body, sizes)
+    return found
 
 
 def size_symbols(kernel: Kernel) -> tuple[sympy.Symbol, ...]:

@@ -16,7 +16,7 @@ from weft_loop_ir import Buffer, BufferView, ExternCall
 
 from weft_codegen_triton.kernel.blocks import power_of_two
 from weft_codegen_triton.kernel.dtypes import pointer_type, triton_dtype
-from weft_codegen_triton.kernel.expressions import INT32_SAFE
+from weft_codegen_triton.kernel.index_bounds import INT32_SAFE
 from weft_codegen_triton.kernel.kernel_printer import PLACEHOLDER, Function, PrintedKernel
 
 aten = torch.ops.aten

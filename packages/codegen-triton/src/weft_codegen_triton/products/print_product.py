@@ -16,6 +16,14 @@ from weft_loop_ir import Buffer, FloorDiv, Kernel, SizeFloat, load_indices, prin
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import literal, pointer_type, triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.index_bounds import (
+    ALWAYS_WIDE,
+    Bound,
+    Sizes,
+    SymbolicIndices,
+    body_bounds,
+    bounds_of,
+)
 from weft_codegen_triton.kernel.kernel_printer import (
     PLACEHOLDER,
     Function,
@@ -33,15 +41,25 @@ ROWS_OF_TILES = 8
 
 
 def print_product(
-    product: ProductKernel, buffers: Mapping[str, Buffer], precision: Precision
+    product: ProductKernel,
+    buffers: Mapping[str, Buffer],
+    precision: Precision,
+    indices: SymbolicIndices = ALWAYS_WIDE,
 ) -> PrintedKernel:
-    """The function of ``product``; ``precision`` is that of products of float32."""
-    return _ProductPrinter(product, buffers, precision).print()
+    """The function of ``product``; ``precision`` is that of products of float32.
+
+    ``indices``: how wide those are that only sizes bound.
+    """
+    return _ProductPrinter(product, buffers, precision, indices).print()
 
 
 class _ProductPrinter:
     def __init__(
-        self, product: ProductKernel, buffers: Mapping[str, Buffer], precision: Precision
+        self,
+        product: ProductKernel,
+        buffers: Mapping[str, Buffer],
+        precision: Precision,
+        indices: SymbolicIndices,
     ) -> None:
         self.product = product
         self.contraction = product.contraction
@@ -52,7 +70,8 @@ class _ProductPrinter:
         self.pointers: Mapping[str, str] = {
             n: f"{'out' if n in written else 'in'}{k}_ptr" for k, n in enumerate(self.names)
         }
-        self.wide = not self.contraction.is_static
+        self.width = indices.width(self._bounds(indices.counters))
+        self.wide = self.width.wide
         self.is_row = product.tile.rows == 1
         self.scalars: dict[SizeFloat, str] = {}
         self.count = 0  # of values with numbers for names
@@ -71,7 +90,7 @@ class _ProductPrinter:
         self._print_loops()
         symbols = self._symbols()
         parameters = [(self.pointers[n], pointer_type(self._dtype_of(n))) for n in self.names]
-        parameters += [(symbol.name, "i64") for symbol in symbols]
+        parameters += [(symbol.name, self.width.of_sizes) for symbol in symbols]
         parameters += [(name, "i64") for name in self.scalars.values()]
         head = f"def {PLACEHOLDER}({', '.join(name for name, _ in parameters)}):"
         function = Function(
@@ -93,6 +112,7 @@ class _ProductPrinter:
             tuple(self.scalars),
             (self._programs(),),
             (1,),
+            self.width.bounds,
         )
 
     def _emit(self, *lines: str) -> None:
@@ -302,12 +322,38 @@ class _ProductPrinter:
         """The size symbols that the text mentions, by name."""
         kernels = [s for s in self.product.replaces if isinstance(s, Kernel)]
         found = {s for kernel in (self.product, *kernels) for s in size_symbols(kernel)}
+        found.update(s for e in self._indices() for s in e.free_symbols)
+        return tuple(sorted(found - set(self.contraction.sizes), key=lambda s: str(s.name)))
+
+    def _indices(self) -> list[sympy.Expr]:
+        """The sizes of the contraction, and the indices of what it is computed of."""
         contraction = self.contraction
-        expressions = [*contraction.sizes.values(), *(a.index for a in contraction.addends)]
+        found = [*contraction.sizes.values(), *(a.index for a in contraction.addends)]
         for operand in (contraction.left, contraction.right):
-            expressions += [operand.index, *(e for pair in operand.inside for e in pair)]
-        found.update(s for e in expressions for s in e.free_symbols)
-        return tuple(sorted(found - set(contraction.sizes), key=lambda s: str(s.name)))
+            found += [operand.index, *(e for pair in operand.inside for e in pair)]
+        return found
+
+    def _bounds(self, counters: Sizes) -> list[Bound]:
+        """The bounds of all indices."""
+        product, contraction = self.product, self.contraction
+        sizes = {**counters, **contraction.sizes}
+        found = bounds_of((*self._indices(), *self._symbols(), self._programs()), sizes)
+        found += _loop_bounds(product, product.loops, frozenset((product.sums,)), sizes)
+        for operand in (contraction.left, contraction.right):
+            if operand.producer is not None:
+                kernel = operand.producer.kernel
+                computed = frozenset(kernel.writes)
+                found += _loop_bounds(kernel, operand.producer.loops, computed, sizes)
+        return found
+
+
+def _loop_bounds(
+    kernel: Kernel, loops: Loops, registers: frozenset[str], sizes: Sizes
+) -> list[Bound]:
+    """The bounds of what a kernel's loops compute whose values are ``loops``."""
+    found = bounds_of((value for _, value in loops), sizes)
+    known = {**sizes, **{loop.symbol: loop.size for loop in kernel.outer}}
+    return found + body_bounds(kernel.stages[0].body, known, registers)
 
 
 def _ceiling(size: sympy.Expr, block: int) -> sympy.Expr:

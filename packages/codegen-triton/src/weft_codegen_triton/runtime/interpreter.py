@@ -120,7 +120,7 @@ class InterpretedKernel:
         values = [
             _at_address(argument, DTYPES[kind], widths[argument])
             if kind in DTYPES
-            else _size(argument)
+            else _size(argument, kind)
             for argument, kind in zip(arguments, self._kinds, strict=True)
         ]
         self._kernel[(columns, rows)](*values, **self._constants)
@@ -137,9 +137,10 @@ def _at_address(address: int, dtype: torch.dtype, width: int) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=torch.uint8).view(dtype)[:1]
 
 
-def _size(value: int) -> Any:
+def _size(value: int, kind: str) -> Any:
     """A size as the interpreter's scalar; its own are arrays of one element, which bound no loop."""
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 
-    return tl.tensor(TensorHandle(torch.tensor(value).numpy(), tl.int64), tl.int64)
+    dtype, held = (torch.int32, tl.int32) if kind == "i32" else (torch.int64, tl.int64)
+    return tl.tensor(TensorHandle(torch.tensor(value, dtype=dtype).numpy(), held), held)
