@@ -373,6 +373,17 @@ _REGIONS = {
          "value that differs by side of a branch"),
         BreakKind(_SIDES, ("bind the same names to tensors of one size and type on both sides",)),
     ),
+    "list that one side of a branch makes longer": BreakKind(
+        "how long it is afterwards depends on data, and a list in a graph has one length",
+        (
+            "append on both sides, and what counts: xs.append(torch.where(test, x, 0)); kept.append(test)",
+            "write to a tensor made before, out[n] = x, and count n += 1 on that side",
+        ),
+    ),
+    "key or attribute that one side of a branch makes": BreakKind(
+        "whether it is there afterwards depends on data",
+        ("set it before the branch, to a tensor of the same size and type",),
+    ),
     **dict.fromkeys(
         ("arithmetic of a loop's counter", "decision by a loop's counter",
          "use of a loop's counter as a number", "subscript of a loop's counter and other things",

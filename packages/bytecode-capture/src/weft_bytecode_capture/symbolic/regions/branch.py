@@ -31,6 +31,7 @@ from .containers import (
     Opens,
     become,
     is_container,
+    one_sided,
     opened,
     opens_none,
     parts,
@@ -48,6 +49,7 @@ from .evaluation import (
     refuse,
     run_until,
 )
+from .first_changes import FirstChanges
 from .join_points import EXIT, join_point, leaves_loop, loops
 from .positions import note_element_result
 from .slots import Slot, find_slots
@@ -152,12 +154,14 @@ class _Branch:
         stack, local_variables = list(evaluator.stack), dict(evaluator.locals)
         self.states = states = ObjectStates(evaluator)
         slots = {slot: slot.get() for slot in find_slots(evaluator) if not is_container(slot.owner)}
+        first_changes = FirstChanges(evaluator, states)
         changed: dict[int, Variable] = {}
         sides = []
         for start in (self.true_start, self.false_start):
             evaluator.stack, evaluator.locals = list(stack), dict(local_variables)
             side = self._evaluate(start)
             sides.append(side)
+            first_changes.take_back()
             for slot, before in slots.items():
                 side.elements[slot] = slot.get()
                 slot.set(before)
@@ -166,6 +170,8 @@ class _Branch:
                 changed[id(container)] = container
                 side.changed[id(container)] = left
             check_unchanged(states)
+        for side, places in zip(sides, first_changes.joined(), strict=True):
+            side.elements.update(places)
         for key, container in changed.items():
             for side in sides:
                 side.changed.setdefault(key, with_parts(container, parts(container)))
@@ -247,7 +253,7 @@ class _Branch:
         for key, container in self._changed.items():
             left, right = (side.changed[key] for side in (true, false))
             if shape(left) != shape(right):
-                raise Unsupported("object that a region changes", repr(container))
+                raise one_sided(container)
             found.append((container, joined.add(left, right, "a container")))
         return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ...unsupported import Unsupported
 from ..variables.base import Variable
 from ..variables.dying import has_finalizer
 from ..variables.mappings import DictVariable
@@ -88,6 +89,13 @@ def with_parts(variable: Variable, held: Sequence[Variable]) -> Variable:
             made.hold(TupleVariable(held[count:]))
         return made
     return ListVariable(held) if isinstance(variable, ListVariable) else TupleVariable(held)
+
+
+def one_sided(variable: Variable) -> Unsupported:
+    """Why what one side of a branch adds to a container can't be joined with what the other leaves."""
+    if isinstance(variable, ListVariable):
+        return Unsupported("list that one side of a branch makes longer", repr(variable))
+    return Unsupported("key or attribute that one side of a branch makes", repr(variable))
 
 
 def become(variable: Variable, other: Variable) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..._torch import GuardOnDataDependentSymNode
@@ -35,6 +35,7 @@ class ObjectStates:
         self._effects = len(evaluator.side_effects)
         self._capture = evaluator.state
         self._names = _written_names(evaluator.state)
+        self._taken_back: set[int] = set()
         self._mutated = {id(v) for v in evaluator.side_effects.mutated_variables()}
         self._states = {
             id(variable): (variable, _state(variable)) for variable in _reachable(evaluator)
@@ -48,6 +49,12 @@ class ObjectStates:
         if len(self._side_effects) != self._effects:
             return True
         return not _same(self._names, _written_names(self._capture))
+
+    def note_taken_back(self, variables: Iterable[Variable]) -> None:
+        """Let changes of objects from outside be none: what was there before has been put back."""
+        new = {id(variable) for variable in variables} - self._mutated - self._taken_back
+        self._effects += len(new)
+        self._taken_back |= new
 
     def is_new(self, variable: Variable) -> bool:
         """Whether a variable is a container that was made since."""
