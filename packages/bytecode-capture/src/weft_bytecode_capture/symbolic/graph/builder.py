@@ -37,6 +37,7 @@ from ..._torch import (
 from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..shapes import DataPlace, ShapeSymbols
+from ..shapes.symbols import require_history
 from ..variables.base import Variable
 from .data_dependence import (
     refuse_unchecked_window,
@@ -285,6 +286,7 @@ class GraphBuilder:
 
     def _fake(self, evaluator: Evaluator, tensor: torch.Tensor, source: Source) -> torch.Tensor:
         try:
+            require_history(tensor)
             metadata = TensorMetadata.of(tensor)
             with torch.inference_mode(tensor.is_inference()):
                 fake: torch.Tensor = self.fake_mode.from_tensor(tensor, static_shapes=True)

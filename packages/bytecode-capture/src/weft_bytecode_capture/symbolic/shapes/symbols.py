@@ -107,6 +107,7 @@ class ShapeSymbols:
         :raises TypeError: not a tensor that code can be compiled for.
         :raises MarkError: a size is out of its mark's range.
         """
+        require_history(tensor)
         metadata = TensorMetadata.of(tensor)
         dynamic = self._dynamic_dimensions(tensor, source) if _is_plain(metadata) else {}
         strides = self._dynamic_strides(tensor, source, bool(dynamic))
@@ -373,6 +374,17 @@ def _is_plain(metadata: TensorMetadata) -> bool:
 
 def _fixed_extents(extents: Sequence[Number]) -> tuple[int | None, ...]:
     return tuple(extent if type(extent) is int else None for extent in extents)
+
+
+def require_history(tensor: torch.Tensor) -> None:
+    """:raises TypeError: autograd refuses to say how the tensor was made or to use it where gradients are on.
+
+    It is a view, one of several or made in another mode, of what was written to since.
+    """
+    try:
+        tensor.is_leaf  # noqa: B018
+    except RuntimeError as error:
+        raise TypeError(str(error)) from error
 
 
 def _fake_tensor(
