@@ -313,12 +313,15 @@ class GraphBuilder:
         keywords: dict[str, Variable],
     ) -> Variable:
         from ..overrides import overridden
+        from ..variables.number_arguments import call_with_numbers, has_number
         from ..variables.tensor import given_tensors, graph_argument, wrap_graph_result
 
         if kind == "call_function":
             found = overridden(evaluator, target, arguments, keywords)
             if found is not None:
                 return found
+        if has_number((*arguments, *keywords.values())):
+            return call_with_numbers(evaluator, target, arguments, keywords)
         self._refuse_data_in_regions(arguments)
         if self.shapes.data and self.graph is self.outermost:  # a region checks its counter's rows
             require_selected_inside(evaluator, target, arguments, keywords)

@@ -33,6 +33,7 @@ from .sequences import ListVariable, index_value, sort_variables, storage_of
 from .sets import SetVariable
 from .symbolic_float import SymbolicFloatVariable
 from .tensor import TensorVariable
+from .tensor_number import number_by
 from .values import attribute_name, drained, is_callable, module_of, resolution_order
 
 if TYPE_CHECKING:
@@ -312,11 +313,15 @@ def _extreme(
             return default
         raise Unsupported("min or max of nothing")
     keys = items if key is None else [key.call(evaluator, [item], {}) for item in items]
-    best = 0
-    for position in range(1, len(items)):
-        if evaluator.binary_operation(operator, keys[position], keys[best]).truth(evaluator):
-            best = position
-    return items[best]
+    best, least = items[0], keys[0]
+    for item, own in zip(items[1:], keys[1:], strict=True):
+        outcome = evaluator.binary_operation(operator, own, least)
+        number = number_by(evaluator, outcome, item, best) if key is None else None
+        if number is not None:
+            best = least = number
+        elif outcome.truth(evaluator):
+            best, least = item, own
+    return best
 
 
 @builtin(min)

@@ -82,15 +82,15 @@ class TensorNumberVariable(Variable):
         with evaluator.graph.fake_mode:
             dtype = torch.result_type(tensor.fake, self.kind(1))
         if dtype not in _HALVES or plain in _rounding(tensor.fake.device):
-            number = _cast(evaluator, self.tensor, dtype)
+            number = cast_tensor(evaluator, self.tensor, dtype)
             return tensor.binary_operation(evaluator, operator, number, reflected)
-        number = _cast(evaluator, self.tensor, torch.float32)
-        wide = _cast(evaluator, tensor, torch.float32)
+        number = cast_tensor(evaluator, self.tensor, torch.float32)
+        wide = cast_tensor(evaluator, tensor, torch.float32)
         made = wide.binary_operation(evaluator, plain, number, reflected)
         assert isinstance(made, TensorVariable)
         if in_place:
             return tensor.call_method(evaluator, "copy_", [made], {})
-        return _cast(evaluator, made, dtype)
+        return cast_tensor(evaluator, made, dtype)
 
     def call_method(
         self,
@@ -102,7 +102,7 @@ class TensorNumberVariable(Variable):
         if not arguments and not keywords:
             if name == "__float__" or (name == "__int__" and self.kind is not float):
                 kind = float if name == "__float__" else int
-                converted = _cast(evaluator, self.tensor, _DTYPES[kind])
+                converted = cast_tensor(evaluator, self.tensor, _DTYPES[kind])
                 return TensorNumberVariable(converted, kind, self.is_step)
             if name in ("__neg__", "__abs__") and self.kind is float:
                 function = torch.neg if name == "__neg__" else torch.abs
@@ -188,7 +188,7 @@ def read_in_region(
         result = evaluator.graph.call_method(evaluator, "reshape", result, (shape,), {})
     assert isinstance(result, TensorVariable)
     kind = kind or own
-    return TensorNumberVariable(_cast(evaluator, result, _DTYPES[kind]), kind, is_step=False)
+    return TensorNumberVariable(cast_tensor(evaluator, result, _DTYPES[kind]), kind, is_step=False)
 
 
 def tested_tensor(evaluator: Evaluator, variable: Variable) -> Variable:
@@ -218,6 +218,20 @@ def truth_in_tensor(
     result = evaluator.graph.call_method(evaluator, method, predicate, (), {})
     assert isinstance(result, TensorVariable)
     return TensorNumberVariable(result, bool)
+
+
+def number_by(
+    evaluator: Evaluator, outcome: Variable, first: Variable, second: Variable
+) -> TensorNumberVariable | None:
+    """One of two numbers of a type, by a comparison in the graph; None for other values."""
+    kinds = {number_kind(first), number_kind(second)}
+    if not isinstance(outcome, TensorNumberVariable) or len(kinds) > 1 or kinds == {None}:
+        return None
+    one, other = (number_in_tensor(evaluator, variable) for variable in (first, second))
+    assert one is not None and other is not None
+    chosen = _number(evaluator, torch.where, [outcome.tensor, one.tensor, other.tensor], one.kind)
+    chosen.is_step = one.is_step and other.is_step
+    return chosen
 
 
 def number_kind(variable: Variable) -> type | None:
@@ -262,7 +276,7 @@ def _operand(evaluator: Evaluator, variable: Variable, kind: type) -> Variable:
         return variable
     number = number_in_tensor(evaluator, variable)
     assert number is not None
-    return _cast(evaluator, number.tensor, _DTYPES[kind])
+    return cast_tensor(evaluator, number.tensor, _DTYPES[kind])
 
 
 def _whole_result(
@@ -357,7 +371,8 @@ def _number(
     return TensorNumberVariable(made, kind)
 
 
-def _cast(evaluator: Evaluator, tensor: TensorVariable, dtype: torch.dtype) -> TensorVariable:
+def cast_tensor(evaluator: Evaluator, tensor: TensorVariable, dtype: torch.dtype) -> TensorVariable:
+    """``tensor``, converted where it is of another dtype."""
     if tensor.fake.dtype == dtype:
         return tensor
     kind: tuple[Variable, ...] = (ConstantVariable(dtype),)
