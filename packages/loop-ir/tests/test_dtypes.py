@@ -64,6 +64,15 @@ def test_low_precision_chains_round_as_eager_does(dtype: torch.dtype) -> None:
     check(lambda a, b: ((a + b) * a - b, a * 0.1 + b / 3), x, y, exact=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_remainders_and_whole_quotients_round_numbers_as_eager_does(dtype: torch.dtype) -> None:
+    """Remainders are by the number as that type has it, quotients by the number itself."""
+    x = (torch.arange(-40, 41) * 0.1).to(dtype)
+    check(lambda v: (v % 0.1, torch.fmod(v, 0.1), 0.7 % v.abs().clamp(min=0.1)), x, exact=True)
+    check(lambda v, n: (v % n, torch.fmod(v, n)), x, torch.tensor(0.1), exact=True)
+    check(lambda v: (v // 0.1, torch.div(v, 0.1, rounding_mode="trunc")), x, exact=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64])
 def test_integer_arithmetic_wraps_and_rounds_as_eager(dtype: torch.dtype) -> None:
     x = torch.tensor([-128, -7, -3, -1, 0, 1, 3, 7, 127]).to(dtype)

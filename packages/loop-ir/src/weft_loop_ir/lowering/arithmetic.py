@@ -60,14 +60,23 @@ def floor_divide(context: LoweringContext, left: Operand, right: Operand) -> Ten
 def remainder(context: LoweringContext, left: Operand, right: Operand) -> TensorValue:
     compute, _ = promote([left, right], D)
     _require_nonzero_divisor(compute, right)
-    return elementwise(context, [left, right], D, lambda ops, a, b: ops.remainder(a, b), heavy=True)
+    return elementwise(
+        context,
+        [left, right],
+        D,
+        lambda ops, a, b: ops.remainder(a, b),
+        heavy=True,
+        rounds_numbers=True,
+    )
 
 
 @register_lowering(aten.fmod.Tensor, aten.fmod.Scalar)
 def fmod(context: LoweringContext, left: Operand, right: Operand) -> TensorValue:
     compute, _ = promote([left, right], D)
     _require_nonzero_divisor(compute, right)
-    return elementwise(context, [left, right], D, lambda ops, a, b: ops.fmod(a, b), heavy=True)
+    return elementwise(
+        context, [left, right], D, lambda ops, a, b: ops.fmod(a, b), heavy=True, rounds_numbers=True
+    )
 
 
 def _require_nonzero_divisor(compute: torch.dtype, divisor: Operand) -> None:
