@@ -302,7 +302,3 @@ def location(evaluator: Evaluator) -> UserLocation:
     code = evaluator.code
     line = evaluator.decoded.line(evaluator.index)
     return UserLocation(code.co_filename, line, code.co_qualname)
-
-
-def attribute_source(source: Source | None, name: str) -> Source | None:
-    return AttributeSource(source, name) if source is not None else None

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from .variables.exceptions import ExceptionVariable
     from .variables.functions import FunctionVariable
 
-_SMALL: dict[Any, Any] = {None: None, True: True, False: False}
-
 
 class Evaluator:
     """Evaluates one frame: the root frame of a capture, or a function inlined into it.

@@ -10,7 +10,7 @@ import torch.fx
 from .._torch import HigherOrderOperator, OpOverload
 from ..gradient_rules import is_gradient_rule
 from ..symbolic_numbers import SYMBOLIC_TYPES
-from .block import build_block_tree
+from .block import blocks_of
 from .functional_counterparts import HIDDEN_WRITES, written_arguments
 from .kept_history import keep_history
 from .writes import written_variables
@@ -29,8 +29,8 @@ def verify_functional(graph: torch.fx.Graph) -> None:
     Pure are placeholders, operators none of whose arguments is written, ``getitem``, arithmetic of
     numbers, gradient rules, and control-flow operators whose regions are pure.
     """
-    for block in build_block_tree(graph).blocks:
-        for node in block.graph.nodes:
+    for block in blocks_of(graph):
+        for node in block.nodes:
             fault = _fault(node)
             if fault is not None:
                 raise VerificationError(f"{fault}\n{_neighbourhood(node)}")

@@ -172,8 +172,6 @@ TABLE: tuple[tuple[str, str, Promotion], ...] = (
     ("bitwise_right_shift.Tensor_Scalar", "right_shift", D),
 )
 
-FLOAT_ONLY = frozenset("copysign hypot nextafter atan2".split())
-
 
 def _register_table() -> None:
     for name, operation, kind in TABLE:

@@ -248,7 +248,6 @@ class _Arena:
 
     def __init__(self, alignment: int) -> None:
         self.total: sympy.Expr = sympy.S.Zero
-        self._static_end = 0
         self._free: list[tuple[int, int]] = []  # (offset, size), sorted, never adjacent
         self._free_symbolic: dict[sympy.Expr, list[sympy.Expr]] = {}
 

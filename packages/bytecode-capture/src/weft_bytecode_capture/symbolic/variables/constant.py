@@ -257,10 +257,6 @@ def wrap_sourced_constant(evaluator: Evaluator, value: Any, source: Source) -> V
     return ConstantVariable(value, source)
 
 
-def _not_in(left: Any, right: Any) -> bool:
-    return left not in right
-
-
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     name: getattr(operator_module, special)
     for name, special in {
