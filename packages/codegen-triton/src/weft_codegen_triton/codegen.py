@@ -41,7 +41,7 @@ from weft_codegen_triton.attention.print_gradients import has_gradient_template,
 from weft_codegen_triton.attention.suitability import suits_gradients, suits_template
 from weft_codegen_triton.compilation.binary import triton_version
 from weft_codegen_triton.compilation.cache import cache_directory
-from weft_codegen_triton.errors import DeviceUnavailable, Unsupported
+from weft_codegen_triton.errors import DeviceUnavailable, IndicesTooLarge, Unsupported
 from weft_codegen_triton.generated import GeneratedProgram, PrintedProgram
 from weft_codegen_triton.host.expressions import bits_of_float
 from weft_codegen_triton.host.extern_calls import settle
@@ -256,16 +256,15 @@ class TritonCodegen:
             )
             for name, launches in host.launches.items()
         }
-        functions = _host_functions(host, lists)
+        compute, finish = _host_functions(host, lists)
         worth = generated.steps_before_tail >= self.options.least_recorded_steps
         record = self.options.cuda_graphs and worth and device.records and generated.is_recordable
         return TritonProgram(
-            functions["compute"],
-            functions["finish"],
+            compute,
+            finish,
             device,
             generated,
             record=record,
-            fits=functions.get("fits"),
             load_wider=None if wider is None else functools.partial(self._load, wider, device),
         )
 
@@ -286,8 +285,8 @@ class TritonCodegen:
     ) -> PrintedProgram:
         """The generated code of ``schedule``; needs neither Triton nor a GPU.
 
-        With ``wide`` it is for calls of any size; else indices have 32 bits where that is known to do, or the
-        sizes of a call decide, and the host program says whether they do.
+        With ``wide`` it is for calls of any size; else indices have 32 bits where that is known to do, or
+        where the sizes of a call decide, which the host program looks at.
         """
         indices = SymbolicIndices(wide, _counters(schedule))
         functions: dict[str, Function] = {}
@@ -451,8 +450,8 @@ def _overwritten(kernel: Kernel, schedule: Schedule) -> frozenset[str]:
 
 def _host_functions(
     host: PrintedHost, launchers: Mapping[str, Callable[..., None]]
-) -> dict[str, Any]:
-    """The functions of the host program's module, by name."""
+) -> tuple[Any, Any]:
+    """The two functions of the host program's module."""
     namespace: dict[str, Any] = {
         "torch": torch,
         "itertools": itertools,
@@ -465,8 +464,9 @@ def _host_functions(
         "settle": settle,
         "copy_memory": copy_memory,
         "reserve": reserve,
+        "IndicesTooLarge": IndicesTooLarge,
         **host.objects,
         **launchers,
     }
     exec(compile(host.source, "<weft host program>", "exec"), namespace)
-    return namespace
+    return namespace["compute"], namespace["finish"]

@@ -17,3 +17,7 @@ class CompileError(RuntimeError):
 
 class LaunchError(RuntimeError):
     """The CUDA driver refused to load or to launch a kernel."""
+
+
+class IndicesTooLarge(Exception):
+    """A call's sizes need more bits than indices of kernels have; never raised to callers."""

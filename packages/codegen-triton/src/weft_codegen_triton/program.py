@@ -10,13 +10,12 @@ from typing import Any, Protocol
 import torch
 
 from weft_codegen_triton._torch import set_grad_enabled
+from weft_codegen_triton.errors import IndicesTooLarge
 from weft_codegen_triton.generated import GeneratedProgram
 from weft_codegen_triton.runtime.cuda_graph import Compute
 from weft_codegen_triton.runtime.replays import Replays
 
 Finish = Callable[[list[Any], Sequence[torch.Tensor], int, Sequence[torch.Tensor]], tuple[Any, ...]]
-Fits = Callable[[Sequence[Any], Sequence[torch.Tensor]], bool]
-
 NOT_RECORDED = "not asked for, not sound, or too short"
 
 
@@ -48,8 +47,8 @@ class TritonProgram:
     call on a stream (of a size, if the program ``is_dynamic``) records a CUDA graph that later calls replay,
     of all steps but the last.  Results never share memory with the recording, so a later call leaves them
     as they are: the tensors that ``compute`` gives for them are copied.  Inputs and constants without
-    dimensions may be on the CPU.  ``generated`` is what the program was made of.  Calls that ``fits``, given
-    inputs and constants, is not true of are another program's, which ``load_wider`` gives.
+    dimensions may be on the CPU.  ``generated`` is what the program was made of.  Calls whose sizes
+    are too large for the indices of its kernels are run by another program, which ``load_wider`` gives.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class TritonProgram:
         generated: GeneratedProgram,
         *,
         record: bool,
-        fits: Fits | None = None,
         load_wider: Callable[[], TritonProgram] | None = None,
     ) -> None:
         self.generated = generated
@@ -73,7 +71,6 @@ class TritonProgram:
         self._device = device
         self._scalars = generated.scalars
         self._constant_scalars = generated.constant_scalars
-        self._fits = fits
         self._load_wider = load_wider
         self._wider: TritonProgram | None = None
         self._replays = None
@@ -95,8 +92,6 @@ class TritonProgram:
 
         The list is emptied in part.  Where the call is replayed from a recording they live to its end.
         """
-        if self._fits is not None and not self._fits(inputs, self._constants):
-            return self._wider_program().consume(inputs)
         if not torch.is_grad_enabled():
             return self._run(inputs)
         set_grad_enabled(False)
@@ -107,10 +102,9 @@ class TritonProgram:
 
     def _wider_program(self) -> TritonProgram:
         """The program for larger sizes, compiled now if no call has had any."""
-        with self._device.turn:
-            if self._wider is None:
-                assert self._load_wider is not None
-                self._wider = self._load_wider()
+        if self._wider is None:
+            assert self._load_wider is not None
+            self._wider = self._load_wider()
         return self._wider
 
     def _run(self, inputs: list[Any]) -> tuple[Any, ...]:
@@ -122,7 +116,13 @@ class TritonProgram:
             if self._constant_scalars:
                 constants = list(constants)
                 self._move(constants, self._constant_scalars)
-            buffers = run(inputs, constants, stream)
+            buffers: tuple[torch.Tensor, ...] | None
+            try:
+                buffers = run(inputs, constants, stream)
+            except IndicesTooLarge:
+                buffers = None  # the other program runs when nothing holds the inputs any more
+            if buffers is None:
+                return self._wider_program()._run(inputs)
             return self._finish(inputs, constants, stream, buffers)
 
     def _move(self, tensors: list[Any], scalars: tuple[int, ...]) -> None:

@@ -4,14 +4,13 @@
 buffers first, which a recording copies for the caller, then those that the tail needs.  It takes inputs that
 nothing needs after it out of the list ``inputs``, and drops each when its last reader has run.
 ``finish(inputs, constants, stream, buffers)`` runs the tail on them and gives the results.  A CUDA graph
-records the first function only.  ``fits(inputs, constants)``, where there is one, says whether the sizes of a
-call leave all indices within the bits that they have.
+records the first function only.  It raises IndicesTooLarge for sizes that kernels have too few bits for.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +61,7 @@ class PrintedHost:
     ``inputs`` and ``constants`` name the buffers (or symbols) of the arguments of its functions, in order.
     ``launches`` are the kernels that each of its functions ``launch0``, ``launch1``, ... launches.
     ``returned`` names the buffers that ``compute`` gives and that results are made of; ``tail_steps`` counts
-    the steps that ``finish`` runs.  ``may_not_fit``: there is a function ``fits``.
+    the steps that ``finish`` runs.  ``may_not_fit``: indices may be too large.
     """
 
     source: str
@@ -92,12 +91,20 @@ def print_host(
 
     Indices that sizes bound have to be below ``index_limit``.
     """
-    return _HostPrinter(schedule, launches).print(index_limit)
+    return _HostPrinter(schedule, launches, index_limit).print()
 
 
 class _HostPrinter:
-    def __init__(self, schedule: Schedule, launches: Mapping[str, Sequence[KernelLaunch]]) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        launches: Mapping[str, Sequence[KernelLaunch]],
+        index_limit: int,
+    ) -> None:
         self.schedule = schedule
+        self.index_limit = index_limit
+        all_launches = itertools.chain.from_iterable(launches.values())
+        self.bounds = largest(bound for launch in all_launches for bound in launch.printed.bounds)
         self.buffers = schedule.buffers
         self.kernel_launches = launches
         self.lines: list[str] = []
@@ -134,10 +141,11 @@ class _HostPrinter:
 
     # -- the program -------------------------------------------------------------------------------------
 
-    def print(self, index_limit: int) -> PrintedHost:
+    def print(self) -> PrintedHost:
         steps = self.schedule.steps
         edge = len(steps) - tail_length(self.schedule, self.returned)
         self._bind()
+        self._compare_bounds()
         self._take(edge)
         self._align(steps[:edge])
         self._arena()
@@ -150,25 +158,26 @@ class _HostPrinter:
         self.emit(f"return {self._tuple([*given, *(['arena'] if uses_arena else [])])}")
         compute, self.lines = self.lines, []
         self._finish(edge, [*early, *carried], uses_arena)
-        finish, self.lines = self.lines, []
-        self._fits(index_limit)
-        functions = {
-            "compute(inputs, constants, stream)": compute,
-            "finish(inputs, constants, stream, buffers)": finish,
-            "fits(inputs, constants)": self.lines,
-        }
-        texts = [
-            "\n".join([f"def {head}:", *lines, ""]) for head, lines in functions.items() if lines
-        ]
+        source = "\n".join(
+            [
+                "def compute(inputs, constants, stream):",
+                *compute,
+                "",
+                "",
+                "def finish(inputs, constants, stream, buffers):",
+                *self.lines,
+                "",
+            ]
+        )
         return PrintedHost(
-            "\n\n".join(texts),
+            source,
             self.objects,
             self.launches.lists,
             self.inputs,
             self.constants,
             early,
             len(steps) - edge,
-            bool(self.lines),
+            bool(self.bounds),
         )
 
     def _steps(self, start: int, end: int) -> None:
@@ -219,26 +228,11 @@ class _HostPrinter:
             self.allocate(name)  # an output of which no step writes an element
         self._results()
 
-    def _fits(self, limit: int) -> None:
-        """The function that compares bounds of indices with ``limit``, if there are any."""
-        launches = itertools.chain.from_iterable(self.kernel_launches.values())
-        bounds = largest(bound for launch in launches for bound in launch.printed.bounds)
-        if not bounds:
-            return
-        self.tensors = {}
-        factors = {factor for bound in bounds for product in bound for factor in product}
-        self._bind({symbol.name for factor in factors for symbol in factor.free_symbols})
-        names = {factor: f"size{k}" for k, factor in enumerate(sorted(factors, key=str))}
-        for factor, name in names.items():
-            self.emit(f"{name} = {print_magnitude(factor)}")
-        tests = [f"{print_bound(bound, names)} < {limit}" for bound in bounds]
-        self.emit(f"return {' and '.join(tests)}")
-
     def _tuple(self, items: Iterable[str]) -> str:
         return "(" + "".join(f"{i}, " for i in items) + ")"
 
-    def _bind(self, wanted: Collection[str] | None = None) -> None:
-        """Unpack the arguments, and the sizes that they define; with ``wanted`` only those of these names."""
+    def _bind(self) -> None:
+        """Unpack the arguments, and the sizes that they define."""
         names = []
         for entry in self.inputs:
             if isinstance(entry, SymbolInput):
@@ -250,10 +244,22 @@ class _HostPrinter:
         if self.constants:
             self.emit(f"{self._tuple(self._named(n) for n in self.constants)} = constants")
         for symbol in self.schedule.symbols:
-            if symbol.input is not None and (wanted is None or symbol.symbol.name in wanted):
+            if symbol.input is not None:
                 method = "stride" if symbol.is_stride else "size"
                 tensor = self.tensors[symbol.input]
                 self.emit(f"{symbol.symbol.name} = {tensor}.{method}({symbol.dimension})")
+
+    def _compare_bounds(self) -> None:
+        """Raise where the sizes make an index larger than kernels have bits for."""
+        if not self.bounds:
+            return
+        factors = {factor for bound in self.bounds for product in bound for factor in product}
+        names = {factor: f"size{k}" for k, factor in enumerate(sorted(factors, key=str))}
+        for factor, name in names.items():
+            self.emit(f"{name} = {print_magnitude(factor)}")
+        tests = [f"{print_bound(bound, names)} >= {self.index_limit}" for bound in self.bounds]
+        self.emit(f"if {' or '.join(tests)}:")
+        self.emit("    raise IndicesTooLarge")
 
     def _take(self, edge: int) -> None:
         """Take the inputs that only steps before ``edge`` read out of their list, to be dropped in time."""
