@@ -112,3 +112,27 @@ def test_a_graph_that_no_gradient_leads_to_may_have_been_written_to() -> None:
             assert got == want
         else:
             torch.testing.assert_close(got, want)
+
+
+def clamped(x: Tensor, w: Tensor) -> Sequence[Tensor]:
+    with torch.no_grad():
+        w.clamp_(-1, 1)
+    return (x * 2,)
+
+
+def clamped_and_returned(x: Tensor, w: Tensor) -> Sequence[Tensor]:
+    with torch.no_grad():
+        w.mul_(2)
+    return x.sum(), w.detach() * x
+
+
+@pytest.mark.parametrize("program", [clamped, clamped_and_returned])
+@pytest.mark.parametrize("is_leaf", [True, False])
+def test_what_is_only_written_without_gradients_has_none(program: Function, is_leaf: bool) -> None:
+    found = []
+    for function in (program, weft.compile(program)):
+        x, w = torch.ones(3, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
+        results = function(x, w if is_leaf else w * 1)
+        torch.stack([result.sum() for result in results]).sum().backward()
+        found.append((x.grad.tolist(), w.grad))
+    assert found[0] == found[1] and found[1][1] is None

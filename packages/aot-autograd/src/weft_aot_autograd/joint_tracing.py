@@ -193,7 +193,8 @@ class _Trace:
         rules = any(is_gradient_rule(node.target) for node in functional.graph_module.graph.nodes)
         if rules or not functional.has_writes:
             return {}
-        reached = {i for descriptor in functional.outputs for i in descriptor.reached or ()}
+        described = [d for d in functional.outputs if d.requires_grad]  # the others get no gradient
+        reached = {i for descriptor in described for i in descriptor.reached or ()}
         with self._recorder, torch.no_grad():
             return {i: torch.zeros_like(inputs[i]) for i in missing if i in reached}
 
