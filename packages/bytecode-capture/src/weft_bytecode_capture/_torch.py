@@ -66,6 +66,88 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 
+class FakeForm:
+    """Makes fake tensors like a given one at a tenth of what computing them costs.
+
+    Each has memory of its own, or is a view of what ``storage_of`` is in the memory of.
+    """
+
+    def __init__(self, mode: FakeTensorMode, like: FakeTensor) -> None:
+        """``like``: strided, with sizes that are numbers."""
+        self._shape = tuple(like.shape)
+        self._strides = like.stride()
+        self._offset = like.storage_offset()
+        self._dtype = like.dtype
+        self._device = like.fake_device
+        self._mark: Callable[[torch.Tensor], None] = (
+            torch._C._set_warn_deprecated_on_mutable_data_ptr
+            if mode._allow_unsafe_data_ptr_access
+            else torch._C._set_throw_on_mutable_data_ptr
+        )
+        # What torch's own constructor gives each of them.
+        self._attributes = dict(FakeTensor(mode, self._elements(None), self._device).__dict__)
+
+    def new(self, storage_of: FakeTensor | None = None) -> FakeTensor:
+        """Another one; no mode of torch's dispatcher may be active."""
+        made: FakeTensor = torch.Tensor._make_subclass(
+            FakeTensor,
+            self._elements(storage_of),
+            False,
+            dispatch_device=True,
+            device_for_backend_keys=self._device,
+        )
+        self._mark(made)
+        made.__dict__.update(self._attributes)
+        return made
+
+    def _elements(self, storage_of: FakeTensor | None) -> torch.Tensor:
+        if storage_of is None:
+            return torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device="meta")
+        empty = torch.empty(0, dtype=self._dtype, device="meta")
+        storage = storage_of.untyped_storage()
+        return empty.set_(storage, self._offset, self._shape, self._strides)
+
+
+def same_dispatch(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether the dispatcher takes two tensors for the same kind."""
+    return bool(torch._C._dispatch_key_set(left) == torch._C._dispatch_key_set(right))
+
+
+def storage_identity(tensor: torch.Tensor) -> int:
+    """A number that two tensors have in common exactly if they share storage."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def has_symbolic_layout(tensor: torch.Tensor) -> bool:
+    """Whether a size, a stride or the offset is symbolic."""
+    return bool(tensor._has_symbolic_sizes_strides)
+
+
+def is_composite(operator: OpOverload) -> bool:
+    """Whether torch computes an operator by others, in a way that may differ by call."""
+    return bool(
+        torch._C._dispatch_has_kernel_for_dispatch_key(
+            operator.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+        )
+    )
+
+
+def written_operands(operator: OpOverload) -> list[int]:
+    """The positions of an operator's arguments that it may write to."""
+    arguments = operator._schema.arguments
+    return [
+        k for k, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
+    ]
+
+
+def shares_operands(operator: OpOverload) -> bool:
+    """Whether an operator's results may be in the memory of its arguments, as its schema says."""
+    return any(result.alias_info is not None for result in operator._schema.returns)
+
+
+default_device: Callable[[], str] = torch._C._get_default_device
+
+
 class _OfOtherThreads(logging.Filter):
     """Passes the records that other threads log."""
 

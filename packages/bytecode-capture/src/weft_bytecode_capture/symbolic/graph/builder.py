@@ -24,7 +24,6 @@ from ..._torch import (
     FAKE_TENSOR_ERRORS,
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensorMode,
     GuardOnDataDependentSymNode,
     HigherOrderOperator,
     UnsupportedFakeTensorException,
@@ -44,6 +43,7 @@ from .data_dependence import (
     require_selected_inside,
     require_small,
 )
+from .fake_mode import RememberingFakeMode
 from .gradient_rules import GradientRules
 from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
@@ -97,7 +97,7 @@ class GraphBuilder:
 
     def __init__(self, shapes: ShapeSymbols) -> None:
         self.shapes = shapes
-        self.fake_mode = FakeTensorMode(
+        self.fake_mode = RememberingFakeMode(
             shape_env=shapes.environment, static_shapes=True, allow_non_fake_inputs=False
         )
         self.graph = torch.fx.Graph()  # a region's while one is evaluated

@@ -1,0 +1,220 @@
+"""Fake tensors whose results are remembered: an operator runs once for operands that look alike.
+
+A model repeats its layers and an optimizer its update of each parameter, so most operators have been
+evaluated before on tensors of the same sizes.  Torch's fake mode has a cache too; finding a result in it
+costs ten times what making the result does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..._torch import (
+    FakeForm,
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    default_device,
+    has_symbolic_layout,
+    is_composite,
+    same_dispatch,
+    shares_operands,
+    storage_identity,
+    written_operands,
+)
+
+_Result = Callable[[Sequence[Any]], Any]
+"""Gives what an operator gives again, of its arguments by position."""
+
+
+class RememberingFakeMode(FakeTensorMode):
+    """A fake mode that knows what operators gave for operands of the same dtypes, layouts and devices.
+
+    What is symbolic, has a known value, depends on data or raises goes through torch's own mode each time.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        """The arguments are those of torch's mode."""
+        super().__init__(**options)
+        self._kinds: dict[OpOverload, str | None] = {}
+        self._results: dict[tuple[Any, ...], _Result] = {}
+
+    def dispatch(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """What ``func`` gives on fake tensors."""
+        kwargs = kwargs or {}
+        kind = self._kind(func)
+        key = None if kind is None else self._key(kind, func, args, kwargs)
+        if kind is None or key is None:
+            return super().dispatch(func, types, args, kwargs)
+        known = self._results.get(key)
+        if known is not None:
+            return known(args)
+        result = super().dispatch(func, types, args, kwargs)
+        made = _MAKERS[kind](self, args, kwargs, result)
+        if made is not None and key == self._key(kind, func, args, kwargs):
+            self._results[key] = made
+        return result
+
+    def _kind(self, func: Any) -> str | None:
+        """How the results of an operator are made again, None where they are not."""
+        if func in self._kinds:
+            return self._kinds[func]
+        kind = self._kinds[func] = _kind_of(func) if isinstance(func, OpOverload) else None
+        return kind
+
+    def _key(
+        self, kind: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Any, ...] | None:
+        """All that a result depends on; None where there is more than can be compared."""
+        parts: list[Any] = [
+            func,
+            torch.get_default_dtype(),
+            default_device(),
+            torch.is_inference_mode_enabled(),
+        ]
+        if not all(self._add(value, parts) for value in args):
+            return None
+        for name, value in kwargs.items():
+            parts.append(name)
+            if not self._add(value, parts):
+                return None
+        if kind == _VIEW:
+            parts += (args[0].storage_offset(), args[0].untyped_storage().nbytes())
+        return tuple(parts)
+
+    def _add(self, value: Any, parts: list[Any]) -> bool:
+        """Add what of a value results depend on; False where that is not known."""
+        kind = type(value)
+        if kind is FakeTensor:
+            if not self._is_plain(value):
+                return False
+            parts += (value.dtype, value.shape, value.stride(), value.fake_device)
+        elif kind in _PLAIN:
+            parts += (kind, value)  # 1, 1.0 and True are equal
+        elif kind is list or kind is tuple:
+            parts += (kind, len(value))
+            return all(self._add(item, parts) for item in value)
+        else:
+            return False
+        return True
+
+    def _is_plain(self, value: FakeTensor) -> bool:
+        return (
+            value.fake_mode is self
+            and value.constant is None
+            and value.layout is torch.strided
+            and not has_symbolic_layout(value)
+            and not value.is_conj()
+            and not value.is_neg()
+        )
+
+    def form_of(self, value: Any) -> FakeForm | None:
+        """What makes tensors like ``value``, None where that takes more than its layout."""
+        if type(value) is not FakeTensor or not self._is_plain(value) or value.requires_grad:
+            return None
+        form = FakeForm(self, value)
+        return form if same_dispatch(form.new(), value) else None
+
+
+def _kind_of(operator: OpOverload) -> str | None:
+    """One of the kinds of :data:`_MAKERS`, None for an operator whose results may differ by call."""
+    if operator.namespace not in _NAMESPACES or _VARYING.intersection(operator.tags):
+        return None
+    if operator.is_view:
+        return None if is_composite(operator) or operator in _LIFTS else _VIEW
+    written = written_operands(operator)
+    if written:
+        return _IN_PLACE if written == [0] else None
+    return None if shares_operands(operator) else _FRESH
+
+
+def _made_fresh(
+    mode: RememberingFakeMode, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+) -> _Result | None:
+    """Results in memory of their own: one, or a tuple or list of them."""
+    operands = [*args, *kwargs.values()]
+    operands += [item for value in operands if isinstance(value, (list, tuple)) for item in value]
+    taken = {storage_identity(v) for v in operands if isinstance(v, torch.Tensor)}
+    forms: list[FakeForm] = []
+    results = result if type(result) in (tuple, list) else (result,)
+    for value in results:
+        form = mode.form_of(value)
+        if form is None or storage_identity(value) in taken:
+            return None
+        taken.add(storage_identity(value))
+        forms.append(form)
+    if results is not result:
+        (form,) = forms
+        return lambda args: form.new()
+    if type(result) is list:
+        return lambda args: [form.new() for form in forms]
+    return lambda args: tuple(form.new() for form in forms)
+
+
+def _made_view(
+    mode: RememberingFakeMode, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+) -> _Result | None:
+    """A view of the first argument."""
+    form = mode.form_of(result)
+    if form is None or storage_identity(result) != storage_identity(args[0]):
+        return None
+    return lambda args: form.new(args[0])
+
+
+def _made_in_place(
+    mode: RememberingFakeMode, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+) -> _Result | None:
+    """The first argument itself, written to."""
+    return _first if result is args[0] else None
+
+
+def _first(args: Sequence[Any]) -> Any:
+    return args[0]
+
+
+_FRESH, _VIEW, _IN_PLACE = "fresh", "view", "in place"
+
+_MAKERS: dict[str, Callable[..., _Result | None]] = {
+    _FRESH: _made_fresh,
+    _VIEW: _made_view,
+    _IN_PLACE: _made_in_place,
+}
+
+_NAMESPACES = frozenset({"aten", "prims"})
+
+_VARYING = frozenset(
+    {
+        torch.Tag.data_dependent_output,
+        torch.Tag.dynamic_output_shape,
+        torch.Tag.inplace_view,
+    }
+)
+"""Tags of operators whose results depend on more than how their operands look."""
+
+_LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
+"""Operators that make a fake tensor of a real one."""
+
+_PLAIN = frozenset(
+    {
+        int,
+        float,
+        bool,
+        complex,
+        str,
+        type(None),
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+    }
+)
+"""Types of values that are compared by their value."""

@@ -1,0 +1,180 @@
+"""Remembered fake results beside those of torch's fake mode: metadata, sharing, versions, gradients."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from weft_bytecode_capture._torch import FakeTensorMode, ShapeEnv, errors_unlogged
+from weft_bytecode_capture.symbolic.graph import fake_mode
+from weft_bytecode_capture.symbolic.graph.fake_mode import RememberingFakeMode
+
+Step = Callable[[list[Tensor]], Any]
+
+STEPS: dict[str, Step] = {
+    "add": lambda v: v[0] + v[1],
+    "add a number": lambda v: v[0] + 1,
+    "add a float": lambda v: v[0] + 1.5,
+    "add a bool": lambda v: v[0] + True,
+    "divide": lambda v: v[0] / 2,
+    "compare": lambda v: v[0] < v[1],
+    "complex": lambda v: v[0] * 1j,
+    "to double": lambda v: v[0].double(),
+    "to bfloat16": lambda v: v[0].to(torch.bfloat16),
+    "conjugate": lambda v: (v[0] * 1j).conj() + 1,
+    "in place": lambda v: v[0].mul_(2),
+    "in place, other": lambda v: v[0].add_(v[1]),
+    "write to a view": lambda v: v[0].reshape(-1)[:1].zero_(),
+    "transpose": lambda v: v[0].transpose(0, -1),
+    "flatten": lambda v: v[0].flatten(),
+    "expand": lambda v: v[0].unsqueeze(0).expand(3, *v[0].shape),
+    "select": lambda v: v[0].select(0, 0),
+    "slice": lambda v: v[0][1:],
+    "strided": lambda v: v[0].as_strided((1,), (1,)),
+    "narrow": lambda v: v[0].narrow(0, 0, 1),
+    "diagonal": lambda v: v[0].unsqueeze(0).diagonal(0, 0, 1),
+    "detach": lambda v: v[0].detach(),
+    "split": lambda v: v[0].split(1),
+    "concatenate": lambda v: torch.cat([v[0].flatten(), v[1].flatten()]),
+    "index": lambda v: v[0][torch.zeros(2, dtype=torch.int64)],
+    "sum": lambda v: v[0].sum(-1),
+    "mean": lambda v: v[0].double().mean(),
+    "maximum": lambda v: v[0].max(0),
+    "sort": lambda v: torch.sort(v[0].flatten(), descending=True),
+    "softmax": lambda v: torch.softmax(v[0].float(), 0),
+    "norm": lambda v: torch.nn.functional.layer_norm(v[0].float(), v[0].shape[-1:]),
+    "dropout": lambda v: torch.nn.functional.dropout(v[0].float()),
+    "matmul": lambda v: v[0].float().flatten() @ v[0].float().flatten(),
+    "zeros": lambda v: torch.zeros(2, 3),
+    "zeros like": lambda v: torch.zeros_like(v[0]),
+    "full": lambda v: torch.full((2,), 3),
+    "number": lambda v: torch.tensor(2.0) * v[0],
+    "known number": lambda v: torch.tensor(2.0).add_(1).pow(2),
+    "resize": lambda v: v[0].clone().resize_(1, 2).flatten() + 1,
+    "transposed in place": lambda v: v[0].clone().unsqueeze_(0) + 1,
+    "contiguous": lambda v: v[0].transpose(0, -1).contiguous(),
+    "clone": lambda v: v[0].clone(memory_format=torch.preserve_format),
+    "rejected": lambda v: v[0].add_(torch.ones(5, 6, 7)),
+}
+
+INPUTS: dict[str, Callable[[], Tensor]] = {
+    "plain": lambda: torch.ones(2, 3),
+    "row": lambda: torch.ones(3),
+    "leaf": lambda: torch.ones(2, 3, requires_grad=True),
+    "integers": lambda: torch.ones(2, 3, dtype=torch.int64),
+    "half": lambda: torch.ones(3, dtype=torch.float16),
+    "transposed": lambda: torch.ones(3, 2).t(),
+    "offset": lambda: torch.ones(4, 3)[2:],
+    "expanded": lambda: torch.ones(1, 3).expand(2, 3),
+    "empty": lambda: torch.ones(0, 3),
+    "number": lambda: torch.ones(()).reshape(1),
+}
+
+
+def described(values: list[Tensor], known: list[Tensor]) -> list[Any]:
+    """All that tells fake tensors apart, and which of them share storage."""
+    storages = [value.untyped_storage()._cdata for value in known]
+    return [
+        (
+            type(value).__name__,
+            value.dtype,
+            value.shape,
+            value.stride(),
+            value.storage_offset(),
+            value.untyped_storage().nbytes(),
+            value.device,
+            value.requires_grad,
+            value.is_leaf,
+            type(value.grad_fn).__name__,
+            value.is_inference(),
+            None if value.is_inference() else value._version,
+            value._is_view(),
+            value.is_conj(),
+            value.is_neg(),
+            getattr(value, "constant", None) is not None,
+            # Torch's own cache gives views of nothing a storage of their own.
+            value.numel() and storages.index(value.untyped_storage()._cdata),
+            torch._C._dispatch_key_set(value),
+        )
+        for value in values
+    ]
+
+
+def evaluated(mode: FakeTensorMode, seed: int, context: AbstractContextManager[Any]) -> list[Any]:
+    """What each of a program's steps gives, and its inputs after it, twice over on fresh inputs."""
+    with context, mode, errors_unlogged():
+        return [list(_steps(mode, random.Random(seed))) for _ in range(2)]
+
+
+def _steps(mode: FakeTensorMode, numbers: random.Random) -> Iterator[Any]:
+    with torch.inference_mode(torch.is_inference_mode_enabled()):
+        values = [INPUTS[numbers.choice(list(INPUTS))]() for _ in range(3)]
+    for name in numbers.sample(list(STEPS), 10):
+        given = numbers.sample(values, 2)
+        try:
+            result = STEPS[name](given)
+            made = list(result) if isinstance(result, (tuple, list)) else [result]
+            now = described([*values, *made], [*values, *made])
+        except (RuntimeError, IndexError, NotImplementedError) as error:
+            yield name, type(error), str(error).splitlines()[:1]
+            continue
+        yield name, now
+        values += [value for value in made if value.dim() and value.layout is torch.strided][:1]
+
+
+CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "gradients": nullcontext,
+    "no gradients": torch.no_grad,
+    "inference": torch.inference_mode,
+}
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("seed", range(12))
+def test_remembered_results_are_those_of_torch(seed: int, context: str) -> None:
+    want = evaluated(FakeTensorMode(shape_env=ShapeEnv()), seed, CONTEXTS[context]())
+    got = evaluated(RememberingFakeMode(shape_env=ShapeEnv()), seed, CONTEXTS[context]())
+    assert got == want
+
+
+def test_an_operator_runs_once_for_operands_that_look_alike(monkeypatch: Any) -> None:
+    asked = []
+    plain = FakeTensorMode.dispatch
+
+    def dispatch(self: Any, func: Any, *rest: Any) -> Any:
+        asked.append(func)
+        return plain(self, func, *rest)
+
+    monkeypatch.setattr(fake_mode.FakeTensorMode, "dispatch", dispatch)
+    with RememberingFakeMode(shape_env=ShapeEnv()):
+        x, y = torch.ones(2, 3), torch.ones(2, 3)
+        asked.clear()
+        for _ in range(3):
+            (x * y).t().add_(1)
+    asked = [operator for operator in asked if operator.namespace == "aten"]
+    assert torch.ops.aten.mul.Tensor in asked
+    assert len(asked) == len(set(asked))
+
+
+def test_a_default_dtype_makes_another_result() -> None:
+    with RememberingFakeMode(shape_env=ShapeEnv()):
+        first = torch.ones(2, dtype=torch.int64) / 2
+        torch.set_default_dtype(torch.float64)
+        try:
+            second = torch.ones(2, dtype=torch.int64) / 2
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert (first.dtype, second.dtype) == (torch.float32, torch.float64)
+
+
+def test_symbolic_sizes_are_not_remembered() -> None:
+    mode = RememberingFakeMode(shape_env=ShapeEnv())
+    x, y = (mode.from_tensor(torch.ones(n, 3), static_shapes=False) for n in (4, 5))
+    with mode:
+        sums = [x + 1, y + 1]
+    assert [str(s.shape[0]) for s in sums] == [str(v.shape[0]) for v in (x, y)]
