@@ -99,6 +99,13 @@ def together(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return h
 
 
+def by_length(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h = x[0] * 0
+    for t in range(len(x)):
+        h = torch.tanh(x[len(x) - 1 - t] @ w + h) / len(x)
+    return h
+
+
 LENGTHS = (20, 30, 17, 42)
 
 
@@ -108,7 +115,9 @@ def test_a_number_of_iterations_that_is_passed(function: Callable[..., Any]) -> 
 
 
 @pytest.mark.parametrize(
-    "function", [recurrent, rows, in_place, until, numbered, together], ids=lambda f: f.__name__
+    "function",
+    [recurrent, rows, in_place, until, numbered, together, by_length],
+    ids=lambda f: f.__name__,
 )
 def test_a_number_of_iterations_that_is_a_size(function: Callable[..., Any]) -> None:
     check(function, [(torch.rand(n, 4), torch.rand(4, 4)) for n in LENGTHS])
@@ -186,6 +195,43 @@ def test_a_break_between_rows() -> None:
     for n in (12, 20, 16):
         x = torch.rand(n, 4)
         torch.testing.assert_close(compiled(x).result, function(x))
+
+
+def by_length_or_none(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    h = torch.zeros(4)
+    for t in range(len(x)):
+        h = torch.tanh(x[t] @ w + h)
+    return h
+
+
+@pytest.mark.parametrize("function", [by_length_or_none, rows, numbered])
+def test_no_row_and_one_row_have_a_graph_each(function: Callable[..., Any]) -> None:
+    """Sizes of 0 and 1 are no symbols: broadcasting and strides mean something else for them."""
+    backend = Counting()
+    compiled = capture(function, backend=backend)
+    for n in (20, 30, 0, 1, 2, 3, 7, 1, 0):
+        x, w = torch.rand(n, 4), torch.rand(4, 4)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x, w).result, function(x, w))
+    assert len(backend.graphs) == 4
+
+
+def test_python_on_a_length() -> None:
+    """``len(x)`` is a symbol where it varies; what needs the number has it."""
+
+    def program(x: torch.Tensor) -> Any:
+        n = len(x)
+        numbers = n // 2, divmod(n, 3), float(n), type(n) is int, n in (7, 8), max(n, 3), n**0.5
+        texts = f"{n:03d}", str(n), "ab" * n, {n: 1}, [0] * n, list(range(n))
+        return (x.view(n, -1) / n + torch.ones(len(x), 1)).sum(), x[len(x) - 1], numbers, texts
+
+    compiled = capture(program, backend=Counting())
+    for n in (5, 7, 9, 7, 2, 1, 11):
+        x = torch.rand(n, 3)
+        got, wanted = compiled(x).result, program(x)
+        torch.testing.assert_close(got[:2], wanted[:2])
+        assert got[2:] == wanted[2:]
+        assert all(type(a) is type(b) for a, b in zip(got[2], wanted[2], strict=True))
 
 
 def test_no_iterations_after_some() -> None:

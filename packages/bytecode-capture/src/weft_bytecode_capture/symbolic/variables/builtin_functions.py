@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @builtin(len)
 def _len(evaluator: Evaluator, value: Variable) -> Variable:
-    if isinstance(value, TensorVariable) and value.has_data_dependent_length():
+    if isinstance(value, TensorVariable) and value.has_symbolic_length(evaluator):
         return value.call_method(evaluator, "size", [ConstantVariable(0)], {})
     return ConstantVariable(value.length(evaluator))
 

@@ -126,9 +126,12 @@ class TensorVariable(Variable):
             evaluator.raise_error(TypeError, "len() of a 0-d tensor")
         return int(evaluator.graph.shapes.specialise(self.fake.shape[0]))
 
-    def has_data_dependent_length(self) -> bool:
-        """Whether only data decides how many rows there are."""
-        return self.fake.dim() > 0 and bool(unbacked_symbols(self.fake.shape[0]))
+    def has_symbolic_length(self, evaluator: Evaluator) -> bool:
+        """Whether the number of rows differs between calls; not known where a mode may say another."""
+        rows = self.fake.shape[0] if self.fake.dim() else 0
+        return isinstance(rows, torch.SymInt) and (
+            bool(unbacked_symbols(rows)) or not evaluator.state.overrides.modes
+        )
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         if evaluator.state.overrides.modes:
