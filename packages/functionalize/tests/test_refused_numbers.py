@@ -26,7 +26,7 @@ PROGRAMS: dict[str, Any] = {
     "full of one": lambda t, n: torch.full((1,), n, dtype=t.dtype),
     "full_like": lambda t, n: torch.full_like(t, n),
     "greater": lambda t, n: t > n,
-    "hardtanh": lambda t, n: torch.ops.aten.hardtanh(t, -1, n),
+    "hardtanh": lambda t, n: torch.ops.aten.hardtanh(t, -1, abs(n)),
     "index_fill": lambda t, n: t.index_fill(0, FIRST, n),
     "leaky_relu": lambda t, n: F.leaky_relu(t, n),
     "lerp": lambda t, n: torch.lerp(t, t, n),

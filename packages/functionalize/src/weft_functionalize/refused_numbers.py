@@ -1,7 +1,7 @@
 """Numbers that eager refuses beside a dtype that cannot hold them: ``masked_fill(mask, -1e9)`` of float16.
 
 Fakes let them pass, and later stages would compute with infinity, or with what is left of an integer.  Found
-by calling each operator with numbers beyond each dtype, on torch 2.13.
+by calling each operator with numbers beyond each dtype, on torch 2.11 and 2.13.
 """
 
 from __future__ import annotations
