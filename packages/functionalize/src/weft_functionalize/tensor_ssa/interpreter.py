@@ -128,4 +128,9 @@ def _placed(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
 
 
 def _same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return bytes(left.untyped_storage()) == bytes(right.untyped_storage())
+    return torch.equal(_bytes(left), _bytes(right))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The whole storage of a tensor."""
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
