@@ -47,6 +47,8 @@ class Overrides:
 
 def is_overriding(evaluator: Evaluator, variable: Variable) -> bool:
     """Whether a value's class overrides what operators do with it."""
+    if not variable.may_override:
+        return False
     from .variables.subclass_tensors import SubclassTensorVariable
     from .variables.user_objects import UserObjectVariable
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 def wrap_new_value(evaluator: Evaluator, value: Any) -> Variable:
     """A new object's variable: a constant, or a tuple, list, dict, set or slice of such."""
+    if is_constant_value(value):
+        return ConstantVariable(value)
     from .hashing import HashedKey
     from .mappings import DictVariable
     from .sequences import ListVariable, SliceVariable, TupleVariable
     from .sets import FrozenSetVariable, SetVariable
 
-    if is_constant_value(value):
-        return ConstantVariable(value)
     kind = type(value)
     if kind is slice:
         return SliceVariable(
@@ -48,18 +48,18 @@ def wrap_new_value(evaluator: Evaluator, value: Any) -> Variable:
 
 def wrap_code_constant(value: Any) -> Variable:
     """The variable of one of a code object's constants."""
+    if type(value) not in (tuple, frozenset):
+        return ConstantVariable(value)
     from .hashing import HashedKey
     from .sequences import TupleVariable
     from .sets import FrozenSetVariable
 
     if type(value) is tuple:
         return TupleVariable([wrap_code_constant(item) for item in value])
-    if type(value) is frozenset:
-        keys = [HashedKey(wrap_code_constant(item), (item,)) for item in value]
-        variable = FrozenSetVariable(frozenset(keys))
-        # A set made in the order of another's iteration may come out in a different one.
-        variable.order_known = [key.python_key for key in variable.members_in_order()] == [
-            (item,) for item in value
-        ]
-        return variable
-    return ConstantVariable(value)
+    keys = [HashedKey(wrap_code_constant(item), (item,)) for item in value]
+    variable = FrozenSetVariable(frozenset(keys))
+    # A set made in the order of another's iteration may come out in a different one.
+    variable.order_known = [key.python_key for key in variable.members_in_order()] == [
+        (item,) for item in value
+    ]
+    return variable

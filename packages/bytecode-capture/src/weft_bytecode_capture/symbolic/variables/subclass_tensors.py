@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 class SubclassTensorVariable(Variable):
     """A tensor of a class of the program's; ``plain`` is the same tensor without its class."""
 
+    may_override = True
+
     def __init__(self, kind: type, plain: TensorVariable, source: Source | None) -> None:
         self.kind = kind
         self.plain = plain

@@ -40,6 +40,8 @@ class UserObjectVariable(InstanceProtocols):
     scalar ``storage``: a variable of the exact builtin kind, which holds the elements.
     """
 
+    may_override = True
+
     def __init__(
         self,
         kind: type,
