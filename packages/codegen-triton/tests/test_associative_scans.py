@@ -63,6 +63,15 @@ def along_last(combine: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+@pytest.mark.usefixtures("short")
+def test_zeros_keep_their_sign_from_block_to_block(codegen: TritonCodegen) -> None:
+    function = along_last(torch.mul)
+    x = torch.ones(2, 40)
+    x[0, 3], x[1, 5] = -0.0, 0.0
+    (result,) = compiled(codegen, function, x)(x)
+    torch.testing.assert_close(1 / result, 1 / x.cumprod(1))
+
+
 @pytest.mark.parametrize("length", [2, 5, 17, 33, 50])
 @pytest.mark.usefixtures("short")
 def test_rows_of_several_blocks(codegen: TritonCodegen, length: int) -> None:

@@ -188,9 +188,17 @@ def _print_block(frame: KernelFrame, stage: Stage, name: str, length: str) -> No
             for k, (running, _) in enumerate(stage.combines)}  # fmt: skip
     _print_stores(printer, stage.body, made)
     for k, dtype in enumerate(dtypes):
-        held = f"result{k}.to(tl.int32)" if dtype is torch.bool else f"result{k}"
-        last = f"tl.sum(tl.where(rindex == roffset + RBLOCK - 1, {held}, 0), 1)[:, None]"
-        printer.emit(f"running{k} = {last}.to({triton_dtype(dtype)})")
+        held, restored = _HELD.get(dtype, ("{}", f"{{}}.to({triton_dtype(dtype)})"))
+        last = f"rindex == roffset + RBLOCK - 1, {held.format(f'result{k}')}, 0"
+        printer.emit(f"running{k} = {restored.format(f'tl.sum(tl.where({last}), 1)[:, None]')}")
+
+
+_HELD = {
+    torch.bool: ("{}.to(tl.int32)", "{}.to(tl.int1)"),
+    torch.float32: ("{}.to(tl.int32, bitcast=True)", "{}.to(tl.float32, bitcast=True)"),
+    torch.float64: ("{}.to(tl.int64, bitcast=True)", "{}.to(tl.float64, bitcast=True)"),
+}
+"""As what a value is picked out of a block by a sum with zeros, and back: bits, for a zero has a sign."""
 
 
 def _tuple(names: list[str]) -> str:
