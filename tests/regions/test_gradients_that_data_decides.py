@@ -368,6 +368,22 @@ def test_torch_cond_gives_zeros(program: Callable[..., Any], calls: str) -> None
     check(program, CALLS[calls])
 
 
+def one_result_without_gradients(x, w):
+    a, b = x * 1, w * 1
+    if w.sum() > 0:
+        a, b = a * 2, b * 3
+    return a.detach() + 0, b + 0
+
+
+def test_no_gradient_where_only_a_region_leads_to_another() -> None:
+    """The branch's backward gives zeros for ``x``, to which no result leads: eager gives None."""
+    check(one_result_without_gradients, CALLS["both"])
+
+
+def test_no_gradient_where_loops_and_branches_hide_that_none_leads() -> None:
+    agree(113)
+
+
 class _Program:
     """A random program of branches and loops on tensors' values: the source of a function of x and w."""
 
