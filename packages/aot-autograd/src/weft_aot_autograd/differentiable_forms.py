@@ -30,8 +30,26 @@ def _masked_assignment(
     return torch.where(mask, values.to(self.dtype).view(()), self)
 
 
+def _scaled_sum(self: torch.Tensor, other: Any, *, alpha: Any = 1) -> Any:
+    """``self + alpha * other`` with a number that varies: the formula would ask whether it is 1."""
+    if not isinstance(alpha, (torch.SymFloat, torch.SymInt)) or not isinstance(other, torch.Tensor):
+        return NotImplemented
+    factor: Any = alpha
+    dtype = torch.result_type(self, other)
+    if not dtype.is_floating_point:
+        return NotImplemented
+    wide = torch.float32 if dtype.itemsize < 4 else dtype  # rounded once, as the operator does
+    return (self.to(wide) + other.to(wide) * factor).to(dtype)
+
+
+def _scaled_difference(self: torch.Tensor, other: Any, *, alpha: Any = 1) -> Any:
+    return _scaled_sum(self, other, alpha=-alpha)
+
+
 # By operator: a function of its arguments that gives its result, or NotImplemented where it is fit itself.
 DIFFERENTIABLE_FORMS: dict[OpOverload, Callable[..., Any]] = {
+    aten.add.Tensor: _scaled_sum,
+    aten.sub.Tensor: _scaled_difference,
     aten.index_put.default: _masked_assignment,
     aten.as_strided.default: as_strided,
     aten.as_strided_scatter.default: as_strided_scatter,

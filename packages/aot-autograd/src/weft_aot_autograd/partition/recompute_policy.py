@@ -59,8 +59,8 @@ def may_recompute(node: torch.fx.Node, sides: Sides) -> bool:
     """Whether the table lets backward compute the forward node ``node``, again or in forward's stead."""
     if node.op != "call_function":
         return node.op == "get_attr"
-    if node.meta.get(COMPUTED_IN_BACKWARD):
-        return True
+    if node.meta.get(COMPUTED_IN_BACKWARD) or isinstance(node.meta["val"], torch.SymFloat):
+        return True  # programs give no such numbers: backward reads data again
     kind = classify(node)
     if node not in sides.needed_by_outputs and kind in REPEATABLE:
         return True
