@@ -2,7 +2,8 @@
 
 Calls are recorded in a CUDA graph, five at a time, so that the host is not measured.  Each input and the
 output count once, an embedding's table as much as is read of it.  Prints a Markdown table, beside a large
-copy and beside one of as many bytes as the kernel moves, and what a launch costs the host.
+copy and beside one of as many bytes as the kernel moves, the same of kernels for sizes that vary, with
+indices of 32 and of 64 bits, and what a launch costs the host.
 """
 
 from __future__ import annotations
@@ -135,6 +136,21 @@ def launch_microseconds() -> float:
     return 1e6 * (times[1] - times[0]) / (kernels[1] - kernels[0])
 
 
+def print_varying() -> None:
+    """Times of kernels for any size, relative to those for the sizes that they are called with."""
+    print("\n| sizes that vary | 32 bits | 64 bits |\n|---|---|---|")
+    limits = (TritonOptions().narrow_below, 1)
+    codegens = [TritonCodegen(TritonOptions(cuda_graphs=False, narrow_below=n)) for n in limits]
+    for name, (function, inputs) in cases().items():
+        times = []
+        for mode, codegen in (("fake", codegens[0]), *(("symbolic", c) for c in codegens)):
+            graph = make_fx(function, tracing_mode=mode)(*inputs)
+            schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
+            program = codegen.compile(schedule, {})
+            times.append(milliseconds(lambda program=program, inputs=inputs: program(*inputs)))
+        print(f"| {name} | {times[1] / times[0]:.2f}x | {times[2] / times[0]:.2f}x |")
+
+
 def nbytes(*tensors: torch.Tensor) -> int:
     return sum(t.numel() * t.itemsize for t in tensors)
 
@@ -165,6 +181,7 @@ def main() -> None:
         same = milliseconds(lambda part=part: torch.neg(part[0], out=part[1]))
         eager = milliseconds(lambda function=function, inputs=inputs: function(*inputs))
         print(f"| {name} | {moved / ours / copy:.0%} | {same / ours:.0%} | {eager / ours:.2f}x |")
+    print_varying()
     print(f"\na launch costs the host {launch_microseconds():.2f} us")
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from compiled_beside_eager import assert_equals_eager, compiled
+from weft_codegen_triton import TritonCodegen, TritonOptions
 from weft_codegen_triton.runtime import replays
+from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 from weft_codegen_triton.runtime.replays import Replays
 
 MILLION = 1 << 20
@@ -106,3 +110,20 @@ def test_what_a_step_of_training_saves_is_not_held_twice() -> None:
         assert kept.run([parameter], (), 0)[0] == 2
     assert saved.refusal is not None and "may move" in saved.refusal
     assert kept.refusal is None and Recording.made == [frozenset((0,))]
+
+
+def test_kernels_for_larger_sizes_have_recordings_of_their_own(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.exp() + y
+
+    monkeypatch.setattr(InterpretedDevice, "records", True)
+    options = TritonOptions(cache_directory=cache, narrow_below=1000, least_recorded_steps=1)
+    y = torch.randn(40)
+    program = compiled(TritonCodegen(options), function, torch.randn(5, 40), y, dynamic=True)
+    for rows in (5, 60, 5, 60, 9, 5, 60, 9):
+        inputs = torch.randn(rows, 40), y
+        assert_equals_eager(program(*inputs), function, inputs)
+    assert len(Recording.made) == 3
+    assert program.not_recorded is None

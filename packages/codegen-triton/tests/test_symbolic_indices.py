@@ -56,6 +56,11 @@ CASES: dict[str, tuple[Callable[..., Any], Sized, dict[str, Any]]] = {
         lambda n: (torch.randn(3, 20 * n),),
         {"persistent_elements": 4, "loop_elements": 16},
     ),
+    "rows of several dimensions": (
+        lambda x, w: F.silu(F.group_norm(x, 2, w)),
+        lambda n: (torch.randn(3, 4, 5, n), torch.randn(4)),
+        {},
+    ),
     "numbers of places": (
         lambda x: x + torch.arange(x.shape[0])[:, None] * 7,
         lambda n: (torch.randn(n, 40),),

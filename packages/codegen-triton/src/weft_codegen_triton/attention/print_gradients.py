@@ -26,10 +26,10 @@ from weft_codegen_triton.attention.functions import (
     printed_kernel,
     with_batches,
 )
-from weft_codegen_triton.attention.score_tile import ScoreTile, bound, masked, padded, within
+from weft_codegen_triton.attention.score_tile import ScoreTile, masked, padded, within
 from weft_codegen_triton.attention.seen_blocks import seeing_lines, seen_keys
 from weft_codegen_triton.kernel.dtypes import triton_dtype
-from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
@@ -337,11 +337,11 @@ class _GradientPrinter:
         kept = sympy.cancel(tile.batches / total.count)
         self._begin("YBLOCK", "kept")
         self._name_lines("first")
-        tile.emit(f"for start in range(0, {bound(self.keys)}, XBLOCK):")
+        tile.emit(f"for start in range(0, {loop_bound(self.keys)}, XBLOCK):")
         tile.printer.indent += 1
         self._name_keys("start")
         tile.emit("sums = tl.zeros([YBLOCK, XBLOCK], dtype=tl.float32)")
-        tile.emit(f"for member in range(0, {bound(count)}):")
+        tile.emit(f"for member in range(0, {loop_bound(count)}):")
         tile.printer.indent += 1
         tile.emit(f"batch = (kept // {step} * {count} + member) * {step} + kept % {step}")
         tile.name_loops(of_lines=True, of_batches=True)

@@ -294,11 +294,6 @@ def within(mask: str, index: str, width: sympy.Expr) -> str:
     return f"({mask}) & {inside}" if mask else inside
 
 
-def bound(number: str) -> str:
-    """``number`` as a loop's bound."""
-    return number if number.isdigit() else f"math.bound({number})"
-
-
 def masked(mask: str) -> str:
     """The arguments of a load for ``mask``, which may be empty."""
     return f", {mask}, other=0.0" if mask else ""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from weft_loop_ir import KeyBounds, LoopBody, print_index
 
-from weft_codegen_triton.attention.score_tile import ScoreTile, bound
-from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.attention.score_tile import ScoreTile
+from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
 from weft_codegen_triton.kernel.index_bounds import INT32_SAFE
 
 SCANNED = 1024
@@ -36,7 +36,7 @@ def seen_keys(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | None 
     if bounds is not None and sight is not None:
         tile.emit(f"is_lost = {_is_lost(tile, sight, '[YBLOCK, 1]')}")
         start, stop = _unless_lost(start, stop, keys)
-    return f"range({bound(start)}, {bound(stop)}, XBLOCK)"
+    return f"range({loop_bound(start)}, {loop_bound(stop)}, XBLOCK)"
 
 
 def seeing_lines(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | None) -> str:
@@ -56,7 +56,7 @@ def seeing_lines(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | No
     if bounds is not None and sight is not None:
         _scan_lines(tile, sight, queries)
         start, stop = _unless_lost(start, stop, queries)
-    return f"range({bound(start)}, {bound(stop)}, YBLOCK)"
+    return f"range({loop_bound(start)}, {loop_bound(stop)}, YBLOCK)"
 
 
 def _unless_lost(start: str, stop: str, extent: str) -> tuple[str, str]:
@@ -74,7 +74,7 @@ def _is_lost(tile: ScoreTile, sight: LoopBody, shape: str) -> str:
 def _scan_lines(tile: ScoreTile, sight: LoopBody, queries: str) -> None:
     """Print ``is_lost`` for all lines of the matrix."""
     tile.emit("is_lost = tl.full([], 0, tl.int32)")
-    with tile.printer.loop(f"for scanned in range(0, {bound(queries)}, {SCANNED}):"):
+    with tile.printer.loop(f"for scanned in range(0, {loop_bound(queries)}, {SCANNED}):"):
         _name_scanned(tile, "y", queries)
         tile.emit(f"is_lost = tl.maximum(is_lost, {_is_lost(tile, sight, f'[1, {SCANNED}]')})")
 
@@ -111,7 +111,9 @@ def _equal(
         f"begins = tl.full([1, {SCANNED}], {INT32_SAFE - 1}, tl.int32)",
         f"ends = tl.full([1, {SCANNED}], 0, tl.int32)",
     )
-    with tile.printer.loop(f"for scanned in range({bound(start)}, {bound(stop)}, {SCANNED}):"):
+    with tile.printer.loop(
+        f"for scanned in range({loop_bound(start)}, {loop_bound(stop)}, {SCANNED}):"
+    ):
         _name_scanned(tile, axis, extent)
         conditions = [f"{axis}mask"]
         for number, body in enumerate(scanned):

@@ -17,7 +17,7 @@ from weft_loop_ir import Instruction, Kernel, LoopBody, SizeFloat, Stage, Value,
 from weft_codegen_triton.kernel.blocks import accesses, extent, power_of_two, static
 from weft_codegen_triton.kernel.body_printer import NO_AXES, BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import literal, triton_dtype
-from weft_codegen_triton.kernel.expressions import INDEX, unit_stride
+from weft_codegen_triton.kernel.expressions import INDEX, loop_bound, unit_stride
 from weft_codegen_triton.kernel.frame import KernelFrame, print_axis
 
 MANY_ROWS = 1 << 14
@@ -151,8 +151,7 @@ def print_associative(
             f"running{k} = tl.broadcast_to({printer.local[running, '0'].code}, {tile.shape})"
         )
     length = print_index(loop.size, INDEX)
-    bound = length if loop.size.is_Integer else f"math.bound({length})"
-    with printer.loop(f"for roffset in range(0, {bound}, RBLOCK):"):
+    with printer.loop(f"for roffset in range(0, {loop_bound(length)}, RBLOCK):"):
         _print_block(frame, stage, name, length)
     warps = max(1, min(4, block * columns // 256))
     return lines, (rows,), (block,), warps

@@ -14,6 +14,11 @@ INDEX = IndexSpelling(
 )
 
 
+def loop_bound(number: str) -> str:
+    """``number`` as a loop's bound: the interpreter's own are arrays, which bound none."""
+    return number if number.isdigit() else f"math.bound({number})"
+
+
 def unit_stride(expression: sympy.Expr, symbol: sympy.Symbol) -> bool:
     """Whether a step of ``symbol`` moves the index by one."""
     terms = [t for t in sympy.Add.make_args(expression) if symbol in t.free_symbols]

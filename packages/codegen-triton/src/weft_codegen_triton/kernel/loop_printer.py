@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sympy
 from weft_loop_ir import Stage, print_index
 
 from weft_codegen_triton.kernel.blocks import touched
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text
-from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
 
 
 def print_sequential_stage(printer: BodyPrinter, stage: Stage) -> None:
@@ -50,7 +49,9 @@ def _head(printer: BodyPrinter, stage: Stage, goes_on: Text | None) -> str:
     """The head of the loop, what it reads printed; one that data ends goes on while any element does."""
     if goes_on is None:
         (loop,) = stage.inner
-        return f"for {loop.symbol.name}_number in {_range(loop.size)}:"
+        return (
+            f"for {loop.symbol.name}_number in range({loop_bound(print_index(loop.size, INDEX))}):"
+        )
     tests = []
     for loop in stage.inner:
         printer.emit(f"{loop.symbol.name}_number = 0")
@@ -75,12 +76,6 @@ def _any(printer: BodyPrinter, flags: Text) -> str:
     for _ in printer.tile.axes:
         reduced = f"tl.max({reduced}, 0)"
     return reduced
-
-
-def _range(size: sympy.Expr) -> str:
-    if size.is_Integer:
-        return f"range({int(size)})"
-    return f"range(0, math.bound({print_index(size, INDEX)}))"
 
 
 def _forget(printer: BodyPrinter, writes: set[str]) -> None:

@@ -23,7 +23,7 @@ from weft_codegen_triton.kernel.blocks import (
 )
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, RowAccess, Text
 from weft_codegen_triton.kernel.cache_hints import CacheHints
-from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
 from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis, split_index
 from weft_codegen_triton.kernel.online_softmax import sums_of_exponentials
 from weft_codegen_triton.kernel.recomputation import recomputable_rows
@@ -293,13 +293,14 @@ class ReductionPrinter:
         printer, space = self.printer, self.space
         axis, block = space.axis, space.block
         start = len(printer.lines)
+        elements = loop_bound(space.elements)
         unrolled = 2 if finds_positions(stage.body) else UNROLLED
         if space.vectors is None:
             space.span = Span.ELEMENTS
-            self._loop(f"range(0, {space.elements}, {block})", stage, writes)
+            self._loop(f"range(0, {elements}, {block})", stage, writes)
         elif space.vectors.start is None:
             space.span = Span.VECTORS
-            self._loop(_unrolled(f"0, {space.elements}, {block}", unrolled), stage, writes)
+            self._loop(_unrolled(f"0, {elements}, {block}", unrolled), stage, writes)
         else:
             space.span = Span.ALL
             steps = f"{block}, math.bound({axis}last), {block}"

@@ -15,7 +15,7 @@ from weft_loop_ir import Buffer, FloorDiv, Kernel, SizeFloat, load_indices, prin
 
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import literal, pointer_type, triton_dtype
-from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
 from weft_codegen_triton.kernel.index_bounds import (
     ALWAYS_WIDE,
     Bound,
@@ -217,11 +217,11 @@ class _ProductPrinter:
         if self.contraction.by_channel:
             if self.product.tile.unrolls:
                 return [f"for tap in tl.range(0, {taps}, loop_unroll_factor={_root(int(taps))}):"]
-            return [f"for tap in range({self._bound(taps)}):"]
+            return [f"for tap in range({loop_bound(self._size(taps))}):"]
         if taps == 1:
-            return [f"for start in range(0, {self._bound(inner)}, KBLOCK):"]
+            return [f"for start in range(0, {loop_bound(self._size(inner))}, KBLOCK):"]
         chunks = _ceiling(inner, self.product.tile.step)
-        count = self._bound(sympy.expand(taps * chunks))
+        count = loop_bound(self._size(sympy.expand(taps * chunks)))
         if chunks == 1:
             return [f"for tap in range({count}):", "    start = 0"]
         return [
@@ -229,9 +229,6 @@ class _ProductPrinter:
             f"    tap = step // {self._size(chunks)}",
             f"    start = step % {self._size(chunks)} * KBLOCK",
         ]
-
-    def _bound(self, size: sympy.Expr) -> str:
-        return str(size) if size.is_Integer else f"math.bound({self._size(size)})"
 
     def _operands(self) -> tuple[OperandPrinter, OperandPrinter]:
         tile, contraction = self.product.tile, self.contraction
