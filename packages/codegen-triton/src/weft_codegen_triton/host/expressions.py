@@ -60,7 +60,8 @@ def bits_of_float(number: float) -> int:
 def print_magnitude(size: sympy.Expr) -> str:
     """The absolute value of a size, at least 1, for any values of its symbols."""
     text = print_index(size, ANY)
-    return f"{text} or 1" if size.is_nonnegative else f"max(abs({text}), 1)"
+    is_size = size.is_Symbol and size.is_nonnegative
+    return f"{text} or 1" if is_size else f"max(abs({text}), 1)"
 
 
 def print_bound(bound: Bound, names: Mapping[sympy.Expr, str]) -> str:
