@@ -8,7 +8,7 @@ import linecache
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -106,6 +106,31 @@ class FakeForm:
         empty = torch.empty(0, dtype=self._dtype, device="meta")
         storage = storage_of.untyped_storage()
         return empty.set_(storage, self._offset, self._shape, self._strides)
+
+
+def computed_constant(
+    operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> torch.Tensor:
+    """What ``operator`` gives on the known values of fake tensors, all of which have one."""
+    values = [_constant(value) for value in args]
+    named = {name: _constant(value) for name, value in kwargs.items()}
+    with torch._C._DisableTorchDispatch():
+        result: torch.Tensor = operator(*values, **named)
+    return result
+
+
+def _constant(value: Any) -> Any:
+    return value.constant if isinstance(value, FakeTensor) else value
+
+
+def hold_constant(mode: FakeTensorMode, fake: FakeTensor, value: torch.Tensor) -> None:
+    """Let ``value`` be the known value of a new fake tensor, whose memory that of ``value`` stands for."""
+    fake.constant = value
+    converter = mode.fake_tensor_converter
+    converter.set_tensor_memo(value, fake)
+    storage = converter.meta_converter.describer.describe_storage(value.untyped_storage())
+    converter.meta_converter.set_storage_memo(storage, fake.untyped_storage())
+    converter.add_constant_storage_mapping(fake)
 
 
 def same_dispatch(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -17,8 +17,10 @@ from ..._torch import (
     FakeTensor,
     FakeTensorMode,
     OpOverload,
+    computed_constant,
     default_device,
     has_symbolic_layout,
+    hold_constant,
     is_composite,
     same_dispatch,
     shares_operands,
@@ -26,14 +28,15 @@ from ..._torch import (
     written_operands,
 )
 
-_Result = Callable[[Sequence[Any]], Any]
-"""Gives what an operator gives again, of its arguments by position."""
+_Result = Callable[[Sequence[Any], Mapping[str, Any]], Any]
+"""Gives what an operator gives again, of its arguments."""
 
 
 class RememberingFakeMode(FakeTensorMode):
     """A fake mode that knows what operators gave for operands of the same dtypes, layouts and devices.
 
-    What is symbolic, has a known value, depends on data or raises goes through torch's own mode each time.
+    What is symbolic, depends on data or raises goes through torch's own mode each time, and so do known
+    values but where an operator computes by element.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -57,9 +60,9 @@ class RememberingFakeMode(FakeTensorMode):
             return super().dispatch(func, types, args, kwargs)
         known = self._results.get(key)
         if known is not None:
-            return known(args)
+            return known(args, kwargs)
         result = super().dispatch(func, types, args, kwargs)
-        made = _MAKERS[kind](self, args, kwargs, result)
+        made = _MAKERS[kind](self, func, args, kwargs, result)
         if made is not None and key == self._key(kind, func, args, kwargs):
             self._results[key] = made
         return result
@@ -81,28 +84,30 @@ class RememberingFakeMode(FakeTensorMode):
             default_device(),
             torch.is_inference_mode_enabled(),
         ]
-        if not all(self._add(value, parts) for value in args):
+        by_element = torch.Tag.pointwise in func.tags
+        if not all(self._add(value, parts, by_element) for value in args):
             return None
         for name, value in kwargs.items():
             parts.append(name)
-            if not self._add(value, parts):
+            if not self._add(value, parts, by_element):
                 return None
         if kind == _VIEW:
             parts += (args[0].storage_offset(), args[0].untyped_storage().nbytes())
         return tuple(parts)
 
-    def _add(self, value: Any, parts: list[Any]) -> bool:
+    def _add(self, value: Any, parts: list[Any], by_element: bool) -> bool:
         """Add what of a value results depend on; False where that is not known."""
         kind = type(value)
         if kind is FakeTensor:
-            if not self._is_plain(value):
+            known = value.constant is not None
+            if not self._is_plain(value) or (known and not by_element):
                 return False
-            parts += (value.dtype, value.shape, value.stride(), value.fake_device)
+            parts += (value.dtype, value.shape, value.stride(), value.fake_device, known)
         elif kind in _PLAIN:
             parts += (kind, value)  # 1, 1.0 and True are equal
         elif kind is list or kind is tuple:
             parts += (kind, len(value))
-            return all(self._add(item, parts) for item in value)
+            return all(self._add(item, parts, False) for item in value)
         else:
             return False
         return True
@@ -110,7 +115,6 @@ class RememberingFakeMode(FakeTensorMode):
     def _is_plain(self, value: FakeTensor) -> bool:
         return (
             value.fake_mode is self
-            and value.constant is None
             and value.layout is torch.strided
             and not has_symbolic_layout(value)
             and not value.is_conj()
@@ -138,7 +142,11 @@ def _kind_of(operator: OpOverload) -> str | None:
 
 
 def _made_fresh(
-    mode: RememberingFakeMode, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+    mode: RememberingFakeMode,
+    operator: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    result: Any,
 ) -> _Result | None:
     """Results in memory of their own: one, or a tuple or list of them."""
     operands = [*args, *kwargs.values()]
@@ -153,31 +161,57 @@ def _made_fresh(
         taken.add(storage_identity(value))
         forms.append(form)
     if results is not result:
-        (form,) = forms
-        return lambda args: form.new()
+        return _made_one(mode, operator, operands, result, *forms)
+    if any(value.constant is not None for value in results):
+        return None
     if type(result) is list:
-        return lambda args: [form.new() for form in forms]
-    return lambda args: tuple(form.new() for form in forms)
+        return lambda args, kwargs: [form.new() for form in forms]
+    return lambda args, kwargs: tuple(form.new() for form in forms)
+
+
+def _made_one(
+    mode: RememberingFakeMode, operator: Any, operands: Sequence[Any], result: Any, form: FakeForm
+) -> _Result | None:
+    """A new tensor, whose value is known where those of all operands are."""
+    if result.constant is None:
+        return lambda args, kwargs: form.new()
+    if not any(isinstance(value, FakeTensor) for value in operands):
+        return None
+
+    def again(args: Sequence[Any], kwargs: Mapping[str, Any]) -> FakeTensor:
+        made = form.new()
+        hold_constant(mode, made, computed_constant(operator, args, kwargs))
+        return made
+
+    return again
 
 
 def _made_view(
-    mode: RememberingFakeMode, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+    mode: RememberingFakeMode,
+    operator: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    result: Any,
 ) -> _Result | None:
     """A view of the first argument."""
     form = mode.form_of(result)
     if form is None or storage_identity(result) != storage_identity(args[0]):
         return None
-    return lambda args: form.new(args[0])
+    return lambda args, kwargs: form.new(args[0])
 
 
 def _made_in_place(
-    mode: RememberingFakeMode, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+    mode: RememberingFakeMode,
+    operator: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    result: Any,
 ) -> _Result | None:
-    """The first argument itself, written to."""
-    return _first if result is args[0] else None
+    """The first argument itself, written to; not one whose value is known, and will have changed."""
+    return _first if result is args[0] and result.constant is None else None
 
 
-def _first(args: Sequence[Any]) -> Any:
+def _first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return args[0]
 
 
