@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 from weft_bytecode_capture._torch import FakeTensorMode, ShapeEnv, errors_unlogged
 from weft_bytecode_capture.symbolic.graph import fake_mode
 from weft_bytecode_capture.symbolic.graph.fake_mode import RememberingFakeMode
@@ -190,3 +191,13 @@ def test_symbolic_sizes_are_not_remembered() -> None:
     with mode:
         sums = [x + 1, y + 1]
     assert [str(s.shape[0]) for s in sums] == [str(v.shape[0]) for v in (x, y)]
+
+
+def test_a_part_of_fixed_size_of_what_has_a_symbolic_one_is_viewed() -> None:
+    mode = RememberingFakeMode(shape_env=ShapeEnv())
+    context = StatelessSymbolicContext([DimDynamic.DYNAMIC, DimDynamic.STATIC])
+    x = mode.from_tensor(torch.ones(5, 3), symbolic_context=context)
+    with mode:
+        row = x.as_strided((4,), (1,))
+        views = [row.view(2, 2), row.view(2, 2), row.view(4, 1)]
+    assert [tuple(view.shape) for view in views] == [(2, 2), (2, 2), (4, 1)]

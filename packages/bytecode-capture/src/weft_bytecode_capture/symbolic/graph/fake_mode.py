@@ -92,7 +92,10 @@ class RememberingFakeMode(FakeTensorMode):
             if not self._add(value, parts, by_element):
                 return None
         if kind == _VIEW:
-            parts += (args[0].storage_offset(), args[0].untyped_storage().nbytes())
+            place = (args[0].storage_offset(), args[0].untyped_storage().nbytes())
+            if any(type(number) is not int for number in place):
+                return None  # a part of a fixed size of what has a symbolic one
+            parts += place
         return tuple(parts)
 
     def _add(self, value: Any, parts: list[Any], by_element: bool) -> bool:
