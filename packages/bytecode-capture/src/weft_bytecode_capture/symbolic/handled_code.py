@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .regions.join_points import always_raises
 from .variables.base import Variable
 
 if TYPE_CHECKING:
@@ -16,6 +18,16 @@ def handler_sees(frame: Evaluator) -> bool:
     Leaving a ``with`` block of a context manager of torch's (``no_grad``, ``autocast``) does not count: what
     it switches is switched back whatever the graph does.
     """
+    return any(True for _ in _handlers(frame))
+
+
+def handler_goes_on(frame: Evaluator) -> bool:
+    """Whether the program may go on when the frame's present instruction raises: not after ``finally``."""
+    return not all(always_raises(frame.decoded, index) for index in _handlers(frame))
+
+
+def _handlers(frame: Evaluator) -> Iterator[int]:
+    """The instructions at which handlers of the program's begin, from the innermost outwards."""
     decoded = frame.decoded
     region = decoded.region(decoded.instructions[frame.index].offset)
     while region is not None:
@@ -25,9 +37,8 @@ def handler_sees(frame: Evaluator) -> bool:
         is_programs = first == "PUSH_EXC_INFO"
         leaves_block = is_programs and second == "WITH_EXCEPT_START"
         if is_programs and not (leaves_block and _is_torchs(frame.stack[region.depth - 1])):
-            return True
+            yield index
         region = decoded.region(region.target)
-    return False
 
 
 def _is_torchs(leave: Variable | None) -> bool:

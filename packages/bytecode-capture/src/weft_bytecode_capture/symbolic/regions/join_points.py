@@ -13,6 +13,7 @@ EXIT = -1
 
 _ENDS = frozenset(("RETURN_VALUE", "RETURN_CONST"))
 _RAISES = frozenset(("RAISE_VARARGS", "RERAISE"))
+_STOPS = frozenset(("YIELD_VALUE", "SEND"))
 _JUMPS = frozenset(("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"))
 
 
@@ -117,6 +118,15 @@ def reachable(decoded: DecodedCode, start: int, stops: Container[int]) -> set[in
             found.add(index)
             pending += successors(decoded.instructions, index)
     return found
+
+
+def always_raises(decoded: DecodedCode, start: int) -> bool:
+    """Whether whatever is reached from ``start`` ends in an exception, and nothing stops in between."""
+    instructions = decoded.instructions
+    return not any(
+        instructions[index].name in _STOPS or EXIT in successors(instructions, index)
+        for index in reachable(decoded, start, ())
+    )
 
 
 def leaves_loop(decoded: DecodedCode, index: int, meeting: int) -> bool:

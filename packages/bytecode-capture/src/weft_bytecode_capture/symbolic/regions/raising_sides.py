@@ -13,7 +13,7 @@ import torch
 
 from ..decode import DecodedCode, Instruction
 from ..graph.data_dependence import can_read, read_number, require, require_compared
-from ..handled_code import handler_sees
+from ..handled_code import handler_goes_on
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.data_numbers import DataBooleanVariable, number_argument
@@ -22,12 +22,11 @@ from ..variables.symbolic_number import number_value
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable, tested_tensor
 from .evaluation import as_predicate, may_attempt
-from .join_points import EXIT, reachable, successors
+from .join_points import always_raises
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
-_STOPS = frozenset({"YIELD_VALUE", "SEND"})
 _OPPOSITES = {
     operator.eq: operator.ne,
     operator.ne: operator.eq,
@@ -43,8 +42,8 @@ def rely_on_other_side(
 ) -> bool:
     """At a conditional jump on data: go on with the side that does not raise, and let the graph check it.
 
-    False where both sides may go on, where the program handles what is raised, or the condition is not the
-    graph's.  The condition is popped already.
+    False where both sides may go on, where the program would go on after what is raised, or the condition is
+    not the graph's.  The condition is popped already.
     """
     place = (evaluator.code, instruction.index)
     if not _is_of_data(condition) or evaluator.suspended or not may_attempt(evaluator, place):
@@ -70,26 +69,15 @@ def _is_of_data(condition: Variable) -> bool:
 def _side_that_goes_on(decoded: DecodedCode, instruction: Instruction) -> int | None:
     """Where the side begins that may go on, if the other raises whatever happens."""
     sides = (instruction.target, instruction.index + 1)
-    raising = [_always_raises(decoded, start) for start in sides]
+    raising = [always_raises(decoded, start) for start in sides]
     return None if raising[0] is raising[1] else sides[raising.index(False)]
 
 
-def _always_raises(decoded: DecodedCode, start: int) -> bool:
-    """Whether all that can be reached from ``start`` ends in an exception that nothing here handles."""
-    instructions = decoded.instructions
-    return not any(
-        instructions[index].name in _STOPS
-        or EXIT in successors(instructions, index)
-        or decoded.region(instructions[index].offset) is not None
-        for index in reachable(decoded, start, ())
-    )
-
-
 def _is_handled(evaluator: Evaluator) -> bool:
-    """Whether code of the program's runs when the present instruction, or one it leads to, raises."""
+    """Whether the program may go on, in this frame or a caller's, when the present instruction raises."""
     frame: Evaluator | None = evaluator
     while frame is not None:
-        if handler_sees(frame):
+        if handler_goes_on(frame):
             return True
         frame = frame.parent
     return False
