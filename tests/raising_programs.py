@@ -84,6 +84,18 @@ def distribution(x):
     return torch.distributions.Normal(torch.zeros(4), x).log_prob(x + 1)
 
 
+SETTINGS = {"strict": False}
+
+
+def with_a_setting(x):
+    SETTINGS["strict"] = True
+    try:
+        assert x.min() > 0
+        return x.rsqrt()
+    finally:
+        SETTINGS["strict"] = False
+
+
 def matrix_product(x):
     if x[0] == 0.5:
         return x.outer(x) @ x

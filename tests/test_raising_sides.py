@@ -23,6 +23,7 @@ from .raising_programs import (
     scaled_and_checked,
     several,
     unless,
+    with_a_setting,
     written_after,
     written_before,
 )
@@ -40,7 +41,7 @@ CALLS = [
 
 PROGRAMS = [
     *(asserted, refused, unless, several, by_number, compared, inlined, scaled_and_checked),
-    *(looped, distribution, matrix_product, same_values),
+    *(looped, distribution, matrix_product, same_values, with_a_setting),
 ]
 
 

@@ -444,3 +444,16 @@ def replaced_parameter():
 @pytest.mark.parametrize("build", [scripted, lazy, replaced_parameter])
 def test_breaks_behave_as_python(build):
     assert all(found.explanation for found in broken(build))
+
+
+def test_a_conversion_that_changes_nothing() -> None:
+    """``module.to`` sets each parameter's data to itself."""
+    model = torch.nn.Linear(2, 2)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return model.to(torch.float32)(x) * 2
+
+    x = torch.ones(1, 2)
+    result = capture(function)(x)
+    assert torch.equal(result.result, model(x) * 2)
+    assert not result.breaks

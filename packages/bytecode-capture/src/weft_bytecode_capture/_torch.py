@@ -29,6 +29,7 @@ from torch._C import _pop_torch_function_stack as pop_torch_function_mode
 from torch._C import _push_on_torch_function_stack as push_torch_function_mode
 from torch._C import _set_grad_enabled as set_grad_enabled
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
+from torch._guards import SLoc
 from torch._guards import Source as TorchSource
 from torch._higher_order_ops.associative_scan import associative_scan as associative_scan
 from torch._higher_order_ops.while_loop import while_loop as while_loop
@@ -317,6 +318,19 @@ class TorchMarks:
 TORCH_MARKS = TorchMarks()
 
 
+class PlacelessShapeEnv(ShapeEnv):
+    """A ShapeEnv that does not note which line asked: weft's relations say which of the user's did.
+
+    To tell the user's lines from its own, torch imports its compiler when the first symbol is made, which
+    takes longer than capturing a small model.
+    """
+
+    def _get_stack_summary(
+        self, is_debug: bool = False, framework_loc: str | None = None
+    ) -> tuple[SLoc, str]:
+        return SLoc(framework_loc or "", None), ""
+
+
 class _NamedSource(TorchSource):
     """What a ShapeEnv wants to know of where a number came from: a name."""
 
@@ -420,6 +434,7 @@ __all__ = [
     "InferenceMode",
     "OpOverload",
     "OpOverloadPacket",
+    "PlacelessShapeEnv",
     "ShapeEnv",
     "TensorBase",
     "UnsupportedFakeTensorException",

@@ -1,8 +1,8 @@
 """Fake tensors whose results are remembered: an operator runs once for operands that look alike.
 
 A model repeats its layers and an optimizer its update of each parameter, so most operators have been
-evaluated before on tensors of the same sizes.  Torch's fake mode has a cache too; finding a result in it
-costs ten times what making the result does.
+evaluated before on tensors of the same sizes.  Torch's fake mode has a cache too, which is off: finding a
+result in it costs ten times what making the result does.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class RememberingFakeMode(FakeTensorMode):
     def __init__(self, **options: Any) -> None:
         """The arguments are those of torch's mode."""
         super().__init__(**options)
+        self.cache_enabled = False  # torch's: with symbolic sizes it costs more than it spares
         self._kinds: dict[OpOverload, str | None] = {}
         self._results: dict[tuple[Any, ...], _Result] = {}
 

@@ -32,7 +32,7 @@ from weft_guards import (
 from ..._torch import (
     FakeTensorMode,
     GuardOnDataDependentSymNode,
-    ShapeEnv,
+    PlacelessShapeEnv,
     enable_python_dispatcher,
     expression_of,
     is_unbacked,
@@ -76,7 +76,7 @@ class ShapeSymbols:
         use_marks: bool,
         reason: Callable[[], Reason],
     ) -> None:
-        self.environment = ShapeEnv(duck_shape=False)
+        self.environment = PlacelessShapeEnv(duck_shape=False)
         self._history = history
         self._dynamic = dynamic
         self._use_marks = use_marks
