@@ -78,3 +78,48 @@ def test_both_happen() -> None:
         except RuntimeError:
             raised.append(name)
     assert 12 <= len(raised) <= len(WRITES) - 10
+
+
+def subtracts_from_a_row(y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y[0].sub_(1)
+    return (y + 1,)
+
+
+def fills_a_row_of_what_it_expands(y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows = y[:1].expand(4, 4)
+    rows[1].fill_(2)
+    return (y + rows,)
+
+
+def makes_what_overlaps_itself(y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows = y.new_empty_strided((4, 4), (0, 1))
+    rows[0].copy_(y[0])
+    return (rows + 1,)
+
+
+OVERLAPPING = {
+    "a repeated row": torch.ones(1, 4).expand(3, 4),
+    "windows": torch.arange(6.0).as_strided((3, 4), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("example", OVERLAPPING.values(), ids=OVERLAPPING)
+def test_inputs_that_overlap_themselves_are_not_written(example: torch.Tensor) -> None:
+    module = torch.fx.symbolic_trace(subtracts_from_a_row)
+    with pytest.raises(Unsupported) as raised:
+        functionalize(module, [example])
+    assert raised.value.kind == "write to a tensor that overlaps itself"
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize("program", [fills_a_row_of_what_it_expands, makes_what_overlaps_itself])
+def test_what_a_program_makes_to_overlap_itself_is_not_written(program: Write) -> None:
+    with pytest.raises(Unsupported, match=r"overlaps itself|expanded tensor"):
+        functionalize(torch.fx.symbolic_trace(program), [torch.ones(4, 4)])
+
+
+@pytest.mark.parametrize(
+    "y", [torch.ones(1, 4).expand(1, 4), torch.ones(4, 8)[:, ::2], torch.ones(4, 4).t()]
+)
+def test_those_with_gaps_or_other_orders_are_written(y: torch.Tensor) -> None:
+    check(torch.fx.symbolic_trace(subtracts_from_a_row), y)

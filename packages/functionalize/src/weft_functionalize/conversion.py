@@ -26,7 +26,7 @@ from .tensor_ssa.region_aliases import NeedsMoreEffort, SharedValues, check_regi
 from .tensor_ssa.renaming import rename
 from .tensor_ssa.rewrite_mutation import rewrite_mutation
 from .tensor_ssa.verifier import verify_functional
-from .tensor_ssa.written_origins import written_origins
+from .tensor_ssa.written_origins import check_written_layouts, written_origins
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -82,6 +82,7 @@ def _convert(
         aliases = build_alias_graph(graph)
         shared = SharedValues(graph, aliases, recorder.region_aliases)
         written = written_origins(graph, shared)
+        check_written_layouts(written)
         mutated = [i for i, recorded in enumerate(recorder.inputs) if recorded.node in written]
         _check_shared_inputs(recorder, mutated, options)
         plan = plan_outputs(normalized.outputs, recorder, aliases, mutated, written)

@@ -42,6 +42,7 @@ from .region_ties import End, flag_inside, flag_tensor, identity_inside
 from .tensor_ssa.block_propagation import set_region_clobbers, set_region_writes
 from .tensor_ssa.layout import same_layout
 from .tensor_ssa.region_aliases import NeedsMoreEffort
+from .tensor_ssa.written_origins import check_written_layouts
 from .unsupported import Unsupported
 
 _ZEROS = (torch.ops.aten.zeros.default, torch.ops.aten.zeros_like.default)
@@ -103,6 +104,9 @@ class _Loop:
         if written_inputs(self.condition.recorder):
             raise Unsupported("write in a loop's condition")
         clobbered = self._clobbered()
+        for k in clobbered:  # inside, it is dense in every iteration
+            check_written_layouts([self.parent.node_of(self.operands.values[k])])
+            check_written_layouts([self.body.recorder.node_of(self.body.outputs[k])])
         if clobbered and may_peel and self.parent.effort >= RegionEffort.PEEL:
             raise _FirstIterationDiffers("write to a carried tensor")
         return self._emit(target, [k for k in clobbered if self._start_tie(k) is None])

@@ -19,7 +19,7 @@ from .tensor_ssa.layout import with_layout_of
 from .tensor_ssa.region_aliases import SharedValues, check_region_aliases
 from .tensor_ssa.renaming import rename
 from .tensor_ssa.rewrite_mutation import rewrite_mutation
-from .tensor_ssa.written_origins import seen_origins, written_origins
+from .tensor_ssa.written_origins import check_written_layouts, seen_origins, written_origins
 from .unsupported import Unsupported
 
 
@@ -58,6 +58,7 @@ def convert_block(
     wanted += [(recorder.inputs[i].node, recorder.inputs[i].value) for i in written]
     with torch.no_grad(), recorder.fake_mode, quiet_meta_failures():
         shared = shared_values(recorder)
+        check_written_layouts(written_origins(graph, shared))
         kept = tuple(node for node, _ in wanted if isinstance(node, torch.fx.Node))
         away = [recorder.inputs[i].node for i in given_away]
         check_region_aliases(graph, shared, kept, away)

@@ -15,9 +15,9 @@ import torch
 import torch.fx
 
 from .._torch import HigherOrderOperator, OpOverload, pytree
+from .layout import overlaps_itself
 from .rewrite_mutation import update
 from .verifier import VerificationError
-from .view_operators import overlaps_itself
 
 aten = torch.ops.aten
 

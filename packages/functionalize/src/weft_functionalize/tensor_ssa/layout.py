@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from .._torch import at_least_one, is_empty, known_equal, size_hint
+from .._torch import at_least_one, is_empty, known_equal, known_true, size_hint
 from ..unsupported import Unsupported
 from .emitter import Emitter
 
@@ -45,6 +45,20 @@ def dense_order(tensor: torch.Tensor) -> list[int] | None:
         expected = expected * sizes[dimension]
         unless_empty = unless_empty * at_least_one(sizes[dimension])
     return order
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether two elements may be one place in memory: False if it is sure, in every call, that none are."""
+    if dense_order(tensor) is not None:
+        return False
+    sizes, strides = tuple(tensor.shape), tuple(tensor.stride())
+    wide = [d for d in range(len(sizes)) if not known_equal(sizes[d], 1)]
+    reach: Any = 0
+    for d in sorted(wide, key=lambda d: size_hint(strides[d])):
+        if not known_true(strides[d] > reach):
+            return True
+        reach = reach + strides[d] * (sizes[d] - 1)
+    return False
 
 
 def with_layout_of(emit: Emitter, node: torch.fx.Node, wanted: torch.Tensor) -> torch.fx.Node:

@@ -16,7 +16,7 @@ from .._torch import OpOverload, known_equal
 from ..unsupported import Unsupported
 from .alias_graph import ViewEdge, argument_value
 from .emitter import Emitter
-from .layout import with_placement_of
+from .layout import overlaps_itself, with_placement_of
 
 aten = torch.ops.aten
 
@@ -268,17 +268,3 @@ def _assign_unfolded(
     stride[_value(edge, "dimension")] *= step
     shape = list(value.meta["val"].shape)
     return emit.call(aten.as_strided_scatter.default, dense, value, shape, [*stride, window], 0)
-
-
-def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Whether two elements may be one place in memory (conservative)."""
-    if tensor.numel() <= 1:
-        return False
-    reach = 0
-    for stride, size in sorted(
-        (tensor.stride(d), tensor.size(d)) for d in range(tensor.dim()) if tensor.size(d) != 1
-    ):
-        if stride <= reach:
-            return True
-        reach += stride * (size - 1)
-    return False

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import torch.fx
 
 from .._torch import OpOverload
+from ..unsupported import Unsupported
 from .block_propagation import writes_seen
 from .custom_operators import is_custom
 from .functional_counterparts import written_arguments
 from .kept_history import hides_writes, runs_unseen
+from .layout import overlaps_itself
 from .region_aliases import SharedValues
 from .writes import block_writes, written_variables
 
@@ -18,6 +20,21 @@ from .writes import block_writes, written_variables
 def written_origins(graph: torch.fx.Graph, shared: SharedValues) -> set[torch.fx.Node]:
     """The origins that operators and regions of ``graph`` write to, and what these may be one with."""
     return {origin for node in graph.nodes for origin in origins_of_write(node, shared)}
+
+
+def check_written_layouts(written: Iterable[torch.fx.Node]) -> None:
+    """Raise :class:`Unsupported` for writes to what may have several elements in one place: no version has.
+
+    Views that overlap themselves are refused where a write passes up through them.
+    """
+    for origin in written:
+        value = origin.meta["val"]
+        if overlaps_itself(value):
+            raise Unsupported(
+                "write to a tensor that overlaps itself",
+                f"{origin.name}: shape {tuple(value.shape)}, strides {tuple(value.stride())}",
+                "clone() the tensor before writing to it",
+            )
 
 
 def origins_of_write(node: torch.fx.Node, shared: SharedValues) -> set[torch.fx.Node]:
