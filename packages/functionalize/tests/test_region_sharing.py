@@ -98,6 +98,25 @@ def test_a_loop_that_writes_views_of_one_tensor() -> None:
     check(b.module(b.item(node, 1)), torch.zeros(()), torch.randn(3, 2))
 
 
+def test_a_loop_in_a_branch_that_swaps_tensors_and_writes_rows_of_one_is_refused() -> None:
+    def body(i: Any, left: Any, right: Any, rows: Any) -> Any:
+        rows.add_(1)
+        return i + 1, right, left
+
+    inside = Builder("left", "right", "rows")
+    left, right, rows = inside.inputs
+    loop = inside.loop(3, body, (left, right), (rows,))
+    true = inside.module(inside.item(loop, 1), inside.item(loop, 2))
+    b = Builder("flag", "left", "right")
+    rows = b.graph.call_function(operator.getitem, (b.inputs[1], slice(1, None)))
+    operands = (b.inputs[1], b.inputs[2], rows)
+    node = b.cond(b.inputs[0], true, lambda a, b, rows: (a * 1, b * 1), operands)
+    results = [b.graph.call_function(torch.add, (b.item(node, k), k)) for k in (0, 1)]
+    module = b.module(*results, b.item(node, 0))
+    with pytest.raises(Unsupported, match="that a region may return"):
+        functionalize(module, [torch.tensor(True), torch.randn(4, 3), torch.randn(4, 3)])
+
+
 def test_views_at_a_counter_inside_nested_loops() -> None:
     def inner(j: Any, base: Any, row: Any) -> Any:
         torch.select(row, 0, j).add_(j + 1)

@@ -15,6 +15,7 @@ from typing import TypeVar
 import torch
 import torch.fx
 
+from .._torch import known_true
 from ..unsupported import Unsupported
 from .alias_graph import AliasGraph
 from .block_propagation import region_clobbers
@@ -38,6 +39,13 @@ class RegionAlias:
     other: torch.fx.Node
     flag: torch.fx.Node | bool | None
     is_exact: bool = False
+
+
+def _differ(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors are not one whatever data says: their sizes, dtypes or devices differ."""
+    if (left.dim(), left.dtype, left.device) != (right.dim(), right.dtype, right.device):
+        return True
+    return any(known_true(a != b) for a, b in zip(left.shape, right.shape, strict=True))
 
 
 class NeedsMoreEffort(Unsupported):
@@ -100,6 +108,8 @@ class SharedValues:
             )
             if None in flags or not whole or len(found) == _MAX_WAYS:
                 return None
+            if _differ(left.meta["val"], right.meta["val"]):
+                continue  # the flags never hold together
             found.append([flag for flag in flags if isinstance(flag, torch.fx.Node)])
         return found
 

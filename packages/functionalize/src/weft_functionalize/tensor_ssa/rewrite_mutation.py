@@ -20,7 +20,7 @@ from collections.abc import Collection
 import torch
 import torch.fx
 
-from .._torch import OpOverload, schema_arguments
+from .._torch import OpOverload, known_equal, schema_arguments
 from ..unsupported import Unsupported
 from .alias_graph import AliasGraph, argument_value
 from .block_propagation import region_writes
@@ -220,6 +220,13 @@ class _Rewrite:
         if isinstance(flag, bool):
             assert flag
             return value
+        shapes = [node.meta["val"].shape for node in (value, other)]
+        if not all(map(known_equal, *shapes)):
+            raise Unsupported(
+                "write to one of several tensors whose sizes may differ",
+                f"{shapes[0]} and {shapes[1]}",
+                "clone() the tensor before writing to it",
+            )
         return emit.call(aten.where.self, flag, value, other)
 
     def _pass_down(
