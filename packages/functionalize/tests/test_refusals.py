@@ -61,6 +61,28 @@ def test_unsupported(program: Any, kind: str) -> None:
     assert x.eq(1).all()
 
 
+def zeroes_what_rows_are_of(x: Tensor) -> Any:
+    y = x * 2
+    rows = y.unbind(0)
+    y.zero_()
+    return (rows[0], rows[1])
+
+
+def writes_to_a_part(x: Tensor) -> Any:
+    parts = (x * 2).split(2)
+    parts[0].add_(1)
+    return (parts[0] * 1,)
+
+
+@pytest.mark.parametrize("program", [zeroes_what_rows_are_of, writes_to_a_part])
+def test_writes_without_a_history(program: Any) -> None:
+    x = torch.ones(3, 4, requires_grad=True)
+    with pytest.raises(Unsupported) as raised:
+        weft_functionalize.functionalize(torch.fx.symbolic_trace(program), [x])
+    assert raised.value.kind == "write that leaves no autograd history"
+    assert raised.value.hint
+
+
 def adds_float_to_int(x: Tensor) -> Any:
     y = torch.zeros(3, 4, dtype=torch.int64)
     return (y.add_(x),)

@@ -14,6 +14,7 @@ from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
 from .aten_normalization import NormalizedGraph, normalize
 from .aten_recorder import AtenRecorder, RecordedInput, RegionEffort
 from .functional_graph import FunctionalGraph, InputDescriptor, InputKind, SharedBase
+from .gradient_history import refusing_unknown_histories
 from .gradient_rules import convert_gradient_rules
 from .options import FunctionalizeOptions
 from .shared_inputs import SharedInputs
@@ -53,10 +54,15 @@ def functionalize(
     shared: tuple[tuple[int, ...], ...] = ()
     while True:
         try:
-            normalized = normalize(
-                graph_module, example_inputs, effort=effort, shared=shared, observe=options.observe
-            )
-            result = _convert(graph_module, normalized, options)
+            with refusing_unknown_histories():
+                normalized = normalize(
+                    graph_module,
+                    example_inputs,
+                    effort=effort,
+                    shared=shared,
+                    observe=options.observe,
+                )
+                result = _convert(graph_module, normalized, options)
         except SharedInputs as found:
             shared = found.groups
         except NeedsMoreEffort:
