@@ -252,6 +252,15 @@ def element_taken_out(m: Cache, x: Tensor) -> Any:
     return x + 1
 
 
+def element_taken_out_of_a_changed_list(m: Cache, x: Tensor) -> Any:
+    log = m.log
+    log.append(x * 2)
+    log[-1] = x * 4
+    if x.sum() > 0:
+        log.pop()
+    return x + 1
+
+
 def attribute_deleted(m: Cache, x: Tensor) -> Any:
     if x.sum() > 0:
         del m.name
@@ -283,6 +292,7 @@ NOT_KEPT = {
     keys_in_another_order: "object that a region changes",
     key_deleted: "object that a region changes",
     element_taken_out: "object that a region changes",
+    element_taken_out_of_a_changed_list: "object that a region changes",
     text: "value that differs by side of a branch",
     another_size: "tensor that differs by side of a branch",
 }

@@ -49,6 +49,10 @@ class Slot:
         return owner._items[key] if key < len(owner._items) else None
 
     def set(self, value: Variable | None) -> None:
+        """Put ``value`` there.
+
+        :raises Unsupported: the place is gone, of a list that the region has made shorter.
+        """
         owner, key = self.owner, self.key
         if isinstance(owner, CellVariable):
             owner.contents = value
@@ -58,8 +62,10 @@ class Slot:
             owner.attributes[key] = value
         elif isinstance(owner, DictVariable):
             owner.entries[key] = value
-        else:
+        elif key < len(owner._items):
             owner._items[key] = value
+        else:
+            raise Unsupported("object that a region changes", repr(owner))
 
 
 def find_slots(evaluator: Evaluator) -> list[Slot]:
