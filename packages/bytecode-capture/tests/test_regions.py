@@ -270,10 +270,6 @@ def test_other_loops_are_unrolled(function: Callable[..., Any]) -> None:
     check(function, torch.rand(20, 4), regions=0)
 
 
-def maybe_a_view(x: torch.Tensor) -> torch.Tensor:
-    return x[1:] if x.sum() > 0 else x[1:] * 2
-
-
 def changes_a_list(x: torch.Tensor) -> torch.Tensor:
     found = []
     if x.sum() > 0:
@@ -281,13 +277,12 @@ def changes_a_list(x: torch.Tensor) -> torch.Tensor:
     return x * (1 + len(found))
 
 
-@pytest.mark.parametrize("function", [maybe_a_view, changes_a_list])
-def test_other_branches_are_broken_on(function: Callable[..., Any]) -> None:
+def test_a_branch_that_makes_a_list_longer_is_broken_on() -> None:
     x = torch.rand(20, 4)
     with torch.no_grad():
-        captured = capture(function)(x)
-        torch.testing.assert_close(captured.result, function(x))
-    assert captured.breaks and (captured.result is x) == (function(x) is x)
+        captured = capture(changes_a_list)(x)
+        torch.testing.assert_close(captured.result, changes_a_list(x))
+    assert captured.breaks
 
 
 def test_a_list_of_rows_is_what_the_loop_appended() -> None:

@@ -288,7 +288,6 @@ BREAKS = {
     "tolist": (lambda x: (x.tolist(), x + 1), VALUE),
     "int": (lambda x: int(x.sum()), VALUE),
     "numpy": (lambda x: (x + 1).numpy().tolist(), "NumPy array"),
-    "equal": (lambda x: (torch.equal(x, x), x + 1), VALUE),
     "text": (lambda x: (str(x), x + 1), VALUE),
     "format": (lambda x: f"{x.sum():.2f}", VALUE),
     "any": (lambda x: any([(x == x).all()]), "branch on a tensor's value"),

@@ -48,7 +48,7 @@ from .gradient_rules import GradientRules
 from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
 from .purity import is_effectful, writes
-from .recovery import version_of
+from .versions import version_of
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator

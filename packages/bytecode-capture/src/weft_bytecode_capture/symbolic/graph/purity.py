@@ -43,7 +43,7 @@ def writes(node: torch.fx.Node) -> bool:
     if node.target is getattr and node.args[1] == "data":
         return True  # what is written to it escapes the version counters
     if node.target in REGION_OPERATORS:
-        return any(writes(inner) for region in _regions(node) for inner in region.nodes)
+        return any(writes(inner) for region in region_graphs(node) for inner in region.nodes)
     if node.target is torch._check:
         return False
     return (
@@ -76,8 +76,10 @@ _OPERATORS = torch.ops.higher_order
 REGION_OPERATORS = frozenset({_OPERATORS.cond, _OPERATORS.while_loop, _OPERATORS.associative_scan})
 
 
-def _regions(node: torch.fx.Node) -> list[torch.fx.Graph]:
-    """The graphs of a region operator's blocks, of a graph that is in its module."""
+def region_graphs(node: torch.fx.Node) -> list[torch.fx.Graph]:
+    """The graphs of a region operator's blocks, of a graph that is in its module; of any other node none."""
+    if node.target not in REGION_OPERATORS:
+        return []
     module: Any = node.graph.owning_module
     blocks = [a for a in node.args if isinstance(a, torch.fx.Node) and a.op == "get_attr"]
     found = [getattr(module, str(block.target)) for block in blocks]
@@ -91,10 +93,16 @@ def draws(node: torch.fx.Node) -> bool:
 
 
 def is_tracked_write(node: torch.fx.Node) -> bool:
-    """Whether all that a node writes to is known: by version counters, or by the table of arguments."""
+    """Whether all that a node writes to is known: by version counters, or by the table of arguments.
+
+    What a region's blocks write to their parameters is found by :mod:`.region_writes`.
+    """
     target: Any = node.target
     if target is getattr:
         return False
+    if target in (_OPERATORS.cond, _OPERATORS.while_loop):
+        inside = (inner for region in region_graphs(node) for inner in region.nodes)
+        return all(is_tracked_write(inner) for inner in inside if writes(inner))
     if target in _WRITTEN_ARGUMENTS:
         return all(isinstance(written, torch.fx.Node) for written in written_arguments(node))
     if isinstance(target, OpOverload):

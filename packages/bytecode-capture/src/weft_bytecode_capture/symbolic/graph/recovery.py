@@ -13,7 +13,10 @@ from typing import Any
 import torch
 import torch.fx
 
+from ..._torch import storage_identity
 from .purity import draws, is_tracked_write, writes, written_arguments
+from .region_writes import storages_written_in_regions
+from .versions import UNCOUNTED, version_of
 
 
 @dataclass(frozen=True)
@@ -62,14 +65,6 @@ class Recovery:
         return run
 
 
-_UNCOUNTED = -1
-
-
-def version_of(tensor: torch.Tensor) -> int:
-    """A tensor's version counter, which all its views share; inference tensors have none."""
-    return _UNCOUNTED if tensor.is_inference() else tensor._version
-
-
 def find_recovery(
     graph: torch.fx.Graph, first_versions: dict[torch.fx.Node, int]
 ) -> Recovery | None:
@@ -78,7 +73,7 @@ def find_recovery(
     ``first_versions`` are the version counters of the fake tensors of inputs and attributes when they
     came into the graph: whatever writes to one, or to a view of it, moves them.
     """
-    uncounted = _UNCOUNTED in first_versions.values()
+    uncounted = UNCOUNTED in first_versions.values()
     for node in graph.nodes:
         if writes(node) and (uncounted or not is_tracked_write(node)):
             return None
@@ -114,3 +109,7 @@ def _changed(
         ):
             yield node
         yield from written_arguments(node)
+    inside = storages_written_in_regions(graph)
+    for node in first_versions:
+        if storage_identity(node.meta["example_value"]) in inside:
+            yield node

@@ -15,7 +15,7 @@ import torch.fx
 
 from ...unsupported import Unsupported
 from ..graph.data_dependence import can_read, read_number
-from ..graph.recovery import version_of
+from ..graph.versions import version_of
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.sequences import ListVariable, SliceVariable, TupleVariable
