@@ -92,6 +92,17 @@ def chosen_written(x: Tensor, matrix: Tensor) -> Any:
         return x * 10, x
 
 
+def chosen_written_at_once(x: Tensor, matrix: Tensor) -> Any:
+    z = x
+    if matrix.sum() < 1:
+        z = x + 1
+    try:
+        z += 1
+        return torch.linalg.inv(matrix), z
+    except RuntimeError:
+        return x * 10, x
+
+
 def carried_written(x: Tensor, matrix: Tensor) -> Any:
     z = x
     try:
@@ -105,6 +116,7 @@ def carried_written(x: Tensor, matrix: Tensor) -> Any:
 
 PROGRAMS = [
     carried_written,
+    chosen_written_at_once,
     *(rows_written, buffer_written, view_written, branch_in_a_loop, loop_in_a_loop),
     *(result_written, chosen_written),
 ]

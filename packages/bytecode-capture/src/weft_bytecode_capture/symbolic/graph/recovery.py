@@ -13,9 +13,8 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..._torch import storage_identity
 from .purity import draws, is_tracked_write, writes, written_arguments
-from .region_writes import storages_written_in_regions
+from .region_writes import storages, storages_written_in_regions
 from .versions import UNCOUNTED, version_of
 
 
@@ -111,5 +110,5 @@ def _changed(
         yield from written_arguments(node)
     inside = storages_written_in_regions(graph)
     for node in first_versions:
-        if storage_identity(node.meta["example_value"]) in inside:
+        if inside.intersection(storages([node.meta["example_value"]])):
             yield node

@@ -6,6 +6,7 @@ else that a block takes has the fake tensors that it has outside.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ import torch.fx
 
 from ..._torch import storage_identity
 from .purity import region_graphs, writes
-from .versions import version_of
+from .versions import UNCOUNTED, version_of
 
 _WHILE = torch.ops.higher_order.while_loop
 
@@ -28,8 +29,9 @@ def storages_written_in_regions(graph: torch.fx.Graph) -> set[int]:
         regions = region_graphs(node)
         if not regions:
             continue
-        if any(storage in found for storage in _storages(node.meta.get("example_value", ()))):
-            found.update(_storages([_value(operand) for operand in _operands(node)]))
+        results = node.meta.get("example_value", ())
+        if any(map(_has_moved, results)) or found.intersection(storages(results)):
+            found.update(storages([_value(operand) for operand in _operands(node)]))
         for region in regions:
             if writes(node):
                 found |= _seen_outside(node, region)
@@ -43,10 +45,8 @@ def _seen_outside(node: torch.fx.Node, region: torch.fx.Graph) -> set[int]:
     parameters = region.find_nodes(op="placeholder")
     for parameter, operand in zip(parameters, _operands(node), strict=False):
         fake = _value(parameter)
-        if isinstance(fake, torch.Tensor) and (
-            version_of(fake) != 0 or storage_identity(fake) in inside
-        ):
-            found.update(_storages([_value(operand)]))
+        if _has_moved(fake) or inside.intersection(storages([fake])):
+            found.update(storages([_value(operand)]))
     return found
 
 
@@ -61,5 +61,17 @@ def _value(operand: Any) -> Any:
     return operand.meta.get("example_value") if isinstance(operand, torch.fx.Node) else operand
 
 
-def _storages(values: Any) -> list[int]:
-    return [storage_identity(value) for value in values if isinstance(value, torch.Tensor)]
+def _has_moved(value: Any) -> bool:
+    """Whether a tensor that a region is given or gives was written to; to have gradients it is, once."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    return version_of(value) == UNCOUNTED or version_of(value) > value.requires_grad
+
+
+def storages(values: Iterable[Any]) -> list[int]:
+    """Where the tensors among ``values`` have their elements, but for sparse ones, which no region takes."""
+    return [
+        storage_identity(value)
+        for value in values
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided
+    ]
