@@ -71,7 +71,7 @@ def _call(node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     access = _ACCESS_OF.get(target)
     if access is not None:
         base, source, *where = args
-        base = _separate(base)
+        base = base.clone() if overlaps_itself(base) else _separate(base)
         access(base, *where, **kwargs).copy_(source)
         return base
     before = [_separate(value) for value in pytree.tree_leaves((args, kwargs))]
