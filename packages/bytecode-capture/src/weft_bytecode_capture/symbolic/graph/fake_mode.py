@@ -1,8 +1,8 @@
 """Fake tensors whose results are remembered: an operator runs once for operands that look alike.
 
 A model repeats its layers and an optimizer its update of each parameter, so most operators have been
-evaluated before on tensors of the same sizes.  Torch's fake mode has a cache too, which is off: finding a
-result in it costs ten times what making the result does.
+evaluated before on tensors of the same sizes.  Torch's fake mode has a cache too; finding a result in it
+costs ten times what making the result does.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class RememberingFakeMode(FakeTensorMode):
     def __init__(self, **options: Any) -> None:
         """The arguments are those of torch's mode."""
         super().__init__(**options)
-        self.cache_enabled = False  # torch's: with symbolic sizes it costs more than it spares
         self._kinds: dict[OpOverload, str | None] = {}
         self._results: dict[tuple[Any, ...], _Result] = {}
 
@@ -92,6 +91,8 @@ class RememberingFakeMode(FakeTensorMode):
             parts.append(name)
             if not self._add(value, parts, by_element):
                 return None
+        if kind == _VIEW and not isinstance(args[0], FakeTensor):
+            return None  # a number, which torch makes a tensor of
         if kind == _VIEW:
             place = (args[0].storage_offset(), args[0].untyped_storage().nbytes())
             if any(type(number) is not int for number in place):
