@@ -140,7 +140,9 @@ def same_dispatch(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def storage_identity(tensor: torch.Tensor) -> int:
-    """A number that two tensors have in common exactly if they share storage."""
+    """A number that two tensors have in common exactly if they share storage; sparse ones share none."""
+    if tensor.layout is not torch.strided:
+        return -id(tensor)
     return int(tensor.untyped_storage()._cdata)
 
 

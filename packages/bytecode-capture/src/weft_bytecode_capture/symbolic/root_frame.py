@@ -24,7 +24,7 @@ from .graph.recovery import Recovery, find_recovery
 from .liveness import OutputCollector, is_kept
 from .overrides import emit_mode
 from .regions.choices import ambiguous_result, choose_results, refused_alias
-from .regions.decisions import RegionRefused
+from .regions.decisions import Place, RegionRefused
 from .registration import register_all
 from .variables.base import Variable
 from .variables.cells import root_cell
@@ -223,9 +223,8 @@ class _Capture:
             outputs = self._outputs(ending)
             place = refused_alias(self.evaluator, outputs, choices)
         if place is not None:
-            line = state.cache.decode(place[0]).line(place[1])
             reason = "a result that may be an operand itself is returned"
-            raise RegionRefused(place, line, reason, returned=True)
+            raise self._refusal(place, reason, returned=True)
         state.graph.rules.check(outputs)
         # Every variable of a graph's value is one of the torch families.
         graph = state.graph.finish(cast("Any", outputs))
@@ -266,9 +265,8 @@ class _Capture:
             if recovery is None:
                 raise DropDataDependence("what the graph writes cannot be taken back")
             if recovery.copies and self.state.relied_on:
-                place = self.state.relied_on[-1]
-                line = self.state.cache.decode(place[0]).line(place[1])
-                raise RegionRefused(place, line, "a check here would copy what the graph writes")
+                reason = "a check here would copy what the graph writes"
+                raise self._refusal(self.state.relied_on[-1], reason)
             return recovery
         if graph.in_handled_code:
             if recovery is None:
@@ -278,6 +276,11 @@ class _Capture:
         # copies at each call.
         seen = graph.in_block or self.state.side_effects
         return recovery if seen and recovery == Recovery() else None
+
+    def _refusal(self, place: Place, reason: str, returned: bool = False) -> RegionRefused:
+        """What to raise to have the frame evaluated again without the region at ``place``."""
+        line = self.state.cache.decode(place[0]).line(place[1])
+        return RegionRefused(place, line, reason, returned=returned)
 
     def _guards(self) -> tuple[Guard, ...]:
         code = self.frame.code

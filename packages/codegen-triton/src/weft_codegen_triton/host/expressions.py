@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,13 +19,12 @@ INDEX = IndexSpelling(
     minimum="min({}, {})",
     maximum="max({}, {})",
 )
-ANY = IndexSpelling(
+ANY = dataclasses.replace(
+    INDEX,
     quotient="({} // ({} or 1))",
     floor_quotient="({} // ({} or 1))",
     remainder="({} % ({} or 1))",
     floor_remainder="({} % ({} or 1))",
-    minimum="min({}, {})",
-    maximum="max({}, {})",
 )
 """As :data:`INDEX`, with a result where a divisor is 0: nothing is computed in a call like that."""
 NUMBER = NumberSpelling(

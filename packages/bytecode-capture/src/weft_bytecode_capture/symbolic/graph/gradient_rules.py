@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
+from ..._torch import storage_identity
 from ...unsupported import BreakEarlier, Unsupported
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ _KIND = "autograd function that needs gradients"
 def _storage(node: torch.fx.Node) -> int:
     """What the values of nodes that share memory have in common; 0 for what is no tensor."""
     value = node.meta.get("example_value")
-    return int(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else 0
+    return storage_identity(value) if isinstance(value, torch.Tensor) else 0
 
 
 def _version(node: torch.fx.Node) -> int:

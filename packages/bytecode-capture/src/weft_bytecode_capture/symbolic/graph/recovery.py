@@ -110,5 +110,5 @@ def _changed(
         yield from written_arguments(node)
     inside = storages_written_in_regions(graph)
     for node in first_versions:
-        if inside.intersection(storages([node.meta["example_value"]])):
+        if inside & storages([node.meta["example_value"]]):
             yield node

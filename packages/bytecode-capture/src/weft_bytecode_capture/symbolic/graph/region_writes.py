@@ -7,7 +7,7 @@ else that a block takes has the fake tensors that it has outside.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.fx
@@ -16,7 +16,8 @@ from ..._torch import storage_identity
 from .purity import region_graphs, writes
 from .versions import UNCOUNTED, version_of
 
-_WHILE = torch.ops.higher_order.while_loop
+_OPERANDS = {torch.ops.higher_order.cond: (3,), torch.ops.higher_order.while_loop: (2, 3)}
+"""The arguments that hold what a region operator's blocks are given; a scan writes to nothing."""
 
 
 def storages_written_in_regions(graph: torch.fx.Graph) -> set[int]:
@@ -30,11 +31,10 @@ def storages_written_in_regions(graph: torch.fx.Graph) -> set[int]:
         if not regions:
             continue
         results = node.meta.get("example_value", ())
-        if any(map(_has_moved, results)) or found.intersection(storages(results)):
+        if any(map(_has_moved, results)) or found & storages(results):
             found.update(storages([_value(operand) for operand in _operands(node)]))
-        for region in regions:
-            if writes(node):
-                found |= _seen_outside(node, region)
+        if writes(node):
+            found.update(*(_seen_outside(node, region) for region in regions))
     return found
 
 
@@ -45,16 +45,15 @@ def _seen_outside(node: torch.fx.Node, region: torch.fx.Graph) -> set[int]:
     parameters = region.find_nodes(op="placeholder")
     for parameter, operand in zip(parameters, _operands(node), strict=False):
         fake = _value(parameter)
-        if _has_moved(fake) or inside.intersection(storages([fake])):
+        if _has_moved(fake) or inside & storages([fake]):
             found.update(storages([_value(operand)]))
     return found
 
 
 def _operands(node: torch.fx.Node) -> list[Any]:
     """What a region operator's blocks are given, in the order of their placeholders."""
-    if node.target is _WHILE:
-        return [*node.args[2], *node.args[3]]  # type: ignore[misc]
-    return list(node.args[3]) if len(node.args) > 3 else []  # type: ignore[arg-type]
+    arguments, target = cast("Any", node.args), cast("Any", node.target)
+    return [operand for k in _OPERANDS.get(target, ()) for operand in arguments[k]]
 
 
 def _value(operand: Any) -> Any:
@@ -68,10 +67,6 @@ def _has_moved(value: Any) -> bool:
     return version_of(value) == UNCOUNTED or version_of(value) > value.requires_grad
 
 
-def storages(values: Iterable[Any]) -> list[int]:
-    """Where the tensors among ``values`` have their elements, but for sparse ones, which no region takes."""
-    return [
-        storage_identity(value)
-        for value in values
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided
-    ]
+def storages(values: Iterable[Any]) -> set[int]:
+    """Where the tensors among ``values`` have their elements."""
+    return {storage_identity(value) for value in values if isinstance(value, torch.Tensor)}

@@ -18,18 +18,12 @@ from typing import TYPE_CHECKING
 import torch
 import torch.fx
 
+from ..._torch import storage_identity
 from .decisions import Place
 
 if TYPE_CHECKING:
     from ..variables.tensor import TensorVariable
     from .subgraph import Carried
-
-
-def storage_of(tensor: torch.Tensor) -> int:
-    """What fake tensors that share storage have in common; sparse ones have none to share."""
-    if tensor.layout is not torch.strided:
-        return -id(tensor)
-    return int(tensor.untyped_storage()._cdata)
 
 
 @dataclass(frozen=True)
@@ -79,7 +73,7 @@ class RegionAliases:
     def note_attributes(self, graph: torch.fx.Graph) -> None:
         """Note the program's tensors that a region's graph names: no region makes them."""
         values = (n.meta.get("example_value") for n in graph.find_nodes(op="get_attr"))
-        self.attributes.update(storage_of(v) for v in values if isinstance(v, torch.Tensor))
+        self.attributes.update(storage_identity(v) for v in values if isinstance(v, torch.Tensor))
 
     def note_branch(
         self,
@@ -106,7 +100,7 @@ class RegionAliases:
         states, started = [c.parameter for c in kept], [c.start for c in kept]
         left = [c.result for c in kept if c.result is not None]
         self._note_made(taken, [*started, *left])
-        own = {storage_of(variable.fake) for variable in states}
+        own = {storage_identity(variable.fake) for variable in states}
         first = self._values(started)
         iterated = tuple(_Value(v.storage, v.storage in own) for v in self._values(left))
         after = (iterated, first) if may_be_empty else (iterated,)
@@ -137,7 +131,7 @@ class RegionAliases:
         self, result: torch.Tensor, operand: torch.Tensor, visible: set[int]
     ) -> bool:
         """Whether a region's result is ``operand`` in one way, in all others a tensor that it has made."""
-        storage, other = storage_of(result), storage_of(operand)
+        storage, other = storage_identity(result), storage_identity(operand)
         region = self._regions[storage]
         if storage in self._viewed:
             return False
@@ -212,7 +206,7 @@ class RegionAliases:
 
     def _storage(self, tensor: torch.Tensor) -> int:
         self._alive.append(tensor)
-        return storage_of(tensor)
+        return storage_identity(tensor)
 
     def _comes_before(self, left: _Value, right: _Value) -> bool:
         """Whether what the region of ``right`` gives may be in terms of ``left``."""
@@ -246,5 +240,5 @@ class RegionAliases:
     ) -> None:
         for node in (*taken, *(variable.node for variable in variables)):
             value = node.meta.get("example_value")
-            if isinstance(value, torch.Tensor) and storage_of(value) not in self.attributes:
+            if isinstance(value, torch.Tensor) and storage_identity(value) not in self.attributes:
                 self._made_in.setdefault(self._storage(value), node.graph)

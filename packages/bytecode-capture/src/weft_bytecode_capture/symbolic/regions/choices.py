@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from ..._torch import storage_identity
 from ..variables.base import Variable
 from ..variables.tensor import TensorVariable
-from .aliases import storage_of
 from .decisions import Place
 from .tags import Known, Tag
 from .views import view_of
@@ -48,7 +48,7 @@ class ChoiceVariable(Variable):
 
     @property
     def storage(self) -> int:
-        return storage_of(self.result.fake)
+        return storage_identity(self.result.fake)
 
     def results(self) -> list[TensorVariable]:
         """The graph's outputs that may be the tensor where it is a new one."""
@@ -60,7 +60,7 @@ class ChoiceVariable(Variable):
 
 class _ByPredicate(ChoiceVariable):
     def __init__(self, result: TensorVariable, choice: Choice) -> None:
-        super().__init__(result, frozenset({storage_of(choice.operand.fake)}))
+        super().__init__(result, frozenset({storage_identity(choice.operand.fake)}))
         self.choice = choice
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -157,7 +157,7 @@ def note_choice(evaluator: Evaluator, choice: Choice) -> None:
     """Note what decides whether a region's result is an operand, if that is a tensor of the caller's."""
     is_outermost = evaluator.graph.graph is evaluator.graph.outermost
     if is_outermost and choice.operand.source is not None:
-        evaluator.state.region_choices[storage_of(choice.result.fake)] = choice
+        evaluator.state.region_choices[storage_identity(choice.result.fake)] = choice
 
 
 def choose_results(evaluator: Evaluator, outputs: Sequence[Variable]) -> list[ChoiceVariable]:
@@ -192,7 +192,7 @@ def _choice(
 def _by_predicate(
     evaluator: Evaluator, result: TensorVariable, visible: set[int], views: _Views
 ) -> _ByPredicate | None:
-    choice = evaluator.state.region_choices.get(storage_of(result.fake))
+    choice = evaluator.state.region_choices.get(storage_identity(result.fake))
     if choice is None or choice.result is not result:
         return None
     # It can be nothing else than the operand or new, and is that in one way.
@@ -296,7 +296,7 @@ def _visible(evaluator: Evaluator) -> set[int]:
     outermost = evaluator.graph.outermost
     nodes = [*outermost.find_nodes(op="placeholder"), *outermost.find_nodes(op="get_attr")]
     values = [node.meta.get("example_value") for node in nodes]
-    found = {storage_of(value) for value in values if isinstance(value, torch.Tensor)}
+    found = {storage_identity(value) for value in values if isinstance(value, torch.Tensor)}
     return found | evaluator.state.region_aliases.attributes
 
 
@@ -343,4 +343,4 @@ def refused_alias(
 
 def _storages(outputs: Sequence[Variable]) -> list[int]:
     fakes = [getattr(output, "fake", None) for output in outputs]
-    return list(dict.fromkeys(storage_of(f) for f in fakes if isinstance(f, torch.Tensor)))
+    return list(dict.fromkeys(storage_identity(f) for f in fakes if isinstance(f, torch.Tensor)))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
+from ..._torch import storage_identity
 from ...unsupported import Unsupported
 from ..graph.data_dependence import can_read, read_number
 from ..graph.versions import version_of
@@ -21,7 +22,6 @@ from ..variables.constant import ConstantVariable
 from ..variables.sequences import ListVariable, SliceVariable, TupleVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable, number_in_tensor
-from .aliases import storage_of
 from .evaluation import refuse
 
 if TYPE_CHECKING:
@@ -96,9 +96,9 @@ def become_element(
 
 def note_element_view(evaluator: Evaluator, variable: TensorVariable) -> None:
     """A view of such a copy is one itself."""
-    storage = storage_of(variable.fake)
+    storage = storage_identity(variable.fake)
     for element in evaluator.graph.elements:
-        if storage_of(element.fake) == storage:
+        if storage_identity(element.fake) == storage:
             become_element(evaluator, variable, (element.place[0], variable))
             assert isinstance(variable, ElementVariable)
             variable.refusal = element.refusal

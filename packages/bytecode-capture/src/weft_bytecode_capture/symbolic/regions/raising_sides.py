@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..decode import DecodedCode, Instruction
-from ..graph.data_dependence import can_read, read_number, require, require_compared
+from ..graph.data_dependence import can_read, read_number, require_compared
 from ..handled_code import handler_goes_on
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
-from ..variables.data_numbers import DataBooleanVariable, number_argument
+from ..variables.data_numbers import DataBooleanVariable
 from ..variables.known_truth import known_truth
-from ..variables.symbolic_number import number_value
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable, tested_tensor
 from .evaluation import as_predicate, may_attempt
@@ -61,8 +60,7 @@ def rely_on_other_side(
 
 def _is_of_data(condition: Variable) -> bool:
     if isinstance(condition, TensorVariable):
-        is_one = condition.fake.numel() == 1 and condition.fake.dim() == 0
-        return is_one and known_truth(condition.node) is None
+        return condition.fake.dim() == 0 and known_truth(condition.node) is None
     return isinstance(condition, (DataBooleanVariable, TensorNumberVariable))
 
 
@@ -88,9 +86,7 @@ def _check(evaluator: Evaluator, condition: Variable, wanted: bool) -> bool:
     graph = evaluator.graph
     if isinstance(condition, DataBooleanVariable) and condition.value is not None:
         function = condition.function if wanted else _OPPOSITES[condition.function]
-        value = function(*map(number_value, condition.operands))
-        arguments = tuple(map(number_argument, condition.operands))
-        require(graph, value, graph.outermost.call_function(function, arguments))
+        require_compared(graph, function, *condition.operands)
         return True
     tested = tested_tensor(evaluator, condition)
     if not isinstance(tested, TensorVariable):

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import torch
 import torch.fx
 
+from ..._torch import storage_identity
 from ..variables.constant import ConstantVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import number_in_tensor
-from .aliases import RegionAliases, storage_of
+from .aliases import RegionAliases
 from .positions import ElementVariable
 from .subgraph import Carried, Subgraph, parameter, regional
 from .views import ViewOf, view_of
@@ -97,7 +98,9 @@ class ResultTags:
         ``visible`` are the storages of the caller's tensors.  None also where one that was taken for a new
         tensor may be one of these, or a part of a region's result.
         """
-        made = self._made.keys() | {storage_of(k.variable.fake) for k in self.known if k.is_made}
+        made = self._made.keys() | {
+            storage_identity(k.variable.fake) for k in self.known if k.is_made
+        }
         if self._failed or made & visible or any(map(self._aliases.is_result, made)):
             return None
         _, tag = self._results.get(id(result), (result, None))
@@ -124,9 +127,9 @@ class ResultTags:
 
     def exact(self, tag: Tag) -> frozenset[int]:
         """The storages of known tensors for which the number says which very tensor a result is."""
-        made = [storage_of(k.variable.fake) for k in self.known if k.is_made]
+        made = [storage_identity(k.variable.fake) for k in self.known if k.is_made]
         unclear = {storage for storage in made if storage in self._made or made.count(storage) > 1}
-        storages = {storage_of(k.variable.fake) for k in self.possible(tag).values()}
+        storages = {storage_identity(k.variable.fake) for k in self.possible(tag).values()}
         return frozenset(storages - unclear)
 
     def is_tag(self, variable: object) -> bool:
@@ -223,8 +226,8 @@ class ResultTags:
             return self._results[id(variable)][1]
         if variable.source is not None:
             return self._number(Known(variable))
-        storage = storage_of(variable.fake)
-        states = {storage_of(s.carried.parameter.fake) for s in self._states.values()}
+        storage = storage_identity(variable.fake)
+        states = {storage_identity(s.carried.parameter.fake) for s in self._states.values()}
         if self._aliases.is_result(storage) or storage in states:
             return None
         return self._of_other(evaluator.graph.outermost, variable)
@@ -242,7 +245,7 @@ class ResultTags:
             return self._number(Known(variable, view, in_loop))
         if self.made_too and not in_loop:
             return self._number(Known(variable, is_made=True))
-        self._made[storage_of(variable.fake)] = variable.fake
+        self._made[storage_identity(variable.fake)] = variable.fake
         return 0
 
     def _number(self, known: Known) -> int:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from ..._torch import HigherOrderOperator
+from ..._torch import HigherOrderOperator, storage_identity
 from ..graph.purity import writes
 from ..variables.tensor import TensorVariable
-from .aliases import storage_of
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -44,14 +43,14 @@ class ViewOf:
             given[step.node] = node
         made = given[self.steps[-1].node] if self.steps else tensor.node
         fake = made.meta["example_value"]
-        if not _shares_storage(made, storage_of(tensor.fake)):
+        if not _shares_storage(made, storage_identity(tensor.fake)):
             return None
         return TensorVariable(made, fake, None)
 
 
 def view_of(tensor: TensorVariable) -> ViewOf | None:
     """The tensor of which another is a view, as far back as views go; None where a call writes, too."""
-    storage, node = storage_of(tensor.fake), tensor.node
+    storage, node = storage_identity(tensor.fake), tensor.node
     steps: list[_Step] = []
     while True:
         shared = (n for n in node.all_input_nodes if _shares_storage(n, storage))
@@ -65,13 +64,12 @@ def view_of(tensor: TensorVariable) -> ViewOf | None:
 
 
 def _shares_storage(node: torch.fx.Node, storage: int) -> bool:
-    if (
-        "example_value" not in node.meta
-    ):  # it gives several tensors, of which other nodes take one each
+    if "example_value" not in node.meta:
+        # It gives several tensors, of which other nodes take one each.
         return any(_shares_storage(given, storage) for given in node.all_input_nodes)
     value = node.meta["example_value"]
     values = value if isinstance(value, (tuple, list)) else (value,)
-    return any(isinstance(v, torch.Tensor) and storage_of(v) == storage for v in values)
+    return any(isinstance(v, torch.Tensor) and storage_identity(v) == storage for v in values)
 
 
 def _repeated(

@@ -12,10 +12,10 @@ import torch
 from weft_guards import IsObject, Source
 
 from ..builder import register_object
-from ..graph.data_dependence import require, require_compared
+from ..graph.data_dependence import require_compared
 from .base import Variable
 from .constant import ConstantVariable
-from .data_numbers import DataBooleanVariable, number_argument
+from .data_numbers import DataBooleanVariable
 from .functions import KnownFunctionVariable
 from .symbolic_number import SymbolicNumberVariable
 
@@ -39,8 +39,7 @@ class CheckVariable(KnownFunctionVariable):
             return False
         value = arguments[0]
         if isinstance(value, DataBooleanVariable) and value.value is not None:
-            operands = tuple(map(number_argument, value.operands))
-            require(graph, value.value, graph.outermost.call_function(value.function, operands))
+            require_compared(graph, value.function, *value.operands)
             return True
         return False
 

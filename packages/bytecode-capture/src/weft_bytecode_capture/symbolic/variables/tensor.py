@@ -234,10 +234,8 @@ class TensorVariable(Variable):
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         if name == "requires_grad" and self._has_requires_grad(value):
             return
-        if (
-            name == "data" and value is self
-        ):  # as module.to() does where there is nothing to convert
-            return
+        if name == "data" and value is self:
+            return  # as module.to() does where there is nothing to convert
         if hasattr(torch.Tensor, name):
             raise Unsupported("attribute write", f"{self!r}.{name}")
         self.attributes[name] = value
