@@ -15,7 +15,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, math.inf, -math.inf, math.nan, 
 
 UNARY_NAMES = (
     "abs neg reciprocal relu sigmoid sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
-    "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma floor ceil trunc round sign "
+    "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma floor ceil trunc round sign "
     "logical_not isnan isinf signbit"
 ).split()
 BINARY_NAMES = (

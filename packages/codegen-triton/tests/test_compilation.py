@@ -30,7 +30,19 @@ def jobs(codegen: TritonCodegen) -> list[CompileJob]:
     def program(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
         rows = x.softmax(1), x.argmax(1), x.var(1), x.prod(1), (x > 2).any(1)
         points = torch.floor_divide(x, 0.3), torch.remainder(x, 0.7), torch.expm1(x), x.sign()
-        return *rows, *points, i // 3, i % 5, i**3, x.clamp(0, 1), x[i[:, 0] % 4]
+        small = i.to(torch.uint8) + 200, i.to(torch.int8) - 200, ~i.to(torch.uint8)
+        return (
+            *rows,
+            *points,
+            *small,
+            i // 3,
+            i % 5,
+            i**3,
+            x.clamp(0, 1),
+            x.digamma(),
+            -x,
+            x[i[:, 0] % 4],
+        )
 
     inputs = torch.randn(40, 70), torch.randint(0, 9, (40, 70))
     functions = codegen.print(schedule_of(program, inputs, codegen)).functions

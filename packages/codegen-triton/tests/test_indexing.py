@@ -33,6 +33,29 @@ def test_scatters_accumulate(codegen: TritonCodegen, dtype: torch.dtype) -> None
     )
 
 
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
+def test_scatters_average(codegen: TritonCodegen, dtype: torch.dtype, include_self: bool) -> None:
+    target, source = (torch.randn(6, 3) * 9).to(dtype), (torch.randn(9, 3) * 9).to(dtype)
+    index = torch.randint(0, 6, (9, 3))
+
+    def mean(t: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+        return t.scatter_reduce(0, i, s, "mean", include_self=include_self)
+
+    check(codegen, mean, target, index, source)
+
+
+def test_one_number_is_added_at_many_places(codegen: TritonCodegen) -> None:
+    index = torch.tensor([[1, 1, 0], [1, 3, 0]])
+    for dtype in (torch.float32, torch.int32, torch.int64):
+        check(
+            codegen,
+            lambda t, i: t.scatter_add(0, i, torch.ones_like(t)),
+            torch.zeros(4, 3, dtype=dtype),
+            index,
+        )
+
+
 def test_an_index_out_of_range_is_an_error(codegen: TritonCodegen) -> None:
     program = check(codegen, lambda x, i: x[i], MATRIX, INDEX)
     assert "tl.device_assert" in program.source

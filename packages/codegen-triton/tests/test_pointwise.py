@@ -51,6 +51,27 @@ def test_integer_division_and_shifts(codegen: TritonCodegen, dtype: torch.dtype)
     check(codegen, program, x)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int64], ids=str)
+def test_integers_beyond_their_dtype(codegen: TritonCodegen, dtype: torch.dtype) -> None:
+    x = torch.tensor([0, 1, 100], dtype=dtype)
+    check(codegen, lambda x: (x + 200, x - 3, x * -1, ~x, x.bitwise_xor(-1), -x), x)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, F16], ids=str)
+def test_zeros_keep_their_sign(codegen: TritonCodegen, dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return -x, (-x).signbit(), 1 / -x, torch.atan2(-x, x - 1), -x * 2
+
+    x = torch.tensor([0.0, -0.0, 1.0, math.inf, -3.0], dtype=dtype)
+    for got, want in zip(check(codegen, program, x)(x), program(x), strict=True):
+        assert torch.equal(got.signbit(), want.signbit())
+
+
+def test_truth_of_numbers_and_blocks(codegen: TritonCodegen) -> None:
+    logical = all_of(["logical_and", "logical_or", "logical_xor"])
+    check(codegen, logical, torch.tensor([0.0, 1.0, math.nan]), torch.tensor(2.0))
+
+
 def test_bools(codegen: TritonCodegen) -> None:
     x = torch.tensor([True, False, True, False])
     y = torch.tensor([True, True, False, False])

@@ -19,7 +19,7 @@ from weft_loop_ir.ops import (
 )
 
 from weft_codegen_triton.errors import Unsupported
-from weft_codegen_triton.kernel.dtypes import ATOMIC_ADD, literal, triton_dtype
+from weft_codegen_triton.kernel.dtypes import ATOMIC_ADD, literal, triton_dtype, wrapped
 from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.index_bounds import is_beyond
 from weft_codegen_triton.kernel.known_values import KnownValues
@@ -265,7 +265,7 @@ class BodyPrinter:
         if dtype.is_floating_point:
             value = float(value)
         elif dtype is not torch.bool:
-            value = int(value)
+            value = wrapped(int(value), dtype)
         code = f"tl.full({self.tile.unit}, {literal(value)}, {triton_dtype(dtype)})"
         made = self.name(code, dtype, NO_AXES)
         self.facts.constants[made.code] = value

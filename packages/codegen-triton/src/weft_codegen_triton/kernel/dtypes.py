@@ -73,6 +73,12 @@ def literal(value: bool | int | float) -> str:
     return repr(value)
 
 
+def wrapped(value: int, dtype: torch.dtype) -> int:
+    """``value`` as the integer that its lowest bits are in ``dtype``: Triton takes no other constant."""
+    least = torch.iinfo(dtype).min
+    return (value - least) % (1 << 8 * dtype.itemsize) + least
+
+
 def lowest(dtype: torch.dtype) -> str:
     """The identity of a maximum."""
     if dtype.is_floating_point:

@@ -7,7 +7,6 @@ import torch
 from weft_codegen_triton.errors import Unsupported
 
 UNARY = {
-    "neg": "-{0}",
     "reciprocal": "1.0 / {0}",
     "exp": "tl.exp({0})",
     "exp2": "tl.exp2({0})",
@@ -18,6 +17,7 @@ UNARY = {
     "rsqrt": "tl.rsqrt({0})",
     "erf": "tl.erf({0})",
     "sigmoid": "weft.sigmoid({0})",
+    "digamma": "weft.digamma({0})",
     "floor": "tl.floor({0})",
     "ceil": "tl.ceil({0})",
     "round": "math.rint({0})",
@@ -52,6 +52,7 @@ BINARY = {
     **{name: f"math.{name}({{0}}, {{1}})" for name in "atan2 hypot copysign nextafter".split()},
 }
 FLOAT = {
+    "neg": "{0} * -1.0",  # Triton's minus takes from 0, which gives 0 the wrong sign
     "floordiv": "weft.float_floordiv({0}, {1})",
     "truncdiv": "math.trunc(weft.divide({0}, {1}))",
     "fmod": "math.fmod({0}, {1})",
@@ -64,6 +65,7 @@ FLOAT = {
     "isinf": 'tl.abs({0}) == float("inf")',
 }
 INTEGER = {
+    "neg": "-{0}",
     "floordiv": "weft.floordiv({0}, {1})",
     "truncdiv": "{0} // {1}",
     "fmod": "{0} % {1}",

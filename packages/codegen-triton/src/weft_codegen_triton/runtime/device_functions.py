@@ -167,6 +167,29 @@ def sigmoid(a):
 
 
 @triton.jit
+def digamma(a):
+    """The derivative of ``lgamma``: NaN at negative integers, infinite at zero.
+
+    Below 0 by reflection, then by recurrence where Stirling's series is precise in float64.
+    """
+    fraction = a - device_math.rint(a)
+    reflected = -3.141592653589793 / device_math.tan(fraction * 3.141592653589793)
+    result = tl.where(a < 0, reflected, 0.0)
+    result = tl.where((a < 0) & (fraction == 0), float("nan"), result)
+    x = tl.where(a < 0, 1.0 - a, a)
+    for _ in tl.static_range(10):
+        result = tl.where(x < 10, result - 1.0 / x, result)
+        x = tl.where(x < 10, x + 1.0, x)
+    inverse = 1.0 / x
+    z = inverse * inverse
+    series = z * (-691.0 / 32760.0 + z * (1.0 / 12.0))
+    series = z * (1.0 / 240.0 - z * (1.0 / 132.0 + series))
+    series = z * (1.0 / 12.0 - z * (1.0 / 120.0 - z * (1.0 / 252.0 - series)))
+    result = tl.log(x) - 0.5 * inverse - series + result
+    return tl.where(a == 0, -1.0 / a, result)
+
+
+@triton.jit
 def exp_for_half(a):
     """The exponential of float32; what is smaller than a normal number is 0."""
     return tl.exp2(a * 1.4426950408889634)

@@ -45,7 +45,7 @@ class InterpretedDevice:
         interpreter_builder.options = dataclasses.replace(
             interpreter_builder.options, debug=True, sanitize_overflow=False
         )  # debug: assertions are checked
-        _multiply_bfloat16(type(interpreter_builder))
+        mend_interpreter(type(interpreter_builder))
         self.turn = threading.RLock()
         self._folder = folder
 
@@ -81,14 +81,20 @@ class InterpretedDevice:
         return module.kernel
 
 
-def _multiply_bfloat16(builder: Any) -> None:
-    """Let the interpreter's products of matrices take bfloat16, whose bits it would take for numbers."""
+def mend_interpreter(builder: Any) -> None:
+    """Give the class of the interpreter's builder the operations of ``_MENDED`` in place of its own."""
+    for name, mend in _MENDED.items():
+        plain = getattr(builder, name)
+        if not hasattr(plain, "is_mended"):
+            mended = mend(plain)
+            mended.is_mended = True
+            setattr(builder, name, mended)
+
+
+def _dot_of_bfloat16(plain: Callable[..., Any]) -> Any:
+    """Products of matrices in bfloat16, whose bits the interpreter takes for numbers."""
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
-
-    plain = builder.create_dot
-    if hasattr(plain, "takes_bfloat16"):
-        return
 
     def widened(operand: Any) -> Any:
         if operand.dtype.scalar != tl.bfloat16:
@@ -99,8 +105,55 @@ def _multiply_bfloat16(builder: Any) -> None:
     def create_dot(self: Any, a: Any, b: Any, *others: Any) -> Any:
         return plain(self, widened(a), widened(b), *others)
 
-    create_dot.takes_bfloat16 = True  # type: ignore[attr-defined]
-    builder.create_dot = create_dot
+    return create_dot
+
+
+def _splat_of_truth(plain: Callable[..., Any]) -> Any:
+    """Blocks of one truth value: a comparison's has the dtype of what was compared in the interpreter."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def create_splat(self: Any, kind: Any, operand: Any) -> Any:
+        if operand.data.dtype == bool:
+            operand = TensorHandle(operand.data, tl.int1)
+        return plain(self, kind, operand)
+
+    return create_splat
+
+
+def _atomic_of_one_value(plain: Callable[..., Any]) -> Any:
+    """Atomic updates with one value for a whole block: the interpreter reads memory of a block's size."""
+    from triton.runtime.interpreter import TensorHandle
+
+    def create_atomic_rmw(
+        self: Any, operation: Any, place: Any, value: Any, mask: Any, *others: Any
+    ) -> Any:
+        handles = (TensorHandle(h.data.copy(), h.dtype) for h in (place, value, mask))
+        return plain(self, operation, *handles, *others)
+
+    return create_atomic_rmw
+
+
+def _ones_without_sign(plain: Callable[..., Any]) -> Any:
+    """All bits of an unsigned integer: the interpreter makes them of -1, which NumPy takes for none."""
+    from triton.runtime.interpreter import TensorHandle
+
+    def get_all_ones_value(self: Any, kind: Any) -> Any:
+        zeros = self.get_null_value(kind)
+        if zeros.data.dtype.kind != "u":
+            return plain(self, kind)
+        return TensorHandle(~zeros.data, zeros.dtype)
+
+    return get_all_ones_value
+
+
+_MENDED = {
+    "create_dot": _dot_of_bfloat16,
+    "create_splat": _splat_of_truth,
+    "create_atomic_rmw": _atomic_of_one_value,
+    "get_all_ones_value": _ones_without_sign,
+}
+"""Operations of the interpreter that are wrong or fail where compiled kernels are right."""
 
 
 class InterpretedKernel:
