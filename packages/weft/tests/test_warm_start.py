@@ -53,7 +53,11 @@ def library_calls(x):
     return torch.rand(3), x.sort(1), torch.linalg.inv(x @ x.t() + torch.eye(3))
 
 
-FUNCTIONS = (writes_to_input, views_and_constants, library_calls)
+def by_operators_names(x):
+    return torch.ops.aten.add(x, torch.ops.aten.mul.Tensor(x, x), alpha=2)
+
+
+FUNCTIONS = (writes_to_input, views_and_constants, library_calls, by_operators_names)
 INPUTS = {
     "dense": lambda: torch.randn(3, 4),
     "transposed": lambda: torch.randn(4, 3).t(),
@@ -192,14 +196,90 @@ def with_custom_operator(x):
     return double(x) + 1
 
 
+@double.register_kernel("cpu")
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x + x
+
+
+double.register_autograd(lambda context, gradient: gradient * 2)
+
+
+@torch.library.custom_op("weft_test_warm_start::fill", mutates_args=("x",))
+def fill(x: torch.Tensor) -> None:
+    x.fill_(3)
+
+
+LIBRARY = torch.library.Library("weft_test_warm_start", "FRAGMENT")
+LIBRARY.define("composite(Tensor x) -> Tensor")
+LIBRARY.impl("composite", lambda x: x.sin() + 1, "CompositeImplicitAutograd")
+LIBRARY.define("plain(Tensor x, int k) -> Tensor")
+LIBRARY.impl("plain", lambda x, k: x[:k] + 1, "CPU")
+LIBRARY.impl("plain", lambda x, k: x.new_empty(k, *x.shape[1:]), "Meta")
+own = torch.ops.weft_test_warm_start
+
+
+def with_custom_operators(x):
+    return double(x.exp()) + own.plain(double(x), 2).sum(0) + own.plain.default(x, 1)
+
+
+def that_writes(x):
+    y = x * 2
+    fill(y)
+    return y + 1
+
+
+def that_is_composite(x):
+    return own.composite(x) * 2
+
+
+def test_gradients_of_operators_of_the_user_are_not_kept(tmp_path) -> None:
+    for _ in range(2):
+        run, programs, _ = compiled(with_custom_operator, tmp_path)
+        x = torch.randn(3, 4, requires_grad=True)
+        run(x).sum().backward()
+        assert torch.equal(x.grad, torch.full((3, 4), 2.0))
+        assert programs.counts["hit"] == programs.counts["stored"] == 0
+
+
+def test_operators_of_the_user_without_gradients(tmp_path) -> None:
+    """What is known of them is in the graph: the values that their fakes give, and their schemas."""
+    for hits in (0, 1):
+        run, programs, _ = compiled(with_custom_operators, tmp_path)
+        x = torch.randn(3, 4)
+        torch.testing.assert_close(outcome(run, x), outcome(with_custom_operators, x))
+        assert programs.counts["hit"] == hits, programs.counts
+        with torch.enable_grad():
+            torch.testing.assert_close(run(x), with_custom_operators(x))
+
+
+def test_branches_that_the_program_asks_for(tmp_path) -> None:
+    def function(x):
+        return torch.cond(x.sum() > 0, lambda x: x.sin() * 2, lambda x: x.cos(), (x,))
+
+    for hits in (0, 1):
+        weft.reset()
+        run, programs, _ = compiled(function, tmp_path)
+        for sign in (1, -1):
+            x = (torch.ones(3, 4) * sign).requires_grad_()
+            y = x.detach().clone().requires_grad_()
+            torch.testing.assert_close(run(x), function(y))
+            run(x).sum().backward()
+            function(y).sum().backward()
+            torch.testing.assert_close(x.grad, y.grad)
+        assert programs.counts["hit"] == hits, programs.counts
+
+
 NOT_KEPT: Sequence[tuple[Callable[..., object], dict[str, object]]] = (
-    (with_custom_operator, {}),
+    (that_writes, {}),
+    (that_is_composite, {}),
     (writes_to_input, {"freezing": True}),
     (writes_to_input, {"verify": True}),
 )
 
 
-@pytest.mark.parametrize(("function", "options"), NOT_KEPT, ids=["operator", "frozen", "verified"])
+@pytest.mark.parametrize(
+    ("function", "options"), NOT_KEPT, ids=["writes", "composite", "frozen", "verified"]
+)
 def test_what_is_not_kept(function, options, tmp_path) -> None:
     for _ in range(2):
         run, programs, _ = compiled(function, tmp_path, **options)

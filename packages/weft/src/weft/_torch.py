@@ -6,7 +6,7 @@ from typing import Any
 
 import torch.distributed
 from sympy import srepr
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 
@@ -19,9 +19,11 @@ __all__ = [
     "FakeTensorMode",
     "HigherOrderOperator",
     "OpOverload",
+    "OpOverloadPacket",
     "add_symbol",
     "data_parallel_bucket_bytes",
     "describe_environment",
+    "describe_opaque_operator",
     "expression_of",
     "fake_tensor",
     "has_global_hooks",
@@ -35,6 +37,11 @@ REGION_OPERATORS = (_operators.cond, _operators.while_loop, _operators.associati
 """Branches, loops and scans in a graph."""
 
 SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+TRACED_THROUGH = (
+    "CompositeImplicitAutograd", "AutogradCPU", "AutogradCUDA", "AutocastCPU", "AutocastCUDA"
+)  # fmt: skip
+"""Dispatch keys of kernels that call other operators, also where no gradient is recorded."""
 
 NATIVE_MODULES = ("torch", "torch._C")
 """Modules in which functions and methods are found that name none."""
@@ -84,6 +91,21 @@ def describe_environment(environment: Any) -> str:
         for symbol, checks in environment.deferred_runtime_asserts.items()
     ]
     return "\n".join([*symbols, *replaced, *guards, *deferred])
+
+
+def describe_opaque_operator(operator: OpOverload) -> str | None:
+    """Schema and tags of an operator of the user's that graphs without gradients hold as one call.
+
+    None for one that may be traced through or writes to its operands: then its code is part of a program.
+    """
+    name = operator._schema.name
+    keys: tuple[str, ...] = TRACED_THROUGH
+    if name not in torch._library.custom_ops.OPDEFS:  # those record gradients, and do nothing else
+        keys = (*keys, "Autograd")
+    has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
+    if operator.py_kernels or any(has_kernel(operator.name(), key) for key in keys):
+        return None
+    return None if operator._schema.is_mutable else f"{operator._schema} {operator.tags}"
 
 
 def add_symbol(environment: Any, symbol: Any, bounds: Any) -> bool:

@@ -1,8 +1,8 @@
 """A captured graph, and what its compilation depends on besides, as a text: equal texts, equal programs.
 
-What has no description that is the same in every process (operators and functions of the user, subclasses of
-tensors) is refused, so a text never leaves something out.  Symbols are described by what is known of them,
-not by what they are in this call.
+What has no description that is the same in every process (functions of the user, gradients of the user's
+operators, subclasses of tensors) is refused, so a text never leaves something out.  Symbols are described by
+what is known of them, not by what they are in this call.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from ._torch import (
     FakeTensor,
     FakeTensorMode,
     OpOverload,
+    OpOverloadPacket,
     add_symbol,
     describe_environment,
+    describe_opaque_operator,
     expression_of,
     rely_on,
     storage_identity,
@@ -37,8 +39,8 @@ from ._torch import (
 IGNORED_META = frozenset({"example_value", "val", "stack_trace"})
 """What nodes carry that is described by itself, or only read for messages."""
 
-DESCRIBED_META = frozenset({"data_dependent", "checks"})
-"""Whether a node gives, or checks, numbers that depend on data."""
+DESCRIBED_META = frozenset({"data_dependent", "checks", "gives_zero_gradients"})
+"""Whether a node gives, or checks, numbers that depend on data, and what gradients a branch gives."""
 
 TRUSTED_MODULES = frozenset({"torch", "operator", "_operator", "math", "builtins"})
 """Top-level modules whose functions do the same in every process with these versions."""
@@ -146,10 +148,14 @@ class _Describer:
         self._storages: dict[int, int] = {}
         self._objects: dict[int, int] = {}
         self._inputs = [_value(value, self._storages) for value in example_inputs]
+        self._users_operator: OpOverload | None = None
+        self._has_gradients = False
 
     def lines(self, graph_module: torch.fx.GraphModule) -> Iterator[str]:
         yield from self._inputs
         yield from self._nodes(graph_module)
+        if self._users_operator is not None and self._has_gradients:
+            raise NotDescribable(f"the operator {self._users_operator}")
 
     def _nodes(self, graph_module: torch.fx.GraphModule) -> Iterator[str]:
         for node in graph_module.graph.nodes:
@@ -158,11 +164,24 @@ class _Describer:
                 raise NotDescribable(f"a node with {', '.join(sorted(unknown))}")
             arguments = f"{_argument(node.args)} {_argument(node.kwargs)}"
             yield f"{node.op} {node.name} {_target(node)} {arguments}"
+            self._note_gradients(node)
             yield from (f"{k}: {node.meta[k]!r}" for k in sorted(DESCRIBED_META & node.meta.keys()))
             if node.op == "get_attr":
                 yield from self._attribute(graph_module, node)
             if "example_value" in node.meta:
                 yield _value(node.meta["example_value"], self._storages)
+
+    def _note_gradients(self, node: torch.fx.Node) -> None:
+        """Remember the user's operators, and whether autograd, which may call their formulas, is at work."""
+        for operator in _overloads(node.target):
+            if operator.namespace not in TRUSTED_OPERATORS:
+                self._users_operator = operator
+        if node.op.startswith("call_"):
+            value = node.meta.get("example_value")
+            results = value if isinstance(value, tuple | list) else (value,)
+            self._has_gradients |= any(
+                isinstance(r, torch.Tensor) and r.requires_grad for r in results
+            )
 
     def _attribute(self, graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> Iterator[str]:
         value: Any = graph_module
@@ -258,10 +277,9 @@ def _target(node: torch.fx.Node) -> str:
     if node.op != "call_function":
         return str(node.target)
     target: Any = node.target
-    if isinstance(target, OpOverload):
-        if target.namespace not in TRUSTED_OPERATORS:
-            raise NotDescribable(f"the operator {target}")
-        return str(target)
+    overloads = _overloads(target)
+    if overloads:
+        return f"{target}: {[_operator(overload) for overload in overloads]}"
     if target in REGION_OPERATORS:
         return f"region {target.name()}"
     for place in _places(target):
@@ -269,6 +287,22 @@ def _target(node: torch.fx.Node) -> str:
             if name is not None and _resolve(place, name) is target:
                 return f"{place}:{name}"
     raise NotDescribable(f"the function {target!r}")
+
+
+def _overloads(target: Any) -> list[OpOverload]:
+    """The operators that a call of ``target`` may be of; none where it is something else."""
+    if isinstance(target, OpOverloadPacket):
+        return [getattr(target, name) for name in target.overloads()]
+    return [target] if isinstance(target, OpOverload) else []
+
+
+def _operator(operator: OpOverload) -> str:
+    if operator.namespace in TRUSTED_OPERATORS:
+        return str(operator)
+    description = describe_opaque_operator(operator)
+    if description is None:
+        raise NotDescribable(f"the operator {operator}")
+    return description
 
 
 def _places(target: Callable[..., Any]) -> Iterator[str]:
