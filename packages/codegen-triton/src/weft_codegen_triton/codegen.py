@@ -38,7 +38,11 @@ from weft_loop_ir import (
 from weft_codegen_triton.attention.choose_attention import AttentionChooser
 from weft_codegen_triton.attention.print_attention import has_template, print_attention
 from weft_codegen_triton.attention.print_gradients import has_gradient_template, print_gradients
-from weft_codegen_triton.attention.suitability import suits_gradients, suits_template
+from weft_codegen_triton.attention.suitability import (
+    has_enough_programs,
+    suits_gradients,
+    suits_template,
+)
 from weft_codegen_triton.compilation.binary import triton_version
 from weft_codegen_triton.compilation.cache import cache_directory
 from weft_codegen_triton.errors import DeviceUnavailable, IndicesTooLarge, Unsupported
@@ -355,9 +359,13 @@ class TritonCodegen:
             is_faster = None if choose is None else choose(attention)
             return suits_template(attention, schedule) if is_faster is None else is_faster
 
+        def accept_gradients(kernel: AttentionGradientKernel) -> bool:
+            is_busy = chosen is not None or has_enough_programs(kernel)
+            return is_busy and has_gradient_template(kernel)
+
         with device.guard():
             schedule = fuse_attention(schedule, accept, self.schedule_options)
-        return fuse_attention_gradients(schedule, has_gradient_template, self.schedule_options)
+        return fuse_attention_gradients(schedule, accept_gradients, self.schedule_options)
 
     @property
     def _row_limits(self) -> RowLimits:

@@ -7,7 +7,8 @@ matrices goes through the keys and the matrices for a block of lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import sympy
 from weft_loop_ir import (
@@ -307,10 +308,24 @@ class _GradientPrinter:
 
     def _print_columns(self, first: AttentionTile) -> Grid:
         tile, kernel = self.tile, self.kernel
-        self._begin("XBLOCK")
+        is_alone = kernel.group.count == 1
+        self._begin("XBLOCK", "batch" if is_alone else "kept")
         self._name_keys("first")
-        self._load_rights()
         self._zeros("XBLOCK")
+        if is_alone:
+            self._add_columns()
+        else:
+            self._name_matrix("0")
+            with self._members():
+                self._add_columns()
+        for number, product in enumerate(kernel.products):
+            self._store(number, product, "x[:, None]", self.key_row_mask)
+        return with_batches(tile, tile.keys, "XBLOCK", first.keys, self._kept)
+
+    def _add_columns(self) -> None:
+        """Add the products of one matrix."""
+        tile, kernel = self.tile, self.kernel
+        self._load_rights()
         tile.name_loops(of_lines=False, of_batches=True)
         tile.print_invariant(kernel.lines.positions)
         tile.emit(f"for start in {seeing_lines(tile, kernel.bounds, kernel.sight)}:")
@@ -325,38 +340,52 @@ class _GradientPrinter:
                 other = self._rows(product.other, "y[:, None]", self.line_row_mask)
             self._add(number, _where(self.line_mask, element), other)
         tile.printer.indent -= 1
-        for number, product in enumerate(kernel.products):
-            self._store(number, product, "x[:, None]", self.key_row_mask)
-        return with_batches(tile, tile.keys, "XBLOCK", first.keys)
+
+    # -- groups of matrices ------------------------------------------------------------------------------
+
+    @property
+    def _kept(self) -> sympy.Expr:
+        """How many groups of matrices there are."""
+        return sympy.cancel(self.tile.batches / self.kernel.group.count)
+
+    def _name_matrix(self, member: str) -> None:
+        """Let ``batch`` be one of the group ``kept``."""
+        count, step = (
+            print_index(n, INDEX) for n in (self.kernel.group.count, self.kernel.group.step)
+        )
+        self.tile.emit(f"batch = (kept // {step} * {count} + {member}) * {step} + kept % {step}")
+
+    @contextmanager
+    def _members(self) -> Iterator[None]:
+        """The loop over the matrices of a group."""
+        count = print_index(self.kernel.group.count, INDEX)
+        with self.tile.printer.loop(f"for member in range(0, {loop_bound(count)}):"):
+            self._name_matrix("member")
+            yield
 
     # -- sums over matrices ------------------------------------------------------------------------------
 
     def _print_sum(self, total: GradientSum, first: AttentionTile) -> Grid:
         tile = self.tile
-        count, step = (print_index(n, INDEX) for n in (total.count, total.step))
-        kept = sympy.cancel(tile.batches / total.count)
         self._begin("YBLOCK", "kept")
         self._name_lines("first")
         tile.emit(f"for start in range(0, {loop_bound(self.keys)}, XBLOCK):")
         tile.printer.indent += 1
         self._name_keys("start")
         tile.emit("sums = tl.zeros([YBLOCK, XBLOCK], dtype=tl.float32)")
-        tile.emit(f"for member in range(0, {loop_bound(count)}):")
-        tile.printer.indent += 1
-        tile.emit(f"batch = (kept // {step} * {count} + member) * {step} + kept % {step}")
-        tile.name_loops(of_lines=True, of_batches=True)
-        self._load_lefts()
-        self._load_rights()
-        (element,) = self._elements()
-        tile.emit(f"sums += {element}")
-        tile.printer.indent -= 1
+        with self._members():
+            tile.name_loops(of_lines=True, of_batches=True)
+            self._load_lefts()
+            self._load_rights()
+            (element,) = self._elements()
+            tile.emit(f"sums += {element}")
         kind = triton_dtype(self.buffers[total.result].layout.dtype)
         row = f"(kept.to(tl.int64) * {self.queries} + yindex) * {self.keys}"
         place = f"{tile.pointers[total.result]} + {row} + xindex"
         mask = " & ".join(filter(None, (self.line_mask, self.key_mask)))
         tile.emit(f"tl.store({place}, sums.to({kind}){_argument(mask)})")
         tile.printer.indent -= 1
-        return with_batches(tile, tile.queries, "YBLOCK", first.queries, kept)
+        return with_batches(tile, tile.queries, "YBLOCK", first.queries, self._kept)
 
 
 def _where(mask: str, element: str) -> str:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import torch
-from weft_loop_ir import AttentionKernel, DifferentiatedAttention, Schedule
+from weft_loop_ir import (
+    AttentionGradientKernel,
+    AttentionKernel,
+    DifferentiatedAttention,
+    Schedule,
+)
 
-from weft_codegen_triton.attention.print_gradients import MOST_WIDTH
+from weft_codegen_triton.attention.print_attention import ENOUGH_PROGRAMS
+from weft_codegen_triton.attention.print_gradients import COLUMN_TILES, MOST_WIDTH
 from weft_codegen_triton.attention.score_tile import LEAST_SIDE
 
 
@@ -28,3 +34,12 @@ def suits_gradients(attention: DifferentiatedAttention) -> bool:
     in_half = all(t.dtype in (torch.float16, torch.bfloat16) for t in (query, key, value))
     are_known = all(isinstance(n, int) and n <= MOST_WIDTH for n in widths)
     return in_half and are_known and all(not isinstance(n, int) or n >= LEAST_SIDE for n in extents)
+
+
+def has_enough_programs(kernel: AttentionGradientKernel) -> bool:
+    """Whether programs that each go through a group of matrices leave no processor of a large GPU idle."""
+    batches, keys = kernel.lines.batches, kernel.key_loop.size
+    if kernel.total is not None or kernel.group.count == 1 or not batches.is_Integer:
+        return True
+    blocks = -(-int(keys) // COLUMN_TILES[0].keys)
+    return int(batches / kernel.group.count) * blocks >= ENOUGH_PROGRAMS

@@ -26,6 +26,7 @@ from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
 from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
 from weft_loop_ir.attention.operands import Operand, operand_of
+from weft_loop_ir.attention.results import ALONE, Group, result_of, sum_of_load
 from weft_loop_ir.attention.surroundings import Surroundings
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
@@ -71,27 +72,26 @@ class GradientProduct:
 
 @dataclass(frozen=True)
 class GradientSum:
-    """``result``: the sum of ``matrix`` over ``count`` matrices, which lie ``step`` apart in a batch."""
+    """``result``: the sum of ``matrix`` over a group of matrices."""
 
     matrix: LoopBody
     result: str
-    count: sympy.Expr
-    step: sympy.Expr
 
 
 @dataclass(frozen=True)
 class AttentionGradientKernel(Kernel):
     """Products or a sum of matrices that are computed from ``scores``, element by element; it has no stages.
 
-    ``products`` are by lines, or all by columns; else there is ``total``.  ``lines`` says what the loops
-    ``outer`` are to a matrix and its line, ``bounds``: keys at which the matrices are 0, for lines whose
-    ``sight`` is finite; None: every line's is.
+    ``products`` are by lines, or all by columns; else there is ``total``.  Results by columns, and the
+    total, are sums over ``group``.  ``lines`` says what the loops ``outer`` are to a matrix and its line,
+    ``bounds``: keys at which the matrices are 0, for lines whose ``sight`` is finite; None: every line's is.
     """
 
     scores: tuple[ScoreProduct, ...]
     products: tuple[GradientProduct, ...]
     by_columns: bool
     total: GradientSum | None
+    group: Group
     lines: Lines
     key_loop: LoopVariable
     keys: sympy.Expr
@@ -112,14 +112,16 @@ def fuse_attention_gradients(
 ) -> Schedule:
     """``schedule`` with backward of those attentions in kernels of which ``accept`` takes every one.
 
-    Its memory is planned anew, by ``options``.
+    It is asked first for kernels that add up gradients of heads with the same keys, then for ones that do
+    not.  Memory is planned anew, by ``options``.
     """
     around = Surroundings(schedule)
     for place, step in enumerate(around.steps):
         if type(step) is Kernel and len(step.stages) == 1 and not step.stages[0].inner:
-            found = _Finder(schedule, around, place, step).find()
-            if found is not None and all(map(accept, found.kernels)):
-                around.put(found.places, place, found.kernels)
+            for found in _Finder(schedule, around, place, step).find():
+                if all(map(accept, found.kernels)):
+                    around.put(found.places, place, found.kernels)
+                    break
     if not around.is_changed:
         return schedule
     steps = around.steps_needed()
@@ -148,25 +150,30 @@ class _Finder:
         self.kernel = kernel
         self.buffers = schedule.buffers
 
-    def find(self) -> _Found | None:
-        """The kernels that take the place of this one and of the products around it; None if they can't."""
-        try:
-            return self._find()
-        except _Differs:
-            return None
+    def find(self) -> Iterator[_Found]:
+        """The kernels that can take the place of this one and of the products around it; the best first.
 
-    def _find(self) -> _Found:
-        self.calls = self._score_calls()
-        self._read_loops()
-        self.scores = {str(call.outputs[0]): self._score(call) for call in self.calls.values()}
-        self.bodies = {name: self._body(name) for name in self.kernel.writes}
-        products, sums, places = self._readers()
-        kernels = []
-        for by_columns in (True, False):
-            chosen = tuple(p for p, is_column in products if is_column is by_columns)
-            if chosen:
-                kernels.append(self._kernel(chosen, by_columns, None))
-        kernels += [self._kernel((), False, total) for total in sums]
+        Each program of one by columns goes through a group of matrices, or through one.
+        """
+        try:
+            self.calls = self._score_calls()
+            self._read_loops()
+            self.scores = {str(call.outputs[0]): self._score(call) for call in self.calls.values()}
+            self.bodies = {name: self._body(name) for name in self.kernel.writes}
+            found = self._find(adds_groups=True)
+            yield found
+            if any(kernel.by_columns and kernel.group != ALONE for kernel in found.kernels):
+                yield self._find(adds_groups=False)
+        except _Differs:
+            return
+
+    def _find(self, adds_groups: bool) -> _Found:
+        products, sums, places = self._readers(adds_groups)
+        kinds: dict[tuple[bool, Group], list[GradientProduct]] = {}
+        for product, by_columns, group in sorted(products, key=lambda p: not p[1]):
+            kinds.setdefault((by_columns, group), []).append(product)
+        kernels = [self._kernel(tuple(chosen), *kind, None) for kind, chosen in kinds.items()]
+        kernels += [self._kernel((), False, group, total) for total, group in sums]
         return _Found((*self.calls, self.place, *places), tuple(kernels))
 
     # -- what the kernel reads ---------------------------------------------------------------------------
@@ -277,7 +284,11 @@ class _Finder:
 
     # -- what reads it -----------------------------------------------------------------------------------
 
-    def _readers(self) -> tuple[list[tuple[GradientProduct, bool]], list[GradientSum], list[int]]:
+    def _readers(
+        self, adds_groups: bool
+    ) -> tuple[
+        list[tuple[GradientProduct, bool, Group]], list[tuple[GradientSum, Group]], list[int]
+    ]:
         """The products of what the kernel writes (with whether by columns), the sums of it, their places."""
         products, sums, places = [], [], []
         for name in self.kernel.writes:
@@ -289,15 +300,20 @@ class _Finder:
                 summed = None if by_columns is not None else self._summed(step, place, name)
                 if by_columns is not None:
                     assert isinstance(step, ExternCall)
-                    products.append((self._product(step, name), by_columns))
-                    places.append(place)
+                    product = self._product(step, name)
+                    adds = by_columns and adds_groups
+                    result = result_of(product.result, place, self.around, adds)
+                    product = replace(product, result=result.operand)
+                    products.append((product, by_columns, result.group))
+                    places += [place, *result.places]
                 elif summed is not None:
-                    sums.append(GradientSum(body, *summed))
+                    result_name, group = summed
+                    sums.append((GradientSum(body, result_name), group))
                     places.append(place)
                 else:
                     is_kept = True
             if is_kept:
-                sums.append(GradientSum(body, name, sympy.S.One, sympy.S.One))
+                sums.append((GradientSum(body, name), ALONE))
         if not products or any(p < self.place for p in places):
             raise _Differs
         return products, sums, places
@@ -337,18 +353,15 @@ class _Finder:
                 return turned
         return None
 
-    def _summed(
-        self, step: Step, place: int, name: str
-    ) -> tuple[str, sympy.Expr, sympy.Expr] | None:
-        """The result, count and distance of matrices, if ``step`` only sums those in ``name``."""
-        if type(step) is not Kernel or step.reads != (name,) or len(step.writes) != 1:
+    def _summed(self, step: Step, place: int, name: str) -> tuple[str, Group] | None:
+        """The result and the group of matrices, if ``step`` only sums those in ``name``."""
+        found = sum_of_load(step, name) if type(step) is Kernel else None
+        if type(step) is not Kernel or found is None or not self._alone_writes(place):
             return None
-        (result,) = step.writes
         inner = [v for stage in step.stages for v in stage.inner if v.size != 1]
-        found = _sum_of_load(step, name, result)
-        if found is None or len(inner) != 1 or not self._alone_writes(place):
+        if len(inner) != 1:
             return None
-        load, store = found
+        load, store, result = found
         symbol, count = inner[0].symbol, inner[0].size
         distance = load.coeff(symbol)
         kept = [(v.symbol, v.size, store.coeff(v.symbol)) for v in step.outer if v.size != 1]
@@ -361,7 +374,7 @@ class _Finder:
         matrices = sympy.cancel(distance / (queries * keys))
         if not matrices.is_Integer or not is_dense(self.buffers[result].layout):
             return None
-        return result, count, matrices
+        return result, Group(count, matrices)
 
     # -- the kernels -------------------------------------------------------------------------------------
 
@@ -381,7 +394,11 @@ class _Finder:
         return GradientProduct(self.bodies[name], other, result)
 
     def _kernel(
-        self, products: tuple[GradientProduct, ...], by_columns: bool, total: GradientSum | None
+        self,
+        products: tuple[GradientProduct, ...],
+        by_columns: bool,
+        group: Group,
+        total: GradientSum | None,
     ) -> AttentionGradientKernel:
         matrices = [p.matrix for p in products] + ([] if total is None else [total.matrix])
         loads = dict.fromkeys(n for matrix in matrices for n in body_accesses(matrix)[0])
@@ -390,6 +407,8 @@ class _Finder:
         reads = [o.buffer for o in operands] + [n for n in loads if n not in self.scores]
         writes = [p.result.buffer for p in products] + ([total.result] if total else [])
         kind = "columns" if by_columns else f"total_{total.result}" if total else "lines"
+        if by_columns and group != ALONE:
+            kind += f"_{group.count}_{group.step}"
         return AttentionGradientKernel(
             f"{self.kernel.name}_{kind}",
             self.outer,
@@ -402,6 +421,7 @@ class _Finder:
             products,
             by_columns,
             total,
+            group,
             self.lines,
             self.key,
             self.size[2],
@@ -465,20 +485,6 @@ def _without_conversion(body: LoopBody) -> LoopBody:
             break
         result, instruction = source, body.instructions[source.index]
     return without_unused(LoopBody(body.instructions, result), stores=False)
-
-
-def _sum_of_load(kernel: Kernel, name: str, result: str) -> tuple[sympy.Expr, sympy.Expr] | None:
-    """Where ``kernel`` loads from ``name`` and stores a sum of it in ``result``, if it does no more."""
-    operations = [i for stage in kernel.stages for i in stage.body.instructions]
-    allowed = {"load", "store", "to_dtype", "reduction"}
-    loads = [i for i in operations if i.operation == "load" and i.arguments[0] == name]
-    stores = [i for i in operations if i.operation == "store" and i.arguments[0] == result]
-    sums = [i for i in operations if i.operation == "reduction"]
-    if any(i.operation not in allowed for i in operations):
-        return None
-    if len(loads) != 1 or len(stores) != 1 or len(sums) != 1 or sums[0].arguments[0] != "sum":
-        return None
-    return loads[0].arguments[1], stores[0].arguments[1]
 
 
 def _shares(matrix: LoopBody) -> tuple[LoopBody, LoopBody] | None:

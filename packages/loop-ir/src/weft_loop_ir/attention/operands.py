@@ -81,7 +81,7 @@ def _before_copy(operand: Operand, writer: FindWriter, before_widening: bool) ->
         s: ranges.simplify(Mod(FloorDiv(sympy.expand(place), steps[s]), n))
         for s, n in loops.items()
     }
-    if not _covers(steps, loops):
+    if not covers(steps, loops):
         return None
     index = sympy.expand(load.xreplace({**digits, **ones}))
     row_step, column_step = index.coeff(row), index.coeff(column)
@@ -91,7 +91,7 @@ def _before_copy(operand: Operand, writer: FindWriter, before_widening: bool) ->
     return Operand(source, operand.size, base, (row_step, column_step))
 
 
-def _covers(steps: dict[sympy.Symbol, sympy.Expr], sizes: dict[sympy.Symbol, sympy.Expr]) -> bool:
+def covers(steps: dict[sympy.Symbol, sympy.Expr], sizes: dict[sympy.Symbol, sympy.Expr]) -> bool:
     """Whether the loops are the digits of a position: every element of a dense buffer, once."""
     expected = 1
     for symbol in sorted(steps, key=lambda s: int(steps[s])):

@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from weft_loop_ir.ir import BufferKind, BufferView, Kernel, ParallelKernels, Schedule, Step
+from weft_loop_ir.ir import Buffer, BufferKind, BufferView, Kernel, ParallelKernels, Schedule, Step
 from weft_loop_ir.loop_graph import item_reads, item_writes
 
 
@@ -35,6 +35,9 @@ class Surroundings:
             for name in item_writes(step):
                 self._writers[name].append(position)
         self.is_changed = False
+
+    def buffer(self, name: str) -> Buffer:
+        return self._buffers[name]
 
     def readers(self, name: str) -> list[int]:
         """The steps that read ``name``."""

@@ -1,0 +1,156 @@
+"""Where products of matrices end up: what reads them may add up groups of them, and copies them elsewhere.
+
+The counterpart of :mod:`~weft_loop_ir.attention.operands`, for what a kernel writes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import sympy
+
+from weft_loop_ir.attention.operands import Operand, covers
+from weft_loop_ir.attention.surroundings import Surroundings
+from weft_loop_ir.expressions import FloorDiv, Mod, loop_symbol
+from weft_loop_ir.index_simplify import ranges_for
+from weft_loop_ir.ir import Buffer, BufferKind, Kernel
+
+
+@dataclass(frozen=True)
+class Group:
+    """``count`` matrices that are added up, ``step`` apart in a batch."""
+
+    count: sympy.Expr
+    step: sympy.Expr
+
+
+ALONE = Group(sympy.S.One, sympy.S.One)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where matrices are stored, summed over ``group``; ``places`` are the steps that would do that.
+
+    The place is the same for all matrices of a group.
+    """
+
+    operand: Operand
+    group: Group
+    places: tuple[int, ...]
+
+
+def result_of(written: Operand, place: int, around: Surroundings, sums: bool) -> Result:
+    """Where the matrices end up that the step at ``place`` writes; with ``sums`` groups are added up."""
+    found = Result(written, ALONE, ())
+    while True:
+        last = found.places[-1] if found.places else place
+        reader = around.only_reader(found.operand.buffer, last)
+        after = None if reader is None else _after(found, reader, around)
+        if after is None or (after.group != ALONE and not sums):
+            return found
+        found = after
+
+
+def _after(result: Result, place: int, around: Surroundings) -> Result | None:
+    """``result`` after the step at ``place`` too; None if that does more than to add and copy."""
+    kernel, operand = around.steps[place], result.operand
+    passed = None if type(kernel) is not Kernel else sum_of_load(kernel, operand.buffer)
+    if type(kernel) is not Kernel or passed is None:
+        return None
+    load, store, target = passed
+    if not _is_free(around.buffer(target)) or around.written(target) != [place]:
+        return None
+    every = [*kernel.outer, *(v for stage in kernel.stages for v in stage.inner)]
+    loops = {v.symbol: v.size for v in every if v.size != 1}
+    ones = {v.symbol: sympy.S.Zero for v in every if v.size == 1}
+    load, store = load.xreplace(ones), store.xreplace(ones)
+    steps = {symbol: load.coeff(symbol) for symbol in loops}
+    numbers = (*steps.values(), *loops.values(), *operand.size)
+    if not all(n.is_Integer for n in numbers) or not covers(steps, loops):
+        return None
+    if sympy.expand(load - sympy.Add(*(s * n for s, n in steps.items()))) != 0:
+        return None
+    if sympy.prod(loops.values()) * result.group.count != sympy.prod(operand.size):
+        return None
+    group = result.group
+    summed = [v.symbol for stage in kernel.stages for v in stage.inner if v.symbol in loops]
+    if summed:
+        made = _group(steps, summed[0], loops, operand) if len(set(summed)) == 1 else None
+        if made is None or group != ALONE:
+            return None
+        group = made
+    moved = _moved(operand, steps, loops, store, target)
+    return None if moved is None else Result(moved, group, (*result.places, place))
+
+
+def _is_free(buffer: Buffer) -> bool:
+    """Whether nothing is in a buffer before a step writes it."""
+    return buffer.kind in (BufferKind.INTERMEDIATE, BufferKind.OUTPUT)
+
+
+def _group(
+    steps: dict[sympy.Symbol, sympy.Expr],
+    summed: sympy.Symbol,
+    loops: dict[sympy.Symbol, sympy.Expr],
+    operand: Operand,
+) -> Group | None:
+    """The matrices that the loop ``summed`` goes through, where they lie one after another."""
+    _, rows, columns = operand.size
+    apart = sympy.expand(operand.base - rows * columns * Operand.batch)
+    inside = (abs(n) for n in operand.steps)
+    step = sympy.cancel(steps[summed] / (rows * columns))
+    if apart != 0 or not step.is_Integer or any(n > rows * columns for n in inside):
+        return None
+    return Group(loops[summed], step)
+
+
+def _moved(
+    operand: Operand,
+    steps: dict[sympy.Symbol, sympy.Expr],
+    loops: dict[sympy.Symbol, sympy.Expr],
+    store: sympy.Expr,
+    target: str,
+) -> Operand | None:
+    """The matrices of ``operand`` in ``target``, where loops over its elements store at ``store``."""
+    row, column = loop_symbol("row", 0), loop_symbol("column", 0)
+    batches, rows, columns = operand.size
+    ranges = ranges_for(((Operand.batch, batches), (row, rows), (column, columns)))
+    place = sympy.expand(operand.base + row * operand.steps[0] + column * operand.steps[1])
+    digits = {s: ranges.simplify(Mod(FloorDiv(place, steps[s]), n)) for s, n in loops.items()}
+    index = sympy.expand(store.xreplace(digits))
+    row_step, column_step = index.coeff(row), index.coeff(column)
+    base = sympy.expand(index - row * row_step - column * column_step)
+    if not base.free_symbols <= {Operand.batch}:
+        return None
+    if not (row_step.is_Integer and column_step.is_Integer):
+        return None
+    return Operand(target, operand.size, base, (row_step, column_step))
+
+
+def sum_of_load(kernel: Kernel, name: str) -> tuple[sympy.Expr, sympy.Expr, str] | None:
+    """Where ``kernel`` loads from ``name`` and where it stores that, or a sum of it, and in what.
+
+    None if it does more.
+    """
+    local = {buffer.name for buffer in kernel.local_buffers}
+    operations = [
+        i
+        for stage in kernel.stages
+        for i in stage.body.instructions
+        if i.operation not in ("load", "store") or i.arguments[0] not in local
+    ]
+    kinds = Counter(i.operation for i in operations)
+    if kinds.keys() - {"load", "store", "to_dtype", "reduction"}:
+        return None
+    if kinds["load"] != 1 or kinds["store"] != 1 or kinds["reduction"] > 1:
+        return None
+    if any(i.dtype is not None and not i.dtype.is_floating_point for i in operations):
+        return None
+    by_kind = {i.operation: i.arguments for i in operations}
+    inner = [v for stage in kernel.stages for v in stage.inner if v.size != 1]
+    if bool(inner) != bool(kinds["reduction"]) or by_kind.get("reduction", ("sum",))[0] != "sum":
+        return None
+    if by_kind["load"][0] != name or len(by_kind["store"]) != 3:
+        return None
+    return by_kind["load"][1], by_kind["store"][1], by_kind["store"][0]
