@@ -41,3 +41,8 @@ def current_stream(device: int) -> int:
     """The address of the current stream of a GPU, without an object for it."""
     address: int = torch._C._cuda_getCurrentRawStream(device)
     return address
+
+
+def free_library_workspaces() -> None:
+    """Free what the library of products keeps for each stream: it takes memory anew when it works on one."""
+    torch._C._cuda_clearCublasWorkspaces()

@@ -41,7 +41,7 @@ from weft_codegen_triton.host.expressions import (
 from weft_codegen_triton.host.extern_calls import print_argument, print_settle, returns_alias
 from weft_codegen_triton.host.launches import Launch, LaunchPrinter, Operand
 from weft_codegen_triton.host.regions import every_step, print_region, read_within
-from weft_codegen_triton.host.tail import tail_length
+from weft_codegen_triton.host.tail import static_bytes, tail_length
 from weft_codegen_triton.kernel.index_bounds import largest
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
@@ -50,8 +50,12 @@ ALIGNMENT = 16
 
 ALLOCATION_ALIGNMENT = 512
 """Bytes to whose multiples torch rounds what it allocates on a GPU."""
+LARGE_BLOCK = 1 << 20
+"""Bytes above which what torch allocates on a GPU shares segments with other large blocks."""
 LEAST_RESERVED = 1 << 21
 """Bytes from which it is worth while to reserve memory."""
+LEAST_SEGMENT = 10 << 20
+"""Bytes of the smallest segment that torch makes as large as asked; for less it makes one of 20 MiB."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +152,8 @@ class _HostPrinter:
         self._compare_bounds()
         self._take(edge)
         self._align(steps[:edge])
-        self._arena()
         self._reserve(steps[:edge])
+        self._arena()
         self._steps(0, edge)
         early = tuple(n for n in self.returned if n in self._touched_before(edge))
         carried = [n for n in self.tensors if n not in early and self._is_carried(n, edge)]
@@ -314,12 +318,18 @@ class _HostPrinter:
         self._arena_views()
 
     def _reserve(self, steps: Sequence[Step]) -> None:
-        """Have a recording's pool begin with one block for what is allocated one by one."""
+        """Have a recording's pool begin with one block for all large ones, so that they share it."""
+        memory = self.schedule.memory
         wanted = bytes_outside_arena(
-            steps, self.buffers, self.schedule.memory, ALLOCATION_ALIGNMENT
+            steps, self.buffers, memory, ALLOCATION_ALIGNMENT, least=LARGE_BLOCK
         )
+        if memory.arena_bytes.is_Integer and memory.arena_bytes > LARGE_BLOCK:
+            wanted += -(-int(memory.arena_bytes) // ALLOCATION_ALIGNMENT) * ALLOCATION_ALIGNMENT
         if wanted >= LEAST_RESERVED:
-            self.emit(f"reserve({wanted}, {self.constant(self._device())})")
+            size = max(wanted, LEAST_SEGMENT)
+            calls = [step for step in every_step(steps) if isinstance(step, ExternCall)]
+            multiplies = any(call.out_variant is not None for call in calls)
+            self.emit(f"reserve({size}, {self.constant(self._device())}, {multiplies})")
 
     def _arena_views(self) -> None:
         """The arena's address, and the arena as each dtype that operators take of it."""
@@ -399,8 +409,16 @@ class _HostPrinter:
             and n not in self.schedule.memory.offsets
         ]
         self.launches.release([self.tensors.pop(n) for n in gone])
-        if not self.schedule.memory.alone.isdisjoint(gone):
+        if any(map(self._frees_large_block, gone)):
             self.launches.flush()  # memory is free for what the next launches write
+
+    def _frees_large_block(self, name: str) -> bool:
+        """Whether memory of its own is free when an intermediate is dropped, and large."""
+        if self.buffers[name].kind is not BufferKind.INTERMEDIATE:
+            return False
+        if name in self.schedule.memory.reused.values():
+            return False
+        return static_bytes(self.schedule, name) > LARGE_BLOCK
 
     # -- steps -------------------------------------------------------------------------------------------
 

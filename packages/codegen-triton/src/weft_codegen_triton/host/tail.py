@@ -20,13 +20,13 @@ BYTES_PER_STEP = 8 << 20
 
 def tail_length(schedule: Schedule, returned: Collection[str]) -> int:
     """How many of the last steps write the large ones of ``returned``, as far as the last steps do."""
-    large = {name for name in returned if _bytes(schedule, name) >= LARGE}
+    large = {name for name in returned if static_bytes(schedule, name) >= LARGE}
     first: dict[str, int] = {}
     for number, step in enumerate(schedule.steps):
         for name in item_writes(step):
             if name in large:
                 first.setdefault(name, number)
-    worth = sum(_bytes(schedule, name) for name in large) // BYTES_PER_STEP
+    worth = sum(static_bytes(schedule, name) for name in large) // BYTES_PER_STEP
     most = min(max(MOST_STEPS, worth), _steps_after_regions(schedule))
     lengths = [len(schedule.steps) - number for number in first.values()]
     length = max((n for n in lengths if n <= most), default=0)
@@ -61,10 +61,12 @@ def _is_made_for(schedule: Schedule, number: int) -> bool:
         return False
     made = item_writes(schedule.steps[number - 1])
     read = item_reads(schedule.steps[number])
-    return all(name in read for name in made) and any(_bytes(schedule, n) >= LARGE for n in made)
+    return all(name in read for name in made) and any(
+        static_bytes(schedule, n) >= LARGE for n in made
+    )
 
 
-def _bytes(schedule: Schedule, name: str) -> int:
+def static_bytes(schedule: Schedule, name: str) -> int:
     """The size of a buffer; 0 where it varies, for such programs are seldom replayed."""
     layout = schedule.buffers[name].layout
     if not all(n.is_Integer for n in layout.size):

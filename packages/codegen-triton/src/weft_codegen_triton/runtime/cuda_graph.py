@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from weft_codegen_triton._torch import copy_all
+from weft_codegen_triton._torch import copy_all, free_library_workspaces
 from weft_codegen_triton.runtime.memory import copy_memory, like, refill, spans_itself
 
 Compute = Callable[[list[Any], Sequence[torch.Tensor], int], tuple[torch.Tensor, ...]]
@@ -109,6 +109,9 @@ class GraphRecording:
         pool = _pool(current.device.index, self._stream)
         side = pool.side
         side.wait_stream(current)
+        # What the library of products keeps for ``current`` (32 MiB on an H200) is of no use to replays, and
+        # what it keeps for ``side`` has to be in this pool, where nobody else gets it once it is freed.
+        free_library_workspaces()
         with torch.cuda.stream(side):
             self._graph.capture_begin(pool=pool.handle, capture_error_mode=MODE)
             try:

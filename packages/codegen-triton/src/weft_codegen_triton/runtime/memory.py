@@ -5,12 +5,16 @@ from __future__ import annotations
 import torch
 
 
-def reserve(size: int, device: torch.device) -> None:
+def reserve(size: int, device: torch.device, multiplies: bool) -> None:
     """Let a recording's pool have a free block of ``size`` bytes, of which what follows takes parts.
 
     Blocks that are allocated one by one, each as large as needed, fit larger or smaller ones badly later.
+    The block is as large as needed and no larger, so the library of products, which a program that
+    ``multiplies`` calls, takes the memory that it keeps before.
     """
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        if multiplies:
+            torch.cuda.current_blas_handle()
         torch.empty(size, dtype=torch.uint8, device=device)  # free again at once
 
 

@@ -199,14 +199,23 @@ def _is_large(buffer: Buffer, options: ScheduleOptions) -> bool:
 
 
 def bytes_outside_arena(
-    steps: Sequence[Step], buffers: Mapping[str, Buffer], plan: MemoryPlan, alignment: int
+    steps: Sequence[Step],
+    buffers: Mapping[str, Buffer],
+    plan: MemoryPlan,
+    alignment: int,
+    least: int = 0,
 ) -> int:
     """Bytes of one block in which an allocator that takes the best fit finds room for all outside the arena.
 
-    These are intermediates of ``steps`` that calls or the program allocate, of sizes that are numbers.
+    These are intermediates of ``steps`` and results, which live on, that calls or the program allocate, of
+    sizes that are numbers and more than ``least`` bytes.
     """
     lives = lifetimes(steps)
-    last = {name: life.last for name, life in lives.items()}
+    end = sum(1 for _ in all_items(steps))
+    last = {
+        name: end if buffers[name].kind is BufferKind.OUTPUT else life.last
+        for name, life in lives.items()
+    }
     for name in sorted(
         plan.reused.keys() & lives.keys(), key=lambda n: lives[n].first, reverse=True
     ):
@@ -218,7 +227,9 @@ def bytes_outside_arena(
         if name in plan.offsets or name in plan.reused:
             continue
         size = _size(buffers[name], alignment)
-        if buffers[name].kind is not BufferKind.INTERMEDIATE or not size.is_Integer:
+        if buffers[name].kind not in (BufferKind.INTERMEDIATE, BufferKind.OUTPUT):
+            continue
+        if not size.is_Integer or int(size) <= least:
             continue
         while current < lives[name].first:
             for place in waiting.pop(current, ()):
