@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,18 @@ def test_an_error_names_the_source(server: CompileServer, jobs: list[CompileJob]
     broken = dataclasses.replace(jobs[0], module=jobs[0].module.replace("tl.load", "tl.lode"))
     with pytest.raises(CompileError, match=r"Triton failed on .*\.py[\s\S]*lode"):
         server.compile([broken])
+
+
+def test_answers_that_nobody_waited_for(server: CompileServer, jobs: list[CompileJob]) -> None:
+    """A call that is interrupted leaves its answers in the pipe."""
+    broken, other = (dataclasses.replace(jobs[0], module=f"x = {k} / 0\n") for k in (1, 2))
+    assert server.compile_each([broken]) == {}
+    process = server._running()
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(dataclasses.asdict(broken)).encode() + b"\n")
+    process.stdin.flush()
+    with pytest.raises(CompileError, match=other.key()):
+        server.compile([other])
 
 
 def test_what_a_module_prints_is_no_answer(server: CompileServer, jobs: list[CompileJob]) -> None:

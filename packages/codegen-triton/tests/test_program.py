@@ -6,6 +6,7 @@ import dataclasses
 import io
 import operator
 import pickle
+import sys
 import threading
 import weakref
 from pathlib import Path
@@ -18,7 +19,7 @@ from compiled_beside_eager import assert_equals_eager, check, compiled, schedule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_codegen_triton import DeviceUnavailable, TritonCodegen, TritonOptions, Unsupported
-from weft_loop_ir import BufferKind
+from weft_loop_ir import BufferKind, Schedule
 
 
 def mlp(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -243,16 +244,31 @@ def test_the_cpu_is_refused_without_the_interpreter(cache: Path) -> None:
         compiled(codegen, lambda x: x + 1, torch.randn(3))
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_missing_gpu_is_named(codegen: TritonCodegen) -> None:
-    schedule = schedule_of(lambda x: x + 1, (torch.randn(3),), codegen)
+def on_a_gpu(schedule: Schedule) -> Schedule:
     device = torch.device("cuda", 0)
     buffers = {
         n: dataclasses.replace(b, layout=dataclasses.replace(b.layout, device=device))
         for n, b in schedule.buffers.items()
     }
+    return dataclasses.replace(schedule, buffers=buffers)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_named(codegen: TritonCodegen) -> None:
+    schedule = schedule_of(lambda x: x + 1, (torch.randn(3),), codegen)
     with pytest.raises(DeviceUnavailable, match="torch finds none"):
-        codegen.compile(dataclasses.replace(schedule, buffers=buffers), {})
+        codegen.compile(on_a_gpu(schedule), {})
+
+
+def test_a_missing_triton_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    codegen = TritonCodegen(TritonOptions(cache_directory=tmp_path))
+    schedule = schedule_of(lambda x: x + 1, (torch.randn(3),), codegen)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setitem(sys.modules, "triton", None)  # as if it were not installed
+    with pytest.raises(DeviceUnavailable, match=r"pip install 'weft-codegen-triton\[gpu\]'"):
+        codegen.compile(on_a_gpu(schedule), {})
+    with pytest.raises(DeviceUnavailable, match="Triton"):
+        codegen.compile(schedule, {})
 
 
 def test_modes() -> None:

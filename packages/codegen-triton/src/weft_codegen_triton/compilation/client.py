@@ -98,13 +98,16 @@ class CompileServer:
             sender = threading.Thread(target=_send, args=(process.stdin, lines), daemon=True)
             sender.start()
             errors = {}
-            for _ in jobs:
+            unanswered = set(jobs)
+            while unanswered:  # answers to a call that was interrupted may come first
                 line = process.stdout.readline()
                 if not line:
                     raise CompileError("the compile server has ended; its stderr says why")
                 answer = json.loads(line)
-                if answer["error"]:
-                    errors[str(answer["key"])] = str(answer["error"])
+                key = str(answer["key"])
+                if key in unanswered and answer["error"]:
+                    errors[key] = str(answer["error"])
+                unanswered.discard(key)
         return errors
 
 
