@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from .random_programs import ContainerProgram
 from .regions_kept import regions_in
+from .test_random_programs import Line, agree
 
 Tensor = torch.Tensor
 
@@ -293,6 +295,49 @@ def new_beside_a_closure(x: Tensor, y: Tensor) -> Any:
     return s
 
 
+def one_list_in_either(x: Tensor, y: Tensor) -> Any:
+    s, q = {"h": [x * 1]}, {"h": [y * 1]}
+    if x.sum() > 0:
+        q = {"h": s["h"]}
+    else:
+        y = y * 2
+        q = {"h": s["h"]}
+    s["h"].append(y)
+    return s, q
+
+
+def another_name(x: Tensor, y: Tensor) -> Any:
+    s, q = {"h": x * 1, "n": 0}, {"h": y * 1, "n": 1}
+    if x.sum() > 0:
+        q = s
+    s["n"] += 3
+    return s, q
+
+
+def another_name_in_a_loop(x: Tensor, y: Tensor) -> Any:
+    s, q, k = {"n": 0}, {"n": 0}, 0
+    while x.sum() > 0 and k < 3:
+        q = s
+        k += 1
+    s["n"] -= 1
+    return s, q
+
+
+def dead_name_of_another(x: Tensor, y: Tensor) -> Any:
+    s, q = {"h": x * 1, "n": 0}, {"h": y * 1, "n": 1}
+    if x.sum() > 0:
+        q = s
+    q = [s]
+    return s, q
+
+
+def exchanged_on_one_side(x: Tensor, y: Tensor) -> Any:
+    s, q = {"h": x * 1, "n": 0}, {"h": y * 1, "n": 1}
+    if x.sum() > 0:
+        q, s = s, {"h": y + 1, "n": 2}
+    return s["h"], s["n"], q["h"], q["n"]
+
+
 NOT_KEPT = [
     two_names_for_the_new_one,
     changed_and_new,
@@ -302,6 +347,14 @@ NOT_KEPT = [
     written_in_global,
     named_twice_on_one_side,
     new_beside_a_closure,
+]
+
+OF_TWO_NAMES = [
+    one_list_in_either,
+    another_name,
+    another_name_in_a_loop,
+    dead_name_of_another,
+    exchanged_on_one_side,
 ]
 
 ENDLESS = (new_in_a_while, returned_from_a_while)  # for tensors without elements
@@ -323,3 +376,13 @@ def test_containers_that_regions_make(function: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("function", NOT_KEPT, ids=lambda f: f.__name__)
 def test_containers_with_two_names_are_not_copied(function: Callable[..., Any]) -> None:
     assert not any(regions_in(function, CALLS)[0])
+
+
+@pytest.mark.parametrize("function", OF_TWO_NAMES, ids=lambda f: f.__name__)
+def test_branches_that_give_a_container_another_name(function: Callable[..., Any]) -> None:
+    regions_in(function, CALLS)
+
+
+@pytest.mark.parametrize("seed", [7000277, 7000430, 7000787, 7000992, 7001131])
+def test_programs_of_containers_with_two_names(seed: int) -> None:
+    agree(seed, Line(), ContainerProgram)

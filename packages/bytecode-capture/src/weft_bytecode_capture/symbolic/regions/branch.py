@@ -31,11 +31,11 @@ from .containers import (
     Opens,
     become,
     is_container,
+    is_structure,
     one_sided,
     opened,
     opens_none,
     parts,
-    put_parts,
     shape,
     with_parts,
 )
@@ -176,13 +176,32 @@ class _Branch:
             for side in sides:
                 side.changed.setdefault(key, with_parts(container, parts(container)))
         evaluator.stack, evaluator.locals = stack, local_variables
-        self._held = held_by_locals(evaluator) - changed.keys()
+        self._held, self._kept = held_by_locals(evaluator) - changed.keys(), set[int]()
         self._changed = changed
         self._join(*sides)
 
     def _opens(self, variable: Variable) -> bool:
         """Whether what holds a container after a side may hold a new one as well."""
-        return self.states.is_new(variable) or id(variable) in self._held
+        is_kept = id(variable) in self._kept
+        return not is_kept and (self.states.is_new(variable) or id(variable) in self._held)
+
+    def _containers_of_both(self, true: Side, false: Side) -> set[int]:
+        """The containers that are in one place on both sides, and stay themselves there and elsewhere."""
+        pending: list[tuple[Any, Any]] = [
+            *zip(true.stack, false.stack, strict=False),
+            *((true.locals.get(name), false.locals.get(name)) for name in self.live),
+            *((value, false.elements.get(slot)) for slot, value in true.elements.items()),
+            *((left, false.changed[key]) for key, left in true.changed.items()),
+            (true.result, false.result),
+        ]
+        found: set[int] = set()
+        while pending:
+            left, right = pending.pop()
+            if left is right:
+                found.update(map(id, opened(left, self._opens)))
+            elif is_structure(left, self._opens) and is_structure(right, self._opens):
+                pending += zip(parts(left), parts(right), strict=False)
+        return found
 
     def _evaluate(self, start: int) -> Side:
         evaluator = self.evaluator
@@ -203,6 +222,7 @@ class _Branch:
 
     def _join(self, true: Side, false: Side) -> None:
         evaluator = self.evaluator
+        self._kept = self._containers_of_both(true, false)
         make_numbers_alike(evaluator, true, false, self._opens)
         joined = Joined(self._opens)
         if self.meeting == EXIT:
@@ -261,7 +281,15 @@ class _Branch:
 def make_numbers_alike(
     evaluator: Evaluator, true: Side, false: Side, opens: Opens = opens_none
 ) -> None:
-    """Put numbers in which the sides of a branch differ into tensors, each in its side's graph."""
+    """Put numbers in which the sides of a branch differ into tensors, each in its side's graph.
+
+    A container that holds one gets a copy: the other side may have it too, in another place.
+    """
+    copies: tuple[dict[int, Any], dict[int, Any]] = ({}, {})  # with the originals, by identity
+
+    def copied(side: int, container: Any, held: list[Any]) -> Any:
+        copy = with_parts(container, held)
+        return copies[side].setdefault(id(container), (copy, container))[0]
 
     def alike(left: Any, right: Any) -> tuple[Any, Any]:
         if left is None or right is None or same_constant(left, right):
@@ -273,9 +301,7 @@ def make_numbers_alike(
             return TupleVariable([a for a, _ in pairs]), TupleVariable([b for _, b in pairs])
         if opens(left) and opens(right) and shape(left) == shape(right):
             pairs = list(map(alike, parts(left), parts(right)))
-            put_parts(left, [a for a, _ in pairs])
-            put_parts(right, [b for _, b in pairs])
-            return left, right
+            return copied(0, left, [a for a, _ in pairs]), copied(1, right, [b for _, b in pairs])
         kind = number_kind(left)
         if kind is None or kind is not number_kind(right):
             return left, right

@@ -126,11 +126,18 @@ def put_parts(variable: Variable, held: Sequence[Variable]) -> None:
         variable._items[:] = held
 
 
-def opened(variable: Variable, opens: Opens) -> Iterator[Variable]:
+def is_structure(variable: Variable | None, opens: Opens) -> bool:
+    """Whether a variable is known by its parts: a tuple, or a container that ``opens`` accepts."""
+    if type(variable) is TupleVariable:
+        return variable.is_read
+    return variable is not None and opens(variable)
+
+
+def opened(variable: Variable | None, opens: Opens) -> Iterator[Variable]:
     """The containers by whose parts ``variable`` is known, itself included."""
-    if opens(variable):
-        yield variable
-    elif type(variable) is not TupleVariable or not variable.is_read:
+    if variable is None or not is_structure(variable, opens):
         return
+    if type(variable) is not TupleVariable:
+        yield variable
     for part in parts(variable):
         yield from opened(part, opens)
