@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch.utils import _pytree as pytree
-from weft_bytecode_capture.symbolic.variables import associative_scans
 
 from .scan_programs import COMBINATIONS, pair, program, recurrence
 
@@ -109,18 +108,6 @@ def test_any_sizes(
 ) -> None:
     a, b = pair((rows, length, width), torch.float64)
     check(compiled_recurrence, _RECURRENCE, (a * factor, b))
-
-
-@pytest.mark.parametrize("name", COMBINATIONS)
-@pytest.mark.parametrize("reverse", [False, True])
-def test_rows_in_pieces(name: str, reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As few long rows are scanned on a GPU: pieces side by side, the last one filled up."""
-    monkeypatch.setattr(associative_scans, "_pieces", lambda fake, dim: 4)
-    combine, make = COMBINATIONS[name]
-    function = program(combine, 1, reverse)
-    compiled = weft.compile(function, fullgraph=True)
-    for length in (5, 8, 31):
-        check(compiled, function, make((2, length, 3), torch.float32))
 
 
 @pytest.mark.gpu

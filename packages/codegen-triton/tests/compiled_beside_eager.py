@@ -29,7 +29,8 @@ def schedule_of(
     mode = "symbolic" if dynamic else "fake"
     with torch.no_grad():
         graph = make_fx(function, tracing_mode=mode)(*inputs)
-    return weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
+    lowered = weft_loop_ir.lower(graph, options=codegen.lowering_options)
+    return weft_loop_ir.schedule(lowered, codegen.schedule_options)
 
 
 def compiled(

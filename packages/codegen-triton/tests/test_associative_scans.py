@@ -9,7 +9,7 @@ import pytest
 import torch
 from compiled_beside_eager import TOLERANCE, compiled
 from weft_codegen_triton import TritonCodegen, TritonProgram
-from weft_codegen_triton.kernel import associative_stages
+from weft_codegen_triton.kernel import scan_printer
 
 T = torch.Tensor
 SCANNED = "tl.associative_scan"
@@ -52,7 +52,8 @@ def assert_equals(program: TritonProgram, function: Callable[..., Any], inputs: 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so short that rows have several."""
-    monkeypatch.setattr(associative_stages, "ELEMENTS", 16)
+    for name in ("ELEMENTS", "ELEMENTS_OF_FEW", "DEAR_ELEMENTS"):
+        monkeypatch.setattr(scan_printer, name, 16)
 
 
 def along_last(combine: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,16 +128,6 @@ def test_one_result_of_two_and_a_reversed_row(codegen: TritonCodegen) -> None:
         return rows[1].flip(0).movedim(0, -1).relu()
 
     assert SCANNED in check(codegen, function, *pairs(3, 30)).source
-
-
-def test_many_rows_side_by_side_are_a_loop(
-    codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(associative_stages, "MANY_ROWS", 8)
-    program = check(codegen, lambda a, b: scan(recurrence, a, b), *pairs(12, 30))
-    assert SCANNED not in program.source
-    program = check(codegen, along_last(recurrence), *pairs(30, 12))
-    assert SCANNED in program.source
 
 
 @pytest.mark.usefixtures("short")

@@ -21,6 +21,7 @@ from weft_loop_ir import (
     ExternCall,
     Kernel,
     Loop,
+    LoweringOptions,
     ParallelKernels,
     Schedule,
     ScheduleOptions,
@@ -60,7 +61,6 @@ from weft_codegen_triton.kernel.kernel_printer import (
     print_kernel,
 )
 from weft_codegen_triton.kernel.merging import merge_kernels
-from weft_codegen_triton.kernel.scans import print_scan
 from weft_codegen_triton.options import TritonOptions, options_for_mode
 from weft_codegen_triton.products.choose_products import ProductChooser
 from weft_codegen_triton.products.find_products import ProductKernel
@@ -120,6 +120,7 @@ class TritonCodegen:
         split_rows=128,
         split_columns=1 << 14,
         split_column_elements=1 << 12,
+        split_scan_rows=256,
         parallel_kernels=32,
         selected_elements=1 << 20,
         early_bytes=1 << 26,
@@ -131,6 +132,11 @@ class TritonCodegen:
 
     def __init__(self, options: TritonOptions | None = None) -> None:
         self.options = options if options is not None else TritonOptions()
+
+    @property
+    def lowering_options(self) -> LoweringOptions:
+        """Made anew for each graph: some of them are torch's settings at that moment."""
+        return LoweringOptions(scans=True)
 
     def for_mode(self, mode: str) -> TritonCodegen:
         """The code generator that torch.compile's ``mode`` asks for; raises ValueError for an unknown one."""
@@ -229,9 +235,7 @@ class TritonCodegen:
             printed,
             self.print(schedule, precision, wide=True) if host.may_not_fit else None,
             tuple(bound[name] for name in host.constants),
-            extern_count=sum(
-                print_scan(call, schedule.buffers) is None for call in _calls(schedule)
-            ),
+            extern_count=len(_calls(schedule)),
             scalars=_scalars(host.inputs, schedule),
             constant_scalars=_scalars(host.constants, schedule),
             is_recordable=is_recordable(schedule),
@@ -336,10 +340,6 @@ class TritonCodegen:
             kernels = [k for k in all_items([step]) if isinstance(k, Kernel)]
             origins = dict.fromkeys(o for kernel in kernels for o in kernel.origins)
             yield step.name, tuple(origins), print_program_loop(step, schedule.buffers, printed)
-        elif isinstance(step, ExternCall):
-            scan = print_scan(step, schedule.buffers)
-            if scan is not None:
-                yield f"scan_{step.name}", (step.origin,), scan
 
     def _with_attention(
         self, schedule: Schedule, device: CudaDevice | InterpretedDevice

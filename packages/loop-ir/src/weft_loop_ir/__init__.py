@@ -19,11 +19,15 @@ from weft_loop_ir.expressions import FloorDiv, Mod
 from weft_loop_ir.format import format_loop_graph, format_schedule
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
+    COMBINED,
+    LEFT,
+    RIGHT,
     Branch,
     Buffer,
     BufferKind,
     BufferView,
     Codegen,
+    Combination,
     CompiledProgram,
     Count,
     ExternCall,
@@ -51,6 +55,7 @@ from weft_loop_ir.loop_graph import (
     all_items,
     copied_results,
     devices_of,
+    holds_scan,
     item_reads,
     item_writes,
     last_uses,
@@ -77,6 +82,9 @@ from weft_loop_ir.verify import VerificationError, verify
 from weft_loop_ir.write_back import write_back
 
 __all__ = [
+    "COMBINED",
+    "LEFT",
+    "RIGHT",
     "AttentionGradientKernel",
     "AttentionKernel",
     "Branch",
@@ -84,6 +92,7 @@ __all__ = [
     "BufferKind",
     "BufferView",
     "Codegen",
+    "Combination",
     "CompiledProgram",
     "Count",
     "DifferentiatedAttention",
@@ -137,6 +146,7 @@ __all__ = [
     "fuse_attention",
     "fuse_attention_gradients",
     "has_effects",
+    "holds_scan",
     "independent_iterations",
     "item_reads",
     "item_writes",

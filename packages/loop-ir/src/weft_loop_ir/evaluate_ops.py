@@ -10,6 +10,7 @@ import torch
 
 from weft_loop_ir import ops
 from weft_loop_ir.evaluate_index import evaluate_index
+from weft_loop_ir.ir import COMBINED, LEFT, RIGHT, Combination
 from weft_loop_ir.random_numbers import normal, uniform
 from weft_loop_ir.size_float import SizeFloat
 
@@ -142,6 +143,35 @@ class TorchOps:
             return ((grid - mean) ** 2).sum(1, keepdim=True)
         raise ValueError(f"unknown reduction {kind}")
 
+    def scan(self, combination: Combination, number: int, *values: Tensor) -> Tensor:
+        grids = [value.expand(self.shape) for value in values]
+        if 0 in self.shape:
+            return grids[number].clone()
+        columns = [grid.split(1, 1) for grid in grids]
+        running = [column[0] for column in columns]
+        results = [running[number]]
+        for position in range(1, self.shape[1]):
+            running = self._combined(combination, running, [c[position] for c in columns])
+            results.append(running[number])
+        return torch.cat(results, 1)
+
+    def fold(self, combination: Combination, number: int, *values: Tensor) -> Tensor:
+        return self.scan(combination, number, *values)[:, -1:]
+
+    def _combined(
+        self, combination: Combination, left: list[Tensor], right: list[Tensor]
+    ) -> list[Tensor]:
+        """What the function gives of values of shape [outer iterations, 1]."""
+        memory = {f"{LEFT}{k}": value.reshape(-1) for k, value in enumerate(left)}
+        memory |= {f"{RIGHT}{k}": value.reshape(-1) for k, value in enumerate(right)}
+        memory |= {
+            f"{COMBINED}{k}": torch.empty(self.shape[0], dtype=dtype)
+            for k, dtype in enumerate(combination.dtypes)
+        }
+        handler = _AtRow(memory.__getitem__, {}, {}, (self.shape[0], 1), False)
+        combination.body.replay(handler)
+        return [memory[f"{COMBINED}{k}"][:, None] for k in range(len(left))]
+
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> Tensor:
         return torch.full((1, 1), value, dtype=dtype)
 
@@ -182,3 +212,10 @@ class TorchOps:
         value = body()
         self.mask = previous
         return torch.where(mask, value, torch.full((1, 1), other, dtype=value.dtype))
+
+
+class _AtRow(TorchOps):
+    """The function of a scan: each outer iteration's values are in a row of their own."""
+
+    def _index(self, expression: sympy.Expr) -> Tensor:
+        return torch.arange(self.shape[0])[:, None]

@@ -11,6 +11,7 @@ from weft_loop_ir.ir import (
     Branch,
     Buffer,
     BufferView,
+    Combination,
     ExternCall,
     Instruction,
     Kernel,
@@ -168,7 +169,6 @@ def _kernel(kernel: Kernel) -> list[str]:
         lines.append(f"{pad}local {buffer.name}: {_dtype(buffer.dtype)}[{buffer.size}]")
     for stage in kernel.stages:
         word = "reduce" if stage.is_reduction else "loop" if stage.is_sequential else "for"
-        word = "scan" if stage.combines else word
         inner = _loops(lines, stage.inner, depth, word)
         if stage.goes_on is not None:
             if not stage.inner:
@@ -203,7 +203,15 @@ def _operand(argument: Any) -> str:
         return f"t{argument.index}"
     if isinstance(argument, torch.dtype):
         return _dtype(argument)
+    if isinstance(argument, Combination):
+        return _combination(argument)
     return str(argument)
+
+
+def _combination(combination: Combination) -> str:
+    """The function in braces, a statement after the other."""
+    instructions = combination.body.instructions
+    return f"{{{'; '.join(_instruction(k, i) for k, i in enumerate(instructions))}}}"
 
 
 def _instruction(position: int, instruction: Instruction) -> str:

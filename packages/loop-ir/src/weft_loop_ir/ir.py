@@ -115,6 +115,21 @@ class LoopBody:
 
 
 @dataclass(frozen=True)
+class Combination:
+    """An associative function of two groups of values, by which a scan combines elements in any grouping.
+
+    ``body`` loads the values of what comes first at 0 of :data:`LEFT` with a number appended, those of what
+    follows at 0 of :data:`RIGHT`, and stores its results at 0 of :data:`COMBINED`.  ``dtypes`` are theirs.
+    """
+
+    body: LoopBody
+    dtypes: tuple[torch.dtype, ...]
+
+
+LEFT, RIGHT, COMBINED = "left", "right", "combined"
+
+
+@dataclass(frozen=True)
 class LoopVariable:
     """A loop ``for symbol in range(size)``; the symbol is an integer, not negative."""
 
@@ -129,14 +144,13 @@ class Stage:
     In a reduction stage, ``reduction`` instructions accumulate over ``inner``; a ``store`` of a value
     computed from a reduction's result runs once, after the inner loops.  A reduction's result may be used
     only by ``store`` in its own stage.  With ``inner`` empty the body runs once per outer iteration.
+    ``scan`` instructions are in reduction stages with one inner loop; their results are values like others.
 
     Iterations of ``inner`` may be reordered, but for a sequential stage, whose one inner loop may read what
     earlier iterations of it have stored: a loop of the program, with its state in local buffers.
     ``goes_on`` names one of them, a bool, that ends it: an outer iteration makes iterations while it is set,
     without ``inner`` as many as that takes.  One that is over may be made to go on beside others, which
     leaves its state as it is.
-    ``combines`` pairs local buffers with the buffers whose element each iteration combines with theirs, and
-    says that this is associative: results may be computed in any grouping.
     """
 
     inner: tuple[LoopVariable, ...]
@@ -144,7 +158,6 @@ class Stage:
     is_reduction: bool = False
     is_sequential: bool = False
     goes_on: str | None = None
-    combines: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -293,8 +306,6 @@ class Loop:
     counter alone decides), and runs ``body``.  ``carried`` are the buffers that hold state from one iteration
     to the next: steps before the loop fill them, the body reads and overwrites them, and what they hold
     after the loop is its result.
-    ``combines`` is as that of a stage, for those of them that hold a scan's running row: nothing reads these
-    after the loop.
     """
 
     name: str
@@ -304,7 +315,6 @@ class Loop:
     body: Block
     carried: tuple[str, ...]
     origin: str
-    combines: tuple[tuple[str, str], ...] = ()
 
     @property
     def blocks(self) -> tuple[Block, ...]:

@@ -30,7 +30,8 @@ class LoopNode:
     """One unfused loop nest: ``for loops: for reduction_loops: body``.
 
     A pointwise node has no ``reduction_loops``.  In a reduction node every store is of a reduction's
-    result, at an index over ``loops``.  ``reads`` and ``writes`` name buffers in order of first access.
+    result, at an index over ``loops``, but in a scan, whose stores are of what follows from ``ops.scan``.
+    ``reads`` and ``writes`` name buffers in order of first access.
     """
 
     name: str
@@ -40,6 +41,16 @@ class LoopNode:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     origins: tuple[str, ...]
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether it scans along its reduction loop."""
+        return any(i.operation == "scan" for i in self.body.instructions)
+
+
+def holds_scan(body: LoopBody) -> bool:
+    """Whether ``body`` combines the elements of a row in order, by ``ops.scan`` or ``ops.fold``."""
+    return any(i.operation in ("scan", "fold") for i in body.instructions)
 
 
 @dataclass(frozen=True)

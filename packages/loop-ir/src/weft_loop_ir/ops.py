@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import sympy
 import torch
 
+from weft_loop_ir.ir import Combination
 from weft_loop_ir.size_float import SizeFloat
 
 V = TypeVar("V")
@@ -92,6 +93,14 @@ class OpsHandler(Protocol[V]):
 
     def reduction(self, kind: str, dtype: torch.dtype, value: V) -> V:
         """Reduce ``value`` over the stage's inner loops, accumulating in ``dtype``."""
+        ...
+
+    def scan(self, combination: Combination, number: int, *values: V) -> V:
+        """Value ``number`` of the ``values`` combined of the stage's inner loop up to this iteration."""
+        ...
+
+    def fold(self, combination: Combination, number: int, *values: V) -> V:
+        """Value ``number`` of the ``values`` of all the stage's inner loop combined: a reduction's result."""
         ...
 
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> V: ...

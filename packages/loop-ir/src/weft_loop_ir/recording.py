@@ -15,7 +15,7 @@ import torch
 
 from weft_loop_ir import ops
 from weft_loop_ir.index_simplify import IndexRanges
-from weft_loop_ir.ir import Instruction, LoopBody, Value
+from weft_loop_ir.ir import Combination, Instruction, LoopBody, Value
 from weft_loop_ir.size_float import SizeFloat
 
 
@@ -119,6 +119,12 @@ class BodyRecorder:
     def reduction(self, kind: str, dtype: torch.dtype, value: Value) -> Value:
         result = torch.int64 if kind in ("argmax", "argmin") else dtype
         return self.record("reduction", (kind, dtype, value), result)
+
+    def scan(self, combination: Combination, number: int, *values: Value) -> Value:
+        return self.record("scan", (combination, number, *values), combination.dtypes[number])
+
+    def fold(self, combination: Combination, number: int, *values: Value) -> Value:
+        return self.record("fold", (combination, number, *values), combination.dtypes[number])
 
     def masked(
         self, mask: Value, body: Callable[..., Value] | LoopBody, other: bool | int | float

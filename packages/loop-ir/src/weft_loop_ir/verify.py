@@ -296,6 +296,10 @@ class _Checker:
             if operands[0] != arguments[1]:
                 return f"reduces {operands[0]} in {arguments[1]}"
             expected = torch.int64 if position else arguments[1]
+        elif operation in ("scan", "fold"):
+            if operands != list(arguments[0].dtypes):
+                return f"combines {operands} by a function of {arguments[0].dtypes}"
+            return None
         elif operation in ops.UNARY_TO_BOOL + ops.BINARY_TO_BOOL:
             expected = torch.bool
         elif operation in ops.UNARY + ops.BINARY:
@@ -317,19 +321,24 @@ class _Checker:
             if instruction.arguments[0] not in ops.REDUCTIONS:
                 return f"unknown reduction {instruction.arguments[0]}"
             return None
+        if instruction.operation in ("scan", "fold") and not (
+            is_reduction and len(self.inner) == 1
+        ):
+            return "a scan outside a reduction stage of one inner loop"
         for argument in instruction.arguments:
             if isinstance(argument, Value):
                 source = body.instructions[argument.index]
-                if source.operation == "reduction" and instruction.operation != "store":
+                if source.operation in _OF_ALL and instruction.operation != "store":
                     return "a reduction's result is used by more than a store"
         if instruction.operation == "store":
             value = body.instructions[instruction.arguments[2].index]
-            if (
-                value.operation == "reduction"
-                and instruction.arguments[1].free_symbols & self.inner
-            ):
+            if value.operation in _OF_ALL and instruction.arguments[1].free_symbols & self.inner:
                 return "a reduction's result is stored at an index over the inner loops"
         return None
+
+
+_OF_ALL = ("reduction", "fold")
+"""Instructions whose result is known after the inner loops."""
 
 
 def _operand_problem(operation: str, operands: Sequence[Any]) -> str | None:

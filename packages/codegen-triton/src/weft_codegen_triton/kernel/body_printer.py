@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import sympy
 import torch
-from weft_loop_ir import LoopBody, SizeFloat, print_index
+from weft_loop_ir import Combination, LoopBody, SizeFloat, print_index
 from weft_loop_ir.ops import (
     ELEMENTWISE,
     FLOAT8,
@@ -113,6 +113,7 @@ class BodyPrinter:
         self.store_policy = ""
         self.row_access: Callable[[str, sympy.Expr, bool], RowAccess | None] | None = None
         self.reduce: Callable[[str, torch.dtype, Text], ReductionResult] | None = None
+        self.scanner: Callable[[tuple[Text, ...]], list[Text]] | None = None
         self.store_result: Callable[[ReductionResult, str, sympy.Expr], None] | None = None
 
     # -- lines -----------------------------------------------------------------------------------------
@@ -258,6 +259,15 @@ class BodyPrinter:
     def reduction(self, kind: str, dtype: torch.dtype, value: Text) -> ReductionResult:
         assert self.reduce is not None
         return self.reduce(kind, dtype, value)
+
+    def scan(self, combination: Combination, number: int, *values: Text) -> Text:
+        assert self.scanner is not None
+        return self.scanner(values)[number]
+
+    def fold(self, combination: Combination, number: int, *values: Text) -> ReductionResult:
+        assert self.scanner is not None
+        self.scanner(values)
+        return ReductionResult(number)
 
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> Text:
         if dtype in FLOAT8:

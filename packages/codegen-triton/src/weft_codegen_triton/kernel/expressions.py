@@ -23,3 +23,8 @@ def unit_stride(expression: sympy.Expr, symbol: sympy.Symbol) -> bool:
     """Whether a step of ``symbol`` moves the index by one."""
     terms = [t for t in sympy.Add.make_args(expression) if symbol in t.free_symbols]
     return terms == [symbol]
+
+
+def steps_by_one(expression: sympy.Expr, symbol: sympy.Symbol) -> bool:
+    """The same in either direction."""
+    return unit_stride(expression, symbol) or unit_stride(-expression, symbol)

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, Kernel, LoopBody, LoopVariable, SizeFloat
+from weft_loop_ir import Buffer, Kernel, LoopBody, LoopVariable, SizeFloat, holds_scan
 from weft_loop_ir.ops import FLOAT8, STORAGE_ONLY
 
-from weft_codegen_triton.kernel.associative_stages import associative_stage, print_associative
 from weft_codegen_triton.kernel.blocks import (
     ENOUGH_PROGRAMS,
     TILE,
@@ -34,6 +33,7 @@ from weft_codegen_triton.kernel.index_bounds import (
 from weft_codegen_triton.kernel.loop_order import with_contiguous_rows
 from weft_codegen_triton.kernel.loop_printer import print_sequential_stage
 from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
+from weft_codegen_triton.kernel.scan_printer import print_scan
 
 PLACEHOLDER = "KERNEL_NAME"
 COMBINE = f"{PLACEHOLDER}_combine"
@@ -148,10 +148,9 @@ def print_kernel(
     printer.divides_exactly = any(dtype_of(n) in FLOAT8 for n in kernel.writes)
     printer.waits_to_store = limits.tile > 0 and bool(overwritten)
     frame = KernelFrame(kernel, printer)
-    associative = associative_stage(kernel) if limits.tile == 0 else None
     helpers: list[str] = []
-    if associative is not None:
-        helpers, counts, blocks, warps = print_associative(frame, associative, COMBINE)
+    if any(holds_scan(stage.body) for stage in kernel.stages):
+        helpers, counts, blocks, warps = print_scan(frame, COMBINE)
         scratch: tuple[Scratch, ...] = ()
     elif any((s.inner and not s.is_sequential) or s.is_reduction for s in kernel.stages):
         reduction = ReductionPrinter(frame, limits, overwritten)

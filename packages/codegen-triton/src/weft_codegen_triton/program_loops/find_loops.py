@@ -21,6 +21,7 @@ from weft_loop_ir import (
     Schedule,
     Step,
     all_items,
+    holds_scan,
     item_reads,
     item_writes,
 )
@@ -131,8 +132,8 @@ def _kernels(step: Kernel | ParallelKernels) -> tuple[Kernel, ...]:
 
 
 def _takes_no_number(kernel: Kernel, counters: Set[sympy.Symbol]) -> bool:
-    """Whether the host computes no number for ``kernel`` in each iteration anew."""
-    if type(kernel) is not Kernel:
+    """Whether ``kernel`` is no scan, and the host computes no number for it in each iteration anew."""
+    if type(kernel) is not Kernel or any(holds_scan(s.body) for s in kernel.stages):
         return False
     return not any(symbols & counters for s in kernel.stages for symbols in host_symbols(s.body))
 

@@ -15,6 +15,7 @@ from weft_loop_ir.lowering import pooling_adaptive as pooling_adaptive
 from weft_loop_ir.lowering import pooling_backward as pooling_backward
 from weft_loop_ir.lowering import random_numbers as random_numbers
 from weft_loop_ir.lowering import reductions as reductions
+from weft_loop_ir.lowering import scans as scans
 from weft_loop_ir.lowering import scattering as scattering
 from weft_loop_ir.lowering import upsampling as upsampling
 from weft_loop_ir.lowering import view_copies as view_copies

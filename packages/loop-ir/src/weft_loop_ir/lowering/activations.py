@@ -471,14 +471,15 @@ def nan_to_num(
 def logaddexp(context: LoweringContext, left: TensorValue, right: TensorValue) -> TensorValue:
     require_float(left)
     require_float(right)
+    return elementwise(context, [left, right], D, log_add_exp, instructions=8, heavy=True)
 
-    def formula(ops: BodyRecorder, a: Value, b: Value) -> Value:
-        same_infinity = ops.logical_and(ops.isinf(a), ops.eq(a, b))
-        largest = ops.maximum(a, b)
-        small = ops.exp(ops.neg(ops.abs(ops.sub(a, b))))
-        return ops.where(same_infinity, a, ops.add(largest, ops.log1p(small)))
 
-    return elementwise(context, [left, right], D, formula, instructions=8, heavy=True)
+def log_add_exp(ops: BodyRecorder, a: Value, b: Value) -> Value:
+    """``log(exp(a) + exp(b))``."""
+    same_infinity = ops.logical_and(ops.isinf(a), ops.eq(a, b))
+    largest = ops.maximum(a, b)
+    small = ops.exp(ops.neg(ops.abs(ops.sub(a, b))))
+    return ops.where(same_infinity, a, ops.add(largest, ops.log1p(small)))
 
 
 @register_lowering(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)

@@ -64,6 +64,7 @@ class LoweringOptions:
     place extern, where torch has an order for them; by default where torch's programs ask for it.
     ``inlined_products``: products of matrices with at most so many multiplications each are loops instead of
     calls of a library, or a quarter of that, all of a batch together, where the right one's rows are strided.
+    ``scans``: scans along a dimension are one node with ``ops.scan``; without it they are loops or extern.
     """
 
     max_instructions: int = 96
@@ -74,13 +75,18 @@ class LoweringOptions:
     max_lazy_concatenation: int = 3
     deterministic: bool = field(default_factory=torch.are_deterministic_algorithms_enabled)
     inlined_products: int = 0
+    scans: bool = False
 
 
 class LoweringContext:
-    """What lowering rules work with.  ``node`` is the FX node that is being lowered."""
+    """What lowering rules work with.  ``node`` is the FX node that is being lowered.
 
-    def __init__(self, options: LoweringOptions) -> None:
+    With ``inlines`` no tensor becomes a buffer because of what it costs.
+    """
+
+    def __init__(self, options: LoweringOptions, *, inlines: bool = False) -> None:
         self.options = options
+        self.inlines = inlines
         self.buffers: dict[str, Buffer] = {}
         self.nodes: list[LoopNode | ExternCall | Region] = []
         self.node: torch.fx.Node | None = None
@@ -156,12 +162,10 @@ class LoweringContext:
         ``inputs`` are the tensors that the function loads from.
         """
         cost = Cost(instructions, frozenset(), heavy)
-        origins = self.origin()
+        origins = self.origins_of(inputs)
         for tensor in inputs:
             cost = cost.plus(tensor.cost)
-            if not tensor.storage.is_realized:
-                origins |= tensor.storage.origins
-        if (
+        if not self.inlines and (
             cost.instructions > self.options.max_instructions
             or len(cost.reads) > self.options.max_reads
         ):
@@ -261,22 +265,32 @@ class LoweringContext:
     ) -> None:
         """Append the pointwise node over ``size`` whose body is what ``program`` records."""
         loops = tuple(LoopVariable(loop_symbol("i", k), extent) for k, extent in enumerate(size))
-        ops = self._recorder(loops)
+        ops = self.recorder(loops)
         program(ops, tuple(v.symbol for v in loops))
-        self._append(loops, (), ops, origins)
+        self.append(loops, (), ops, origins)
 
-    def _recorder(self, loops: tuple[LoopVariable, ...]) -> BodyRecorder:
+    def origins_of(self, inputs: Sequence[TensorValue]) -> frozenset[str]:
+        """The current node, and those of ``inputs`` that are computed with it."""
+        origins = self.origin()
+        for tensor in inputs:
+            if not tensor.storage.is_realized:
+                origins |= tensor.storage.origins
+        return origins
+
+    def recorder(self, loops: tuple[LoopVariable, ...]) -> BodyRecorder:
+        """What records the body of a node over ``loops``."""
         ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
         rounds = self.options.round_low_precision
         return BodyRecorder(ranges, self.buffer_dtype, round_low_precision=rounds)
 
-    def _append(
+    def append(
         self,
         loops: tuple[LoopVariable, ...],
         reduction_loops: tuple[LoopVariable, ...],
         ops: BodyRecorder,
         origins: frozenset[str],
     ) -> None:
+        """Append the node whose body ``ops`` has recorded."""
         body = ops.body()
         reads, writes = body_accesses(body)
         self.nodes.append(
@@ -307,14 +321,10 @@ class LoweringContext:
         inner = tuple(
             LoopVariable(loop_symbol("r", k), extent) for k, extent in enumerate(extents_reduced)
         )
-        ops = self._recorder(loops + inner)
+        ops = self.recorder(loops + inner)
         index = tuple(v.symbol for v in loops)
         value = function(ops, index, tuple(v.symbol for v in inner[: len(reduced)]))
         stride = contiguous_stride(size)
-        origins = self.origin()
-        for tensor in inputs:
-            if not tensor.storage.is_realized:
-                origins |= tensor.storage.origins
         results = []
         for kind in kinds:
             dtype = torch.int64 if kind in ("argmax", "argmin") else accumulate
@@ -323,7 +333,7 @@ class LoweringContext:
                 name, dot(index, stride, sympy.S.Zero), ops.reduction(kind, accumulate, value)
             )
             results.append(self.buffer_tensor(name, size, stride, dtype, device))
-        self._append(loops, inner, ops, origins)
+        self.append(loops, inner, ops, self.origins_of(inputs))
         return tuple(results)
 
     # -- extern calls ----------------------------------------------------------------------------------

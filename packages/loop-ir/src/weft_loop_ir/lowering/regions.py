@@ -6,6 +6,7 @@ loop's carried state lies in buffers that nodes before the loop fill.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from weft_loop_ir.lowering.context import (
 )
 from weft_loop_ir.lowering.in_place import assign, buffer_of, take_over, update_in_place
 from weft_loop_ir.lowering.reductions import cast
+from weft_loop_ir.lowering.scans import needed_values, scan_whole
 from weft_loop_ir.lowering.tensors import TensorValue
 from weft_loop_ir.lowering.views import select_index
 from weft_loop_ir.unsupported import Unsupported
@@ -59,25 +61,27 @@ def _run_block(
     values: Sequence[Any],
     counters: frozenset[sympy.Symbol],
     carried: frozenset[str],
+    context: LoweringContext | None = None,
 ) -> tuple[Any, ...]:
     """Lower a region's graph into the context's open block; the values that the graph returns."""
-    inner = type(driver)(driver.name, module, frozenset(), driver.context.options)
-    inner.context = driver.context
+    context = driver.context if context is None else context
+    inner = type(driver)(driver.name, module, frozenset(), context.options)
+    inner.context = context
     inner.symbols, inner.floats, inner.constants = driver.symbols, driver.floats, driver.constants
     inner.fallbacks = driver.fallbacks
     inner.counters, inner.carried = driver.counters | counters, carried
-    outer_node = driver.context.node
+    outer_node = context.node
     placeholders = module.graph.find_nodes(op="placeholder")
     inner.values.update(zip(placeholders, values, strict=True))
     try:
         for node in module.graph.nodes:
-            driver.context.node = node
+            context.node = node
             if node.op == "output":
                 return tuple(torch.fx.map_arg(_results(node), inner.values.__getitem__))
             if node.op != "placeholder":
                 inner.lower_node(node)
     finally:
-        driver.context.node = outer_node
+        context.node = outer_node
     raise ValueError("the graph of a region has no output")
 
 
@@ -188,16 +192,23 @@ def _scan(
     rows: Sequence[TensorValue],
     additional: Sequence[Any],
 ) -> tuple[Any, ...]:
-    """A loop that combines the last row of the results, its state, with the next row.
+    """One node where the function combines nothing but rows; else a loop, whose state is the last row so far.
 
     The state of halves is float32: rounding each row as it is combined would add up along the rows.
     """
     context = driver.context
+    if context.options.scans and not additional:
+        run = functools.partial(
+            _run_block, driver, combine, counters=frozenset(), carried=frozenset()
+        )
+        whole = scan_whole(context, node, combine, rows, lambda v, c: run(values=v, context=c))
+        if whole is not None:
+            return whole
     _operands(driver, [*rows, *additional])
     position = sympy.Symbol(f"{node.name}_row", integer=True, positive=True)
     fakes = enumerate(node.meta["val"])
     results = [_state(driver, fake) if is_read(node, k) else None for k, fake in fakes]
-    needed = _needed(combine, [k for k, result in enumerate(results) if result is not None])
+    needed = needed_values(combine, [k for k, result in enumerate(results) if result is not None])
     state = {k: _row_state(context, rows[k]) for k in needed}
     wide = [cast(context, row, compute_dtype(row.dtype)) for row in rows]
     first, following = ([select_index(row, 0, k) for row in wide] for k in (sympy.S.Zero, position))
@@ -213,32 +224,8 @@ def _scan(
     written = [*state.values(), *(result for result in results if result is not None)]
     buffers = tuple(buffer_of(tensor) for tensor in written)
     count = Count(position, sympy.S.One, 1, rows[0].size[0])
-    combines = tuple((buffer_of(tensor), buffer_of(rows[k])) for k, tensor in state.items())
-    context.nodes.append(
-        Loop(_name(node), count, (), None, tuple(body), buffers, node.name, combines)
-    )
+    context.nodes.append(Loop(_name(node), count, (), None, tuple(body), buffers, node.name))
     return tuple(results)
-
-
-def _needed(combine: torch.fx.GraphModule, wanted: Sequence[int]) -> list[int]:
-    """The positions of the state that results at the positions ``wanted`` depend on, and these."""
-    placeholders = combine.graph.find_nodes(op="placeholder")
-    results = _results(combine.graph.output_node())
-    found: set[int] = set()
-    pending = list(wanted)
-    while pending:
-        position = pending.pop()
-        if position in found:
-            continue
-        found.add(position)
-        nodes, seen = [results[position]], set()
-        while nodes:
-            node = nodes.pop()
-            if node not in seen:
-                seen.add(node)
-                nodes += node.all_input_nodes
-        pending += [k for k in range(len(results)) if placeholders[k] in seen]
-    return sorted(found)
 
 
 def _row_state(context: LoweringContext, rows: TensorValue) -> TensorValue:

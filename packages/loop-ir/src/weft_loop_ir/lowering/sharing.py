@@ -27,7 +27,7 @@ def realize_if_shared(
     """
     options = context.options
     cost = result.cost
-    if result.storage.is_realized or len(node.users) < 2:
+    if context.inlines or result.storage.is_realized or len(node.users) < 2:
         return
     reads = [name for name in cost.reads if _is_large_beside(context, name, result)]
     if (

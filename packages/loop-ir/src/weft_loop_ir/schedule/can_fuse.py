@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -59,6 +59,16 @@ def _alignments(first: Group, second: Group, shared: frozenset[str]) -> list[Ali
     """The ways to put two groups over common loops, the best first."""
     if not first.has_reduction and not second.has_reduction:
         return _pointwise_alignments(first, second, shared)
+    if first.has_scan and not second.has_reduction:
+        return _beside_scan(first, second, shared)
+    if second.has_scan and not first.has_reduction:
+        return [
+            replace(a, first_rows=a.second_rows, second_rows=a.first_rows,
+                    first_spans=True, second_spans=None)
+            for a in _beside_scan(second, first, shared)
+        ]  # fmt: skip
+    if first.has_scan or second.has_scan:
+        return []
     if first.has_reduction and second.has_reduction:
         outer = common_refinement(first.outer, second.outer)
         inner = common_refinement(first.inner, second.inner)
@@ -106,7 +116,7 @@ def _by_strides(first: Group, second: Group, shared: frozenset[str]) -> Alignmen
         left_order = sorted(range(len(left)), key=lambda k: -left[k])
         right_order = sorted(range(len(right)), key=lambda k: -right[k])
         pieces = common_refinement(
-            [first.outer[k] for k in left_order], [second.outer[k] for k in right_order]
+            [first.loops[k] for k in left_order], [second.loops[k] for k in right_order]
         )
         if pieces is None:
             continue
@@ -202,6 +212,29 @@ def _beside_reduction(reduction: Group, pointwise: Group) -> list[Alignment]:
     return found
 
 
+def _beside_scan(scan: Group, pointwise: Group, shared: frozenset[str]) -> list[Alignment]:
+    """A pointwise group over all of a scan's loops, of which the inner one stays whole.
+
+    In the results, the scan's group is the first.
+    """
+    found = []
+    split = len(scan.outer)
+    pieces = common_refinement(scan.loops, pointwise.outer)
+    if pieces is not None:
+        left = split_rows([(p[0], p[1]) for p in pieces], len(scan.loops))
+        right = split_rows([(p[0], p[2]) for p in pieces], len(pointwise.outer))
+        extents = tuple(p[0] for p in pieces)
+        found.append(Alignment(extents, (), left, right, None, True))
+    permuted = _by_strides(scan, pointwise, shared)
+    if permuted is not None:
+        found.append(replace(permuted, second_spans=True))
+    return [
+        replace(a, outer=a.outer[:-1], inner=a.outer[-1:])
+        for a in found
+        if a.outer[-1:] == scan.inner and not any(a.first_rows[split][:-1])
+    ]
+
+
 def _keeps_parallelism(
     alignment: Alignment, first: Group, second: Group, options: ScheduleOptions
 ) -> bool:
@@ -235,6 +268,7 @@ def _fused_over(first: Group, second: Group, alignment: Alignment) -> Group:
         True,
         first.reads | second.reads,
         first.writes | second.writes,
+        first.has_scan or second.has_scan,
     )
 
 

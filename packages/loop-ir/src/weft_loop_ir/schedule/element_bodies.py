@@ -11,7 +11,7 @@ import torch
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Buffer, Count, LoopVariable, Value
-from weft_loop_ir.loop_graph import LoopNode
+from weft_loop_ir.loop_graph import LoopNode, holds_scan
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.iterations import value_in
 from weft_loop_ir.schedule.transform import Replayer
@@ -58,7 +58,11 @@ def common_loops(nodes: Sequence[LoopNode]) -> tuple[LoopVariable, ...]:
     found: tuple[sympy.Expr, ...] = ()
     for node in nodes:
         sizes = tuple(v.size for v in _loops(node) if v.size != 1)
-        if (node.reduction_loops and node.loops) or (sizes and found not in ((), sizes)):
+        if (
+            holds_scan(node.body)
+            or (node.reduction_loops and node.loops)
+            or (sizes and found not in ((), sizes))
+        ):
             raise Unproved
         found = found or sizes
     return tuple(LoopVariable(loop_symbol("i", k), size) for k, size in enumerate(found))

@@ -46,7 +46,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Group:
-    """Members over loops of extents ``outer + inner``; ``has_reduction`` gives ``inner`` its meaning."""
+    """Members over loops of extents ``outer + inner``; ``has_reduction`` gives ``inner`` its meaning.
+
+    ``has_scan``: that is one loop, which a member scans along.
+    """
 
     outer: tuple[Extent, ...]
     inner: tuple[Extent, ...]
@@ -56,6 +59,7 @@ class Group:
     is_fusible: bool
     reads: frozenset[str]
     writes: frozenset[str]
+    has_scan: bool = False
 
     @property
     def loops(self) -> tuple[Extent, ...]:
@@ -104,7 +108,8 @@ def group_of_node(node: LoopNode, order: int) -> Group:
         if buffer is not None
     )
     fusible = not any(
-        i.operation == "store" and len(i.arguments) > 3 for i in node.body.instructions
+        i.operation == "fold" or (i.operation == "store" and len(i.arguments) > 3)
+        for i in node.body.instructions
     )
     return Group(
         outer,
@@ -115,6 +120,7 @@ def group_of_node(node: LoopNode, order: int) -> Group:
         fusible,
         frozenset(node.reads),
         frozenset(node.writes),
+        node.is_scan,
     )
 
 

@@ -6,7 +6,7 @@ iteration leaves for the next in a local buffer of one element: a register.  Poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import sympy
 import torch
@@ -76,7 +76,7 @@ def _with_loop(
     state = _state(kernel, body, count)
     if not set(state) <= set(loop.carried):
         return None
-    builder = _Builder(kernel, count, state, loop.combines, buffers)
+    builder = _Builder(kernel, count, state, buffers)
     return builder.kernel(LoopVariable(loop_symbol("r", 0), trips))
 
 
@@ -102,13 +102,11 @@ class _Builder:
         kernel: Kernel,
         count: Count,
         state: Mapping[str, sympy.Expr],
-        combines: Sequence[tuple[str, str]],
         buffers: Mapping[str, Buffer],
     ) -> None:
         self.original = kernel
         self.count = count
         self.state = state
-        self.combines = {running: row for running, row in combines if running in state}
         self.local = {
             name: LocalBuffer(f"{name}_now", buffers[name].layout.dtype, sympy.S.One)
             for name in state
@@ -119,15 +117,13 @@ class _Builder:
     def kernel(self, iterations: LoopVariable) -> Kernel:
         kernel = self.original
         outer = ranges_for(tuple((v.symbol, v.size) for v in kernel.outer))
-        kept = [name for name in self.local if name not in self.combines]
-        combines = tuple((self.local[name].name, row) for name, row in self.combines.items())
         stages = [
             self._copies(
                 self.local, outer, lambda name, local: (name, self.state[name], local, sympy.S.Zero)
             ),
-            Stage((iterations,), self._body(iterations), is_sequential=True, combines=combines),
+            Stage((iterations,), self._body(iterations), is_sequential=True),
             self._copies(
-                kept, outer, lambda name, local: (local, sympy.S.Zero, name, self.state[name])
+                self.local, outer, lambda name, local: (local, sympy.S.Zero, name, self.state[name])
             ),
         ]
         return Kernel(
@@ -136,7 +132,7 @@ class _Builder:
             tuple(stage for stage in stages if stage.body.instructions),
             tuple(self.local.values()),
             tuple(dict.fromkeys((*kernel.reads, *self.state))),
-            tuple(name for name in kernel.writes if name not in self.combines),
+            kernel.writes,
             kernel.origins,
         )
 

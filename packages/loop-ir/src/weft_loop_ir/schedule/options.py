@@ -18,6 +18,8 @@ class ScheduleOptions:
     side, and where those of neighbours do; ``split_column_elements``: how long the latter must be.
     ``split_short_rows``: rows of at most so many elements side by side, between which the rows of other
     results lie, are added up for all results together and reduced then.
+    ``split_scan_rows``: a scan of fewer rows (of as many groups of columns) is split in pieces of them, about
+    ``split_scan_parts`` in all; 0 never splits.
     ``parallel_kernels``: how many independent kernels become one step at most; 1 leaves each a step.
     ``parallel_bytes``: kernels that touch more bytes of intermediates stay apart, for memory's sake.
     ``early_bytes``: fusion doesn't begin a larger buffer, of which it writes a part, long before its other
@@ -45,6 +47,8 @@ class ScheduleOptions:
     split_columns: int = 1
     split_column_elements: int = 1 << 16
     split_short_rows: int = 0
+    split_scan_rows: int = 0
+    split_scan_parts: int = 1024
     parallel_kernels: int = 1
     parallel_bytes: int = 1 << 20
     early_bytes: int | None = None

@@ -33,6 +33,7 @@ from weft_loop_ir.schedule.options import ScheduleOptions
 from weft_loop_ir.schedule.parallel_kernels import run_in_parallel
 from weft_loop_ir.schedule.select_branches import select_branches
 from weft_loop_ir.schedule.split_reductions import split_large_reductions
+from weft_loop_ir.schedule.split_scans import split_long_scans
 from weft_loop_ir.schedule.stages import build_kernel
 from weft_loop_ir.schedule.vectorize_loops import vectorize_loops
 from weft_loop_ir.verify import verify
@@ -54,7 +55,7 @@ def schedule(loop_graph: LoopGraph, options: ScheduleOptions | None = None) -> S
     _check(loop_graph, options)
     loop_graph = element_loops(loop_graph)
     _check(loop_graph, options)
-    loop_graph = split_large_reductions(loop_graph, options)
+    loop_graph = split_long_scans(split_large_reductions(loop_graph, options), options)
     _check(loop_graph, options)
     returned = {o.buffer for o in loop_graph.outputs if isinstance(o, BufferView)}
     steps = _Scheduler(loop_graph, options).block(loop_graph.nodes, returned)

@@ -98,7 +98,7 @@ def _parts(node: LoopNode, limit: int, options: ScheduleOptions) -> _Cut | None:
     results = product(tuple(v.size for v in node.loops))
     elements = product(tuple(v.size for v in node.reduction_loops))
     few = options.split_rows
-    if _reads_columns(node):
+    if reads_columns(node):
         few, limit = options.split_columns, options.split_column_elements
     if not 0 < int(results) <= few or int(elements) < limit:
         return None
@@ -151,7 +151,7 @@ def _kinds(node: LoopNode) -> tuple[str, ...]:
     return tuple(i.arguments[0] for i in node.body.instructions if i.operation == "reduction")
 
 
-def _reads_columns(node: LoopNode) -> bool:
+def reads_columns(node: LoopNode) -> bool:
     """Whether neighbouring results, not neighbouring elements of one, are read side by side."""
     loops = [v for v in node.loops if v.size != 1]
     if not loops:

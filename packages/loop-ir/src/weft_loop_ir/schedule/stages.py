@@ -107,8 +107,13 @@ def partition(group: Group) -> list[_Part]:
             last_read[name] = max(key, last_read.get(name, key))
         parts.setdefault(key, _Part(level, member.spans_inner)).members.append(member)
         for name in member.node.writes:
-            level_of[name] = (level, member.spans_inner, bool(member.node.reduction_loops))
+            level_of[name] = (level, member.spans_inner, _reduces(member))
     return [parts[key] for key in sorted(parts)]
+
+
+def _reduces(member: Member) -> bool:
+    """Whether what the member stores is known only after the inner loops."""
+    return bool(member.node.reduction_loops) and not member.node.is_scan
 
 
 class _Builder:
@@ -136,7 +141,7 @@ class _Builder:
             for member in part.members:
                 for name in member.node.writes:
                     self._stage_of[name] = position
-                    self._spans[name] = part.spans_inner and not member.node.reduction_loops
+                    self._spans[name] = part.spans_inner and not _reduces(member)
         self._late_reads = self._read_in_later_stages()
 
     def _read_in_later_stages(self) -> set[str]:

@@ -18,8 +18,8 @@ StoreFunction = Callable[[BodyRecorder, str, sympy.Expr, Value, str | None], Non
 class Replayer:
     """Replays bodies into one recorder.
 
-    ``index`` rewrites every index expression; ``load`` and ``store`` then say what becomes of an access
-    (the recorder's own methods when not given).
+    ``index`` rewrites every index expression; ``load`` and ``store`` then say what becomes of an access,
+    ``scan`` of a scan (the recorder's own methods when not given).
     """
 
     def __init__(
@@ -28,11 +28,13 @@ class Replayer:
         index: IndexFunction,
         load: LoadFunction | None = None,
         store: StoreFunction | None = None,
+        scan: Callable[..., Value] | None = None,
     ) -> None:
         self.ops = ops
         self.index = index
         self.load = load
         self.store = store
+        self.scan = scan
 
     def replay(self, body: LoopBody, ops: BodyRecorder | None = None) -> Value | None:
         """Record ``body``'s instructions; gives the value of its result."""
@@ -83,6 +85,8 @@ class Replayer:
                 return result
 
             return ops.masked(arguments[0], nested, arguments[2])
+        if operation == "scan" and self.scan is not None:
+            return self.scan(*arguments)
         method: Callable[..., Value] = getattr(ops, operation)
         return method(*arguments)
 

@@ -38,7 +38,7 @@ class AssociativeScanVariable(IdentifiedFunctionVariable):
         _check(leaves, dim, mode)
         program = evaluator.wrap_known(scan_programs.associative_scan)
         first = _fake(leaves[0])
-        settings = (dim % first.dim(), reverse, _pieces(first, dim))
+        settings = (dim % first.dim(), reverse)
         rest = map(ConstantVariable, settings)
         return program.call(evaluator, [given["combine_fn"], given["xs"], *rest], {})
 
@@ -52,20 +52,6 @@ class ScanRowsVariable(IdentifiedFunctionVariable):
         combine, rows = arguments
         tensors = [row for row in rows.iterate(evaluator) if isinstance(row, TensorVariable)]
         return call_scan(evaluator, combine, tensors)
-
-
-_SIDE_BY_SIDE = 4096
-"""Scans that fill a GPU, each in a program of its own."""
-
-_SHORTEST_PIECE = 64
-
-
-def _pieces(fake: torch.Tensor, dim: int) -> int:
-    """Into how many pieces to cut the scanned dimension: few long rows leave most of a GPU idle."""
-    if fake.device.type == "cpu" or not all(type(extent) is int for extent in fake.shape):
-        return 1
-    others = fake.numel() // fake.shape[dim]
-    return max(1, min(_SIDE_BY_SIDE // others, fake.shape[dim] // _SHORTEST_PIECE))
 
 
 def _constant(variable: Variable, kind: type) -> Any:

@@ -1,0 +1,106 @@
+"""Scans as nodes: lowering, fusion and splitting, by the reference evaluator beside eager."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft_loop_ir
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+from torch.fx.experimental.proxy_tensor import make_fx
+from weft_loop_ir import Kernel, LoweringOptions, Schedule, ScheduleOptions
+
+T = torch.Tensor
+OPTIONS = ScheduleOptions(split_scan_rows=8, split_scan_parts=16, verify=True)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    splitting = sys.modules["weft_loop_ir.schedule.split_scans"]
+    monkeypatch.setattr(splitting, "LEAST_PIECE", 16)
+    monkeypatch.setattr(splitting, "ALIGNMENT", 4)
+
+
+def check(function: Callable[..., Any], *inputs: T) -> Schedule:
+    """Evaluate the schedule of ``function`` and compare with eager; gives the schedule."""
+    graph = make_fx(function, tracing_mode="fake")(*inputs)
+    graph.graph.eliminate_dead_code()
+    loop_graph = weft_loop_ir.lower(graph, options=LoweringOptions(scans=True))
+    schedule = weft_loop_ir.schedule(loop_graph, OPTIONS)
+    wanted = function(*inputs)
+    wanted = wanted if isinstance(wanted, tuple | list) else (wanted,)
+    for got, want in zip(weft_loop_ir.evaluate(schedule, inputs), wanted, strict=True):
+        torch.testing.assert_close(got, want, equal_nan=True)
+    return schedule
+
+
+def recurrence(a: T, b: T, c: T, d: T) -> tuple[T, T]:
+    return a * c, b * c + d
+
+
+def scan(combine: Callable[..., Any], *rows: T) -> tuple[T, ...]:
+    results: tuple[T, ...] = torch.ops.higher_order.associative_scan(combine, rows, ())
+    return results
+
+
+PROGRAMS: dict[str, Callable[[T, int], Any]] = {
+    "sum": lambda x, dim: (x * 2).cumsum(dim) + x,
+    "maximum": lambda x, dim: torch.cummax(x, dim),
+    "logarithm": lambda x, dim: x.float().logcumsumexp(dim),
+    "recurrence": lambda x, dim: scan(recurrence, x.movedim(dim, 0).sin(), x.movedim(dim, 0))[1],
+    "where": lambda x, dim: scan(
+        lambda a, f, b, g: (torch.where(g, b, a + b), f | g),
+        x.movedim(dim, 0),
+        x.movedim(dim, 0) > 0.5,
+    ),
+}
+
+
+@seed(5)
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    name=st.sampled_from(sorted(PROGRAMS)),
+    size=st.lists(st.integers(1, 40), min_size=1, max_size=2),
+    dim=st.integers(0, 1),
+)
+@pytest.mark.usefixtures("small_pieces")
+def test_any_size(name: str, size: list[int], dim: int) -> None:
+    x = torch.linspace(-1, 1.5, torch.Size(size).numel(), dtype=torch.float64).view(size)
+    dim %= len(size)
+    check(lambda x: PROGRAMS[name](x, dim), x)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_producers_and_consumers_are_in_its_kernel(dim: int) -> None:
+    def program(x: T, y: T) -> T:
+        made = scan(recurrence, torch.sigmoid(x).movedim(dim, 0), (x * y).movedim(dim, 0))[1]
+        return made.movedim(0, dim).relu() * y
+
+    schedule = check(program, torch.randn(9, 10, 11), torch.randn(9, 10, 11))
+    (kernel,) = schedule.steps
+    assert isinstance(kernel, Kernel)
+    assert len(kernel.writes) == 1
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_long_row_is_read_twice() -> None:
+    schedule = check(lambda x: x.cumsum(0), torch.randn(160, dtype=torch.float64))
+    kernels = [step for step in schedule.steps if isinstance(step, Kernel)]
+    name = schedule.inputs[0]
+    assert [name in kernel.reads for kernel in kernels] == [True, False, True]
+
+
+def test_values_that_nobody_reads_are_left_out() -> None:
+    def combine(a: T, b: T, c: T, d: T) -> tuple[T, T]:
+        return a + c, b * d
+
+    schedule = check(lambda x, y: scan(combine, x, y)[0], torch.randn(30, 9), torch.randn(30, 9))
+    (kernel,) = schedule.steps
+    assert isinstance(kernel, Kernel)
+    assert list(kernel.reads) == [schedule.inputs[0]]
