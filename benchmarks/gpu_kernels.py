@@ -71,6 +71,9 @@ def cases() -> dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, 
         "sum of rows, 16384x4096 float32": (lambda x: x.sum(1), (r(16384, 4096),)),
         "sum of columns, 16384x4096 float32": (lambda x: x.sum(0), (r(16384, 4096),)),
         "sum of 16 rows of 4M float32": (lambda x: x.sum(1), (r(16, 1 << 22),)),
+        "cumsum of rows, 4096x4096 float32": (lambda x: x.cumsum(1), (r(4096, 4096),)),
+        "cumsum of columns, 8x2048x1024 float32": (lambda x: x.cumsum(1), (r(8, 2048, 1024),)),
+        "cumsum of one row of 16M float32": (lambda x: x.cumsum(0), (r(1 << 24),)),
         "argmax, 4096x50257 bfloat16": (lambda x: x.argmax(1), (r(4096, 50257, dtype=BF16),)),
         "silu(group norm), 64x256x56x56 bfloat16": (
             lambda x, w: F.silu(F.group_norm(x, 32, w)),
@@ -123,7 +126,7 @@ def launch_microseconds() -> float:
     kernels = []
     for length in lengths:
         graph = make_fx(chain(length), tracing_mode="fake")(x)
-        schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
+        schedule = schedule_of(graph, codegen)
         program = codegen.compile(schedule, {})
         kernels.append(program.kernel_count)
         samples = []
@@ -145,10 +148,16 @@ def print_varying() -> None:
         times = []
         for mode, codegen in (("fake", codegens[0]), *(("symbolic", c) for c in codegens)):
             graph = make_fx(function, tracing_mode=mode)(*inputs)
-            schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
+            schedule = schedule_of(graph, codegen)
             program = codegen.compile(schedule, {})
             times.append(milliseconds(lambda program=program, inputs=inputs: program(*inputs)))
         print(f"| {name} | {times[1] / times[0]:.2f}x | {times[2] / times[0]:.2f}x |")
+
+
+def schedule_of(graph: torch.fx.GraphModule, codegen: TritonCodegen) -> weft_loop_ir.Schedule:
+    """What the code generator is given of ``graph``."""
+    lowered = weft_loop_ir.lower(graph, options=codegen.lowering_options)
+    return weft_loop_ir.schedule(lowered, codegen.schedule_options)
 
 
 def nbytes(*tensors: torch.Tensor) -> int:
@@ -169,7 +178,7 @@ def main() -> None:
     codegen = TritonCodegen(TritonOptions(cuda_graphs=False))
     for name, (function, inputs) in cases().items():
         graph = make_fx(function, tracing_mode="fake")(*inputs)
-        schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
+        schedule = schedule_of(graph, codegen)
         program = codegen.compile(schedule, {})
         (result,) = program(*inputs)
         torch.testing.assert_close(result, function(*inputs), rtol=2e-2, atol=2e-2)

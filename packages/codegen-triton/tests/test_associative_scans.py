@@ -54,6 +54,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so short that rows have several."""
     for name in ("ELEMENTS", "ELEMENTS_OF_FEW", "DEAR_ELEMENTS"):
         monkeypatch.setattr(scan_printer, name, 16)
+    monkeypatch.setattr(scan_printer, "UNROLLED_ELEMENTS", 256)
+    monkeypatch.setattr(scan_printer, "UNROLLED", 2)
 
 
 def along_last(combine: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,7 +84,7 @@ def test_rows_of_several_blocks(codegen: TritonCodegen, length: int) -> None:
     assert program.extern_count == 0
 
 
-@pytest.mark.parametrize("size", [(9, 3), (20, 2, 5), (7,), (40, 1), (3, 40)], ids=str)
+@pytest.mark.parametrize("size", [(9, 3), (20, 2, 5), (7,), (40, 1), (3, 40), (37, 20)], ids=str)
 @pytest.mark.usefixtures("short")
 def test_columns_side_by_side(codegen: TritonCodegen, size: tuple[int, ...]) -> None:
     program = check(codegen, lambda a, b: scan(recurrence, a, b), *pairs(*size))
@@ -146,4 +148,26 @@ def test_any_length_with_one_program(codegen: TritonCodegen) -> None:
     program = compiled(codegen, function, *pairs(3, 20), dynamic=True)
     assert SCANNED in program.source
     for size in ((3, 20), (2, 5), (5, 61)):
+        assert_equals(program, function, pairs(*size))
+
+
+@pytest.mark.parametrize("length", [5, 8, 9, 16, 17, 33, 50])
+@pytest.mark.usefixtures("short")
+def test_columns_of_several_tiles(codegen: TritonCodegen, length: int) -> None:
+    """Threads combine neighbours before they exchange what follows."""
+    program = check(codegen, lambda a, b: scan(recurrence, a, b), *pairs(length, 20))
+    assert ("_combine_before" in program.source) == (length > 4)
+    x, starts = torch.randn(length, 20), torch.rand(length, 20) < 0.2
+    x[length // 2, 3] = float("nan")
+    check(codegen, lambda x, f: scan(segmented, x, f), x, starts)
+
+
+@pytest.mark.usefixtures("short")
+def test_columns_of_any_length_with_one_program(codegen: TritonCodegen) -> None:
+    def function(a: T, b: T) -> tuple[T, ...]:
+        return scan(recurrence, a, b)
+
+    program = compiled(codegen, function, *pairs(20, 30), dynamic=True)
+    assert "_combine_before" in program.source
+    for size in ((20, 30), (5, 2), (61, 5)):
         assert_equals(program, function, pairs(*size))

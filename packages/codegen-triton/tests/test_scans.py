@@ -30,6 +30,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so short that rows have several, and rows of 64 elements pieces."""
     for name in ("ELEMENTS", "ELEMENTS_OF_FEW", "DEAR_ELEMENTS"):
         monkeypatch.setattr(scan_printer, name, 16)
+    monkeypatch.setattr(scan_printer, "UNROLLED_ELEMENTS", 256)
+    monkeypatch.setattr(scan_printer, "UNROLLED", 2)
     splitting = sys.modules["weft_loop_ir.schedule.split_scans"]
     monkeypatch.setattr(splitting, "LEAST_PIECE", 32)
     monkeypatch.setattr(splitting, "ALIGNMENT", 4)

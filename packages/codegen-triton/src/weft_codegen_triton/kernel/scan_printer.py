@@ -6,12 +6,13 @@ computed of memory before, and of the results after, is printed for all elements
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import COMBINED, LEFT, RIGHT, Combination, Kernel, print_index
+from weft_loop_ir import COMBINED, LEFT, RIGHT, Combination, Kernel, LoopBody, print_index
 
 from weft_codegen_triton.kernel.blocks import (
     MOST_BLOCK_SCALE,
@@ -36,22 +37,31 @@ SEGMENT_BYTES = 64
 """Side by side that a program reads of each row across, at least: two sectors of memory."""
 MANY_SEGMENTS = 1024
 """Programs from which on each reads twice as much side by side."""
+UNROLLED = 8
+"""Elements of a column that a thread combines by itself, so that threads exchange the last ones alone."""
+UNROLLED_ELEMENTS = 4096
+UNROLLED_BYTES = 1 << 15
+"""Of all elements that a program has loaded at once, at most: 256 a thread, half of the registers."""
 DEAR = frozenset("exp exp2 expm1 log log2 log10 log1p sin cos tan tanh pow truediv sigmoid".split())
 ELEMENTS_PER_WARP = 256
 
 
 @dataclass(frozen=True)
 class ScanBlocks:
-    """``rows`` and ``columns`` of a block; ``is_whole``: no row is longer than one."""
+    """``rows`` and ``columns`` of a block; ``is_whole``: no row is longer than one.
+
+    A thread combines ``unrolled`` neighbouring elements of a row by itself.
+    """
 
     rows: int
     columns: int
     is_whole: bool
     warps: int
+    unrolled: int = 1
 
 
-def scan_blocks(kernel: Kernel, largest_item: int) -> ScanBlocks:
-    """The block of a scan whose widest element has ``largest_item`` bytes."""
+def scan_blocks(kernel: Kernel, items: Sequence[int]) -> ScanBlocks:
+    """The block of a scan of elements of as many bytes as in ``items``, by buffer."""
     (stage,) = kernel.stages
     (loop,) = stage.inner
     rows, length = static(extent(kernel.outer)), static(loop.size)
@@ -59,23 +69,49 @@ def scan_blocks(kernel: Kernel, largest_item: int) -> ScanBlocks:
     is_across = bool(kernel.outer) and any(
         steps_by_one(e, kernel.outer[-1].symbol) and loop.symbol in e.free_symbols for e in indices
     )
-    elements = ELEMENTS if rows >= MANY_ROWS else ELEMENTS_OF_FEW
     if is_across:
-        elements = ELEMENTS_OF_FEW
+        is_along = any(steps_by_one(e, loop.symbol) for e in indices)
+        return _blocks_across(kernel, items, rows, length, may_unroll=not is_along)
+    elements = ELEMENTS if rows >= MANY_ROWS else ELEMENTS_OF_FEW
     if _is_dear(_combination(kernel)):
         elements = DEAR_ELEMENTS
     whole = power_of_two(length)
-    if is_across:
-        block = max(4, SEGMENT_BYTES // largest_item)
-        if rows // (2 * block) >= MANY_SEGMENTS:
-            block *= 2
-        block = min(block, power_of_two(rows))
-    else:
-        block = max(1, min(elements // min(whole, elements), power_of_two(rows) // 512))
+    block = max(1, min(elements // min(whole, elements), power_of_two(rows) // 512))
     columns = min(whole, max(1, elements // block))
-    is_whole = loop.size.is_Integer and whole <= columns
-    per_warp = 2 * ELEMENTS_PER_WARP if is_across else ELEMENTS_PER_WARP
-    return ScanBlocks(block, columns, is_whole, max(1, min(8, block * columns // per_warp)))
+    warps = max(1, min(8, block * columns // ELEMENTS_PER_WARP))
+    return ScanBlocks(block, columns, loop.size.is_Integer and whole <= columns, warps)
+
+
+def _blocks_across(
+    kernel: Kernel, items: Sequence[int], rows: int, length: int, *, may_unroll: bool
+) -> ScanBlocks:
+    """The block where neighbouring rows lie side by side in some memory, all if it ``may_unroll``."""
+    (stage,) = kernel.stages
+    block = max(4, SEGMENT_BYTES // max(items))
+    if rows // (2 * block) >= MANY_SEGMENTS:
+        block *= 2
+    block = min(block, power_of_two(rows))
+    whole = power_of_two(length)
+    is_static = stage.inner[0].size.is_Integer
+    operations = [i.operation for i in stage.body.instructions]
+    bytes_read = sum(items[: len(kernel.reads)]) or 1
+    unrolled = min(UNROLLED_ELEMENTS, power_of_two(UNROLLED_BYTES // bytes_read + 1) // 2) // block
+    columns = min(whole, unrolled)
+    if (
+        may_unroll
+        and columns >= 4 * UNROLLED
+        and "fold" not in operations
+        and "store" not in operations[: operations.index("scan")]
+        and not _is_dear(_combination(kernel))
+    ):
+        warps = max(1, min(8, block * columns // (4 * ELEMENTS_PER_WARP)))
+        return ScanBlocks(block, columns, is_static and whole <= columns, warps, UNROLLED)
+    elements = ELEMENTS_OF_FEW if rows // block >= MANY_SEGMENTS else 2 * ELEMENTS_OF_FEW
+    if _is_dear(_combination(kernel)):
+        elements = DEAR_ELEMENTS
+    columns = min(whole, max(1, elements // block))
+    warps = max(1, min(8, block * columns // (2 * ELEMENTS_PER_WARP)))
+    return ScanBlocks(block, columns, is_static and whole <= columns, warps)
 
 
 def _combination(kernel: Kernel) -> Combination:
@@ -101,13 +137,15 @@ def print_scan(
     kernel, printer = frame.kernel, frame.printer
     combination = _combination(kernel)
     items = [printer.dtype_of(n).itemsize for n in (*kernel.reads, *kernel.writes)]
-    blocks = scan_blocks(kernel, max(items))
+    blocks = scan_blocks(kernel, items)
     tile = printer.tile
     tile.unit, tile.masks = "[1, 1]", {"x": "xmask"}
     print_axis(frame, "x", 0, kernel.outer, blocks.rows, "[:, None]")
     frame.constants["RBLOCK"] = blocks.columns
-    _ScanPrinter(frame, combination, name, blocks.is_whole).print()
+    _ScanPrinter(frame, combination, name, blocks).print()
     lines = _CombinePrinter(combination, printer).function(name)
+    if blocks.unrolled > 1:
+        lines += _function_of_before(combination, name)
     return lines, (extent(kernel.outer),), (blocks.rows,), blocks.warps
 
 
@@ -115,7 +153,7 @@ class _ScanPrinter:
     """Prints the loop over the blocks of rows, or the one block."""
 
     def __init__(
-        self, frame: KernelFrame, combination: Combination, name: str, is_whole: bool
+        self, frame: KernelFrame, combination: Combination, name: str, blocks: ScanBlocks
     ) -> None:
         self.frame = frame
         self.printer = frame.printer
@@ -123,92 +161,179 @@ class _ScanPrinter:
         (self.loop,) = self.stage.inner
         self.combination = combination
         self.name = name
-        self.is_whole = is_whole
+        self.is_whole = blocks.is_whole
+        self.unrolled = blocks.unrolled
         self.numbers = range(len(combination.dtypes))
         self.results: dict[tuple[str, ...], list[Text]] = {}
         self.folds: list[tuple[str, sympy.Expr, int]] = []
         self.length = print_index(self.loop.size, INDEX)
-        self.begin = "0" if is_whole else "roffset"
+        self.begin = "0" if blocks.is_whole else "roffset"
 
     def print(self) -> None:
         printer = self.printer
-        printer.scanner = self._scanned
         printer.store_result = lambda result, buffer, index: self.folds.append(
             (buffer, index, result.number)
         )
+        print_block = self._print_block if self.unrolled == 1 else self._print_unrolled
         if self.is_whole:
-            self._print_block()
+            print_block()
         else:
             self.frame.loop_axes.append("r")
             for k in self.numbers:
                 dtype = triton_dtype(self.combination.dtypes[k])
                 printer.emit(f"running{k} = tl.full([XBLOCK, 1], 0, {dtype})")
-            head = f"for roffset in range(0, {loop_bound(self.length)}, RBLOCK):"
-            with printer.loop(head):
-                self._print_block()
+            with printer.loop(f"for roffset in range(0, {loop_bound(self.length)}, RBLOCK):"):
+                print_block()
         printer.tile.axes, printer.tile.shape = ("x",), "[XBLOCK, 1]"
         for buffer, index, number in self.folds:
             value = Text(f"running{number}", self.combination.dtypes[number], frozenset(("x",)))
             printer.write(buffer, index, value, None)
 
+    # -- one element after another ---------------------------------------------------------------------
+
     def _print_block(self) -> None:
-        printer, tile, loop = self.printer, self.printer.tile, self.loop
-        wide = ".to(tl.int64)" if printer.wide else ""
-        printer.emit(f"rindex = {self.begin} + tl.arange(0, RBLOCK)[None, :]{wide}")
-        tile.axes, tile.shape = ("x", "r"), "[XBLOCK, RBLOCK]"
-        scale = 1 if self.is_whole else MOST_BLOCK_SCALE
-        block = self.frame.constants["RBLOCK"]
-        is_full = loop.size.is_Integer and loop.size > 0 and loop.size % (scale * block) == 0
-        if not is_full:
-            printer.emit(f"rmask = rindex < {self.length}")
-            tile.masks["r"] = "rmask"
-        tile.names[loop.symbol], tile.symbol_axes[loop.symbol] = "rindex", frozenset(("r",))
-        self.stage.body.replay(printer)
+        wide = ".to(tl.int64)" if self.printer.wide else ""
+        self._enter_tile("RBLOCK")
+        self._print_place("", f"{self.begin} + tl.arange(0, RBLOCK)[None, :]{wide}")
+        self._name_place("")
+        self.printer.scanner = self._scanned
+        self.stage.body.replay(self.printer)
+
+    def _enter_tile(self, columns: str) -> None:
+        tile = self.printer.tile
+        tile.axes, tile.shape = ("x", "r"), f"[XBLOCK, {columns}]"
+        tile.symbol_axes[self.loop.symbol] = frozenset(("r",))
+
+    def _print_place(self, suffix: str, place: str) -> None:
+        """Print where in its row each element of the tile is, and whether it is one."""
+        self.printer.emit(f"rindex{suffix} = {place}")
+        if not self._is_full():
+            self.printer.emit(f"rmask{suffix} = rindex{suffix} < {self.length}")
+
+    def _name_place(self, suffix: str) -> None:
+        tile = self.printer.tile
+        tile.names[self.loop.symbol] = f"rindex{suffix}"
+        if not self._is_full():
+            tile.masks["r"] = f"rmask{suffix}"
+
+    def _is_full(self) -> bool:
+        """Whether every block is whole, larger ones that are tried too."""
+        block = self.frame.constants["RBLOCK"] * (1 if self.is_whole else MOST_BLOCK_SCALE)
+        size = self.loop.size
+        return bool(size.is_Integer and size > 0 and size % block == 0)
 
     def _scanned(self, values: tuple[Text, ...]) -> list[Text]:
         """The scan of the block with what precedes it, and what the next block goes on with."""
         key = tuple(value.code for value in values)
         if key in self.results:
             return self.results[key]
-        printer, shape = self.printer, self.printer.tile.shape
-        for k, value in enumerate(values):
-            printer.emit(f"element{k} = tl.broadcast_to({value.code}, {shape})")
-        results = self._names("result")
-        elements = self._names("element")
-        tuple_ = elements if len(values) == 1 else f"({elements})"
-        printer.emit(f"{results} = tl.associative_scan({tuple_}, 1, {self.name})")
+        emit = self.printer.emit
+        self._print_elements("element", values)
+        emit(f"{self._names('result')} = {self._scan('element')}")
         if not self.is_whole or any(i.operation == "fold" for i in self.stage.body.instructions):
-            self._print_totals()
-        axes = frozenset(printer.tile.axes)
-        dtypes = self.combination.dtypes
-        made = self.results[key] = [Text(f"result{k}", dtypes[k], axes) for k in self.numbers]
+            end = self.length if self.is_whole else f"tl.minimum(roffset + RBLOCK, {self.length})"
+            emit(f"is_last = rindex == {end} - 1")
+            self._print_totals("running" if self.is_whole else "total", "result")
+        if not self.is_whole:
+            self._print_joined("result")
+            for k in self.numbers:
+                emit(f"result{k} = tl.where(roffset > 0, joined{k}, result{k})")
+            self._print_running()
+        made = self.results[key] = self._texts("result")
         return made
+
+    # -- several elements by a thread ------------------------------------------------------------------
+
+    def _print_unrolled(self) -> None:
+        """Print a block of which each thread combines neighbours first, in tiles one after another."""
+        emit, count = self.printer.emit, self.unrolled
+        self._enter_tile(f"RBLOCK // {count}")
+        shape = self.printer.tile.shape
+        emit(f"place = tl.arange(0, RBLOCK // {count})[None, :]")
+        wide = ".to(tl.int64)" if self.printer.wide else ""
+        for number in range(count):
+            self._print_place(str(number), f"{self.begin} + place{wide} * {count} + {number}")
+            self._name_place(str(number))
+            self._print_elements(f"part{number}_", self._values())
+            if number:
+                own, before = (self._names(f"part{n}_") for n in (number, number - 1))
+                emit(f"{own} = {self.name}({before}, {own})")
+        last = self._names(f"part{count - 1}_")
+        emit(f"is_joined = tl.full({shape}, 0, tl.int32)")
+        emit(
+            f"is_joined, {self._names('before')}, {self._names('scanned')} = "
+            f"tl.associative_scan((is_joined, {last}, {last}), 1, {self.name}_before)"
+        )
+        later = "place > 0"
+        if not self.is_whole:
+            later = "(place > 0) | (roffset > 0)"
+            emit(f"is_last = place == RBLOCK // {count} - 1")
+            self._print_totals("total", "scanned")
+            self._print_joined("before")
+            for k in self.numbers:
+                emit(f"before{k} = tl.where(roffset > 0, joined{k}, before{k})")
+                emit(f"before{k} = tl.where(place > 0, before{k}, running{k})")
+            self._print_running()
+        emit(f"is_later = {later}")
+        for number in range(count):
+            own, made = f"part{number}_", f"result{number}_"
+            emit(f"{self._names(made)} = {self.name}({self._names('before')}, {self._names(own)})")
+            for k in self.numbers:
+                emit(f"{made}{k} = tl.where(is_later, {made}{k}, {own}{k})")
+            self._name_place(str(number))
+            texts = self._texts(made)
+            self.printer.scanner = lambda values, texts=texts: texts
+            self.stage.body.replay(self.printer)
+
+    def _values(self) -> tuple[Text, ...]:
+        """What is scanned, printed for the tile as it is now."""
+        instructions = self.stage.body.instructions
+        position = next(k for k, i in enumerate(instructions) if i.operation == "scan")
+        values = instructions[position].arguments[2:]
+        before = instructions[:position]
+        return tuple(LoopBody(before, value).replay(self.printer) for value in values)
+
+    # -- lines of both ---------------------------------------------------------------------------------
 
     def _names(self, prefix: str) -> str:
         return ", ".join(f"{prefix}{k}" for k in self.numbers)
 
-    def _print_totals(self) -> None:
-        """Print the block's last values, and unless rows are whole, how they and results follow on others."""
-        emit, shape = self.printer.emit, self.printer.tile.shape
-        end = self.length if self.is_whole else f"tl.minimum(roffset + RBLOCK, {self.length})"
-        emit(f"is_last = rindex == {end} - 1")
-        total = "running" if self.is_whole else "total"
+    def _texts(self, prefix: str) -> list[Text]:
+        axes = frozenset(self.printer.tile.axes)
+        return [Text(f"{prefix}{k}", self.combination.dtypes[k], axes) for k in self.numbers]
+
+    def _print_elements(self, prefix: str, values: tuple[Text, ...]) -> None:
+        for k, value in enumerate(values):
+            self.printer.emit(
+                f"{prefix}{k} = tl.broadcast_to({value.code}, {self.printer.tile.shape})"
+            )
+
+    def _scan(self, prefix: str) -> str:
+        names = self._names(prefix)
+        elements = names if len(self.numbers) == 1 else f"({names})"
+        return f"tl.associative_scan({elements}, 1, {self.name})"
+
+    def _print_totals(self, target: str, source: str) -> None:
+        """Print the values where ``is_last`` holds."""
         for k, dtype in enumerate(self.combination.dtypes):
             held, restored = _HELD.get(dtype, ("{}", f"{{}}.to({triton_dtype(dtype)})"))
-            picked = f"tl.sum(tl.where(is_last, {held.format(f'result{k}')}, 0), 1)[:, None]"
-            emit(f"{total}{k} = {restored.format(picked)}")
-        if self.is_whole:
-            return
+            picked = f"tl.sum(tl.where(is_last, {held.format(f'{source}{k}')}, 0), 1)[:, None]"
+            self.printer.emit(f"{target}{k} = {restored.format(picked)}")
+
+    def _print_joined(self, following: str) -> None:
+        """Print what precedes the block combined with values of it."""
+        shape = self.printer.tile.shape
         before = ", ".join(f"tl.broadcast_to(running{k}, {shape})" for k in self.numbers)
-        emit(f"{self._names('joined')} = {self.name}({before}, {self._names('result')})")
-        for k in self.numbers:
-            emit(f"result{k} = tl.where(roffset > 0, joined{k}, result{k})")
-        emit(
-            f"{self._names('joined')} = "
-            f"{self.name}({self._names('running')}, {self._names('total')})"
+        self.printer.emit(
+            f"{self._names('joined')} = {self.name}({before}, {self._names(following)})"
         )
+
+    def _print_running(self) -> None:
+        """Print what the next block goes on with."""
+        running, totals = self._names("running"), self._names("total")
+        self.printer.emit(f"{self._names('joined')} = {self.name}({running}, {totals})")
         for k in self.numbers:
-            emit(f"running{k} = tl.where(roffset > 0, joined{k}, total{k})")
+            self.printer.emit(f"running{k} = tl.where(roffset > 0, joined{k}, total{k})")
 
 
 _HELD = {
@@ -217,6 +342,28 @@ _HELD = {
     torch.float64: ("{}.to(tl.int64, bitcast=True)", "{}.to(tl.float64, bitcast=True)"),
 }
 """As what a value is picked out of a block by a sum with zeros, and back: bits, for a zero has a sign."""
+
+
+def _function_of_before(combination: Combination, name: str) -> list[str]:
+    """The lines of a function that combines what precedes the last of some elements, and all of them.
+
+    Its first value says whether there is anything before; where there is not, what it is doesn't matter.
+    """
+    numbers = range(len(combination.dtypes))
+    sides = [
+        [f"{side}_{word}{k}" for word in ("before", "all") for k in numbers]
+        for side in (LEFT, RIGHT)
+    ]
+    parameters = [f"{LEFT}_is_joined", *sides[0], f"{RIGHT}_is_joined", *sides[1]]
+    left = ", ".join(f"{LEFT}_all{k}" for k in numbers)
+    before, whole = (", ".join(f"{word}{k}" for k in numbers) for word in ("before", "all"))
+    lines = ["@triton.jit", f"def {name}_before({', '.join(parameters)}):"]
+    for word, made in (("before", before), ("all", whole)):
+        right = ", ".join(f"{RIGHT}_{word}{k}" for k in numbers)
+        lines.append(f"    {made} = {name}({left}, {right})")
+    for k in numbers:
+        lines.append(f"    before{k} = tl.where({RIGHT}_is_joined != 0, before{k}, {LEFT}_all{k})")
+    return [*lines, f"    return {RIGHT}_is_joined | 1, {before}, {whole}", "", ""]
 
 
 class _CombinePrinter(BodyPrinter):
