@@ -33,7 +33,7 @@ DEAR = frozenset(
     "atanh erf erfc erfinv lgamma pow atan2 truediv sqrt rand randn".split()
 )
 """Operations of many instructions."""
-REFUSED = frozenset(("indirect", "reduction"))
+REFUSED = frozenset(("indirect", "reduction", "scan", "fold"))
 DEAR_BYTES = 4
 """What is moved in the time that they take for an element."""
 HIDDEN = 16

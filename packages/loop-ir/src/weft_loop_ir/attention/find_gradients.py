@@ -189,7 +189,7 @@ class _Finder:
         for instruction in body.instructions:
             if instruction.operation == "load":
                 loaded.setdefault(instruction.arguments[0], set()).add(instruction.arguments[1])
-            elif instruction.operation in ("masked", "reduction", "rand", "randn"):
+            elif instruction.operation in ("masked", "reduction", "scan", "fold", "rand", "randn"):
                 raise _Differs
         calls = {}
         for name in self.kernel.reads:

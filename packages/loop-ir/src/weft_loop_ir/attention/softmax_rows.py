@@ -100,7 +100,7 @@ def softmax_rows(
     return SoftmaxRows(body, key, hidden_are_zero, kept, without_unused(ops.body()))
 
 
-NOT_ELEMENTWISE = frozenset({"reduction", "store", "rand", "randn"})
+NOT_ELEMENTWISE = frozenset({"reduction", "scan", "fold", "store", "rand", "randn"})
 """What computes an element of a row from others, or has effects, or another value at each call."""
 
 
