@@ -160,6 +160,31 @@ def stacked_by_number(x: torch.Tensor, n: int) -> Any:
     return torch.stack(outs)
 
 
+def numbers_of_iterations(x: torch.Tensor, w: torch.Tensor) -> Any:
+    """A sum of counters, the counter before, and the last one."""
+    h, total, before, last = w[0], 0, 0, None
+    for i in range(len(x) - 1, 0, -2):
+        h = torch.tanh(h + x[i] * x[before])
+        total += i
+        before = last = i
+    return h, total, before, last, i
+
+
+def read_backwards(x: torch.Tensor, w: torch.Tensor) -> Any:
+    h, outs = w[0] * 1, []
+    for t in range(len(x) - 1, -1, -1):
+        h = torch.tanh(x[t] @ w + h)
+        outs.append(h[None])
+    ends = outs[0] - outs[-1], outs[::-1][-1] + 1, len(outs), not outs
+    outs.reverse()
+    return torch.stack(outs, -1), torch.cat(outs, 1), torch.stack(outs[::-1]), outs[0] + 0, ends
+
+
+@pytest.mark.parametrize("function", [numbers_of_iterations, read_backwards])
+def test_what_is_used_of_all_iterations(function: Callable[..., Any]) -> None:
+    check(function, [(torch.rand(n, 4), torch.rand(4, 4)) for n in LENGTHS])
+
+
 def test_rows_of_lists_that_grow_with_the_loop() -> None:
     check(stacked, [(torch.rand(n, 4), torch.rand(4, 4)) for n in LENGTHS])
     check(stacked_by_number, [(torch.rand(5), n + 30) for n in LENGTHS])

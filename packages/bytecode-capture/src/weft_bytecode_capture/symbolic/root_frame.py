@@ -225,6 +225,7 @@ class _Capture:
         if place is not None:
             reason = "a result that may be an operand itself is returned"
             raise self._refusal(place, reason, returned=True)
+        state.graph.check_rows(outputs)
         state.graph.rules.check(outputs)
         # Every variable of a graph's value is one of the torch families.
         graph = state.graph.finish(cast("Any", outputs))

@@ -31,6 +31,7 @@ from ..._torch import (
     errors_unlogged,
     expression_of,
     forget_source_with,
+    storage_identity,
     unbacked_symbols,
 )
 from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
@@ -47,12 +48,13 @@ from .fake_mode import RememberingFakeMode
 from .gradient_rules import GradientRules
 from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
-from .purity import is_effectful, writes
+from .purity import is_effectful, possibly_written, writes
 from .versions import version_of
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
     from ..regions.positions import ElementVariable
+    from ..regions.shared_rows import SharedRows
     from ..variables.symbolic_integer import LoopCounter
     from ..variables.tensor import TensorVariable
 
@@ -116,7 +118,9 @@ class GraphBuilder:
         ] = {}  # of inputs' and attributes' fake tensors
         self.data_place: DataPlace | None = None  # of the number that is being read
         self.written: collections.Counter[torch.dtype] = collections.Counter()
+        self.written_storages: list[int] = []  # in the order of the writes
         self.elements: list[ElementVariable] = []
+        self.shared_rows: list[SharedRows] = []
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.gradients_depend_on_data = False  # whether some tensor has any does
         self.in_block = False  # some node was made within ``try`` or ``with``
@@ -399,7 +403,7 @@ class GraphBuilder:
     ) -> torch.fx.Node:
         """A node where the graph stands, with the line that it comes from."""
         node = self.graph.create_node(kind, target, arguments, keywords)
-        if self.elements or self.graph is not self.outermost:
+        if self.elements or self.shared_rows or self.graph is not self.outermost:
             self._note_write(node)
         reason = evaluator.current_reason()
         node.meta["stack_trace"] = (
@@ -408,13 +412,26 @@ class GraphBuilder:
         return node
 
     def _note_write(self, node: torch.fx.Node) -> None:
-        """Count writes by the type of the tensors that they may be to, from the first region on."""
+        """Note the tensors that writes may be to, and count them by type, from the first region on."""
         if not isinstance(node.target, HigherOrderOperator) and writes(node):
             fakes = [n.meta.get("example_value") for n in node.all_input_nodes]
             self.written.update({f.dtype for f in fakes if isinstance(f, torch.Tensor)})
+            fakes = [n.meta.get("example_value") for n in possibly_written(node)]
+            self.written_storages += [
+                storage_identity(f) for f in fakes if isinstance(f, torch.Tensor)
+            ]
             if self.graph is self.outermost:
                 for element in self.elements:
                     element.check()
+
+    def check_rows(self, outputs: Iterable[Variable]) -> None:
+        """
+        :raises RegionRefused: what a loop appends to a list was written to, or leaves the graph, as another.
+        """
+        fakes = [getattr(output, "fake", None) for output in outputs] if self.shared_rows else []
+        left = {storage_identity(fake) for fake in fakes if isinstance(fake, torch.Tensor)}
+        for rows in self.shared_rows:
+            rows.check(left)
 
     def _refuse_data_in_regions(self, arguments: Sequence[Variable]) -> None:
         if not self.shapes.data or self.graph is self.outermost:

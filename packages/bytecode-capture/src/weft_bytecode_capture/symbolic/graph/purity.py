@@ -86,6 +86,23 @@ def region_graphs(node: torch.fx.Node) -> list[torch.fx.Graph]:
     return [block.graph for block in found if isinstance(block, torch.fx.GraphModule)]
 
 
+def possibly_written(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The arguments that a node which :func:`writes` may write to."""
+    target: Any = node.target
+    if isinstance(target, OpOverload):
+        arguments = target._schema.arguments
+        given = [*node.args, *(node.kwargs.get(a.name) for a in arguments[len(node.args) :])]
+        pairs = zip(arguments, given, strict=True)
+        found = [value for a, value in pairs if a.alias_info is not None and a.alias_info.is_write]
+    elif target is not getattr and is_tracked_write(node) and target not in _WRITTEN_ARGUMENTS:
+        found = [node.kwargs["out"] if "out" in node.kwargs else node.args[:1]]
+    else:
+        return node.all_input_nodes
+    nodes: list[torch.fx.Node] = []
+    torch.fx.map_arg(found, nodes.append)
+    return nodes
+
+
 def draws(node: torch.fx.Node) -> bool:
     """Whether a node draws random numbers."""
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")

@@ -117,7 +117,7 @@ class RegionAliases:
 
     def is_result(self, storage: int) -> bool:
         """Whether a region gives a tensor of this storage."""
-        storage = self._current(storage)
+        storage = self.current(storage)
         return storage in self._regions or storage in self._viewed
 
     def is_inside(self, graph: torch.fx.Graph, body: torch.fx.Graph) -> bool:
@@ -136,7 +136,7 @@ class RegionAliases:
         if storage in self._viewed:
             return False
         k = region.results.index(storage)
-        rows = [[self._current(value.storage) for value in row] for row in region.after]
+        rows = [[self.current(value.storage) for value in row] for row in region.after]
         ways = [row[k] for row in rows]
         return ways.count(other) == 1 and all(
             row[k] == other
@@ -149,7 +149,7 @@ class RegionAliases:
 
         They may be one that has a storage in ``known``: that is decided otherwise.
         """
-        first = (_Value(self._current(left)), _Value(self._current(right)))
+        first = (_Value(self.current(left)), _Value(self.current(right)))
         pending: list[tuple[tuple[_Value, _Value], Place | None]] = [(first, None)]
         seen = {first}
         while pending:
@@ -170,7 +170,7 @@ class RegionAliases:
         """The pairs of which one has to be one tensor for ``left`` and ``right`` to be."""
         for one, other in ((left, right), (right, left)):
             for place, base in self._viewed.get(one.storage, ()):
-                yield (_Value(self._current(base)), other), place
+                yield (_Value(self.current(base)), other), place
         first, second = self._regions.get(left.storage), self._regions.get(right.storage)
         if first is not None and first is second and left.is_state == right.is_state:
             i, k = (first.results.index(value.storage) for value in (left, right))
@@ -192,13 +192,13 @@ class RegionAliases:
 
     def _at(self, value: _Value, region: _Region) -> _Value:
         """A value among those that a region gives: inside a loop's body the loop's results are its state."""
-        storage = self._current(value.storage)
+        storage = self.current(value.storage)
         owner = self._regions.get(storage)
         if owner is None or owner.body is None or not self.is_inside(region.graph, owner.body):
             return _Value(storage, value.is_state)
         return _Value(storage, is_state=True)
 
-    def _current(self, storage: int) -> int:
+    def current(self, storage: int) -> int:
         """The storage of the tensor that stands in the place of one that a loop did not change."""
         while storage in self._replaced:
             storage = self._replaced[storage]

@@ -96,9 +96,13 @@ class CarriedLocals:
             held = list(opened(variable, is_container))
             if held and held_by_one(evaluator, name, held):
                 variable = self._copied(variable)
-        if not regions.is_counted(self.place, name) or variable is None:
+        if not self._is_counted(name) or variable is None:
             return variable
         return numbers_in_tensors(evaluator, variable, self._opens)
+
+    def _is_counted(self, name: str) -> bool:
+        """Whether a local is a number that the loop has in a tensor."""
+        return self.evaluator.state.cache.regions.is_counted(self.place, name)
 
     def _copied(self, variable: Variable) -> Variable:
         """A copy of a container for the loop, of its containers too."""
@@ -123,7 +127,7 @@ class CarriedLocals:
         """
         for name in self.names:
             before, after = self._before.get(name), self.evaluator.locals.get(name)
-            if after is None or after is element:
+            if after is None or (after is element and not self._is_counted(name)):
                 continue
             if before is not None:
                 self.evaluator.locals[name] = self._like(before, after)
@@ -172,6 +176,8 @@ class CarriedLocals:
             self._check_remade(name, before, after)
         items = leaves(after, self._opens_left)
         if items is None or any(isinstance(item, SymbolicIntegerVariable) for item in items):
+            if before is not None:
+                self._check_numbers(name, before, after)
             raise Unsupported("local that is bound in a loop", f"{name}: {after!r}")
         if before is None:
             first = [self._first(name, i, first_bound) for i in items]

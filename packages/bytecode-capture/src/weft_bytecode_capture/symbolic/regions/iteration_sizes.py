@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._torch import expression_of, unbacked_symbols
+from ..._torch import expression_of, extremes, unbacked_symbols
 from ...unsupported import Unsupported
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
-from ..variables.symbolic_integer import SymbolicIntegerVariable, integer_result
+from ..variables.symbolic_integer import SymbolicIntegerVariable, decided_or_none, integer_result
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -22,6 +22,13 @@ def differ_by_iteration(evaluator: Evaluator, numbers: Iterable[Any]) -> bool:
     """Whether the counters of loops alone give what is not known of ``numbers``."""
     symbols = {symbol for number in numbers for symbol in unbacked_symbols(number)}
     return bool(symbols) and symbols <= evaluator.graph.counters.keys()
+
+
+def ends_hold(evaluator: Evaluator, value: torch.SymInt, holds: Callable[[Any, Any], Any]) -> bool:
+    """Whether a condition holds of an integer's least and greatest value; guarded where sizes decide that."""
+    counters = evaluator.graph.counters.items()
+    ends = extremes(value, {symbol: (c.least, c.greatest) for symbol, c in counters})
+    return ends is not None and decided_or_none(holds(*ends)) is True
 
 
 def check_size(evaluator: Evaluator, tensor: torch.Tensor) -> None:

@@ -45,7 +45,8 @@ from .early_exit import (
 from .evaluation import check_unchanged, may_attempt, refuse, run_until
 from .join_points import loops, reachable, resolved
 from .joint import JointElements, joint_span
-from .rows import AppendedLists, RowVariable, become_rows
+from .rows import AppendedLists, LoopRows, become_rows
+from .shared_rows import RowSharing
 from .slots import CarriedSlots
 from .span import CountedIterator, Span, combined, node_of, value_of
 from .state import ObjectStates
@@ -163,6 +164,8 @@ class _ForLoop:
         self.outer = self.builder.graph
         self.carried = CarriedLocals(evaluator, self.subgraph, self.live, place, self._differs)
         self._count: Variable = ConstantVariable(None)  # of iterations, where a list needs it
+        self._taken: list[torch.fx.Node] = []
+        self._written = len(self.builder.written_storages)  # before the body
         self.done: torch.fx.Node | None = None  # the parameter that says that the loop has ended
 
     def run(self) -> None:
@@ -190,6 +193,7 @@ class _ForLoop:
         slots.bind()
         self._end_early(evaluator.locals.pop(DONE, None), appended)
         returned = returned_value(evaluator, self.carried, self.outer)
+        written = self.builder.written_storages[self._written :]
         with self.subgraph.active(may_add_outside=True):
             buffers = self._fill_buffers(index, appended)
         results = {name: self._result(name, element) for name in self.live}
@@ -198,15 +202,7 @@ class _ForLoop:
             evaluator.locals.pop(name, None)
         evaluator.locals.update(results)
         slots.finish()
-        for target, count, rows in buffers:
-            if self.span.values is None:
-                become_rows(target, evaluator, rows[0], self._count, loop)
-            else:
-                target._items += [
-                    RowVariable(evaluator, rows[k], position, loop)
-                    for position in range(len(self._values()))
-                    for k in range(count)
-                ]
+        self._fill_lists(loop, buffers, written)
         evaluator.stack.pop()
         self.iterator.exhaust()
         evaluator.next_index = after_loop(self.head)
@@ -218,7 +214,7 @@ class _ForLoop:
         is_read = name in self.evaluator.decoded.live_at(self.head.index + 1)
         is_last = self.done is None and not is_read  # by the next iteration
         if self.evaluator.locals.get(name) is element and is_last:
-            return self.iterator.element(self.evaluator, ConstantVariable(self._values()[-1]))
+            return self.iterator.element(self.evaluator, self.span.last(self.evaluator))
         return self.carried.result(name, self._unset)
 
     def _unset(self, like: TensorVariable) -> TensorVariable:
@@ -271,8 +267,8 @@ class _ForLoop:
         self,
         index: SymbolicIntegerVariable,
         appended: Sequence[tuple[ListVariable, list[Variable], bool]],
-    ) -> list[tuple[ListVariable, int, list[TensorVariable]]]:
-        """Write what the body appends to lists into rows of buffers made before the loop."""
+    ) -> list[tuple[ListVariable, list[tuple[TensorVariable, TensorVariable]]]]:
+        """Write what the body appends to lists into rows of buffers made before the loop: lists of both."""
         found = []
         for target, added, looked_at in appended:
             if looked_at:
@@ -282,11 +278,12 @@ class _ForLoop:
             for item in added:
                 if not isinstance(item, TensorVariable):
                     raise Unsupported("append of something that is no tensor", repr(item))
-                rows.append(unset_like(self.evaluator, self.outer, item, count))
-                where = [rows[-1], ConstantVariable(0), self._position(index)]
+                buffer = unset_like(self.evaluator, self.outer, item, count)
+                rows.append((buffer, item))
+                where = [buffer, ConstantVariable(0), self._position(index)]
                 row = self.builder.call_function(self.evaluator, torch.select, where, {})
                 self.builder.call_method(self.evaluator, "copy_", row, (item,), {})
-            found.append((target, len(added), rows))
+            found.append((target, rows))
         return found
 
     def _row_count(self, target: ListVariable, added: Sequence[Variable]) -> Variable:
@@ -308,6 +305,30 @@ class _ForLoop:
         passed = combined(self.evaluator, "sub", index, self.span.start)
         return combined(self.evaluator, "floordiv", passed, self.span.step)
 
+    def _fill_lists(
+        self,
+        loop: torch.fx.Node,
+        buffers: Sequence[tuple[ListVariable, list[tuple[TensorVariable, TensorVariable]]]],
+        written: Sequence[int],
+    ) -> None:
+        """Put the rows of the buffers that ``loop`` has filled into the lists."""
+        if not buffers:
+            return
+        evaluator = self.evaluator
+        tensors = self.carried.tensors
+        sharing = RowSharing(evaluator, self.place, tensors, self._taken, written)
+        pairs = [pair for _, added in buffers for pair in added]
+        shared = iter(sharing.note(pairs))
+        for target, added in buffers:
+            rows = [
+                LoopRows(evaluator, buffer, self._count, loop, next(shared)) for buffer, _ in added
+            ]
+            if self.span.values is None:
+                become_rows(target, rows[0])
+            else:
+                every = zip(*(each.every() for each in rows), strict=True)
+                target._items += [row for iteration in every for row in iteration]
+
     # The region.
 
     def _emit(self, index: SymbolicIntegerVariable) -> torch.fx.Node:
@@ -323,6 +344,7 @@ class _ForLoop:
         stop = node_of(self.span.stop)
         if isinstance(stop, torch.fx.Node) and stop not in taken:
             taken.append(stop)
+        self._taken = taken
         body = self.subgraph.close(parameters, taken, results)
         arguments = (
             add_region(evaluator, "condition", self._condition(parameters, taken)),

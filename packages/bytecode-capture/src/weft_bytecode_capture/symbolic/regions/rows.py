@@ -10,8 +10,9 @@ import torch.fx
 
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
-from ..variables.sequences import ListVariable
+from ..variables.sequences import ListVariable, SliceVariable
 from ..variables.tensor import TensorVariable
+from .shared_rows import SharedRows
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -85,19 +86,16 @@ class RowVariable(TensorVariable):
 
     is_regional = True
 
-    def __init__(
-        self, evaluator: Evaluator, buffer: TensorVariable, position: int, loop: torch.fx.Node
-    ) -> None:
+    def __init__(self, rows: LoopRows, position: int) -> None:
         self.source = None
         self.attributes = {}
-        self.buffer = buffer
+        self.rows = rows
         self.position = position
-        self._loop = loop
-        self._mode = evaluator.graph.fake_mode
         self._made: tuple[torch.fx.Node, torch.Tensor] | None = None
 
     @property
     def node(self) -> torch.fx.Node:  # type: ignore[override]
+        self.rows.note_use(is_view=True)
         return self._view()[0]
 
     @property
@@ -106,59 +104,135 @@ class RowVariable(TensorVariable):
 
     def _view(self) -> tuple[torch.fx.Node, torch.Tensor]:
         if self._made is None:
-            with self._mode:
-                fake = torch.select(self.buffer.fake, 0, self.position)
+            buffer, loop = self.rows.buffer, self.rows.loop
+            with self.rows.evaluator.graph.fake_mode:
+                fake = torch.select(buffer.fake, 0, self.position)
             # Where the loop ends, whichever region's graph is being made now.
-            with self._loop.graph.inserting_after(self._loop):
-                node = self._loop.graph.call_function(
-                    torch.select, (self.buffer.node, 0, self.position)
-                )
-            node.meta.update(self._loop.meta)
+            with loop.graph.inserting_after(loop):
+                node = loop.graph.call_function(torch.select, (buffer.node, 0, self.position))
+            node.meta.update(loop.meta)
             node.meta["example_value"] = fake
             self._made = node, fake
         return self._made
 
 
+class LoopRows:
+    """The ``count`` rows of a buffer that ``loop`` has written, each one variable for all that see it.
+
+    There is at least one.  ``shared``: in eager others have them too.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        buffer: TensorVariable,
+        count: Variable,
+        loop: torch.fx.Node,
+        shared: SharedRows | None,
+    ) -> None:
+        self.evaluator = evaluator
+        self.buffer = buffer
+        self.count = count
+        self.loop = loop
+        self._shared = shared
+        self._made: dict[int, RowVariable] = {}  # by position; -1 is the last
+
+    def note_use(self, is_view: bool) -> None:
+        """The rows are read; ``is_view``: by what may be read again later."""
+        if self._shared is not None:
+            self._shared.note_use(is_view)
+
+    def row(self, position: int) -> RowVariable:
+        """The row at a position, or the last one for -1."""
+        if position not in self._made:
+            self._made[position] = RowVariable(self, position)
+        return self._made[position]
+
+    def every(self) -> list[Variable]:
+        """All rows, of which there are this many from now on."""
+        count: int = self.count.as_constant()
+        last = self._made.pop(-1, None)
+        if last is not None:
+            last.position = count - 1
+            self._made[count - 1] = last
+        return [self.row(position) for position in range(count)]
+
+
 class RowsVariable(ListVariable):
     """A list of all rows of a buffer, of which there is another number in each call.
 
-    What needs its elements gets those of this number alone.
+    What needs all its elements gets those of this number alone.
     """
 
-    buffer: TensorVariable
-    make: Callable[[], list[Variable]]
+    rows: LoopRows
+    is_reversed: bool
 
     @property
     def _items(self) -> list[Variable]:
-        made = self.make()
+        items = self.rows.every()[:: -1 if self.is_reversed else 1]
         plain: Any = self
         plain.__class__ = ListVariable
-        del plain.buffer, plain.make
-        plain._items = made
-        return made
+        del plain.rows, plain.is_reversed
+        plain._items = items
+        return items
 
     @_items.setter
     def _items(self, items: list[Variable]) -> None:
         raise AssertionError("the list has no elements of its own")
 
+    def in_order(self, evaluator: Evaluator) -> TensorVariable:
+        """A tensor of all rows in the order of the list, to be read."""
+        self.rows.note_use(is_view=False)
+        if not self.is_reversed:
+            return self.rows.buffer
+        dimensions = [ListVariable([ConstantVariable(0)])]
+        made = evaluator.graph.call_method(evaluator, "flip", self.rows.buffer, dimensions, {})
+        assert isinstance(made, TensorVariable)
+        return made
 
-def become_rows(
-    target: ListVariable,
-    evaluator: Evaluator,
-    buffer: TensorVariable,
-    count: Variable,
-    loop: torch.fx.Node,
-) -> None:
-    """Make an empty list the list of the ``count`` rows that ``loop`` has written to ``buffer``."""
+    @classmethod
+    def plain(cls, items: Sequence[Variable]) -> Variable:
+        return ListVariable(items)
 
-    def make() -> list[Variable]:
-        number: int = count.as_constant()
-        return [RowVariable(evaluator, buffer, position, loop) for position in range(number)]
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
 
+    def length_variable(self, evaluator: Evaluator) -> Variable:
+        return self.rows.count
+
+    def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
+        if isinstance(key, SliceVariable) and key.is_constant():
+            whole = key.as_constant()
+            if whole in (slice(None), slice(None, None, 1), slice(None, None, -1)):
+                return _list_of(self.rows, self.is_reversed != (whole.step == -1))
+        elif key.is_constant() and key.as_constant() in (0, -1) and self._has_two(evaluator):
+            return self.rows.row(0 if (key.as_constant() == 0) != self.is_reversed else -1)
+        return super().get_item(evaluator, key)
+
+    def _has_two(self, evaluator: Evaluator) -> bool:
+        """Whether the first row is not the last one, guarded."""
+        compared = evaluator.binary_operation("ge", self.rows.count, ConstantVariable(2))
+        return compared.is_constant() and bool(compared.as_constant())
+
+    def reverse(self, evaluator: Evaluator) -> None:
+        self.version += 1
+        self.is_reversed = not self.is_reversed
+
+
+def become_rows(target: ListVariable, rows: LoopRows) -> None:
+    """Make an empty list the list of all ``rows``."""
     del target._items
     changed: Any = target
     changed.__class__ = RowsVariable
-    changed.buffer, changed.make = buffer, make
+    changed.rows, changed.is_reversed = rows, False
+
+
+def _list_of(rows: LoopRows, is_reversed: bool) -> ListVariable:
+    made = ListVariable()
+    become_rows(made, rows)
+    assert isinstance(made, RowsVariable)
+    made.is_reversed = is_reversed
+    return made
 
 
 def join_rows(
@@ -171,39 +245,43 @@ def join_rows(
     if function not in (torch.stack, torch.cat) or not arguments or len(arguments) > 2:
         return None
     named = {**keywords, **dict(zip(("dim",), arguments[1:], strict=False))}
-    dimension = named.pop("dim", ConstantVariable(0))
-    buffer = _joined_buffer(arguments[0])
-    if named or buffer is None or not dimension.is_constant():
+    where = named.pop("dim", ConstantVariable(0))
+    if named or not where.is_constant() or type(where.as_constant()) is not int:
         return None
+    buffer = _joined_buffer(evaluator, arguments[0])
+    if buffer is None:
+        return None
+    dimension: int = where.as_constant()
+    rank = buffer.fake.dim() - (function is torch.cat)
+    if not -rank <= dimension < rank:
+        return None
+    dimension %= rank
+    places: list[Variable] = [ConstantVariable(0), ConstantVariable(dimension)]
+    joined = evaluator.graph.call_function(evaluator, torch.movedim, [buffer, *places], {})
     if function is torch.cat:
-        if dimension.as_constant() != 0 or buffer.fake.dim() < 2:
-            return None
-        flat = [ConstantVariable(0), ConstantVariable(1)]
-        joined = evaluator.graph.call_method(evaluator, "flatten", buffer, flat, {})
-        return evaluator.graph.call_method(evaluator, "clone", joined, (), {})
-    moved = evaluator.graph.call_function(
-        evaluator, torch.movedim, [buffer, ConstantVariable(0), dimension], {}
-    )
+        places = [ConstantVariable(dimension), ConstantVariable(dimension + 1)]
+        joined = evaluator.graph.call_method(evaluator, "flatten", joined, places, {})
     layout: dict[str, Variable] = {"memory_format": ConstantVariable(torch.contiguous_format)}
-    return evaluator.graph.call_method(evaluator, "clone", moved, (), layout)
+    return evaluator.graph.call_method(evaluator, "clone", joined, (), layout)
 
 
-def _joined_buffer(sequence: Variable) -> TensorVariable | None:
-    """The buffer of which a sequence has all rows in order."""
+def _joined_buffer(evaluator: Evaluator, sequence: Variable) -> TensorVariable | None:
+    """A tensor of all rows of one buffer that a sequence has, in its order."""
     if isinstance(sequence, RowsVariable):
-        return sequence.buffer
+        return sequence.in_order(evaluator)
     rows = getattr(sequence, "_items", None)
     if not rows or not _are_all_rows(rows):
         return None
-    found: TensorVariable = rows[0].buffer
-    return found
+    every: LoopRows = rows[0].rows
+    every.note_use(is_view=False)
+    return every.buffer
 
 
 def _are_all_rows(rows: Sequence[Variable]) -> bool:
     first = rows[0]
-    if not isinstance(first, RowVariable) or first.buffer.fake.size(0) != len(rows):
+    if not isinstance(first, RowVariable) or first.rows.buffer.fake.size(0) != len(rows):
         return False
     return all(
-        isinstance(row, RowVariable) and row.buffer is first.buffer and row.position == position
+        isinstance(row, RowVariable) and row.rows is first.rows and row.position == position
         for position, row in enumerate(rows)
     )

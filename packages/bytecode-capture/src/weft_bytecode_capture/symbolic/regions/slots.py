@@ -17,7 +17,7 @@ from ..variables.tensor_number import TensorNumberVariable, number_in_tensor, nu
 from ..variables.user_objects import UserObjectVariable
 from .evaluation import refuse
 from .positions import ElementVariable
-from .rows import RowVariable
+from .rows import RowsVariable, RowVariable
 from .state import difference, same_constant
 
 if TYPE_CHECKING:
@@ -117,6 +117,8 @@ def _contents(variable: Variable) -> list[Variable]:
         return [value for value in variable.attributes.values() if value is not None]
     if type(variable) is DictVariable and variable.unread is None:
         return list(variable.entries.values())
+    if isinstance(variable, RowsVariable):
+        return []
     if isinstance(variable, SequenceVariable) and variable.is_read:
         return list(variable._items)
     return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...unsupported import Unsupported
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.symbolic_integer import integer_operand
@@ -51,6 +52,20 @@ class Span:
         size = self.step if self.ascends else operation("mul", self.step, ConstantVariable(-1))
         most = operation("add", distance, operation("sub", size, ConstantVariable(1)))
         return operation("floordiv", most, size)
+
+    def last(self, evaluator: Evaluator) -> Variable:
+        """The last of the numbers, in the graph at hand.
+
+        :raises Unsupported: there may be none.
+        """
+        if self.values is not None:
+            return ConstantVariable(self.values[-1])
+        if self.may_be_empty:
+            raise Unsupported("loop of another length in each iteration, of which the last is used")
+        if self.has_unit_step():
+            return combined(evaluator, "sub", self.stop, self.step)
+        passed = combined(evaluator, "sub", self.count(evaluator), ConstantVariable(1))
+        return combined(evaluator, "add", combined(evaluator, "mul", self.step, passed), self.start)
 
 
 _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}

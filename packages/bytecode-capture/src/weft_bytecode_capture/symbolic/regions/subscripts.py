@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._torch import assume, constant_term, extremes
+from ..._torch import assume, constant_term
 from ...unsupported import Unsupported
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.sequences import SliceVariable, TupleVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable, decide, decided_or_none
+from .iteration_sizes import ends_hold
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -96,7 +97,7 @@ def _in_range(evaluator: Evaluator, item: Variable, size: int | torch.SymInt) ->
     # What is below a counter is below the size that the counter is below.
     below = item.value - min(0, constant_term(item.value))
     inside = decided_or_none(item.value < size) or decided_or_none(below < size)
-    if not inside and _ends_inside(evaluator, item.value, lambda _, greatest: greatest < size):
+    if not inside and ends_hold(evaluator, item.value, lambda _, greatest: greatest < size):
         assume(item.value < size)
         inside = True
     if not inside:
@@ -107,19 +108,10 @@ def _in_range(evaluator: Evaluator, item: Variable, size: int | torch.SymInt) ->
 def _is_negative(evaluator: Evaluator, item: SymbolicIntegerVariable) -> bool:
     """Whether an index is less than 0 in every iteration, rather than in none."""
     decided = decided_or_none(item.value < 0)
-    if decided is None and _ends_inside(evaluator, item.value, lambda least, _: least >= 0):
+    if decided is None and ends_hold(evaluator, item.value, lambda least, _: least >= 0):
         assume(item.value >= 0)
         return False
     return decide(item.value < 0, repr(item))
-
-
-def _ends_inside(
-    evaluator: Evaluator, value: torch.SymInt, holds: Callable[[Any, Any], Any]
-) -> bool:
-    """Whether a condition holds of an integer's least and greatest value; guarded where sizes decide that."""
-    counters = evaluator.graph.counters.items()
-    ends = extremes(value, {symbol: (c.least, c.greatest) for symbol, c in counters})
-    return ends is not None and decided_or_none(holds(*ends)) is True
 
 
 def _sliced(
@@ -148,7 +140,7 @@ def _end(evaluator: Evaluator, part: Variable, size: int | torch.SymInt) -> Vari
         if decided_or_none(part.value >= 0) is not True:
             raise Unsupported("slice that may be cut short", repr(part))
     inside = decided_or_none(part.value <= size) is True
-    if not inside and not _ends_inside(evaluator, part.value, lambda _, greatest: greatest <= size):
+    if not inside and not ends_hold(evaluator, part.value, lambda _, greatest: greatest <= size):
         raise Unsupported("slice that may be cut short", repr(part))
     if not inside:
         assume(part.value <= size)

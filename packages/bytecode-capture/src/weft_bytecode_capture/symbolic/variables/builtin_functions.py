@@ -29,7 +29,7 @@ from .generators import GeneratorVariable
 from .hashing import hashed_key
 from .iterators import LazyIteratorVariable
 from .rebuilding import sentinel_iterator
-from .sequences import ListVariable, index_value, sort_variables, storage_of
+from .sequences import ListVariable, SequenceVariable, index_value, sort_variables, storage_of
 from .sets import SetVariable
 from .symbolic_float import SymbolicFloatVariable
 from .tensor import TensorVariable
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 def _len(evaluator: Evaluator, value: Variable) -> Variable:
     if isinstance(value, TensorVariable) and value.has_symbolic_length(evaluator):
         return value.call_method(evaluator, "size", [ConstantVariable(0)], {})
+    if isinstance(value, SequenceVariable):
+        return value.length_variable(evaluator)
     return ConstantVariable(value.length(evaluator))
 
 

@@ -91,6 +91,10 @@ class SequenceVariable(Variable):
             return len(self._unread) + len(self._appended)
         return len(self._items)
 
+    def length_variable(self, evaluator: Evaluator) -> Variable:
+        """What ``len`` gives."""
+        return evaluator.wrap_constant(self.length(evaluator))
+
     def snapshot(self) -> Any:
         if self._unread is not None:
             raise Unsupported("value is not a constant", repr(self))
@@ -304,6 +308,9 @@ class ListVariable(SequenceVariable):
             self._appended.append(item)
             evaluator.side_effects.mutated(self)
 
+    def reverse(self, evaluator: Evaluator) -> None:
+        self.mutate(evaluator).reverse()
+
     def emit_mutation(self, emitter: Emitter) -> None:
         if self._unread is not None:
             emitter.load_callable(list.extend)
@@ -441,7 +448,7 @@ def _iter(evaluator: Evaluator, self: SequenceVariable) -> Variable:
 @_LIST.method("__len__", 0)
 @_TUPLE.method("__len__", 0)
 def _len(evaluator: Evaluator, self: SequenceVariable) -> Variable:
-    return evaluator.wrap_constant(self.length(evaluator))
+    return self.length_variable(evaluator)
 
 
 @_LIST.method("__contains__", 1)
@@ -518,7 +525,7 @@ def _clear(evaluator: Evaluator, self: ListVariable) -> None:
 
 @_LIST.method("reverse", 0)
 def _reverse(evaluator: Evaluator, self: ListVariable) -> None:
-    self.mutate(evaluator).reverse()
+    self.reverse(evaluator)
 
 
 @_LIST.method("copy", 0)

@@ -262,6 +262,17 @@ def _is_within(evaluator: Evaluator, variable: Variable, bound: int) -> bool:
     return _holds(evaluator, "le", variable, bound) and _holds(evaluator, "ge", variable, -bound)
 
 
+def _is_step(evaluator: Evaluator, variable: Variable) -> bool:
+    """Whether no loop runs long enough for steps of this integer to leave int64, guarded."""
+    if not isinstance(variable, SymbolicIntegerVariable):
+        return _is_within(evaluator, variable, _GREATEST_STEP)
+    from ..regions.iteration_sizes import ends_hold
+
+    value = variable.value
+    is_low = ends_hold(evaluator, value, lambda _, greatest: greatest <= _GREATEST_STEP)
+    return is_low and ends_hold(evaluator, value, lambda least, _: least >= -_GREATEST_STEP)
+
+
 def _holds(evaluator: Evaluator, comparison: str, variable: Variable, bound: float) -> bool:
     """Whether a number that no region computes compares so with ``bound``, in every call from now on."""
     outcome = evaluator.binary_operation(comparison, variable, ConstantVariable(bound))
@@ -283,17 +294,18 @@ def _whole_result(
     evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
 ) -> Variable | None:
     """Arithmetic on integers; None where the result might not fit into a tensor."""
-    known = [variable for variable in pair if is_invariant(variable)]
-    if len(known) != 1 or not _is_within(evaluator, known[0], _GREATEST_STEP):
+    known = [variable for variable in pair if not isinstance(variable, TensorNumberVariable)]
+    if len(known) != 1 or not _is_step(evaluator, known[0]):
         return None
     if any(isinstance(v, TensorNumberVariable) and not v.is_step for v in pair):
         return None
     arguments = [_operand(evaluator, variable, int) for variable in pair]
+    is_fixed = is_invariant(known[0])
     divides = operator in ("floordiv", "mod") and pair[1] is known[0]
-    if divides and _holds(evaluator, "gt", pair[1], 0):
+    if divides and is_fixed and _holds(evaluator, "gt", pair[1], 0):
         function = torch.floor_divide if operator == "floordiv" else torch.remainder
         return _number(evaluator, function, arguments, int)
-    if operator not in ("add", "sub", "mul"):
+    if operator not in (("add", "sub", "mul") if is_fixed else ("add", "sub")):
         return None
     made = _number(evaluator, _ARITHMETIC[operator], _tensor_first(evaluator, arguments), int)
     made.is_step = operator != "mul"
