@@ -45,6 +45,17 @@ def test_scatters_average(codegen: TritonCodegen, dtype: torch.dtype, include_se
     check(codegen, mean, target, index, source)
 
 
+def test_no_places_of_other_dims(codegen: TritonCodegen) -> None:
+    """Eager takes an index of any rank that has no elements."""
+    index = torch.empty(2, 0, 10, dtype=torch.int64)
+
+    def program(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        source = i.to(x.dtype)
+        return x.scatter(0, i, source) + 1, x.scatter_add(0, i, source), x.gather(0, i[0]) * 2
+
+    check(codegen, program, torch.randn(2, 5), index)
+
+
 def test_one_number_is_added_at_many_places(codegen: TritonCodegen) -> None:
     index = torch.tensor([[1, 1, 0], [1, 3, 0]])
     for dtype in (torch.float32, torch.int32, torch.int64):

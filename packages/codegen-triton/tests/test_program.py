@@ -192,6 +192,17 @@ def test_intermediates_of_several_dtypes_share_an_arena(codegen: TritonCodegen) 
     check(codegen, program, torch.randn(8, 8))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_intermediates_without_elements(codegen: TritonCodegen, dynamic: bool) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        order = x.sin().sort(1).values
+        return F.layer_norm(order, order.shape[-1:]).cos().gather(1, order.long()), y + 1
+
+    inputs = torch.randn(5, 0, 2), torch.randn(3)
+    results = compiled(codegen, program, *inputs, dynamic=dynamic)(*inputs)
+    assert_equals_eager(results, program, inputs)
+
+
 def test_constants_are_read_anew(codegen: TritonCodegen) -> None:
     weight = torch.nn.Parameter(torch.randn(5))
     x = torch.randn(3, 5)

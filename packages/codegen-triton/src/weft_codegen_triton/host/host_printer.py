@@ -309,7 +309,7 @@ class _HostPrinter:
 
     def _arena(self) -> None:
         memory = self.schedule.memory
-        if memory.arena_bytes == 0:
+        if not memory.offsets:  # without bytes it is read too, where all that lies in it is empty
             return
         device = self.constant(self._device())
         self.emit(

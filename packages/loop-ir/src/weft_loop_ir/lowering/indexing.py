@@ -98,8 +98,8 @@ def gather(
 ) -> TensorValue:
     check_index(indices)
     check_supported(tensor.dtype)
-    if not tensor.size or not indices.size:
-        raise NoLowering("gather from a tensor without dims")
+    if not tensor.size or len(indices.size) != len(tensor.size):
+        raise NoLowering("gather from a tensor without dims, or at no places of other dims")
     d = normalize_dim(dim, len(tensor.size))
 
     def function(ops: BodyRecorder, index: Index) -> Value:
@@ -260,8 +260,8 @@ def scatter(
     accumulate = context.node.target == aten.scatter_add.default
     check_index(indices)
     check_supported(tensor.dtype)
-    if not tensor.size or not indices.size:
-        raise NoLowering("scatter to a tensor without dims")
+    if not tensor.size or len(indices.size) != len(tensor.size):
+        raise NoLowering("scatter to a tensor without dims, or to no places of other dims")
     mode = "atomic_add" if accumulate else None
     if accumulate:
         check_atomic(context, tensor.dtype)

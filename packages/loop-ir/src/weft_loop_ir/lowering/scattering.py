@@ -144,8 +144,8 @@ def scatter_reduce(
     include_self: bool = True,
 ) -> TensorValue:
     check_index(indices)
-    if not tensor.size or not indices.size:
-        raise NoLowering("scatter to a tensor without dims")
+    if not tensor.size or len(indices.size) != len(tensor.size):
+        raise NoLowering("scatter to a tensor without dims, or to no places of other dims")
     d = normalize_dim(dim, len(tensor.size))
 
     def place(ops: BodyRecorder, index: Index) -> Index:
