@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from weft_functionalize import bind, functionalize, wrap
 
 
 def write_select(x: Tensor) -> Any:
@@ -292,3 +293,30 @@ def test_inputs_that_overlap_in_a_call_run_eagerly() -> None:
     memory = torch.zeros(4)
     (result,) = weft_functionalize.wrap(functional, run)(memory[:3], memory[1:])
     assert result.tolist() == [2.0, 2.0, 0.0]
+
+
+@pytest.mark.parametrize("of_input", [True, False])
+def test_one_of_several_views_is_not_to_be_written(of_input: bool) -> None:
+    """Autograd refuses writes to what ``split``, ``chunk`` and ``unbind`` give, where it records them."""
+
+    def program(x: Tensor) -> Any:
+        y = x if of_input else x * 1
+        parts, columns, rows = y.split(2), y.chunk(2, 1), y.unbind(0)
+        return parts[0], parts[1], columns[1], rows[2], y.narrow(0, 0, 2), y
+
+    x = torch.rand(4, 3, requires_grad=True)
+    given = x * 1
+    functional = functionalize(torch.fx.symbolic_trace(program), [given])
+    run = wrap(functional, bind(functional, functional.graph_module))
+    for number, wanted in enumerate(program(given)):
+        outcomes = []
+        for results in (run(x * 1), program(x * 1)):
+            try:
+                outcomes.append(results[number].add_(1))
+            except RuntimeError as error:
+                outcomes.append("returns multiple views" in str(error))
+        torch.testing.assert_close(*outcomes)
+        with torch.no_grad():
+            torch.testing.assert_close(run(x * 1)[number].add_(1), wanted + 1)
+    plain = run(x.detach().clone())[0].add_(1)
+    torch.testing.assert_close(plain, x.detach()[:2] + 1)

@@ -49,10 +49,12 @@ __all__ = [
     "expression_nodes",
     "expression_of",
     "is_list_operator",
+    "is_one_of_several",
     "is_python_operator",
     "known_bounds",
     "known_equal",
     "known_true",
+    "mark_one_of_several",
     "new_fake_mode",
     "new_integer",
     "python_function",
@@ -96,6 +98,21 @@ def view_base(tensor: torch.Tensor) -> torch.Tensor:
     """What autograd takes ``tensor`` as a view of: itself, if of nothing else."""
     base: torch.Tensor | None = tensor._base
     return tensor if base is None else base
+
+
+def is_one_of_several(tensor: torch.Tensor) -> bool:
+    """Whether autograd takes ``tensor`` as one of several views that one operator gave (``split``)."""
+    if tensor.is_inference() or not tensor._is_view():
+        return False
+    autograd: Any = torch._C._autograd
+    return bool(autograd._get_creation_meta(tensor) == autograd.CreationMeta.MULTI_OUTPUT_NODE)
+
+
+def mark_one_of_several(view: torch.Tensor) -> None:
+    """Let autograd take a view as one of several that one operator gave: it refuses writes to it."""
+    if not view.is_inference() and view._is_view():
+        autograd: Any = torch._C._autograd
+        autograd._set_creation_meta(view, autograd.CreationMeta.MULTI_OUTPUT_NODE)
 
 
 def saved_tensor_hooks_enabled() -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import storage_identity
+from ._torch import is_one_of_several, storage_identity
 from .aten_recorder import AtenRecorder
 from .functional_graph import (
     Constant,
@@ -202,11 +202,11 @@ class _UserOutputs:
 
 def _view_of(
     value: torch.Tensor, base: torch.Tensor
-) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+) -> tuple[tuple[int, ...], tuple[int, ...], int, bool]:
     if value.dtype != base.dtype or value.is_conj() != base.is_conj():
         raise Unsupported("returned view with another dtype than its base", str(value.dtype))
     offset: Any = value.storage_offset() - base.storage_offset()
-    return tuple(value.shape), tuple(value.stride()), offset
+    return tuple(value.shape), tuple(value.stride()), offset, is_one_of_several(value)
 
 
 def shared_storage(values: Sequence[Any]) -> list[set[int]]:

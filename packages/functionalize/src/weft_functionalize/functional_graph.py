@@ -56,13 +56,15 @@ class ViewOfInput:
     """A view of the functional graph's input ``input_index``, after write-back.
 
     ``size`` and ``stride`` are in elements, ``offset`` is in elements from the input's own storage offset.
-    Each may be symbolic.
+    Each may be symbolic.  ``is_one_of_several``: an operator gave it beside other views (``split``), so
+    autograd lets nobody write to it.
     """
 
     input_index: int
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
+    is_one_of_several: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class ViewOfOutput:
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
+    is_one_of_several: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import expression_of
+from ._torch import expression_of, mark_one_of_several
 from .functional_graph import (
     Constant,
     FunctionalGraph,
@@ -205,12 +205,12 @@ def _output_maker(
         case ViewOfInput(index) as view:
             place = _placement(view, reader)
             return lambda inputs, computed, results: _view(
-                inputs[index], detached, *place(inputs, computed)
+                inputs[index], view, detached, *place(inputs, computed)
             )
         case ViewOfOutput(index) as view:
             place = _placement(view, reader)
             return lambda inputs, computed, results: _view(
-                computed[index], detached, *place(inputs, computed)
+                computed[index], view, detached, *place(inputs, computed)
             )
 
 
@@ -236,11 +236,19 @@ def _placement(
 
 
 def _view(
-    base: torch.Tensor, detached: bool, size: tuple[int, ...], stride: tuple[int, ...], offset: int
+    base: torch.Tensor,
+    view: ViewOfInput | ViewOfOutput,
+    detached: bool,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
 ) -> torch.Tensor:
     if detached and base.requires_grad:
         base = base.detach()
-    return torch.as_strided(base, size, stride, base.storage_offset() + offset)
+    made = torch.as_strided(base, size, stride, base.storage_offset() + offset)
+    if view.is_one_of_several:
+        mark_one_of_several(made)
+    return made
 
 
 def _overlaps(every: Sequence[Any], mutated: frozenset[int]) -> bool:
