@@ -228,3 +228,38 @@ def test_gradients_of_what_is_chosen(function: Callable[..., Any]) -> None:
         expected, actual = _with_gradients(function, given), _with_gradients(compiled, given)
         assert actual[0] == expected[0]
         torch.testing.assert_close(actual[1:], expected[1:])
+
+
+def counted_beside_a_state(x: Tensor, y: Tensor) -> Any:
+    n = 0
+    while y.square().sum() < 100:
+        y = y * 1.5 + x * 0.1
+        n += 1
+    return y, x * n
+
+
+def view_written_after_a_branch(x: Tensor, y: Tensor) -> Any:
+    z = y[:2]
+    if x.sum() > 0:
+        z = y[2:]
+    z.mul_(3)
+    return z, y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [counted_beside_a_state, view_written_after_a_branch, parts_of_a_split, one_view_for_two],
+    ids=lambda f: f.__name__,
+)
+def test_gradients_where_graphs_run_as_they_are(function: Callable[..., Any]) -> None:
+    """torch's own operators have no such gradients, so a backend that runs them is not given any."""
+    compiled = weft.compile(function, backend="eager")
+    for given in CALLS[:3]:
+        wanted: list[Any] = []
+        got: list[Any] = []
+        for call, found in ((function, wanted), (compiled, got)):
+            leaves = [t.clone().requires_grad_() for t in given]
+            results = call(*(t * 1 for t in leaves))
+            sum((k + 1) * r.square().sum() for k, r in enumerate(results)).backward()
+            found += [*(r.detach() for r in results), *(t.grad for t in leaves)]
+        torch.testing.assert_close(got, wanted)

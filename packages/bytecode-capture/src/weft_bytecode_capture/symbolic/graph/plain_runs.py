@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 import torch.fx
 
-from .purity import REGION_OPERATORS, writes
+from ..._torch import storage_identity
+from .purity import REGION_OPERATORS, region_graphs, writes
 
 
 def refused_by_torch(graph_module: torch.fx.GraphModule) -> str | None:
@@ -25,4 +26,25 @@ def _refused(node: torch.fx.Node) -> str | None:
     if any(isinstance(operand, (float, torch.SymFloat)) for operand in operands):
         return "floats"
     trains = any(isinstance(o, torch.Tensor) and o.requires_grad for o in operands)
-    return "writes where gradients are recorded" if trains and writes(node) else None
+    if not trains:
+        return None
+    if node.target is torch.ops.higher_order.while_loop:
+        return "gradients"
+    if writes(node):
+        return "writes where gradients are recorded"
+    shared = any(map(_shares_memory, region_graphs(node)))
+    return "results that share memory where gradients are recorded" if shared else None
+
+
+def _shares_memory(region: torch.fx.Graph) -> bool:
+    """Whether a region's result may be in the memory of an operand, or of another result."""
+    results: list[torch.fx.Node] = []
+    torch.fx.map_arg(region.output_node().args, results.append)
+    operands = [*region.find_nodes(op="placeholder"), *region.find_nodes(op="get_attr")]
+    left, before = map(_storages, (results, operands))
+    return len(set(left)) < len(left) or not set(left).isdisjoint(before)
+
+
+def _storages(nodes: list[torch.fx.Node]) -> list[int]:
+    values = (node.meta.get("example_value") for node in nodes)
+    return [storage_identity(value) for value in values if isinstance(value, torch.Tensor)]

@@ -10,7 +10,13 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..._torch import NATIVE_FUNCTIONS, OpOverload, OpOverloadPacket, TensorBase
+from ..._torch import (
+    NATIVE_FUNCTIONS,
+    OpOverload,
+    OpOverloadPacket,
+    TensorBase,
+    written_operands,
+)
 from ...gradient_rule import GradientRule
 from .modes import MODE_CALLS
 
@@ -90,16 +96,16 @@ def possibly_written(node: torch.fx.Node) -> list[torch.fx.Node]:
     """The arguments that a node which :func:`writes` may write to."""
     target: Any = node.target
     if isinstance(target, OpOverload):
-        arguments = target._schema.arguments
-        given = [*node.args, *(node.kwargs.get(a.name) for a in arguments[len(node.args) :])]
-        pairs = zip(arguments, given, strict=True)
-        found = [value for a, value in pairs if a.alias_info is not None and a.alias_info.is_write]
+        given: list[Any] = []
+        for k in written_operands(target):
+            name = target._schema.arguments[k].name
+            given.append(node.args[k] if k < len(node.args) else node.kwargs.get(name))
     elif target is not getattr and is_tracked_write(node) and target not in _WRITTEN_ARGUMENTS:
-        found = [node.kwargs["out"] if "out" in node.kwargs else node.args[:1]]
+        given = [node.kwargs["out"] if "out" in node.kwargs else node.args[:1]]
     else:
         return node.all_input_nodes
     nodes: list[torch.fx.Node] = []
-    torch.fx.map_arg(found, nodes.append)
+    torch.fx.map_arg(given, nodes.append)
     return nodes
 
 
