@@ -12,7 +12,8 @@ from pathlib import Path
 import filelock
 import platformdirs
 
-from weft_codegen_cpp.toolchain import RUNTIME, Toolchain, cpu_flags
+from weft_codegen_cpp.errors import CompileError
+from weft_codegen_cpp.toolchain import PRECOMPILED, RUNTIME, Toolchain, cpu_flags
 
 _MARK = b"weft library "
 
@@ -78,6 +79,39 @@ def cached_library(
         if not keep_source:
             source_path.unlink()
     return library
+
+
+def precompiled_headers(folder: Path, toolchain: Toolchain) -> Path | None:
+    """The folder, in ``folder``, of the headers that ``toolchain`` has precompiled; None without any.
+
+    They are made for the second library of a cache: making them takes as long as two programs' headers, and
+    who compiles only one program should not wait for them.
+    """
+    if not toolchain.precompiles:
+        return None
+    headers = folder / f"headers-{library_key('', toolchain)}"
+    precompiled, seal = headers / PRECOMPILED, headers / "seal"
+    if _is_sound(precompiled, seal):
+        return headers
+    if not any(folder.glob("*.sum")):
+        return None
+    headers.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(headers / "lock"):
+        if _is_sound(precompiled, seal):
+            return headers
+        handle, name = tempfile.mkstemp(dir=headers)
+        os.close(handle)
+        made = Path(name)
+        try:
+            toolchain.precompile(made)
+            checksum = hashlib.sha256(made.read_bytes()).digest()
+            os.replace(made, precompiled)
+            _put(_MARK + checksum, seal)
+        except CompileError:
+            return None  # programs compile without, or say what is wrong
+        finally:
+            made.unlink(missing_ok=True)
+    return headers
 
 
 def _put(content: bytes, path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import sympy
 import torch
@@ -22,7 +22,12 @@ from weft_loop_ir import (
     use_library_attention,
 )
 
-from weft_codegen_cpp.cache import cache_directory, cached_library, library_key
+from weft_codegen_cpp.cache import (
+    cache_directory,
+    cached_library,
+    library_key,
+    precompiled_headers,
+)
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.host_printer import PrintedHost, print_host
 from weft_codegen_cpp.host.linear import with_linear_calls
@@ -122,12 +127,14 @@ class CppCodegen:
         unit, toolchain = generated.unit, find_toolchain(self.options)
         source = unit.whole
         processes = self.options.processes or idle_processes(len(unit.kernels))
+        folder = cache_directory(self.options.cache_directory)
+
+        def build(path: Path, library: Path) -> None:
+            headers = precompiled_headers(folder, toolchain)
+            toolchain.compile(path, library, units=unit.split(processes), headers=headers)
+
         library = cached_library(
-            cache_directory(self.options.cache_directory),
-            library_key(source, toolchain),
-            source,
-            functools.partial(toolchain.compile, units=unit.split(processes)),
-            self.options.keep_sources,
+            folder, library_key(source, toolchain), source, build, self.options.keep_sources
         )
         return CppProgram(make_entry(load_library(library), generated.objects), generated, source)
 

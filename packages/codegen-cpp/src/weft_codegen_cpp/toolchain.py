@@ -16,6 +16,8 @@ from weft_codegen_cpp.errors import CompileError, CompilerNotFound
 from weft_codegen_cpp.options import CppOptions
 
 RUNTIME = Path(__file__).parent / "runtime"
+HOST_HEADER = "weft_host.h"
+PRECOMPILED = f"{HOST_HEADER}.gch"
 
 FLAGS = (
     "-std=c++17",
@@ -81,16 +83,30 @@ class Toolchain:
     version: str
     flags: tuple[str, ...]
 
-    def command(self, source: Path, library: Path) -> list[str]:
-        return [self.compiler, *self.flags, f"-I{RUNTIME}", str(source), "-o", str(library)]
+    def command(self, source: Path, library: Path, headers: Path | None = None) -> list[str]:
+        folders = [f"-I{folder}" for folder in (headers, RUNTIME) if folder is not None]
+        return [self.compiler, *self.flags, *folders, str(source), "-o", str(library)]
 
-    def compile(self, source: Path, library: Path, *, units: Sequence[str] = ()) -> None:
+    def compile(
+        self,
+        source: Path,
+        library: Path,
+        *,
+        units: Sequence[str] = (),
+        headers: Path | None = None,
+    ) -> None:
         """Compile ``source`` to ``library``; raises :class:`CompileError`.
 
         Several ``units`` are what is compiled instead, all at once, beside ``source``, and then linked.
+        ``headers`` is a folder with what :meth:`precompile` has made, which ``source`` is compiled with, and
+        which is deleted where the compiler can't read it.
         """
         if len(units) < 2:
+            if headers is not None and self._compile_with(headers, source, library):
+                return
             _finish(self.command(source, library), source)
+            if headers is not None:  # it was they that failed
+                (headers / PRECOMPILED).unlink(missing_ok=True)
             return
         parts = [source.with_suffix(f".{number}.cpp") for number in range(len(units))]
         objects = [part.with_suffix(".o") for part in parts]
@@ -110,6 +126,32 @@ class Toolchain:
                 made.unlink(missing_ok=True)
         for part in parts:  # they stay if a compiler fails
             part.unlink()
+
+    def _compile_with(self, headers: Path, source: Path, library: Path) -> bool:
+        try:
+            _finish(self.command(source, library, headers), source)
+        except CompileError:
+            return False  # of a damaged file, perhaps: without it the compiler says what is wrong
+        return True
+
+    @property
+    def precompiles(self) -> bool:
+        """Whether this compiler finds precompiled headers by their names, as GCC does."""
+        return not _is_clang(self.compiler)
+
+    def precompile(self, result: Path) -> None:
+        """Make ``result`` of the headers that every program includes; raises :class:`CompileError`.
+
+        What the compiler reads is a file that includes the header, not the header itself: GCC takes no notice
+        of ``#pragma once`` in the latter.
+        """
+        source = result.with_suffix(".h")
+        source.write_text(f'#include "{HOST_HEADER}"\n')
+        try:
+            command = self.command(source, result)
+            _finish([*command[:1], "-x", "c++-header", *command[1:]], source)
+        finally:
+            source.unlink()
 
 
 def _finish(command: list[str], source: Path) -> None:

@@ -89,6 +89,12 @@ template <> struct SignedOf<4> { typedef i32 type; };
 template <> struct SignedOf<8> { typedef i64 type; };
 template <class T> using Signed = typename SignedOf<sizeof(T)>::type;
 
+// The numbers 0 ... lanes - 1 as template arguments: lanes written out compile much faster than unrolled loops over them.
+template <int... j> struct LaneNumbers {};
+template <int n, int... j> struct CountLanes : CountLanes<n - 1, n - 1, j...> {};
+template <int... j> struct CountLanes<0, j...> { using Numbers = LaneNumbers<j...>; };
+using AllLanes = typename CountLanes<lanes>::Numbers;
+
 // ---- making and converting values ------------------------------------------------------------------
 
 template <class T> WEFT_INLINE Vec<T> splat(T value) { return value - Vec<T>{}; }
@@ -267,11 +273,8 @@ struct Full {
   template <class X> static WEFT_INLINE X select(X fresh, X) { return fresh; }
 };
 
-WEFT_INLINE vi32 iota32() {
-  vi32 v = {};
-  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) v[k] = k;
-  return v;
-}
+template <int... j> WEFT_INLINE vi32 iota32_of(LaneNumbers<j...>) { return vi32{j...}; }
+WEFT_INLINE vi32 iota32() { return iota32_of(AllLanes{}); }
 
 #if WEFT_ZMM && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 #define WEFT_MASKED_ACCESS 1
@@ -432,10 +435,6 @@ WEFT_INLINE vi64 iota(i64 first, i64 step) {
   return __builtin_convertvector(iota32(), vi64) * step + first;
 }
 
-template <int... j> struct LaneNumbers {};
-template <int n, int... j> struct CountLanes : CountLanes<n - 1, n - 1, j...> {};
-template <int... j> struct CountLanes<0, j...> { using Numbers = LaneNumbers<j...>; };
-
 // Exchange, between the vectors a and b, the blocks of `step` lanes that a transposition moves.
 #if defined(__has_builtin) && __has_builtin(__builtin_shufflevector)
 template <int step, class V, int... j> WEFT_INLINE void exchange(V& a, V& b, LaneNumbers<j...>) {
@@ -455,7 +454,7 @@ template <int step, class V, int... j> WEFT_INLINE void exchange(V& a, V& b, Lan
 // The same between the vectors k and k + step, for all of them.
 template <int step, class V> WEFT_INLINE void exchange_blocks(V* rows) {
   WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k)
-    if (!(k & step)) exchange<step>(rows[k], rows[k | step], typename CountLanes<lanes>::Numbers{});
+    if (!(k & step)) exchange<step>(rows[k], rows[k | step], AllLanes{});
 }
 // rows[j][lane] becomes rows[lane][j].
 template <class V> WEFT_INLINE void transpose_lanes(V* rows) {

@@ -114,6 +114,10 @@ typedef float z_f32 __attribute__((vector_size(64)));
 // The larger, and b when one of them is NaN.
 template <class V> WEFT_INLINE V larger_or_second(V a, V b) { return a > b ? a : b; }
 template <class V> WEFT_INLINE V smaller_or_second(V a, V b) { return a < b ? a : b; }
+// a where it is NaN, else b.
+template <class V> WEFT_INLINE V nan_or_second(V a, V b) { return a != a ? a : b; }
+// Builtins are also what GCC compiles faster: it folds comparisons into the sides of a vector's choices, in time
+// that is exponential in how many choices follow one another, such as those that join the lanes of a maximum.
 #if WEFT_ZMM
 WEFT_INLINE vf32 larger_or_second(vf32 a, vf32 b) {
   return (vf32)__builtin_ia32_maxps512_mask((z_f32)a, (z_f32)b, (z_f32)b, (unsigned short)-1, 4);
@@ -121,17 +125,45 @@ WEFT_INLINE vf32 larger_or_second(vf32 a, vf32 b) {
 WEFT_INLINE vf32 smaller_or_second(vf32 a, vf32 b) {
   return (vf32)__builtin_ia32_minps512_mask((z_f32)a, (z_f32)b, (z_f32)b, (unsigned short)-1, 4);
 }
+WEFT_INLINE vf32 nan_or_second(vf32 a, vf32 b) {
+  return (vf32)__builtin_ia32_blendmps_512_mask(
+      (z_f32)b, (z_f32)a, __builtin_ia32_cmpps512_mask((z_f32)a, (z_f32)a, 3, (unsigned short)-1, 4));
+}
+#elif WEFT_YMM
+WEFT_INLINE vf32 larger_or_second(vf32 a, vf32 b) { return __builtin_ia32_maxps256(a, b); }
+WEFT_INLINE vf32 smaller_or_second(vf32 a, vf32 b) { return __builtin_ia32_minps256(a, b); }
+WEFT_INLINE vf32 nan_or_second(vf32 a, vf32 b) {
+  return __builtin_ia32_blendvps256(b, a, __builtin_ia32_cmpps256(a, a, 3));
+}
+// The same of float64: a vector is two of the processor's.
+typedef double y_f64 __attribute__((vector_size(32)));
+struct TwoHalves { y_f64 half[2]; };
+template <class Combine> WEFT_INLINE vf64 by_halves(vf64 a, vf64 b, Combine combine) {
+  TwoHalves p = bitcast<TwoHalves>(a), q = bitcast<TwoHalves>(b);
+  return bitcast<vf64>(TwoHalves{{combine(p.half[0], q.half[0]), combine(p.half[1], q.half[1])}});
+}
+WEFT_INLINE vf64 larger_or_second(vf64 a, vf64 b) {
+  return by_halves(a, b, [](y_f64 p, y_f64 q) WEFT_LAMBDA { return __builtin_ia32_maxpd256(p, q); });
+}
+WEFT_INLINE vf64 smaller_or_second(vf64 a, vf64 b) {
+  return by_halves(a, b, [](y_f64 p, y_f64 q) WEFT_LAMBDA { return __builtin_ia32_minpd256(p, q); });
+}
+WEFT_INLINE vf64 nan_or_second(vf64 a, vf64 b) {
+  return by_halves(b, a, [](y_f64 p, y_f64 q) WEFT_LAMBDA {
+    return __builtin_ia32_blendvpd256(p, q, __builtin_ia32_cmppd256(q, q, 3));
+  });
+}
 #endif
 
 template <class X> WEFT_INLINE X maximum(X a, X b) {
   if constexpr (is_same<X, Mask>) return logical_or(a, b);
-  else if constexpr (is_float<X> && is_vector<X>) { X r = larger_or_second(a, b); return a != a ? a : r; }
+  else if constexpr (is_float<X> && is_vector<X>) return nan_or_second(a, larger_or_second(a, b));
   else if constexpr (is_vector<X>) return a > b ? a : b;
   else return (a > b || a != a) ? a : b;
 }
 template <class X> WEFT_INLINE X minimum(X a, X b) {
   if constexpr (is_same<X, Mask>) return logical_and(a, b);
-  else if constexpr (is_float<X> && is_vector<X>) { X r = smaller_or_second(a, b); return a != a ? a : r; }
+  else if constexpr (is_float<X> && is_vector<X>) return nan_or_second(a, smaller_or_second(a, b));
   else if constexpr (is_vector<X>) return a < b ? a : b;
   else return (a < b || a != a) ? a : b;
 }

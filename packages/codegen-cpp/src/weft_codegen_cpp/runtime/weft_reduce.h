@@ -28,11 +28,14 @@ struct All {
   template <class X> static WEFT_INLINE X combine(X a, X b) { return logical_and(a, b); }
 };
 
-template <int step, class V> WEFT_INLINE V swap_lanes(V v) {
-  V r = {};
-  WEFT_UNROLL(16) for (int k = 0; k < lanes; ++k) r[k] = v[k ^ step];
-  return r;
+#if defined(__has_builtin) && __has_builtin(__builtin_shufflevector)
+template <int step, class V, int... j> WEFT_INLINE V swap_lanes(V v, LaneNumbers<j...>) {
+  return __builtin_shufflevector(v, v, (j ^ step)...);
 }
+#else
+template <int step, class V, int... j> WEFT_INLINE V swap_lanes(V v, LaneNumbers<j...>) { return V{v[j ^ step]...}; }
+#endif
+template <int step, class V> WEFT_INLINE V swap_lanes(V v) { return swap_lanes<step>(v, AllLanes{}); }
 template <int step> WEFT_INLINE Mask swap_lanes(Mask m) { return Mask{swap_lanes<step>(m.bits)}; }
 WEFT_INLINE bool first_lane(Mask m) { return m.bits[0] != 0; }
 template <class V> WEFT_INLINE Element<V> first_lane(V v) { return v[0]; }
