@@ -361,6 +361,20 @@ def test_a_position_out_of_range_is_eagers_error() -> None:
             run(x, 3)
 
 
+def test_a_part_that_nobody_reads_is_in_range_too() -> None:
+    def function(x: torch.Tensor, n: int) -> torch.Tensor:
+        x[n % 2]
+        return x + 1
+
+    compiled = Compiled(function, fullgraph=False)
+    for rows, n in ((3, 5), (2, 3), (4, 2), (1, 4)):
+        compiled.check(torch.ones(rows, 3), n)
+    for rows in (0, 1):
+        for run in (compiled.compiled, compiled.function):
+            with pytest.raises(IndexError, match=f"index 1 is out of bounds .* with size {rows}"):
+                run(torch.ones(rows, 3), 7)
+
+
 def test_parts_that_are_written_through_share_memory() -> None:
     def function(x: torch.Tensor, n: int) -> object:
         x[n].mul_(2)
