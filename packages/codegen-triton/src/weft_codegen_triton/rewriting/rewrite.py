@@ -12,6 +12,7 @@ from weft_loop_ir import convolve_channels_last
 
 from weft_codegen_triton.rewriting.aligned_products import align_products
 from weft_codegen_triton.rewriting.convolution_bias import separate_biases
+from weft_codegen_triton.rewriting.few_rows import sum_few_rows
 from weft_codegen_triton.rewriting.random_numbers import draw_in_kernels
 from weft_codegen_triton.rewriting.scalars import move_scalars
 from weft_codegen_triton.rewriting.small_sums import widen_small_sums
@@ -20,6 +21,7 @@ PASSES = (
     move_scalars,
     draw_in_kernels,
     widen_small_sums,
+    sum_few_rows,
     align_products,
     separate_biases,
     convolve_channels_last,
