@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 import torch.fx
 
-from weft_loop_ir._torch import OpOverload
+from weft_loop_ir._torch import OpOverload, is_view_operator
 from weft_loop_ir.rewriting.attention_patterns import RESHAPES, keeps_order, sizes
 from weft_loop_ir.rewriting.fakes import computed, insert_call
 
@@ -249,6 +249,54 @@ def _rewrite(found: DifferentiatedAttention, forward: Collection[Node]) -> None:
     for node, users in readers.items():
         for user in users:
             user.replace_input_with(node, twins[node])
+    for product in _column_gradients(found, forward):
+        _turn(product)
+
+
+def _column_gradients(found: DifferentiatedAttention, forward: Collection[Node]) -> list[Node]:
+    """Backward's products of ``query.mT`` that are read in another order, not returned as they lie.
+
+    Keys lie column by column in the product of scores, and so would their gradients, which are summed over
+    heads, rotated, or copied by rows.
+    """
+    query = found.product.args[-2]
+    assert isinstance(query, Node)
+    turned = [
+        n for n in query.users if n.target is aten.transpose.int and set(n.args[1:]) == {1, 2}
+    ]
+    return [
+        user
+        for node in turned
+        for user in node.users
+        if user not in forward
+        and user.target is aten.bmm.default
+        and user.args[0] is node is not user.args[1]
+        and not _is_returned(user)
+    ]
+
+
+def _is_returned(node: Node) -> bool:
+    """Whether ``node``, or a view of it, is a result of the graph."""
+    return any(
+        user.op == "output"
+        or (
+            isinstance(user.target, OpOverload)
+            and is_view_operator(user.target)
+            and _is_returned(user)
+        )
+        for user in node.users
+    )
+
+
+def _turn(product: Node) -> None:
+    """Have ``left.mT @ right``, whose arguments are given so, computed as ``(right.mT @ left).mT``."""
+    left, right = product.args
+    assert isinstance(left, Node)
+    rows = _call(product, aten.transpose.int, right, 1, 2)
+    turned = _call(product, aten.bmm.default, rows, left.args[0])
+    columns = _call(product, aten.transpose.int, turned, 1, 2)
+    product.replace_all_uses_with(columns)
+    product.graph.erase_node(product)
 
 
 def _widened(node: Node, before: Node) -> Node:
