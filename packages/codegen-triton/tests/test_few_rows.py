@@ -30,7 +30,7 @@ def bias(table: T, values: T, places: T) -> T:
 
 
 def rewritten(function: Function, *inputs: T) -> torch.fx.GraphModule:
-    """The graph of ``function``, and that it has one sum at indexed places less."""
+    """The graph of ``function`` after the pass."""
     with torch.no_grad():
         graph = make_fx(function, tracing_mode="fake")(*inputs)
     sum_few_rows(graph.graph)
@@ -138,7 +138,7 @@ TABLE, VALUES, PLACES = torch.randn(6, 3), torch.randn(40, 3), torch.randint(0, 
 
 
 def test_what_stays() -> None:
-    """Floats that are added atomically, integers, and rows so many that sorting them takes less."""
+    """Floats that are added atomically, integers, rows so many that sorting takes less, other strides."""
     assert is_left(rewritten(put, TABLE, VALUES, PLACES))
     assert is_left(rewritten(put, TABLE.long(), VALUES.long(), PLACES))
     replace = lambda t, v, p: aten.index_put(t, [p], v, False)  # noqa: E731
@@ -153,3 +153,12 @@ def test_sums_in_an_order() -> None:
     graph = rewritten(put, TABLE, VALUES, PLACES)
     assert not is_left(graph)
     torch.testing.assert_close(graph(TABLE, VALUES, PLACES), put(TABLE, VALUES, PLACES))
+
+
+def test_what_nobody_reads_stays() -> None:
+    def unread(table: T, values: T, places: T) -> T:
+        put(table, values, places)
+        return table + 1
+
+    inputs = (TABLE.half(), VALUES.half(), PLACES)
+    assert torch.equal(rewritten(unread, *inputs)(*inputs), inputs[0] + 1)

@@ -90,7 +90,9 @@ def _is_zero(node: Node) -> bool:
 def _pays(sums: RowSums) -> bool:
     """Whether sizes and dtypes are such that a reduction is known to take less time."""
     operands = [sums.node, sums.places, sums.values]
-    if not all(map(is_static, operands)) or sums.terms == 0:
+    if not all(map(is_static, operands)) or sums.terms == 0 or not sums.node.users:
+        return False
+    if not sums.node.meta["val"].is_contiguous():
         return False
     if sums.places.meta["val"].dtype not in (torch.int64, torch.int32):
         return False
