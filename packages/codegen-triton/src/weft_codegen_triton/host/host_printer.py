@@ -427,6 +427,7 @@ class _HostPrinter:
         for name in printed.buffers:
             self.allocate(name)
         arguments = [self._address(n) for n in printed.buffers]
+        scratches: list[str] = []
         for number, scratch in enumerate(printed.scratch):
             variable = f"{launch.name}_scratch{number}"
             device = self.constant(self._device())
@@ -435,7 +436,7 @@ class _HostPrinter:
                 f"device={device})"
             )
             arguments.append((f"{variable}.data_ptr()", 0))
-            self.launches.release([variable])
+            scratches.append(variable)
         arguments += [(s.name, 0) for s in printed.symbols]
         arguments += [(f"bits_of_float({print_size(number)})", 0) for number in printed.scalars]
         blocks = [
@@ -445,6 +446,7 @@ class _HostPrinter:
         blocks += [("", 1)] * (2 - len(blocks))
         origins = ", ".join(launch.origins) or "no origin"
         self.launches.add(launch.function, [*blocks, *arguments], origins)
+        self.launches.release(scratches)
 
     def _extern(self, call: ExternCall, number: int) -> None:
         arguments = [print_argument(a, self.view, self.constant) for a in call.arguments]

@@ -71,7 +71,9 @@ def row_vectors(
         return RowVectors(width, None)
     if any(_reduces_by_lanes(stage.body) for stage in kernel.stages):
         return None
-    return RowVectors(width, starts.most_common(1)[0][0])
+    bound = {s for stage in kernel.stages for s in _symbols_of_data(stage.body)}
+    known = [start for start, _ in starts.most_common() if bound.isdisjoint(start.free_symbols)]
+    return RowVectors(width, known[0]) if known else None
 
 
 def _is_multiple(expression: sympy.Expr, width: int) -> bool:
@@ -84,6 +86,16 @@ def _is_multiple(expression: sympy.Expr, width: int) -> bool:
 
 def _reduces_by_lanes(body: LoopBody) -> bool:
     return any(i.operation == "reduction" and i.arguments[0] in BY_LANES for i in body.instructions)
+
+
+def _symbols_of_data(body: LoopBody) -> Iterator[sympy.Symbol]:
+    """The symbols that are read from data, which are not known before the row's loop."""
+    for instruction in body.instructions:
+        if instruction.operation == "indirect":
+            yield instruction.arguments[1]
+        for argument in instruction.arguments:
+            if isinstance(argument, LoopBody):
+                yield from _symbols_of_data(argument)
 
 
 def _accesses(body: LoopBody, without: Set[str]) -> Iterator[tuple[str, sympy.Expr]]:
