@@ -195,3 +195,37 @@ def test_an_optimizers_step(gpu: TritonCodegen) -> None:
         for got, want in zip(run(*tensors), step(*tensors), strict=True):
             torch.testing.assert_close(got, want)
     assert run.kernel_count <= 3
+
+
+def test_products_after_a_recording_share_its_workspace(gpu: TritonCodegen) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x @ w).softmax(1) @ v
+
+    x = torch.randn(1024, 64, device="cuda")
+    w, v = torch.randn(64, 512, device="cuda") / 8, torch.randn(512, 2048, device="cuda") / 8
+    run = compiled(gpu, function, x, w, v)
+    kept = []
+    for number in range(8):
+        if number == 5:  # others may free what the library keeps
+            torch._C._cuda_clearCublasWorkspaces()
+        (got,) = run(x, w, v)
+        kept.append((got, function(x, w, v)))
+        x.mul_(1.1)
+    assert run.not_recorded is None
+    for got, want in kept:
+        assert_close(got, want)
+
+
+def test_recordings_give_back_the_workspace_of_their_stream(gpu: TritonCodegen) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x @ w).softmax(1).sum(0)
+
+    x, w = torch.randn(1024, 64, device="cuda"), torch.randn(64, 512, device="cuda") / 8
+    run = compiled(gpu, function, x, w)
+    run(x, w)
+    before = torch.cuda.memory_allocated()
+    for _ in range(3):
+        (got,) = run(x, w)
+    assert run.not_recorded is None
+    assert torch.cuda.memory_allocated() - before < 8 << 20
+    assert_close(got, function(x, w))

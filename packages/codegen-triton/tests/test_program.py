@@ -305,6 +305,18 @@ def test_large_results_are_made_by_the_tail(codegen: TritonCodegen) -> None:
     assert "(1024, 1024, )" in finish
     assert "(1024, 1024, )" not in compute
     assert "kernel" in compute.split("def compute")[1]
+    assert "beside_recordings(stream)" in finish
+    assert "beside_recordings(stream)" not in compute
+
+
+def test_many_products_of_the_tail_do_not_change_streams(codegen: TritonCodegen) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x @ w, (2 * x) @ w, (3 * x) @ w
+
+    inputs = (torch.randn(1024, 8), torch.randn(8, 1024))
+    program = check(codegen, function, *inputs)
+    assert program.source.split("def finish")[1].count("out=") == 3
+    assert "beside_recordings" not in program.source
 
 
 def test_the_tail_reads_what_was_computed_before(codegen: TritonCodegen) -> None:

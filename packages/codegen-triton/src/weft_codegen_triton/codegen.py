@@ -77,6 +77,7 @@ from weft_codegen_triton.program_loops.find_loops import ProgramLoop, put_loops_
 from weft_codegen_triton.program_loops.print_loop import print_program_loop
 from weft_codegen_triton.rewriting.rewrite import rewrite
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
+from weft_codegen_triton.runtime.cuda_graph import beside_recordings
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 from weft_codegen_triton.runtime.memory import copy_memory, reserve
 
@@ -472,6 +473,7 @@ def _host_functions(
         "settle": settle,
         "copy_memory": copy_memory,
         "reserve": reserve,
+        "beside_recordings": beside_recordings,
         "IndicesTooLarge": IndicesTooLarge,
         **host.objects,
         **launchers,

@@ -57,6 +57,9 @@ LEAST_RESERVED = 1 << 21
 LEAST_SEGMENT = 10 << 20
 """Bytes of the smallest segment that torch makes as large as asked; for less it makes one of 20 MiB."""
 
+MOST_PRODUCTS_BESIDE_RECORDINGS = 2
+"""Products of the tail for which it changes streams, which takes the host some 15 µs each."""
+
 
 @dataclass(frozen=True)
 class PrintedHost:
@@ -113,6 +116,7 @@ class _HostPrinter:
         self.kernel_launches = launches
         self.lines: list[str] = []
         self.depth = 0  # regions around what is being printed
+        self.is_beside_recordings = False  # where products that are being printed run
         self.launches = LaunchPrinter(self.emit)
         self.objects: dict[str, Any] = {}
         self.tensors: dict[str, str] = {}  # buffers to the variable of their tensor
@@ -219,6 +223,8 @@ class _HostPrinter:
     def _finish(self, edge: int, given: list[str], uses_arena: bool) -> None:
         """The function that runs the tail, given the tensors of some buffers, and makes the results."""
         self.tensors, self.pointers = {}, {}
+        products = sum(_is_product(step) for step in self.schedule.steps[edge:])
+        self.is_beside_recordings = products <= MOST_PRODUCTS_BESIDE_RECORDINGS
         self._bind()
         names = [self._named(n) for n in given] + (["arena"] if uses_arena else [])
         if names:
@@ -327,8 +333,7 @@ class _HostPrinter:
             wanted += -(-int(memory.arena_bytes) // ALLOCATION_ALIGNMENT) * ALLOCATION_ALIGNMENT
         if wanted >= LEAST_RESERVED:
             size = max(wanted, LEAST_SEGMENT)
-            calls = [step for step in every_step(steps) if isinstance(step, ExternCall)]
-            multiplies = any(call.out_variant is not None for call in calls)
+            multiplies = any(map(_is_product, every_step(steps)))
             self.emit(f"reserve({size}, {self.constant(self._device())}, {multiplies})")
 
     def _arena_views(self) -> None:
@@ -460,7 +465,11 @@ class _HostPrinter:
             self.allocate(name)
             out = next(a.name for a in call.out_variant._schema.arguments if a.is_out)
             arguments.append(f"{out}={self.tensor(name)}")
-            self.emit(f"{self.constant(call.out_variant)}({', '.join(arguments)})")
+            line = f"{self.constant(call.out_variant)}({', '.join(arguments)})"
+            if self.is_beside_recordings:
+                self.emit("with beside_recordings(stream):")
+                line = f"    {line}"
+            self.emit(line)
             return
         # an operator may give None where its meta function gives a tensor that nobody reads
         read = read_within(self.schedule.steps[number]) if self.depth else set()
@@ -508,6 +517,11 @@ class _HostPrinter:
             else:
                 items.append(repr(output))
         self.emit(f"return {self._tuple(items)}")
+
+
+def _is_product(step: Step) -> bool:
+    """Whether ``step`` is a call of the library of products."""
+    return isinstance(step, ExternCall) and step.out_variant is not None
 
 
 def _blocks(count: sympy.Expr, block: int) -> Operand:

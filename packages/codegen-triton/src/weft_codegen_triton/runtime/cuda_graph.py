@@ -8,14 +8,18 @@ recordings on a stream, which replay one after another.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from weft_codegen_triton._torch import copy_all, free_library_workspaces
+from weft_codegen_triton._torch import (
+    copy_all,
+    current_device,
+    free_library_workspaces,
+)
 from weft_codegen_triton.runtime.memory import copy_memory, like, refill, spans_itself
 
 Compute = Callable[[list[Any], Sequence[torch.Tensor], int], tuple[torch.Tensor, ...]]
@@ -59,15 +63,39 @@ class _Pool:
     side: torch.cuda.Stream
 
 
-@functools.cache
+_POOLS: dict[tuple[int, int], _Pool] = {}
+"""The pools there are, by device and stream."""
+
+
 def _pool(device: int, stream: int) -> _Pool:
     """The pool for recordings that are replayed on ``stream``."""
-    pool = _Pool(torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph(), torch.cuda.Stream(device))
+    if (device, stream) not in _POOLS:
+        side, keeper = torch.cuda.Stream(device), torch.cuda.CUDAGraph()
+        pool = _Pool(torch.cuda.graph_pool_handle(), keeper, side)
+        with torch.cuda.stream(side):
+            keeper.capture_begin(pool=pool.handle, capture_error_mode=MODE)
+            torch.zeros(1, device=device)
+            keeper.capture_end()
+        _POOLS[device, stream] = pool
+    return _POOLS[device, stream]
+
+
+@contextmanager
+def beside_recordings(stream: int) -> Iterator[None]:
+    """Work in this context runs on the stream on which what is replayed on ``stream`` was recorded.
+
+    It writes to memory that was allocated before.  The library of products so keeps memory once (32 MiB on
+    an H200) for recordings and for the steps that come after them.
+    """
+    pool = _POOLS.get((current_device(), stream)) if _POOLS else None
+    if pool is None or torch.cuda.is_current_stream_capturing():
+        yield
+        return
+    current = torch.cuda.current_stream()
+    pool.side.wait_stream(current)
     with torch.cuda.stream(pool.side):
-        pool.keeper.capture_begin(pool=pool.handle, capture_error_mode=MODE)
-        torch.zeros(1, device=device)
-        pool.keeper.capture_end()
-    return pool
+        yield
+    current.wait_stream(pool.side)
 
 
 class GraphRecording:
