@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -229,3 +230,15 @@ def test_recordings_give_back_the_workspace_of_their_stream(gpu: TritonCodegen) 
     assert run.not_recorded is None
     assert torch.cuda.memory_allocated() - before < 8 << 20
     assert_close(got, function(x, w))
+
+
+def test_a_thread_whose_first_work_is_a_launch(gpu: TritonCodegen) -> None:
+    x = torch.randn(1000, device="cuda")
+    run = compiled(gpu, lambda x: torch.sin(x) + 1, x)
+    run(x)
+    want = run(x)[0].clone()  # whose memory is free for the other thread's result
+    results: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: results.extend(run(x)))
+    thread.start()
+    thread.join()
+    assert_close(results[0], want)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import array
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from weft_codegen_triton import LaunchError
+from weft_codegen_triton.runtime import cuda_driver
 
 native = pytest.importorskip("weft_codegen_triton._launcher", reason="the extension isn't built")
 
@@ -128,6 +130,51 @@ def test_a_failure_ends_the_list() -> None:
     with pytest.raises(LaunchError, match="status 1"):
         launch(0)
     assert len(good.calls) == 1
+
+
+class Contexts:
+    """A driver with GPU 1, whose context is 77; ``current`` is the thread's."""
+
+    def __init__(self, current: int) -> None:
+        self.current = current
+        self.retained: list[int] = []
+
+    def cuCtxGetCurrent(self, context: Any) -> int:
+        context._obj.value = self.current
+        return 0
+
+    def cuDeviceGet(self, device: Any, index: int) -> int:
+        device._obj.value = index + 10
+        return 0 if index == 1 else 101
+
+    def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:
+        self.retained.append(device.value)
+        context._obj.value = 77
+        return 0
+
+    def cuCtxSetCurrent(self, context: Any) -> int:
+        self.current = context.value
+        return 0
+
+    def cuGetErrorString(self, status: int, text: Any) -> int:
+        text._obj.value = f"status {status}".encode()
+        return 0
+
+
+@pytest.mark.parametrize(("current", "after", "retained"), [(0, 77, [11]), (5, 5, [])])
+def test_a_thread_without_a_context_gets_one(
+    monkeypatch: pytest.MonkeyPatch, current: int, after: int, retained: list[int]
+) -> None:
+    driver = Contexts(current)
+    monkeypatch.setattr(cuda_driver, "_library", lambda: driver)
+    cuda_driver.make_context_current(1)
+    assert (driver.current, driver.retained) == (after, retained)
+
+
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_driver, "_library", lambda: Contexts(0))
+    with pytest.raises(LaunchError, match="context: status 101"):
+        cuda_driver.make_context_current(2)
 
 
 def test_wrong_lists() -> None:

@@ -25,7 +25,11 @@ from weft_codegen_triton.runtime.autotuning import (
     most_variants,
     variants,
 )
-from weft_codegen_triton.runtime.cuda_driver import load_kernel, native_launch_list
+from weft_codegen_triton.runtime.cuda_driver import (
+    load_kernel,
+    make_context_current,
+    native_launch_list,
+)
 from weft_codegen_triton.runtime.launch_list import Launches
 
 NOTHING = contextlib.nullcontext()
@@ -44,6 +48,7 @@ class CudaDevice:
         self.index = torch.cuda.current_device() if index is None else index
         self.turn = _turn(self.index)
         self._folder = folder
+        self._threads = threading.local()
         self._autotunes = options.autotune
         self._native_list = functools.partial(native_launch_list, as_graph=options.launch_graphs)
         self._server = compile_server(folder, options.compile_processes)
@@ -54,10 +59,13 @@ class CudaDevice:
         return torch.cuda.get_device_name(self.index)
 
     def guard(self) -> AbstractContextManager[Any]:
-        """A context in which the device is current on this thread."""
-        if current_device() == self.index:
-            return NOTHING
-        return torch.cuda.device(self.index)
+        """A context in which the device is current on this thread, with its CUDA context."""
+        if current_device() != self.index:
+            return torch.cuda.device(self.index)
+        if not hasattr(self._threads, "have_context"):
+            make_context_current(self.index)
+            self._threads.have_context = True
+        return NOTHING
 
     def stream(self) -> int:
         """The address of the device's current stream."""

@@ -57,6 +57,10 @@ def _library() -> ctypes.PyDLL:
     library.cuModuleGetFunction.argtypes = [ctypes.POINTER(pointer), pointer, ctypes.c_char_p]
     library.cuFuncSetAttribute.argtypes = [pointer, integer, integer]
     library.cuGetErrorString.argtypes = [integer, ctypes.POINTER(ctypes.c_char_p)]
+    library.cuCtxGetCurrent.argtypes = [ctypes.POINTER(pointer)]
+    library.cuDeviceGet.argtypes = [ctypes.POINTER(integer), integer]
+    library.cuDevicePrimaryCtxRetain.argtypes = [ctypes.POINTER(pointer), integer]
+    library.cuCtxSetCurrent.argtypes = [pointer]
     return library
 
 
@@ -66,6 +70,22 @@ def _check(what: str, status: int) -> None:
         text = ctypes.c_char_p()
         _library().cuGetErrorString(status, ctypes.byref(text))
         raise LaunchError(f"{what}: {(text.value or b'unknown error').decode()}")
+
+
+def make_context_current(index: int) -> None:
+    """Let this thread have the CUDA context that torch uses on the GPU of this number, if it has none yet.
+
+    CUDA's runtime does so at a thread's first call of it.  A thread of autograd may not have made any when it
+    runs its first program, whose memory torch had at hand; launches don't do so.
+    """
+    library, context, device = _library(), ctypes.c_void_p(), ctypes.c_int()
+    check = functools.partial(_check, "context")
+    check(library.cuCtxGetCurrent(ctypes.byref(context)))
+    if context.value:
+        return
+    check(library.cuDeviceGet(ctypes.byref(device), index))
+    check(library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+    check(library.cuCtxSetCurrent(context))
 
 
 def load_kernel(binary: KernelBinary, parameters: int) -> Launcher:
