@@ -166,6 +166,23 @@ def test_regions_without_gradients() -> None:
     )
 
 
+def test_masks_that_are_empty_at_first() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x * w
+        y[y < -0.5] *= 3
+        return y * w
+
+    compiled = weft.compile(function)
+    for factor in (0, 1, -1):
+        x = torch.linspace(-2, 2, 6).mul(factor)
+        mine, theirs = ([x.clone().requires_grad_(), x.exp().requires_grad_()] for _ in range(2))
+        got, want = compiled(*mine), function(*theirs)
+        torch.testing.assert_close(got, want)
+        got.square().sum().backward()
+        want.square().sum().backward()
+        torch.testing.assert_close([t.grad for t in mine], [t.grad for t in theirs])
+
+
 def test_a_memory_budget() -> None:
     plain = network().eval()
     model = copy.deepcopy(plain)

@@ -67,7 +67,8 @@ def _sizes_to_save(
     for node in ancestors(sides.gradients, stop=set(saved)):
         needed |= symbols_of(node.meta.get("val"))
     missing = {symbol for symbol in needed - readable if symbol.is_integer}
-    found = [sizes[symbol] for symbol in sorted(missing, key=str)]
+    # A number without a node is the size of what backward takes out by a mask: it comes up there.
+    found = [sizes[symbol] for symbol in sorted(missing, key=str) if symbol in sizes]
     return [node for node in found if COMPUTED_IN_BACKWARD not in node.meta]
 
 
