@@ -361,6 +361,22 @@ def test_a_position_out_of_range_is_eagers_error() -> None:
             run(x, 3)
 
 
+def test_floats_stay_floats_and_keep_their_sign() -> None:
+    def function(x: torch.Tensor, n: int) -> object:
+        if n:
+            part = 0.0 / n
+            if n < 3 and n > 1:  # now it is known
+                n = n + 0
+            return x + 1, part, part + 0.0, -0.0 * n, 0.0 * n, (n + 0.5) - 0.5, n * 0.5 * 2
+        return x
+
+    for dynamic in (None, True):
+        compiled = Compiled(function, dynamic)
+        for n in (2, 3, 5, -3, 0, 1, 2):
+            found, wanted = compiled.compiled(torch.ones(2), n), function(torch.ones(2), n)
+            assert repr(found) == repr(wanted)
+
+
 def test_a_part_that_nobody_reads_is_in_range_too() -> None:
     def function(x: torch.Tensor, n: int) -> torch.Tensor:
         x[n % 2]

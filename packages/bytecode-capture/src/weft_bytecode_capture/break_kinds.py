@@ -380,6 +380,12 @@ _REGIONS = {
             "write to a tensor made before, out[n] = x, and count n += 1 on that side",
         ),
     ),
+    "write to a tensor that is in a list": BreakKind(
+        "what a loop appends becomes rows of one tensor, which would not see the write", (_UNROLL,)
+    ),
+    "loop of another length in each iteration, of which the last is used": BreakKind(
+        "what its counter is after it differs with the loop around it", (_UNROLL,)
+    ),
     "key or attribute that one side of a branch makes": BreakKind(
         "whether it is there afterwards depends on data",
         ("set it before the branch, to a tensor of the same size and type",),

@@ -252,8 +252,9 @@ class ShapeSymbols:
         self._guards.append(Guard(source, predicate, self._reason()))
 
     def guard_numbers(self, predicate: NumbersCompare | IsComputable) -> None:
-        """Guard what holds of several numbers."""
-        self.guard(predicate.sources()[0], predicate)
+        """Guard what holds of several numbers; of known ones it holds for good."""
+        if sources := predicate.sources():
+            self.guard(sources[0], predicate)
 
     # Decisions.
 

@@ -107,6 +107,9 @@ class SymbolicNumberVariable(Variable):
         pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
         if plain in _COMPARISONS:
             return comparison(self._symbols, plain, pair)
+        if plain in ("mul", "truediv") and any(map(_is_float_zero, pair)):
+            # SymPy's zero has no sign.
+            return float_computation(evaluator, self._symbols, plain, pair)
         if plain in _ARITHMETIC and self._is_total(plain, *pair):
             return self._computed(evaluator, OPERATORS[plain], list(pair))
         if plain == "pow" and any(p.python_type() is float for p in pair):
@@ -150,10 +153,24 @@ class SymbolicNumberVariable(Variable):
 
     def reconstruct(self, emitter: Emitter) -> None:
         """Compute the number anew from where its symbols are read."""
-        load_number(emitter, expression_of(self.value), self._symbols.place)
+        expression = expression_of(self.value)
+        if self.python_type() is int:
+            load_number(emitter, expression, self._symbols.place)
+            return
+        # What SymPy makes of a float may be an integer, 0 of 0.0 / n for a known n.
+        emitter.load_callable(float)
+        load_number(emitter, expression, self._symbols.place)
+        emitter.call(1)
 
     def __repr__(self) -> str:
         return f"SymbolicNumber({self.value})"
+
+
+def _is_float_zero(variable: Variable) -> bool:
+    if isinstance(variable, SymbolicNumberVariable):
+        return False
+    number = variable.as_constant()
+    return isinstance(number, float) and number == 0
 
 
 def load_number(
