@@ -265,5 +265,6 @@ def cuda_device(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -
     module = "weft_codegen_triton.runtime.cuda_device"
     monkeypatch.setattr(f"{module}.compile_server", lambda folder, processes: server)
     monkeypatch.setattr(f"{module}.current_device", lambda: 0)
+    monkeypatch.setattr(f"{module}.make_context_current", lambda index: None)
     monkeypatch.setattr(f"{module}.load_kernel", lambda binary, count: Recorder(0, []))
     return CudaDevice(None, folder, TritonOptions(autotune=True))
