@@ -3,11 +3,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from weft_codegen_triton import TritonCodegen, TritonOptions
+from weft_codegen_triton.kernel import scan_printer
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests' own helper modules
 os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton
@@ -31,6 +33,24 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    """Torch's deterministic algorithms are asked for."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+@pytest.fixture
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of scans so short that rows have several."""
+    for name in ("ELEMENTS", "ELEMENTS_OF_FEW", "DEAR_ELEMENTS"):
+        monkeypatch.setattr(scan_printer, name, 16)
+    monkeypatch.setattr(scan_printer, "UNROLLED_ELEMENTS", 256)
+    monkeypatch.setattr(scan_printer, "UNROLLED", 2)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import pytest
 import torch
 from compiled_beside_eager import TOLERANCE, compiled
 from weft_codegen_triton import TritonCodegen, TritonProgram
-from weft_codegen_triton.kernel import scan_printer
 
 T = torch.Tensor
 SCANNED = "tl.associative_scan"
@@ -49,15 +48,6 @@ def assert_equals(program: TritonProgram, function: Callable[..., Any], inputs: 
         )
 
 
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks so short that rows have several."""
-    for name in ("ELEMENTS", "ELEMENTS_OF_FEW", "DEAR_ELEMENTS"):
-        monkeypatch.setattr(scan_printer, name, 16)
-    monkeypatch.setattr(scan_printer, "UNROLLED_ELEMENTS", 256)
-    monkeypatch.setattr(scan_printer, "UNROLLED", 2)
-
-
 def along_last(combine: Callable[..., Any]) -> Callable[..., Any]:
     def function(*xs: T) -> tuple[T, ...]:
         rows = scan(combine, *(x.movedim(-1, 0) for x in xs))
@@ -66,7 +56,7 @@ def along_last(combine: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_blocks")
 def test_zeros_keep_their_sign_from_block_to_block(codegen: TritonCodegen) -> None:
     function = along_last(torch.mul)
     x = torch.ones(2, 40)
@@ -76,7 +66,7 @@ def test_zeros_keep_their_sign_from_block_to_block(codegen: TritonCodegen) -> No
 
 
 @pytest.mark.parametrize("length", [2, 5, 17, 33, 50])
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_blocks")
 def test_rows_of_several_blocks(codegen: TritonCodegen, length: int) -> None:
     function = along_last(recurrence)
     program = check(codegen, function, *pairs(3, length))
@@ -85,7 +75,7 @@ def test_rows_of_several_blocks(codegen: TritonCodegen, length: int) -> None:
 
 
 @pytest.mark.parametrize("size", [(9, 3), (20, 2, 5), (7,), (40, 1), (3, 40), (37, 20)], ids=str)
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_blocks")
 def test_columns_side_by_side(codegen: TritonCodegen, size: tuple[int, ...]) -> None:
     program = check(codegen, lambda a, b: scan(recurrence, a, b), *pairs(*size))
     assert SCANNED in program.source
@@ -105,7 +95,7 @@ def test_columns_side_by_side(codegen: TritonCodegen, size: tuple[int, ...]) -> 
         (lambda x, y: (y,), torch.float32),
     ],
 )
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_blocks")
 def test_combinations(
     codegen: TritonCodegen, combine: Callable[..., Any], dtype: torch.dtype
 ) -> None:
@@ -113,7 +103,7 @@ def test_combinations(
     assert SCANNED in check(codegen, along_last(combine), x).source
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_blocks")
 def test_values_of_several_dtypes(codegen: TritonCodegen) -> None:
     x, starts = torch.randn(2, 40), torch.rand(2, 40) < 0.2
     program = check(codegen, along_last(segmented), x, starts)
@@ -123,7 +113,7 @@ def test_values_of_several_dtypes(codegen: TritonCodegen) -> None:
     check(codegen, along_last(segmented), x, starts)
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_blocks")
 def test_one_result_of_two_and_a_reversed_row(codegen: TritonCodegen) -> None:
     def function(a: T, b: T) -> T:
         rows = scan(recurrence, *(x.movedim(-1, 0).flip(0) for x in (a, b)))
@@ -132,7 +122,7 @@ def test_one_result_of_two_and_a_reversed_row(codegen: TritonCodegen) -> None:
     assert SCANNED in check(codegen, function, *pairs(3, 30)).source
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_blocks")
 def test_what_is_read_besides_rows_makes_a_loop(codegen: TritonCodegen) -> None:
     def function(x: T, w: T) -> Any:
         operator = torch.ops.higher_order.associative_scan
@@ -142,7 +132,7 @@ def test_what_is_read_besides_rows_makes_a_loop(codegen: TritonCodegen) -> None:
     assert SCANNED not in program.source
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_blocks")
 def test_any_length_with_one_program(codegen: TritonCodegen) -> None:
     function = along_last(recurrence)
     program = compiled(codegen, function, *pairs(3, 20), dynamic=True)
@@ -152,7 +142,7 @@ def test_any_length_with_one_program(codegen: TritonCodegen) -> None:
 
 
 @pytest.mark.parametrize("length", [5, 8, 9, 16, 17, 33, 50])
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_blocks")
 def test_columns_of_several_tiles(codegen: TritonCodegen, length: int) -> None:
     """Threads combine neighbours before they exchange what follows."""
     program = check(codegen, lambda a, b: scan(recurrence, a, b), *pairs(length, 20))
@@ -162,7 +152,7 @@ def test_columns_of_several_tiles(codegen: TritonCodegen, length: int) -> None:
     check(codegen, lambda x, f: scan(segmented, x, f), x, starts)
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_blocks")
 def test_columns_of_any_length_with_one_program(codegen: TritonCodegen) -> None:
     def function(a: T, b: T) -> tuple[T, ...]:
         return scan(recurrence, a, b)

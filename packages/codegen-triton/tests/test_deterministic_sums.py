@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,14 +19,6 @@ PROGRAMS: dict[str, Program] = {
     "scatter_add": lambda x, i, s: x.scatter_add(0, i[:, None].expand_as(s), s),
     "scatter_reduce": lambda x, i, s: x.scatter_reduce(0, i[:, None].expand_as(s), s, "sum"),
 }
-
-
-@pytest.fixture
-def deterministic() -> Iterator[None]:
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(before)
 
 
 def inputs(dtype: torch.dtype = torch.float32, device: str = "cpu", count: int = 200) -> Any:

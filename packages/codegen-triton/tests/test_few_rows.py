@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -45,14 +45,6 @@ def is_left(graph: torch.fx.GraphModule) -> bool:
 
 def wide(inputs: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(t.double() if t.is_floating_point() else t for t in inputs)
-
-
-@pytest.fixture
-def deterministic() -> Iterator[None]:
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(before)
 
 
 extents = st.integers(1, 7)

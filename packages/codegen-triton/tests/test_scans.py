@@ -12,7 +12,6 @@ from compiled_beside_eager import check
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from weft_codegen_triton import TritonCodegen
-from weft_codegen_triton.kernel import scan_printer
 
 Function = Callable[[torch.Tensor], Any]
 
@@ -26,12 +25,8 @@ CUMULATIVE: dict[str, Callable[[torch.Tensor, int], Any]] = {
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(short_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so short that rows have several, and rows of 64 elements pieces."""
-    for name in ("ELEMENTS", "ELEMENTS_OF_FEW", "DEAR_ELEMENTS"):
-        monkeypatch.setattr(scan_printer, name, 16)
-    monkeypatch.setattr(scan_printer, "UNROLLED_ELEMENTS", 256)
-    monkeypatch.setattr(scan_printer, "UNROLLED", 2)
     splitting = sys.modules["weft_loop_ir.schedule.split_scans"]
     monkeypatch.setattr(splitting, "LEAST_PIECE", 32)
     monkeypatch.setattr(splitting, "ALIGNMENT", 4)
