@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,6 +70,39 @@ def test_loops_that_triton_fails_to_unroll(server: CompileServer, codegen: Trito
         jobs = [compile_job(f, HOPPER) for f in printed.functions.values()]
         assert "loop_unroll_factor" in jobs[0].module
         assert server.compile(jobs).keys() == {job.key() for job in jobs}
+
+
+IN_A_CHILD = """
+import json, pathlib, sys
+import weft_codegen_triton.runtime.device_functions
+from weft_codegen_triton.compilation.build import build, prepare
+from weft_codegen_triton.compilation.server import _job
+
+prepare()
+before = set(sys.modules)
+binary = build(_job(sys.stdin.buffer.read()), pathlib.Path(sys.argv[1]))
+assert binary.cubin.startswith(b"\\x7fELF")
+print(json.dumps([sorted(before), sorted(set(sys.modules) - before)]))
+"""
+
+
+def test_the_server_imports_triton_whole_and_no_torch(
+    tmp_path: Path, jobs: list[CompileJob]
+) -> None:
+    """Children share what it imports; what it does not need would make the first kernel wait."""
+    job = dataclasses.replace(jobs[0], module=jobs[0].module + "\n")
+    finished = subprocess.run(
+        [sys.executable, "-c", IN_A_CHILD, str(tmp_path)],
+        input=json.dumps(dataclasses.asdict(job)).encode(),
+        capture_output=True,
+        env={k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+        | {"TRITON_CACHE_DIR": str(tmp_path)},
+    )
+    assert finished.returncode == 0, finished.stderr.decode()
+    before, after = json.loads(finished.stdout)
+    assert "triton" in before
+    assert not {"torch", "sympy", "numpy", "weft_loop_ir"} & {*before, *after}
+    assert not [name for name in after if name.startswith("triton")]
 
 
 def test_a_second_time_comes_from_the_cache(server: CompileServer, jobs: list[CompileJob]) -> None:

@@ -19,12 +19,12 @@ from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram
 from weft_codegen_triton.host.expressions import print_bound, print_magnitude
 from weft_codegen_triton.kernel.index_bounds import (
-    INT32_SAFE,
     Bound,
     SymbolicIndices,
     index_bounds,
     largest,
 )
+from weft_codegen_triton.options import INT32_SAFE
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 from weft_loop_ir import FloorDiv, Mod
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from weft_codegen_triton.kernel.index_bounds import INT32_SAFE
+INT32_SAFE = 2**31 - 2**21
+"""Indices below this do not overflow 32 bits, the padding of the last block included."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import torch
 from weft_loop_ir import Instruction, LoopBody, Value
 from weft_loop_ir.ops import BINARY_TO_BOOL
 
-from weft_codegen_triton.kernel.index_bounds import INT32_SAFE, magnitude
+from weft_codegen_triton.kernel.index_bounds import magnitude
+from weft_codegen_triton.options import INT32_SAFE
 
 FLOAT32_EXACT = 1 << 24
 """From this magnitude on float32 does not hold all integers."""

@@ -12,7 +12,7 @@ from weft_loop_ir import KeyBounds, LoopBody, print_index
 
 from weft_codegen_triton.attention.score_tile import ScoreTile
 from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
-from weft_codegen_triton.kernel.index_bounds import INT32_SAFE
+from weft_codegen_triton.options import INT32_SAFE
 
 SCANNED = 1024
 """Numbers of the axis that is gone through that are compared at once with the held ones'."""

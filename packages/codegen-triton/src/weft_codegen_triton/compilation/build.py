@@ -11,11 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import triton
+import triton.compiler.code_generator
+import triton.language.extra.libdevice
+import triton.runtime.cache
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
+from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary, triton_version
 from weft_codegen_triton.compilation.cache import put
+
+
+def prepare() -> None:
+    """Do before children are forked what Triton would do in each of them.
+
+    This module has imported what Triton imports at its first kernel.  The entries of Triton's own cache are
+    named by a hash of its whole library, of 400 MB; its version says enough, as it does for ours.
+    """
+    version = triton_version()
+    triton.runtime.cache.triton_key = lambda: version
 
 
 class TargetOnly:

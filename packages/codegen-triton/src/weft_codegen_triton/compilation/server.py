@@ -21,9 +21,10 @@ from weft_codegen_triton.compilation.cache import write_binary
 
 def serve(folder: Path, processes: int) -> None:
     """Answer requests on standard input until it closes, ``processes`` at once."""
-    import weft_codegen_triton.compilation.build
     import weft_codegen_triton.runtime.device_functions  # noqa: F401 - the children need it too
+    from weft_codegen_triton.compilation.build import prepare
 
+    prepare()
     selector = selectors.DefaultSelector()
     selector.register(0, selectors.EVENT_READ)
     waiting: deque[CompileJob] = deque()

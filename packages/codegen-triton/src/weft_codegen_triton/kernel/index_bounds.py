@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 import sympy
 from weft_loop_ir import FloorDiv, Instruction, LoopBody, Mod
 
-INT32_SAFE = 2**31 - 2**21
-"""Indices below this do not overflow, the padding of the last block included."""
+from weft_codegen_triton.options import INT32_SAFE
 
 Bound = Mapping[tuple[sympy.Expr, ...], float]
 """What products, by their factors in the order of their texts, are multiplied with, to be added up."""
@@ -29,7 +28,7 @@ Sizes = Mapping[sympy.Symbol, sympy.Expr]
 class IndexWidth:
     """How many bits indices of a kernel have: 64 if ``wide``, else 32.
 
-    32 are enough in calls whose sizes keep each of ``bounds`` below :data:`INT32_SAFE`.
+    32 are enough in calls whose sizes keep each of ``bounds`` below ``INT32_SAFE``.
     """
 
     wide: bool

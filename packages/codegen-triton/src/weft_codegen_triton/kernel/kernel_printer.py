@@ -104,7 +104,7 @@ class PrintedKernel:
     It is called with the memory of ``buffers``, then of ``scratch``, then the values of ``symbols``
     and the bits of ``scalars``.
     ``counts`` are the extents of the grid's axes and ``blocks`` how much of each a program handles.
-    It is right in calls whose sizes keep ``bounds`` below :data:`~.index_bounds.INT32_SAFE`.
+    It is right in calls whose sizes keep ``bounds`` below ``INT32_SAFE``.
     """
 
     function: Function
