@@ -58,12 +58,15 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols as has_unbacked_symbols
 from torch.fx.graph_module import _loader as _source_loader
+from torch.fx.proxy import GraphAppendingTracer
 from torch.optim.optimizer import _get_value as optimizer_value
 from torch.optim.optimizer import _stack_if_compiling as optimizer_values
 from torch.utils import _pytree as pytree
 from torch.utils._device import DeviceContext
 from torch.utils._sympy.functions import FloorDiv as FloorDiv
+from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.value_ranges import ValueRanges
 
 
@@ -588,3 +591,24 @@ def constant_term(number: torch.SymInt) -> int:
     """The integer that a symbolic number has added to its symbols."""
     constant, _ = number.node.expr.as_coeff_Add()
     return int(constant) if constant.is_Integer else 0
+
+
+class _NodesOfSizes(GraphAppendingTracer):
+    """Appends nodes that compute sizes, whose values are computed with them."""
+
+    def create_node(self, *call: Any, **keywords: Any) -> torch.fx.Node:
+        node = super().create_node(*call, **keywords)
+        target: Any = node.target
+        arguments: Any = torch.fx.map_arg(node.args, lambda n: n.meta["example_value"])
+        node.meta["example_value"] = target(*arguments)
+        return node
+
+
+def append_size(
+    expression: Any, symbols: Mapping[Any, torch.fx.Node], graph: torch.fx.Graph
+) -> torch.fx.Node:
+    """Append the nodes that compute ``expression`` of the symbols' nodes; gives the last one."""
+    tracer = _NodesOfSizes(graph)
+    known = {symbol: torch.fx.Proxy(node, tracer) for symbol, node in symbols.items()}
+    node: torch.fx.Node = sympy_interp(PythonReferenceAnalysis, known, expression).node
+    return node

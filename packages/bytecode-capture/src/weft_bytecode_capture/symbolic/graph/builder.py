@@ -49,6 +49,7 @@ from .gradient_rules import GradientRules
 from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
 from .purity import is_effectful, possibly_written, writes
+from .size_nodes import size_node
 from .versions import version_of
 
 if TYPE_CHECKING:
@@ -145,10 +146,14 @@ class GraphBuilder:
     def number(
         self,
         value: Any,
-        make_node: Callable[[torch.fx.Graph], torch.fx.Node],
+        make_node: Callable[[torch.fx.Graph], torch.fx.Node | None],
         source: Source | None,
     ) -> Variable:
-        """The variable of a number; a symbolic one's node is the first that gives the same expression."""
+        """The variable of a number; a symbolic one's node is the first that gives the same expression.
+
+        Nodes of numbers are in the outermost graph.  ``make_node`` gives None where the number is asked of a
+        tensor that is in a region: then it is computed from the sizes of the graph's inputs.
+        """
         from ..variables.constant import ConstantVariable
         from ..variables.symbolic_float import SymbolicFloatVariable
         from ..variables.symbolic_number import SymbolicNumberVariable
@@ -160,7 +165,8 @@ class GraphBuilder:
             return ConstantVariable(self.shapes.specialise(value))
         node = self._numbers.get(expression)
         if node is None:
-            node = self._numbers[expression] = make_node(self.outermost)
+            node = make_node(self.outermost) or size_node(self, expression)
+            self._numbers[expression] = node
             node.meta["example_value"] = value
         varying = self.shapes.varying_float(expression)
         if varying is not None:
@@ -170,6 +176,12 @@ class GraphBuilder:
     def number_node(self, expression: Any) -> torch.fx.Node | None:
         """The node that gives a number, if there is one."""
         return self._numbers.get(expression)
+
+    def input_node(self, source: Source) -> torch.fx.Node:
+        """The placeholder of what the graph takes from ``source``."""
+        nodes = list(self.outermost.find_nodes(op="placeholder"))
+        found: torch.fx.Node = nodes[self._sources.index(source)]
+        return found
 
     @contextmanager
     def reading(self, place: DataPlace) -> Iterator[None]:

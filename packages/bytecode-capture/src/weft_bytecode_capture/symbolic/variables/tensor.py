@@ -192,7 +192,13 @@ class TensorVariable(Variable):
             if differ_by_iteration(evaluator, [part]):
                 return size_variable(evaluator, part)
             return evaluator.graph.number(
-                part, lambda graph: graph.call_method(name, (node, *place), keywords), None
+                part,
+                lambda graph: (
+                    graph.call_method(name, (node, *place), keywords)
+                    if node.graph is graph
+                    else None
+                ),
+                None,
             )
 
         if isinstance(value, tuple) and all(type(part) in (int, torch.SymInt) for part in value):
@@ -567,7 +573,7 @@ def _wrap_number(evaluator: Evaluator, node: torch.fx.Node | None, value: Any) -
         evaluator.graph.shapes.data.add(value, place)
     if node is None:
         return ConstantVariable(evaluator.graph.shapes.specialise(value))
-    return evaluator.graph.number(value, lambda _: node, None)
+    return evaluator.graph.number(value, lambda graph: node if node.graph is graph else None, None)
 
 
 def _is_passed(source: Source) -> bool:
