@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -50,7 +50,7 @@ from weft_codegen_triton.errors import DeviceUnavailable, IndicesTooLarge, Unsup
 from weft_codegen_triton.generated import GeneratedProgram, PrintedProgram
 from weft_codegen_triton.host.expressions import bits_of_float
 from weft_codegen_triton.host.extern_calls import settle
-from weft_codegen_triton.host.host_printer import KernelLaunch, PrintedHost, print_host
+from weft_codegen_triton.host.host_printer import KernelLaunch, print_host
 from weft_codegen_triton.host.regions import every_step, is_repeatable
 from weft_codegen_triton.host.tail import tail_takes_copies
 from weft_codegen_triton.kernel.frame import RowLimits
@@ -61,6 +61,7 @@ from weft_codegen_triton.kernel.kernel_printer import (
     print_kernel,
 )
 from weft_codegen_triton.kernel.merging import merge_kernels
+from weft_codegen_triton.load_launches import load_launches
 from weft_codegen_triton.options import TritonOptions, options_for_mode
 from weft_codegen_triton.products.choose_products import ProductChooser
 from weft_codegen_triton.products.find_products import ProductKernel
@@ -257,15 +258,8 @@ class TritonCodegen:
         self, generated: GeneratedProgram, device: CudaDevice | InterpretedDevice
     ) -> TritonProgram:
         """``generated`` on ``device``; what is for larger sizes is compiled when a call has them."""
-        host, wider = generated.printed.host, generated.for_larger_sizes
-        launchers = device.load(generated.printed.functions)
-        lists = {
-            name: device.launch_list(
-                [(launchers[launch.function], launch.terms) for launch in launches]
-            )
-            for name, launches in host.launches.items()
-        }
-        compute, finish = _host_functions(host, lists)
+        wider = generated.for_larger_sizes
+        compute, finish = _host_functions(generated.printed, device)
         worth = generated.steps_before_tail >= self.options.least_recorded_steps
         record = self.options.cuda_graphs and worth and device.records and generated.is_recordable
         return TritonProgram(
@@ -458,9 +452,10 @@ def _overwritten(kernel: Kernel, schedule: Schedule) -> frozenset[str]:
 
 
 def _host_functions(
-    host: PrintedHost, launchers: Mapping[str, Callable[..., None]]
+    printed: PrintedProgram, device: CudaDevice | InterpretedDevice
 ) -> tuple[Any, Any]:
-    """The two functions of the host program's module."""
+    """The two functions of the host program's module, with the kernels that they launch on ``device``."""
+    host = printed.host
     namespace: dict[str, Any] = {
         "torch": torch,
         "itertools": itertools,
@@ -476,7 +471,7 @@ def _host_functions(
         "beside_recordings": beside_recordings,
         "IndicesTooLarge": IndicesTooLarge,
         **host.objects,
-        **launchers,
     }
+    load_launches(printed, device, namespace)
     exec(compile(host.source, "<weft host program>", "exec"), namespace)
     return namespace["compute"], namespace["finish"]

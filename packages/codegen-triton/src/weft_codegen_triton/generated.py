@@ -21,6 +21,12 @@ class PrintedProgram:
     functions: Mapping[str, Function]
     host: PrintedHost
 
+    def functions_for(self, is_aligned: bool) -> Mapping[str, Function]:
+        """The functions for calls whose sizes are multiples of 16 where that matters, or for any."""
+        if not is_aligned:
+            return self.functions
+        return {name: f.for_aligned(self.host.aligned) for name, f in self.functions.items()}
+
     @property
     def source(self) -> str:
         """Kernels and host program as one readable text."""

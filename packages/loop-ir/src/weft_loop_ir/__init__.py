@@ -48,6 +48,7 @@ from weft_loop_ir.ir import (
     SymbolDefinition,
     SymbolInput,
     Value,
+    size_hints,
 )
 from weft_loop_ir.loop_graph import (
     LoopGraph,
@@ -162,6 +163,7 @@ __all__ = [
     "recompute_shares",
     "register_lowering",
     "schedule",
+    "size_hints",
     "sized_within",
     "trip_count",
     "use_library_attention",

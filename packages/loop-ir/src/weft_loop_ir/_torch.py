@@ -76,6 +76,11 @@ def _onednn_gelu_is_nan_at_infinity(dtype: torch.dtype) -> bool:
         return bool(torch.nn.functional.gelu(infinities).isnan().any())
 
 
+def hint_of(number: torch.SymInt) -> int | None:
+    """The value of ``number`` in the call that is traced; None where it depends on data."""
+    return int(number.node.hint) if number.node.has_hint() else None
+
+
 def is_symbolic_number(value: Any) -> bool:
     """Whether ``value`` is a symbolic integer, float or bool."""
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)

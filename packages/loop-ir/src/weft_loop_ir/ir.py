@@ -22,7 +22,7 @@ Added since the first version: ``ExternCall.out_variant``, ``Schedule.constants`
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -336,6 +336,17 @@ class SymbolInput:
     dimension: int
     position: int
     is_stride: bool = False  # the stride of ``dimension`` defines it, not the size
+    hint: int | None = (
+        None  # its value in the call that the graph was made for, where that is known
+    )
+
+
+def size_hints(symbols: Iterable[SymbolInput]) -> dict[sympy.Symbol, sympy.Integer]:
+    """The values of integers among ``symbols`` in the call that the graph was made for, where known.
+
+    They may choose between programs that are right for all values; nothing else may depend on them.
+    """
+    return {s.symbol: sympy.Integer(s.hint) for s in symbols if s.hint is not None}
 
 
 @dataclass(frozen=True)

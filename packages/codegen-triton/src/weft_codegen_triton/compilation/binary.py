@@ -36,8 +36,8 @@ class CompileJob:
     """One kernel to compile for ``capability`` (90 for compute capability 9.0).
 
     ``module`` is the text of a Python module that defines the function ``name``.  ``signature`` gives each
-    parameter's type by Triton's names, ``constexpr`` for those in ``constants``.  Pointers named in
-    ``aligned`` are multiples of 16 bytes.  ``checks`` compiles assertions in.
+    parameter's type by Triton's names, ``constexpr`` for those in ``constants``.  Pointers and sizes named in
+    ``aligned`` are multiples of 16.  ``checks`` compiles assertions in.
     """
 
     module: str

@@ -10,7 +10,7 @@ records the first function only.  It raises IndicesTooLarge for sizes that kerne
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from weft_loop_ir import (
     item_reads,
     item_writes,
     last_uses,
+    size_hints,
 )
 
 from weft_codegen_triton.errors import Unsupported
@@ -39,9 +40,10 @@ from weft_codegen_triton.host.expressions import (
     print_tuple,
 )
 from weft_codegen_triton.host.extern_calls import print_argument, print_settle, returns_alias
-from weft_codegen_triton.host.launches import Launch, LaunchPrinter, Operand
+from weft_codegen_triton.host.launches import IS_ALIGNED, Launch, LaunchPrinter, Operand
 from weft_codegen_triton.host.regions import every_step, print_region, read_within
 from weft_codegen_triton.host.tail import static_bytes, tail_length
+from weft_codegen_triton.kernel.aligned_sizes import SIZE_MULTIPLE, Factors, aligned_sizes
 from weft_codegen_triton.kernel.index_bounds import largest
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
@@ -68,7 +70,8 @@ class PrintedHost:
     ``inputs`` and ``constants`` name the buffers (or symbols) of the arguments of its functions, in order.
     ``launches`` are the kernels that each of its functions ``launch0``, ``launch1``, ... launches.
     ``returned`` names the buffers that ``compute`` gives and that results are made of; ``tail_steps`` counts
-    the steps that ``finish`` runs.  ``may_not_fit``: indices may be too large.
+    the steps that ``finish`` runs.  ``may_not_fit``: indices may be too large.  ``aligned`` names the sizes
+    that kernels would have multiples of 16; ``begins_aligned``: they are where the graph was made.
     """
 
     source: str
@@ -79,6 +82,8 @@ class PrintedHost:
     returned: tuple[str, ...]
     tail_steps: int
     may_not_fit: bool
+    aligned: tuple[str, ...]
+    begins_aligned: bool
 
 
 @dataclass(frozen=True)
@@ -110,14 +115,23 @@ class _HostPrinter:
     ) -> None:
         self.schedule = schedule
         self.index_limit = index_limit
-        all_launches = itertools.chain.from_iterable(launches.values())
-        self.bounds = largest(bound for launch in all_launches for bound in launch.printed.bounds)
+        printed = [launch.printed for launch in itertools.chain.from_iterable(launches.values())]
+        self.bounds = largest(bound for kernel in printed for bound in kernel.bounds)
+        hints = size_hints(schedule.symbols)
+        self.aligned = aligned_sizes(_aligning(printed, schedule), hints)
+        self.begins_aligned = all(hints.get(s, 1) % SIZE_MULTIPLE == 0 for s in self.aligned)
+        names = {size.name for size in self.aligned}
+        varied = {
+            launch.function
+            for launch in itertools.chain.from_iterable(launches.values())
+            if names & {size.name for size in launch.printed.symbols}
+        }
         self.buffers = schedule.buffers
         self.kernel_launches = launches
         self.lines: list[str] = []
         self.depth = 0  # regions around what is being printed
         self.is_beside_recordings = False  # where products that are being printed run
-        self.launches = LaunchPrinter(self.emit)
+        self.launches = LaunchPrinter(self.emit, varied)
         self.objects: dict[str, Any] = {}
         self.tensors: dict[str, str] = {}  # buffers to the variable of their tensor
         self.pointers: dict[str, str] = {}  # buffers to the variable of their address
@@ -154,6 +168,7 @@ class _HostPrinter:
         edge = len(steps) - tail_length(self.schedule, self.returned)
         self._bind()
         self._compare_bounds()
+        self._compare_sizes()
         self._take(edge)
         self._align(steps[:edge])
         self._reserve(steps[:edge])
@@ -186,6 +201,8 @@ class _HostPrinter:
             early,
             len(steps) - edge,
             bool(self.bounds),
+            tuple(size.name for size in self.aligned),
+            self.begins_aligned,
         )
 
     def _steps(self, start: int, end: int) -> None:
@@ -230,6 +247,7 @@ class _HostPrinter:
         if names:
             self.emit(f"{self._tuple(names)} = buffers")
         if edge < len(self.schedule.steps):
+            self._compare_sizes()
             self._align(self.schedule.steps[edge:])
             if uses_arena:
                 self._arena_views()
@@ -270,6 +288,12 @@ class _HostPrinter:
         tests = [f"{print_bound(bound, names)} >= {self.index_limit}" for bound in self.bounds]
         self.emit(f"if {' or '.join(tests)}:")
         self.emit("    raise IndicesTooLarge")
+
+    def _compare_sizes(self) -> None:
+        """Note whether the sizes are multiples of 16 that kernels would have such."""
+        if self.aligned:
+            sizes = " | ".join(size.name for size in self.aligned)
+            self.emit(f"{IS_ALIGNED} = ({sizes}) % {SIZE_MULTIPLE} == 0")
 
     def _take(self, edge: int) -> None:
         """Take the inputs that only steps before ``edge`` read out of their list, to be dropped in time."""
@@ -517,6 +541,15 @@ class _HostPrinter:
             else:
                 items.append(repr(output))
         self.emit(f"return {self._tuple(items)}")
+
+
+def _aligning(kernels: Iterable[PrintedKernel], schedule: Schedule) -> Iterator[Factors]:
+    """The sizes that kernels would have multiples of 16, those that the call's inputs have."""
+    given = {s.symbol for s in schedule.symbols if s.symbol.is_integer}
+    for printed in kernels:
+        for factors in printed.aligning:
+            if not given.isdisjoint(factors):
+                yield factors & given
 
 
 def _is_product(step: Step) -> bool:

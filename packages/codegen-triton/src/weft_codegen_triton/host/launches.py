@@ -6,7 +6,7 @@ added to it.  The program hands those values over once, and the launches are mad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
 Operand = tuple[str, int]
@@ -14,6 +14,13 @@ Operand = tuple[str, int]
 
 Term = tuple[int, int]
 """The position of a value that the program hands over, from 1 on, and what is added; position 0 is 0."""
+
+
+ALIGNED = "_aligned"
+"""What ends the name of a list of launches for sizes that are multiples of 16."""
+
+IS_ALIGNED = "is_aligned"
+"""The program's variable that says whether they are."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +35,12 @@ class Launch:
 class LaunchPrinter:
     """Collects launches, until something else comes between, and prints the call that makes them.
 
-    ``lists`` are the launches of each call, by the name that the program calls.
+    ``lists`` are the launches of each call, by the name that the program calls.  Those of a function in
+    ``varied`` are made by another name where the program's sizes are aligned.
     """
 
     emit: Callable[[str], None]
+    varied: Set[str] = frozenset()
     lists: dict[str, tuple[Launch, ...]] = field(default_factory=dict)
     _pending: list[Launch] = field(default_factory=list)
     _values: dict[str, int] = field(default_factory=dict)
@@ -60,7 +69,10 @@ class LaunchPrinter:
         if self._pending:
             name = f"launch{len(self.lists)}"
             self.lists[name] = tuple(self._pending)
-            self.emit(f"{name}({', '.join(['stream', *self._values])})")
+            called = name
+            if any(launch.function in self.varied for launch in self._pending):
+                called = f"({name}{ALIGNED} if {IS_ALIGNED} else {name})"
+            self.emit(f"{called}({', '.join(['stream', *self._values])})")
             self._pending.clear()
             self._values.clear()
         if self._released:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
 from weft_loop_ir import Buffer, Kernel, LoopBody, LoopVariable, SizeFloat, holds_scan
 from weft_loop_ir.ops import FLOAT8, STORAGE_ONLY
 
+from weft_codegen_triton.kernel.aligned_sizes import Factors, aligning_factors
 from weft_codegen_triton.kernel.blocks import (
     ENOUGH_PROGRAMS,
     TILE,
@@ -66,7 +67,8 @@ class Function:
     ``grid_blocks`` names the constants that divide the grid's axes, ``loop_blocks`` those by which a loop
     steps: both may be changed.  ``is_repeatable``: running it again on the same memory changes nothing.
     ``stages``: steps of a loop whose loads are in flight.  ``alternatives``: the same with other constants,
-    where only these are to be timed.
+    where only these are to be timed.  ``aligned``: the parameters that are taken for multiples of 16, besides
+    addresses.
     """
 
     template: str
@@ -79,6 +81,15 @@ class Function:
     is_repeatable: bool = field(compare=False)
     stages: int = 1
     alternatives: tuple[Function, ...] = ()
+    aligned: tuple[str, ...] = ()
+
+    def for_aligned(self, sizes: Collection[str]) -> Function:
+        """The function for calls in which those called ``sizes`` are multiples of 16."""
+        return replace(
+            self,
+            aligned=tuple(name for name, _ in self.parameters if name in sizes),
+            alternatives=tuple(other.for_aligned(sizes) for other in self.alternatives),
+        )
 
     def module(self, name: str) -> str:
         """The text of a Python module that defines the function alone, called ``name``."""
@@ -104,7 +115,8 @@ class PrintedKernel:
     It is called with the memory of ``buffers``, then of ``scratch``, then the values of ``symbols``
     and the bits of ``scalars``.
     ``counts`` are the extents of the grid's axes and ``blocks`` how much of each a program handles.
-    It is right in calls whose sizes keep ``bounds`` below ``INT32_SAFE``.
+    It is right in calls whose sizes keep ``bounds`` below ``INT32_SAFE``, and faster where one size of each
+    of ``aligning`` is a multiple of 16.
     """
 
     function: Function
@@ -115,6 +127,7 @@ class PrintedKernel:
     counts: tuple[sympy.Expr, ...]
     blocks: tuple[int, ...]
     bounds: tuple[Bound, ...] = ()
+    aligning: frozenset[Factors] = frozenset()
 
 
 def print_kernel(
@@ -186,8 +199,17 @@ def print_kernel(
         tuple(f"{axis.upper()}BLOCK" for axis in frame.loop_axes),
         not printer.uses_atomics and not overwritten,
     )
-    scalars = tuple(printer.scalars)
-    return PrintedKernel(function, names, scratch, symbols, scalars, counts, blocks, width.bounds)
+    return PrintedKernel(
+        function,
+        names,
+        scratch,
+        symbols,
+        tuple(printer.scalars),
+        counts,
+        blocks,
+        width.bounds,
+        aligning_factors(kernel, symbols),
+    )
 
 
 def stores_half(kernel: Kernel, dtype_of: Callable[[str], torch.dtype]) -> bool:

@@ -153,7 +153,11 @@ def compile_job(function: Function, capability: int) -> CompileJob:
         name=ENTRY,
         signature={**dict(function.parameters), **dict.fromkeys(constants, "constexpr")},
         constants=constants,
-        aligned=tuple(name for name, kind in function.parameters if kind.startswith("*")),
+        aligned=tuple(
+            name
+            for name, kind in function.parameters
+            if kind.startswith("*") or name in function.aligned
+        ),
         warps=function.warps,
         stages=function.stages,
         capability=capability,

@@ -17,6 +17,7 @@ import torch
 
 from weft_codegen_triton.compilation.cache import put
 from weft_codegen_triton.errors import DeviceUnavailable
+from weft_codegen_triton.kernel.aligned_sizes import SIZE_MULTIPLE
 from weft_codegen_triton.kernel.dtypes import POINTER_TYPES
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.runtime.launch_list import Launches, LaunchList
@@ -186,9 +187,13 @@ class InterpretedKernel:
         self._kernel = kernel
         self._kinds = [kind for _, kind in function.parameters]
         self._constants = dict(function.constants)
+        names = [name for name, _ in function.parameters]
+        self._aligned = [names.index(name) for name in function.aligned]
 
     def __call__(self, stream: int, columns: int, rows: int, *arguments: int) -> None:
         """Run the kernel over ``columns`` x ``rows`` blocks, on addresses and sizes."""
+        if any(arguments[k] % SIZE_MULTIPLE for k in self._aligned):
+            raise ValueError(f"{arguments}: one is no multiple of {SIZE_MULTIPLE} as it should be")
         widths: dict[int, int] = {}  # of the widest element at an address
         for argument, kind in zip(arguments, self._kinds, strict=True):
             if kind in DTYPES:

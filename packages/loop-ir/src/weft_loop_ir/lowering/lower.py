@@ -13,6 +13,7 @@ import torch
 from weft_loop_ir._torch import (
     HigherOrderOperator,
     OpOverload,
+    hint_of,
     is_symbolic_number,
     is_view_operator,
     must_keep,
@@ -126,7 +127,7 @@ class Driver:
                 if expression.is_Symbol
                 else sympy.Symbol(f"input{position}", integer=True)
             )
-            defined = SymbolInput(symbol, None, 0, position)
+            defined = SymbolInput(symbol, None, 0, position, hint=hint_of(value))
             self.symbols.setdefault(symbol, defined)
             self.inputs.append(defined)
             return expression
@@ -156,7 +157,7 @@ class Driver:
             expression = to_expression(extent)
             if expression.is_Symbol and expression not in self.symbols:
                 self.symbols[expression] = SymbolInput(
-                    expression, buffer, dimension, position, is_stride
+                    expression, buffer, dimension, position, is_stride, hint_of(extent)
                 )
 
     def _input_buffer(self, name: str, kind: BufferKind, fake: torch.Tensor) -> TensorValue:

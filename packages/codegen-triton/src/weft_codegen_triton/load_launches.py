@@ -1,0 +1,80 @@
+"""Loads the kernels of a program: those for sizes that are multiples of 16, and those for others.
+
+That for the sizes that the graph was made for is loaded at once, the other when a call has such sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft_codegen_triton.generated import PrintedProgram
+from weft_codegen_triton.host.launches import ALIGNED
+from weft_codegen_triton.kernel.kernel_printer import Function
+from weft_codegen_triton.runtime.cuda_device import CudaDevice
+from weft_codegen_triton.runtime.interpreter import InterpretedDevice
+
+
+def load_launches(
+    printed: PrintedProgram, device: CudaDevice | InterpretedDevice, namespace: dict[str, Any]
+) -> None:
+    """Put the callables that make the launches of ``printed`` into the ``namespace`` of its host program."""
+    _Loader(printed, device, namespace).load()
+
+
+class _Loader:
+    """Loads each function once, so that kernels are shared that are the same for all sizes."""
+
+    def __init__(
+        self,
+        printed: PrintedProgram,
+        device: CudaDevice | InterpretedDevice,
+        namespace: dict[str, Any],
+    ) -> None:
+        self.printed = printed
+        self.device = device
+        self.namespace = namespace
+        self.loaded: dict[tuple[str, tuple[str, ...]], Callable[..., None]] = {}
+
+    def load(self) -> None:
+        """Bind the names of all launches: a kind that is not loaded yet is when one of them is called."""
+        host = self.printed.host
+        begins_aligned = bool(host.aligned) and host.begins_aligned
+        self._bind(begins_aligned)
+        if not host.aligned:
+            return
+        for name in host.launches:
+            self.namespace[_called(name, not begins_aligned)] = self._deferred(
+                name, not begins_aligned
+            )
+
+    def _bind(self, is_aligned: bool) -> None:
+        """Compile and load the functions of a kind, and bind the names of its launches."""
+        host = self.printed.host
+        functions = self.printed.functions_for(is_aligned)
+        wanted = {n: f for n, f in functions.items() if _key(n, f) not in self.loaded}
+        for name, launcher in self.device.load(wanted).items():
+            self.loaded[_key(name, functions[name])] = launcher
+        for name, launches in host.launches.items():
+            self.namespace[_called(name, is_aligned)] = self.device.launch_list(
+                [
+                    (self.loaded[_key(launch.function, functions[launch.function])], launch.terms)
+                    for launch in launches
+                ]
+            )
+
+    def _deferred(self, name: str, is_aligned: bool) -> Callable[..., None]:
+        def launch(stream: int, *values: int) -> None:
+            self._bind(is_aligned)
+            self.namespace[_called(name, is_aligned)](stream, *values)
+
+        return launch
+
+
+def _key(name: str, function: Function) -> tuple[str, tuple[str, ...]]:
+    return name, function.aligned
+
+
+def _called(name: str, is_aligned: bool) -> str:
+    """What the host program calls the list of launches ``name``."""
+    return f"{name}{ALIGNED}" if is_aligned else name
