@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 from compiled_beside_eager import schedule_of
-from weft_codegen_triton import CompileError, TritonCodegen
+from weft_codegen_triton import CompileError, TritonCodegen, TritonOptions
 from weft_codegen_triton.compilation.binary import CompileJob
 from weft_codegen_triton.compilation.cache import read_binary
-from weft_codegen_triton.compilation.client import CompileServer
+from weft_codegen_triton.compilation.client import CompileServer, compile_server
 from weft_codegen_triton.runtime.cuda_device import compile_job
 
 HOPPER = 90
@@ -70,6 +70,24 @@ def test_loops_that_triton_fails_to_unroll(server: CompileServer, codegen: Trito
         jobs = [compile_job(f, HOPPER) for f in printed.functions.values()]
         assert "loop_unroll_factor" in jobs[0].module
         assert server.compile(jobs).keys() == {job.key() for job in jobs}
+
+
+def test_the_server_can_be_started_before_it_is_needed(
+    tmp_path: Path, jobs: list[CompileJob]
+) -> None:
+    codegen = TritonCodegen(TritonOptions(cache_directory=tmp_path, interpret=False))
+    codegen.start()
+    server = compile_server(tmp_path, 0)
+    process = server._process
+    assert process is not None
+    codegen.start()
+    assert server.compile(jobs[:1])[jobs[0].key()].cubin.startswith(b"\x7fELF")
+    assert server._process is process
+
+
+def test_nothing_is_started_for_the_interpreter(tmp_path: Path) -> None:
+    TritonCodegen(TritonOptions(cache_directory=tmp_path, interpret=True)).start()
+    assert compile_server(tmp_path, 0)._process is None
 
 
 IN_A_CHILD = """

@@ -3,12 +3,14 @@
 import runpy
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import weft
 import weft_functionalize
 from weft.pipeline import Pipeline
+from weft.registry import find_codegen
 
 
 def traced(function: Callable[..., tuple[torch.Tensor, ...]]) -> torch.fx.GraphModule:
@@ -33,6 +35,39 @@ def test_result_and_report() -> None:
     assert report.kernel_count == 1
     assert report.extern_count == 0
     assert set(report.seconds) == {"functionalize", "aot-autograd", "loop-ir", "codegen"}
+
+
+class StartingCodegen:
+    """The CPU's code generator, which notes when it is told to start."""
+
+    def __init__(self, events: list[str]) -> None:
+        self._codegen = find_codegen("cpu")
+        self._events = events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._codegen, name)
+
+    def start(self) -> None:
+        self._events.append("start")
+
+
+def test_a_code_generator_starts_beside_the_other_stages(monkeypatch) -> None:
+    events: list[str] = []
+
+    class Observer:
+        def stage_started(self, location: str, stage_name: str) -> None:
+            events.append(stage_name)
+
+        def graph_finished(self, report: weft.GraphReport) -> None:
+            events.append("finished")
+
+    monkeypatch.setattr(weft.pipeline, "find_codegen", lambda *_: StartingCodegen(events))
+    observer = Observer()
+    pipeline = Pipeline(weft.CompileOptions(), raise_errors=True, observers=lambda: (observer,))
+    x = torch.randn(4, 8)
+    (result,) = pipeline(traced(softmax), [x])(x)
+    torch.testing.assert_close(result, softmax(x)[0])
+    assert events == ["start", "functionalize", "aot-autograd", "loop-ir", "codegen", "finished"]
 
 
 def test_a_mutated_input_is_written_back() -> None:

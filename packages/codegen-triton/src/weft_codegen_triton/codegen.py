@@ -46,6 +46,7 @@ from weft_codegen_triton.attention.suitability import (
 )
 from weft_codegen_triton.compilation.binary import triton_version
 from weft_codegen_triton.compilation.cache import cache_directory
+from weft_codegen_triton.compilation.client import compile_server, has_triton
 from weft_codegen_triton.errors import DeviceUnavailable, IndicesTooLarge, Unsupported
 from weft_codegen_triton.generated import GeneratedProgram, PrintedProgram
 from weft_codegen_triton.host.expressions import bits_of_float
@@ -197,6 +198,12 @@ class TritonCodegen:
         """Whether kernels run on the CPU through Triton's interpreter."""
         chosen = self.options.interpret
         return os.environ.get("TRITON_INTERPRET") == "1" if chosen is None else chosen
+
+    def start(self) -> None:
+        """Start the compile server, which imports Triton while the stages before this one run."""
+        if not self.interprets and has_triton():
+            folder = cache_directory(self.options.cache_directory)
+            compile_server(folder, self.options.compile_processes).start()
 
     def compile(
         self, schedule: Schedule, constants: Mapping[str, torch.Tensor]

@@ -409,6 +409,8 @@ class Codegen(Protocol):
     :func:`freeze` makes them so, ``rewrite_functional(graph_module, *, differentiated)`` comes before
     gradients are recorded, if they will be, and ``rewrite_joint(graph_module, *, output_count)`` after, when
     forward's results are the first of the graph's.
+    ``start()`` is called when a graph is to be compiled, before all stages: it returns at once, and what the
+    code generator needs a while to start (a compiling process) starts beside them.
     Where ``writes_inputs`` is true, kernels may store to buffers of kind INPUT and CONSTANT
     (:func:`write_back`).
     Programs are kept for other processes where it has ``environment()``, a text of what generated code

@@ -36,7 +36,7 @@ from .known_masks import drop_known_masks
 from .options import CompileOptions
 from .program_cache import ProgramCache
 from .registry import find_codegen
-from .warm_start import LoadedGraph, WarmStart
+from .warm_start import LoadedGraph, WarmStart, device_types_of_capture
 
 # By these a stage says that it does not handle a graph; other errors are faults.
 _REFUSALS = (
@@ -130,6 +130,8 @@ class Pipeline:
             if found is not None:
                 line.finish()
                 return _with_gradients_on(found.run) if len(found.programs) > 1 else found.run
+        with stage("codegen", location):
+            self._start_codegens(graph_module)
         dump.graph("1_captured", graph_module)
         drop_known_masks(graph_module.graph)
         graph_module.recompile()
@@ -241,6 +243,13 @@ class Pipeline:
                 line.device_types,
                 line.fallbacks,
             )
+
+    def _start_codegens(self, graph_module: torch.fx.GraphModule) -> None:
+        """Let code generators begin what takes them time while the stages before them run."""
+        for device_type in device_types_of_capture(graph_module):
+            start = getattr(find_codegen(device_type, self.options.mode), "start", None)
+            if start is not None:
+                start()
 
     def _rewrite(self, graph_module: torch.fx.GraphModule) -> None:
         """Let the code generator of the graph's device, or of the one beside the CPU, change it."""

@@ -40,7 +40,7 @@ def register_backend(name: str) -> Callable[[BackendFunction], BackendFunction]:
 
 def list_backends() -> list[str]:
     """Names that ``backend=`` takes, beside any callable with torch's backend protocol."""
-    installed = {entry.name for entry in importlib.metadata.entry_points(group=BACKEND_GROUP)}
+    installed = {entry.name for entry in _installed(BACKEND_GROUP)}
     return sorted({"weft", *_backends, *installed})
 
 
@@ -48,19 +48,23 @@ def find_backend(name: str) -> BackendFunction:
     """The backend registered or installed under ``name``; raises RuntimeError naming those there are."""
     if name in _backends:
         return _backends[name]
-    for entry in importlib.metadata.entry_points(group=BACKEND_GROUP, name=name):
-        function: BackendFunction = entry.load()
-        return function
+    for entry in _installed(BACKEND_GROUP):
+        if entry.name == name:
+            function: BackendFunction = entry.load()
+            return function
     raise RuntimeError(f"Invalid backend: {name!r}, known backends are {list_backends()}")
+
+
+@functools.cache
+def _installed(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
+    """What installed packages offer; looked for once, since that reads the metadata of all of them."""
+    return tuple(importlib.metadata.entry_points(group=group))
 
 
 @functools.cache
 def stage_folders() -> frozenset[str]:
     """Folders of the packages whose code runs inside compiled calls: stages, code generators, backends."""
-    entries = [
-        *importlib.metadata.entry_points(group=CODEGEN_GROUP),
-        *importlib.metadata.entry_points(group=BACKEND_GROUP),
-    ]
+    entries = [*_installed(CODEGEN_GROUP), *_installed(BACKEND_GROUP)]
     packages = {*_STAGES, *(entry.module.partition(".")[0] for entry in entries)}
     specs = filter(None, map(importlib.util.find_spec, packages))
     return frozenset(f for spec in specs for f in spec.submodule_search_locations or ())
@@ -75,7 +79,7 @@ def find_codegen(device_type: str, mode: str = "default") -> Codegen:
     An installed package that is not weft's own wins over weft's, so that a third party can take a
     device's place by being installed.
     """
-    entries = importlib.metadata.entry_points(group=CODEGEN_GROUP, name=device_type)
+    entries = [entry for entry in _installed(CODEGEN_GROUP) if entry.name == device_type]
     foreign_first = sorted(
         entries, key=lambda entry: (entry.value.startswith("weft_codegen_"), entry.value)
     )

@@ -53,7 +53,9 @@ class WarmStart:
         if data_parallel_bucket_bytes() is not None:
             self._programs.skip("backward in the stages of data parallel training")
             return None
-        codegens = [find_codegen(kind, options.mode) for kind in _device_types(graph_module)]
+        codegens = [
+            find_codegen(kind, options.mode) for kind in device_types_of_capture(graph_module)
+        ]
         if not all(hasattr(codegen, "environment") for codegen in codegens):
             self._programs.skip("a code generator without environment()")
             return None
@@ -168,7 +170,7 @@ def _refusal(
     return None
 
 
-def _device_types(graph_module: torch.fx.GraphModule) -> list[str]:
+def device_types_of_capture(graph_module: torch.fx.GraphModule) -> list[str]:
     """The device types of the tensors in a captured graph, the CPU left out where there is another."""
     values = [node.meta.get("example_value") for node in graph_module.graph.nodes]
     found = {value.device.type for value in values if isinstance(value, FakeTensor)} or {"cpu"}

@@ -132,7 +132,7 @@ def compile_server(folder: Path, processes: int) -> CompileServer:
 
     Raises :class:`DeviceUnavailable` where Triton isn't installed.
     """
-    if not _has_triton():
+    if not has_triton():
         raise DeviceUnavailable(
             "weft compiles for GPUs with Triton, which is not installed: "
             "pip install 'weft-codegen-triton[gpu]'"
@@ -140,5 +140,6 @@ def compile_server(folder: Path, processes: int) -> CompileServer:
     return CompileServer(folder, processes or min(MOST_PROCESSES, os.cpu_count() or 1))
 
 
-def _has_triton() -> bool:
+def has_triton() -> bool:
+    """Whether Triton is installed; it is not imported."""
     return importlib.util.find_spec("triton") is not None
