@@ -37,7 +37,9 @@ class TrainingProgram:
     """Calls ``forward`` so that autograd calls ``backward``: takes user inputs, gives the graph's outputs.
 
     ``forward`` takes the user inputs of ``functional`` in order (lifted tensors are bound into it) and
-    returns what ``partitioned.forward`` does; ``backward`` is called as ``partitioned.backward`` is.
+    returns what ``partitioned.forward`` does; ``backward`` is called as ``partitioned.backward`` is.  Where
+    ``forward`` has ``lend``, that is called: what is saved may then be memory that forward writes to again
+    when backward has let go of it.
     Parameters are read from ``functional.lifted``.  The outputs belong to the caller's autograd graph:
     hooks, accumulation and ``retain_graph`` work as for any operator.  Gradients of gradients run the
     functional graph again operator by operator, with one warning.
@@ -184,6 +186,7 @@ class _Plan:
     ) -> None:
         self.functional = functional
         self.forward = forward
+        self.lending_forward: Program = getattr(forward, "lend", forward)
         users = functional.user_input_indices
         read = {s.input_index for s in partitioned.saved if s.input_index is not None}
         read |= {gradient.input_index for gradient in partitioned.gradients}
@@ -330,11 +333,13 @@ class CompiledFunction(torch.autograd.Function):
         ctx.kept = [arguments[k] for k in plan.kept]
         ctx.versions = [_version(value) for value in ctx.kept]
         ctx.random_state = RandomState(plan.cuda_devices) if plan.random else None
-        results = plan.forward(*arguments[plan.lifted_count :])
+        packs = packs_saved_tensors()  # then others see what is saved, and may keep it
+        forward = plan.forward if packs else plan.lending_forward
+        results = forward(*arguments[plan.lifted_count :])
         saved = [
             arguments[index] if is_argument else results[index] for is_argument, index in plan.saved
         ]
-        apart = plan.numbers if packs_saved_tensors() else plan.private
+        apart = plan.numbers if packs else plan.private
         ctx.apart = {k: saved[k] for k in apart}
         saved = [value for k, value in enumerate(saved) if k not in apart]
         ctx.save_for_backward(*saved)

@@ -23,6 +23,12 @@ def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -
             target.copy_(source)
 
 
+def holders(storage: torch.UntypedStorage) -> int:
+    """How many tensors, and objects for storages, hold this memory."""
+    count: int = torch._C._storage_Use_Count(storage._cdata)
+    return count
+
+
 def set_grad_enabled(enabled: bool) -> None:
     """Record gradients on this thread from now on, or don't: a tenth of what ``torch.no_grad`` takes."""
     torch._C._set_grad_enabled(enabled)

@@ -46,9 +46,10 @@ class TritonProgram:
     Safe to call from several threads at once; programs on a device take turns.  With ``record`` the second
     call on a stream (of a size, if the program ``is_dynamic``) records a CUDA graph that later calls replay,
     of all steps but the last.  Results never share memory with the recording, so a later call leaves them
-    as they are: the tensors that ``compute`` gives for them are copied.  Inputs and constants without
-    dimensions may be on the CPU.  ``generated`` is what the program was made of.  Calls whose sizes
-    are too large for the indices of its kernels are run by another program, which ``load_wider`` gives.
+    as they are: the tensors that ``compute`` gives for them are copied, unless :meth:`lend` lends them.
+    Inputs and constants without dimensions may be on the CPU.  ``generated`` is what the program was made
+    of.  Calls whose sizes are too large for the indices of its kernels are run by another program, which
+    ``load_wider`` gives.
     """
 
     def __init__(
@@ -75,9 +76,9 @@ class TritonProgram:
         self._wider: TritonProgram | None = None
         self._replays = None
         if record:
-            returned = len(generated.printed.host.returned)
-            steps = generated.steps_before_tail
-            self._replays = Replays(compute, steps, returned, generated.is_dynamic)
+            host, steps = generated.printed.host, generated.steps_before_tail
+            counts = len(host.returned), len(host.lent)
+            self._replays = Replays(compute, steps, *counts, generated.is_dynamic)
 
     @property
     def not_recorded(self) -> str | None:
@@ -92,11 +93,21 @@ class TritonProgram:
 
         The list is emptied in part.  Where the call is replayed from a recording they live to its end.
         """
+        return self._without_gradients(inputs, lends=False)
+
+    def lend(self, *inputs: Any) -> tuple[Any, ...]:
+        """A call whose private results are only lent: they may be in the memory of a recording.
+
+        While anybody holds that, other calls run step by step.
+        """
+        return self._without_gradients(list(inputs), lends=True)
+
+    def _without_gradients(self, inputs: list[Any], *, lends: bool) -> tuple[Any, ...]:
         if not torch.is_grad_enabled():
-            return self._run(inputs)
+            return self._run(inputs, lends)
         set_grad_enabled(False)
         try:
-            return self._run(inputs)
+            return self._run(inputs, lends)
         finally:
             set_grad_enabled(True)
 
@@ -107,10 +118,13 @@ class TritonProgram:
             self._wider = self._load_wider()
         return self._wider
 
-    def _run(self, inputs: list[Any]) -> tuple[Any, ...]:
+    def _run(self, inputs: list[Any], lends: bool) -> tuple[Any, ...]:
+        is_replayable = lends or not self.generated.printed.host.lent
         with self._device.turn, self._device.guard():
             stream = self._device.stream()
-            run = self._compute if self._replays is None else self._replays.run
+            run = self._compute
+            if self._replays is not None and is_replayable:
+                run = self._replays.run
             self._move(inputs, self._scalars)
             constants: Sequence[torch.Tensor] = self._constants
             if self._constant_scalars:
@@ -122,7 +136,7 @@ class TritonProgram:
             except IndicesTooLarge:
                 buffers = None  # the other program runs when nothing holds the inputs any more
             if buffers is None:
-                return self._wider_program()._run(inputs)
+                return self._wider_program()._run(inputs, lends)
             return self._finish(inputs, constants, stream, buffers)
 
     def _move(self, tensors: list[Any], scalars: tuple[int, ...]) -> None:

@@ -65,6 +65,7 @@ from weft_loop_ir.loop_graph import (
 from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
 from weft_loop_ir.ops import OpsHandler
 from weft_loop_ir.printing import IndexSpelling, NumberSpelling, print_index, print_number
+from weft_loop_ir.private_results import with_private_results
 from weft_loop_ir.rewriting.attention import use_library_attention
 from weft_loop_ir.rewriting.attention_gradients import (
     DifferentiatedAttention,
@@ -168,5 +169,6 @@ __all__ = [
     "trip_count",
     "use_library_attention",
     "verify",
+    "with_private_results",
     "write_back",
 ]

@@ -383,13 +383,16 @@ class Schedule:
     fallbacks: Mapping[str, int] = field(default_factory=dict)  # extern operator -> count
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Tensors that the graph module itself holds (``get_attr``): CONSTANT buffers that are not inputs."""
+    private: frozenset[str] = frozenset()
+    """Buffers of results that the caller gives to nobody, and of no others: what backward reads, say."""
 
 
 class CompiledProgram(Protocol):
     """What a code generator returns: call it with the inputs that are not constants, in order.
 
     It may also have ``consume(inputs)``, the same for a list that nobody else needs: it takes tensors out of
-    the list and drops each once it has been read for the last time.
+    the list and drops each once it has been read for the last time.  And ``lend(*inputs)``, a call whose
+    results in private buffers are lent: once nobody holds their memory, a later ``lend`` may overwrite it.
     """
 
     source: str  # the generated code, readable

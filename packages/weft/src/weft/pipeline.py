@@ -198,7 +198,9 @@ class Pipeline:
         partitioned: weft_aot_autograd.PartitionedGraph,
     ) -> Callable[..., Any]:
         """The programs of forward and backward; backward in stages where gradients are sent by bucket."""
-        forward = line.compile(partitioned.forward, functional.lifted)
+        (results,) = partitioned.forward.graph.find_nodes(op="output")
+        private = range(partitioned.output_count, len(results.args[0]))
+        forward = line.compile(partitioned.forward, functional.lifted, private=private)
         bucket_bytes = data_parallel_bucket_bytes()
         if bucket_bytes is None:
             backward: Any = line.compile(partitioned.backward, {}, "_backward")
@@ -367,15 +369,18 @@ class _Line:
         constants: Mapping[int, torch.Tensor],
         suffix: str = "",
         written: Mapping[int, int] | None = None,
+        private: Collection[int] = (),
     ) -> CompiledProgram:
         """Lower, schedule and generate; ``suffix`` tells the dumps of several graphs apart.
 
         ``written``: outputs that are to be in the memory of inputs where that can be, both by position.
+        ``private``: the positions of outputs that only our own programs read.
         """
         with self.stage("loop-ir"):
             schedule, codegen = self._schedule(
                 graph_module, frozenset(constants), suffix, written or {}
             )
+            schedule = weft_loop_ir.with_private_results(schedule, private)
         with self.stage("codegen"):
             program = _generate(schedule, constants, codegen)
         self._dump.text(f"6_generated{suffix}{_extension(schedule)}", program.source)

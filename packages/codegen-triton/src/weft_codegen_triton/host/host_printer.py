@@ -1,7 +1,8 @@
 """Prints the host program: a Python module whose function ``compute`` runs the steps of a schedule in order.
 
 ``compute(inputs, constants, stream)`` runs all steps but the tail and gives tensors: those of ``returned``
-buffers first, which a recording copies for the caller, then those that the tail needs.  It takes inputs that
+buffers first, which a recording copies for the caller, then those of ``lent`` ones, which it may lend, then
+those that the tail needs.  It takes inputs that
 nothing needs after it out of the list ``inputs``, and drops each when its last reader has run.
 ``finish(inputs, constants, stream, buffers)`` runs the tail on them and gives the results.  A CUDA graph
 records the first function only.  It raises IndicesTooLarge for sizes that kernels have too few bits for.
@@ -69,9 +70,10 @@ class PrintedHost:
 
     ``inputs`` and ``constants`` name the buffers (or symbols) of the arguments of its functions, in order.
     ``launches`` are the kernels that each of its functions ``launch0``, ``launch1``, ... launches.
-    ``returned`` names the buffers that ``compute`` gives and that results are made of; ``tail_steps`` counts
-    the steps that ``finish`` runs.  ``may_not_fit``: indices may be too large.  ``aligned`` names the sizes
-    that kernels would have multiples of 16; ``begins_aligned``: they are where the graph was made.
+    ``returned`` and ``lent`` name the buffers that ``compute`` gives and that results are made of, the latter
+    private ones; ``tail_steps`` counts the steps that ``finish`` runs.  ``may_not_fit``: indices may be too
+    large.  ``aligned`` names the sizes that kernels would have multiples of 16; ``begins_aligned``: they are
+    where the graph was made.
     """
 
     source: str
@@ -80,6 +82,7 @@ class PrintedHost:
     inputs: tuple[str | SymbolInput, ...]
     constants: tuple[str, ...]
     returned: tuple[str, ...]
+    lent: tuple[str, ...]
     tail_steps: int
     may_not_fit: bool
     aligned: tuple[str, ...]
@@ -165,7 +168,8 @@ class _HostPrinter:
 
     def print(self) -> PrintedHost:
         steps = self.schedule.steps
-        edge = len(steps) - tail_length(self.schedule, self.returned)
+        private = self.schedule.private
+        edge = len(steps) - tail_length(self.schedule, set(self.returned) - private)
         self._bind()
         self._compare_bounds()
         self._compare_sizes()
@@ -174,7 +178,10 @@ class _HostPrinter:
         self._reserve(steps[:edge])
         self._arena()
         self._steps(0, edge)
-        early = tuple(n for n in self.returned if n in self._touched_before(edge))
+        touched = self._touched_before(edge)
+        returned = tuple(n for n in self.returned if n in touched and n not in private)
+        lent = tuple(n for n in self.returned if n in touched and n in private)
+        early = returned + lent
         carried = [n for n in self.tensors if n not in early and self._is_carried(n, edge)]
         uses_arena = bool(self.schedule.memory.offsets) and edge < len(steps)
         given = [*(self.tensor(n) for n in early), *(self.tensors[n] for n in carried)]
@@ -198,7 +205,8 @@ class _HostPrinter:
             self.launches.lists,
             self.inputs,
             self.constants,
-            early,
+            returned,
+            lent,
             len(steps) - edge,
             bool(self.bounds),
             tuple(size.name for size in self.aligned),

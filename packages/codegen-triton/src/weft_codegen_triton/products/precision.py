@@ -89,6 +89,18 @@ class ProgramByPrecision:
         return self._first.not_recorded
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        return self._program()(*inputs)
+
+    def consume(self, inputs: list[Any]) -> tuple[Any, ...]:
+        """As :meth:`TritonProgram.consume`."""
+        return self._program().consume(inputs)
+
+    def lend(self, *inputs: Any) -> tuple[Any, ...]:
+        """As :meth:`TritonProgram.lend`."""
+        return self._program().lend(*inputs)
+
+    def _program(self) -> TritonProgram:
+        """The program for the current settings."""
         precision = Precision.current()
         program = self._programs.get(precision)
         if program is None:
@@ -96,4 +108,4 @@ class ProgramByPrecision:
                 program = self._programs.get(precision)
                 if program is None:
                     program = self._programs[precision] = self._compile(precision)
-        return program(*inputs)
+        return program

@@ -4,6 +4,10 @@ Sound by copying where addresses may change: an input is copied into memory that
 it is at the address at which it was recorded, and what the graph computes is copied out of it before anybody
 sees it.  So a replay never overwrites what a caller holds, and memory between the ends may be shared by all
 recordings on a stream, which replay one after another.
+
+What a step of training saves for backward is too much to be copied.  It is lent: the caller gets the
+recording's own memory, which no other recording shares, and nothing is replayed before the caller has let go
+of it.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from weft_codegen_triton._torch import (
     copy_all,
     current_device,
     free_library_workspaces,
+    holders,
 )
 from weft_codegen_triton.runtime.memory import copy_memory, like, refill, spans_itself
 
@@ -36,18 +41,33 @@ HOST_SECONDS_PER_STEP = 5e-6
 MOST_COPIED_BYTES = 1 << 28
 """What a recording may hold beside the caller's own copies.
 
-In training, results for backward and gradients count.  On an H200 a GPT-2's step under autocast held 3.5 GiB
-with recordings and 1.9 without, and its kernels and copies took 6.4 ms instead of 5.1.
+On an H200 a GPT-2's step under autocast held 3.5 GiB with recordings that copied what is saved for backward,
+and 1.9 without, and its kernels and copies took 6.4 ms instead of 5.1.
 """
 
+COPIED_PART = 4
+"""More may be copied where it is at most one part in so many of what the call holds anyway."""
 
-def pays_off(copied: int, steps: int) -> bool:
+
+def pays_off(copied: int, steps: int, held: int) -> bool:
     """Whether ``steps`` are worth replaying where so many bytes are copied in or out.
 
-    Replaying must save twice the time of the copies.
+    Replaying must save twice the time of the copies, which must not be many beside the ``held`` bytes of what
+    the call is given besides parameters.
     """
     seconds = copied / COPIED_BYTES_PER_SECOND
-    return copied <= MOST_COPIED_BYTES and 2 * seconds < steps * HOST_SECONDS_PER_STEP
+    most = max(MOST_COPIED_BYTES, held // COPIED_PART)
+    return copied <= most and 2 * seconds < steps * HOST_SECONDS_PER_STEP
+
+
+def has_room(nbytes: int) -> bool:
+    """Whether a recording may keep ``nbytes``: as much has to be free beside it.
+
+    What the allocator holds for tensors to come is given back first.
+    """
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    return 2 * nbytes <= free
 
 
 @dataclass(frozen=True)
@@ -102,7 +122,7 @@ class GraphRecording:
     """A recorded run on one stream, for constants that stay where they are.
 
     ``fixed`` are the positions of inputs that are read where they were at recording.  Of what ``compute``
-    gives, a replay copies the first ``returned_count`` tensors.
+    gives, a replay copies the first ``returned_count`` tensors and lends the next ``lent_count``.
     """
 
     def __init__(
@@ -113,22 +133,27 @@ class GraphRecording:
         stream: int,
         fixed: frozenset[int],
         returned_count: int,
+        lent_count: int,
     ) -> None:
         """Record ``compute``, which has run before, so that libraries are initialised.
 
         Nothing is executed.  Raises what ``compute`` raises, or RuntimeError for work that can't be recorded.
         """
         self._stream = stream
-        self._returned_count = returned_count
         self._constants = [c.data_ptr() for c in constants]
         self._fixed = [(k, inputs[k].data_ptr()) for k in sorted(fixed)]
         stays = [k in fixed or not isinstance(t, torch.Tensor) for k, t in enumerate(inputs)]
         own = [t if stay else copy_memory(t) for t, stay in zip(inputs, stays, strict=True)]
         copied = [(k, t) for k, t in enumerate(own) if not stays[k]]
         self._dense = [(k, t) for k, t in copied if spans_itself(t)]
-        self._others = [(k, t) for k, t in copied if not spans_itself(t)]
+        self._scattered = [(k, t) for k, t in copied if not spans_itself(t)]
         self._graph = torch.cuda.CUDAGraph()
-        self._buffers = self._run(compute, own, constants)
+        buffers = self._run(compute, own, constants)
+        kept = returned_count + lent_count
+        self._returned, self._lent = buffers[:returned_count], buffers[returned_count:kept]
+        self._others_made = buffers[kept:]
+        storages = [tensor.untyped_storage() for tensor in self._lent]
+        self._holders = [(storage, holders(storage)) for storage in storages]
 
     def _run(
         self, compute: Compute, inputs: list[Any], constants: Sequence[torch.Tensor]
@@ -149,6 +174,10 @@ class GraphRecording:
         current.wait_stream(side)
         return buffers
 
+    def is_lent(self) -> bool:
+        """Whether somebody holds what a replay has lent."""
+        return any(holders(storage) > before for storage, before in self._holders)
+
     def holds_for(self, constants: Sequence[torch.Tensor]) -> bool:
         """Whether a replay reads these constants: their memory is where it was."""
         return [c.data_ptr() for c in constants] == self._constants
@@ -158,12 +187,11 @@ class GraphRecording:
         return [k for k, address in self._fixed if inputs[k].data_ptr() != address]
 
     def replay(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-        """Run on ``inputs``, none of them moved; the copied tensors are the caller's own."""
+        """Run on ``inputs``, none of them moved, while nothing is lent; copies are the caller's own."""
         copy_all([t for _, t in self._dense], [inputs[k] for k, _ in self._dense])
-        for k, own in self._others:
+        for k, own in self._scattered:
             refill(own, inputs[k])
         self._graph.replay()
-        returned = self._buffers[: self._returned_count]
-        results = tuple(like(b) for b in returned)
-        copy_all(results, returned)
-        return results + self._buffers[self._returned_count :]
+        results = tuple(like(tensor) for tensor in self._returned)
+        copy_all(results, self._returned)
+        return (*results, *(tensor.data for tensor in self._lent), *self._others_made)

@@ -11,6 +11,7 @@ from weft_codegen_triton.runtime.cuda_graph import (
     MOST_COPIED_BYTES,
     Compute,
     GraphRecording,
+    has_room,
     pays_off,
 )
 
@@ -20,20 +21,34 @@ MOST_SURPRISES = 2
 MOST_SIZES = 16
 """Sizes (on each stream) for which a program has recordings; others run step by step."""
 
+MOST_TRIES = 6
+"""Calls in a row whose large inputs are elsewhere before a program is not recorded, or no longer replayed.
+
+In training, backward is given new memory until forward is replayed.
+"""
+
 
 class Replays:
     """The recordings of one program, for each stream and, where sizes are symbolic, each size.
 
     The first call for a size runs step by step and so warms libraries up, the second records, later ones
-    replay.  The first ``returned_count`` tensors that ``compute`` gives are the caller's, others are read
-    before the next call.  ``refusal`` says why recording was given up, None if it wasn't.
+    replay.  The first ``returned_count`` tensors that ``compute`` gives are the caller's, the next
+    ``lent_count`` are lent (see :class:`GraphRecording`), others are read before the next call.  ``refusal``
+    says why recording was given up, None if it wasn't.
     """
 
-    def __init__(self, compute: Compute, steps: int, returned_count: int, is_dynamic: bool) -> None:
+    def __init__(
+        self,
+        compute: Compute,
+        steps: int,
+        returned_count: int,
+        lent_count: int,
+        is_dynamic: bool,
+    ) -> None:
         self.refusal: str | None = None
         self._compute = compute
         self._steps = steps
-        self._returned_count = returned_count
+        self._counts = returned_count, lent_count
         self._is_dynamic = is_dynamic
         self._known: dict[Any, _Replay] = {}
 
@@ -43,24 +58,35 @@ class Replays:
         """What the program computes, replayed if possible."""
         key = _key(inputs, stream) if self._is_dynamic else stream
         replay = self._known.get(key)
-        if self.refusal is None and replay is not None:
-            if torch.cuda.is_current_stream_capturing():  # the caller records a graph of its own
-                return self._compute(inputs, constants, stream)
+        if self.refusal is not None or (replay is None and len(self._known) >= MOST_SIZES):
+            return self._compute(inputs, constants, stream)
+        if replay is None:
+            return self._run_first(key, inputs, constants, stream)
+        if not torch.cuda.is_current_stream_capturing():  # or the caller records a graph of its own
             try:
-                return replay.run(self._compute, inputs, constants, stream)
+                buffers = replay.run(self._compute, inputs, constants, stream)
             except RecordingFailed as error:
                 self._give_up(str(error))
-        addresses, may_move = _addresses(inputs), _bytes(t for t in inputs if not _is_parameter(t))
+            else:
+                if buffers is not None:
+                    return buffers
+        return self._compute(inputs, constants, stream)
+
+    def _run_first(
+        self, key: Any, inputs: list[Any], constants: Sequence[torch.Tensor], stream: int
+    ) -> tuple[torch.Tensor, ...]:
+        """Run step by step for the first time, and see whether replaying would be faster."""
+        addresses, held = _addresses(inputs), _held_bytes(inputs)
         buffers = self._compute(inputs, constants, stream)
-        if self.refusal is None and len(self._known) < MOST_SIZES:
-            returned = buffers[: self._returned_count]
-            if may_move > MOST_COPIED_BYTES:  # what was saved for backward, say
-                if not self._is_dynamic:
-                    self._give_up("inputs that may move are too large to copy into a recording")
-            elif pays_off(_bytes(returned), self._steps):
-                self._known[key] = _Replay(addresses, returned, self._steps)
-            elif not self._is_dynamic:
-                self._give_up("results are too large to copy out of a recording")
+        returned_count, lent_count = self._counts
+        returned = buffers[:returned_count]
+        lent = _bytes(buffers[returned_count : returned_count + lent_count])
+        if self._is_dynamic and max(held, lent) > MOST_COPIED_BYTES:
+            return buffers  # each size would keep as much
+        if pays_off(_bytes(returned), self._steps, held):
+            self._known[key] = _Replay(addresses, returned, lent_count, lent, self._steps)
+        elif not self._is_dynamic:
+            self._give_up("results are too large to copy out of a recording")
         return buffers
 
     def _give_up(self, reason: str) -> None:
@@ -69,22 +95,31 @@ class Replays:
 
 
 class RecordingFailed(RuntimeError):
-    """The program does something that can't be recorded."""
+    """The program does something that can't be recorded, or its calls are never alike."""
 
 
 class _Replay:
     """The recording for one size and stream, made at its first run and again when something has moved.
 
     ``addresses`` are those of a call's inputs, ``returned`` its results, all like those that a replay of
-    ``steps`` copies.
+    ``steps`` copies.  It lends ``lent_count`` others, of ``lent_bytes``.
     """
 
-    def __init__(self, addresses: list[int], returned: Sequence[torch.Tensor], steps: int) -> None:
-        self._returned_count = len(returned)
-        self._like_returned = [t.to("meta") for t in returned]
+    def __init__(
+        self,
+        addresses: list[int],
+        returned: Sequence[torch.Tensor],
+        lent_count: int,
+        lent_bytes: int,
+        steps: int,
+    ) -> None:
+        self._counts = len(returned), lent_count
+        self._returned_bytes = _bytes(returned)
+        self._lent_bytes = lent_bytes
         self._steps = steps
         self._addresses = addresses
         self._moving: set[int] = set()
+        self._tries = 0  # calls in a row whose large inputs were elsewhere
         self._recording: GraphRecording | None = None
 
     def run(
@@ -93,32 +128,56 @@ class _Replay:
         inputs: Sequence[Any],
         constants: Sequence[torch.Tensor],
         stream: int,
-    ) -> tuple[torch.Tensor, ...]:
-        """Replay; raises :class:`RecordingFailed` if a recording was needed and could not be made."""
+    ) -> tuple[torch.Tensor, ...] | None:
+        """Replay; None where this call has to run step by step.
+
+        Raises :class:`RecordingFailed` where replaying is to be given up.
+        """
         recording, self._recording = self._recording, None
         if recording is not None and recording.holds_for(constants):
             moved = recording.moved(inputs)
-            if not moved:
+            if recording.is_lent() or (moved and not self._may_copy(inputs, moved)):
                 self._recording = recording
+                self._miss(recording.is_lent())
+                return None
+            if not moved:
+                self._recording, self._tries = recording, 0
                 return recording.replay(inputs)
             self._moving.update(moved)
         recording = None  # its memory may serve the new one
-        try:
-            fixed = self._fixed(inputs)
-            self._check_that_it_pays(inputs, fixed)
-            recording = GraphRecording(
-                compute, inputs, constants, stream, fixed, self._returned_count
-            )
-        except RuntimeError as error:
-            raise RecordingFailed(str(error)) from error
-        self._recording = recording
+        fixed = self._fixed(inputs)
+        if not self._may_copy(inputs, set(range(len(inputs))) - fixed):
+            self._addresses = _addresses(inputs)
+            self._miss(False)
+            return None
+        self._recording = recording = self._record(compute, inputs, constants, stream, fixed)
         return recording.replay(inputs)
 
-    def _check_that_it_pays(self, inputs: Sequence[Any], fixed: frozenset[int]) -> None:
-        """Raise where inputs that move would be held twice and copied at each call."""
-        copied = _bytes(t for k, t in enumerate(inputs) if k not in fixed)
-        if not pays_off(copied + _bytes(self._like_returned), self._steps):
+    def _record(
+        self,
+        compute: Compute,
+        inputs: Sequence[Any],
+        constants: Sequence[torch.Tensor],
+        stream: int,
+        fixed: frozenset[int],
+    ) -> GraphRecording:
+        if self._lent_bytes > MOST_COPIED_BYTES and not has_room(self._lent_bytes):
+            raise RecordingFailed("what is saved for backward leaves too little memory")
+        try:
+            return GraphRecording(compute, inputs, constants, stream, fixed, *self._counts)
+        except RuntimeError as error:
+            raise RecordingFailed(str(error)) from error
+
+    def _miss(self, is_lent: bool) -> None:
+        """Count a call that can't be replayed, unless another one's results are in use."""
+        self._tries += not is_lent
+        if self._tries > MOST_TRIES:
             raise RecordingFailed("inputs that move are too large to copy into a recording")
+
+    def _may_copy(self, inputs: Sequence[Any], positions: Iterable[int]) -> bool:
+        """Whether replaying pays where the inputs at ``positions`` are copied at each call."""
+        copied = _bytes(inputs[k] for k in positions)
+        return pays_off(copied + self._returned_bytes, self._steps, _held_bytes(inputs))
 
     def _fixed(self, inputs: Sequence[Any]) -> frozenset[int]:
         """Inputs that seem to stay where they are: parameters, and what has not moved so far."""
@@ -140,6 +199,11 @@ def _is_parameter(value: Any) -> bool:
 def _bytes(values: Iterable[Any]) -> int:
     """The bytes of those that are tensors, all together."""
     return sum(t.numel() * t.itemsize for t in values if isinstance(t, torch.Tensor))
+
+
+def _held_bytes(inputs: Iterable[Any]) -> int:
+    """The bytes of the inputs that may be elsewhere at the next call: parameters aren't."""
+    return _bytes(t for t in inputs if not _is_parameter(t))
 
 
 def _addresses(inputs: Sequence[Any]) -> list[int]:

@@ -1,0 +1,200 @@
+"""Training whose programs are replayed: what is saved for backward is lent, and never overwritten too early.
+
+Programs of a GPU run through Triton's interpreter, from recordings that run them anew and write what they
+give to the memory that a CUDA graph would write to.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+import sys
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch import nn
+
+if "triton" not in sys.modules:
+    os.environ["TRITON_INTERPRET"] = "1"
+triton = pytest.importorskip("triton")
+if not triton.knobs.runtime.interpret:
+    pytest.skip("Triton is imported already, to compile", allow_module_level=True)
+
+from weft_codegen_triton import TritonCodegen, TritonOptions  # noqa: E402
+from weft_codegen_triton.runtime import replays  # noqa: E402
+from weft_codegen_triton.runtime.cuda_graph import GraphRecording  # noqa: E402
+from weft_codegen_triton.runtime.interpreter import InterpretedDevice  # noqa: E402
+
+T = torch.Tensor
+
+
+class RecordingOnProcessor(GraphRecording):
+    """A recording without a GPU: computes anew, into the memory of the first time.
+
+    ``counts`` are replays that lend, and others.
+    """
+
+    counts = {True: 0, False: 0}
+
+    def _run(self, compute: Any, inputs: list[Any], constants: Any) -> tuple[T, ...]:
+        copied = {k for k, _ in (*self._dense, *self._scattered)}
+        self._program = compute, constants, {k: inputs[k] for k in copied}
+        self._memory: tuple[T, ...] = compute(list(inputs), constants, 0)
+        self._graph = SimpleNamespace(replay=lambda: None)  # type: ignore[assignment]
+        return self._memory
+
+    def replay(self, inputs: Sequence[Any]) -> tuple[T, ...]:
+        assert not self.is_lent()
+        self.counts[bool(self._lent)] += 1
+        compute, constants, own = self._program
+        given = [own.get(k, value) for k, value in enumerate(inputs)]
+        for k, target in own.items():
+            target.copy_(inputs[k])
+        for target, source in zip(self._memory, compute(given, constants, 0), strict=True):
+            target.copy_(source)
+        return super().replay(inputs)
+
+
+@pytest.fixture(autouse=True)
+def recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    RecordingOnProcessor.counts = {True: 0, False: 0}
+    monkeypatch.setattr(replays, "GraphRecording", RecordingOnProcessor)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(InterpretedDevice, "records", True)
+    codegen = TritonCodegen(TritonOptions(interpret=True, least_recorded_steps=1))
+    monkeypatch.setattr(weft.pipeline, "find_codegen", lambda *_: codegen)
+
+
+class Model(nn.Module):
+    """Saves results of kernels and of products, its input, and a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.norm = nn.Linear(5, 7), nn.Linear(7, 3), nn.LayerNorm(7)
+
+    def forward(self, x: T) -> T:
+        y = self.norm(self.first(x).tanh())
+        return self.second(y.sin() * y.t().contiguous().t().sigmoid())
+
+
+class Pair:
+    """A compiled model and its twin, which do the same."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        plain = Model()
+        self.models = copy.deepcopy(plain), plain
+        self.runs = weft.compile(self.models[0], fullgraph=True), plain
+        self.optimizers = [torch.optim.SGD(m.parameters(), 0.01) for m in self.models]
+
+    def forward(self, x: T) -> tuple[T, T]:
+        return self.runs[0](x), self.runs[1](x)
+
+    def check(self) -> None:
+        for mine, theirs in zip(*(m.parameters() for m in self.models), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+            assert (mine.grad is None) == (theirs.grad is None)
+            if mine.grad is not None:
+                torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+
+
+def backward(results: tuple[T, T], **options: Any) -> None:
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+    for result in results:
+        (result * result).sum().backward(**options)
+
+
+def step(pair: Pair) -> None:
+    for optimizer in pair.optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_steps_of_training_lend_what_they_save() -> None:
+    pair = Pair()
+    for _ in range(6):
+        backward(pair.forward(torch.randn(4, 5)))
+        pair.check()
+        step(pair)
+    assert RecordingOnProcessor.counts[True] == 5  # forward, from the second call on
+    assert RecordingOnProcessor.counts[False] >= 3  # backward
+
+
+def test_results_wait_while_they_are_held() -> None:
+    """Two calls before either's backward, in both orders, and backward twice."""
+    pair = Pair()
+    for number in range(6):
+        first, second = pair.forward(torch.randn(4, 5)), pair.forward(torch.randn(4, 5))
+        pairs = (first, second) if number % 2 else (second, first)
+        backward(pairs[0], retain_graph=True)
+        backward(pairs[0])
+        backward(pairs[1])
+        del first, second, pairs
+        pair.check()
+        step(pair)
+    assert RecordingOnProcessor.counts[True] > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_orders(seed: int) -> None:
+    """Calls, gradients of any call that waits, some twice, calls that are dropped, and steps."""
+    chosen, pair, waiting = random.Random(seed), Pair(), list[tuple[T, T]]()
+    for _ in range(24):
+        action = chosen.random()
+        if action < 0.4 and len(waiting) < 3:
+            waiting.append(pair.forward(torch.randn(4, 5)))
+        elif action < 0.75 and waiting:
+            results = waiting.pop(chosen.randrange(len(waiting)))
+            if chosen.random() < 0.3:
+                backward(results, retain_graph=True)
+                waiting.append(results)
+            else:
+                backward(results)
+            del results
+            pair.check()
+        elif action < 0.85 and waiting:
+            del waiting[chosen.randrange(len(waiting))]
+        elif not waiting:
+            step(pair)
+    assert RecordingOnProcessor.counts[True] > 0
+
+
+def test_hooks_see_tensors_that_stay() -> None:
+    """Whoever packs what is saved may keep it: nothing is lent."""
+    kept: list[tuple[T, T]] = []
+
+    def pack(tensor: T) -> T:
+        kept.append((tensor, tensor.clone()))
+        return tensor
+
+    pair = Pair()
+    for _ in range(4):
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            results = pair.forward(torch.randn(4, 5))
+        backward(results)
+        pair.check()
+        kept = [(mine, copied) for mine, copied in kept if not isinstance(mine, nn.Parameter)]
+        for mine, copied in kept:
+            assert torch.equal(mine, copied)
+        del results
+    assert RecordingOnProcessor.counts[True] == 0
+
+
+def test_gradients_of_gradients() -> None:
+    pair = Pair()
+    for _ in range(4):
+        x = torch.randn(4, 5, requires_grad=True)
+        results = pair.forward(x)
+        found = []
+        for result in results:
+            (gradient,) = torch.autograd.grad((result * result).sum(), x, create_graph=True)
+            gradient.pow(2).sum().backward()
+            found.append(gradient)
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+        pair.check()
