@@ -33,6 +33,7 @@ from weft_loop_ir import (
     fuse_attention_gradients,
     merge_products,
     recompute_shares,
+    size_hints,
     use_library_attention,
 )
 
@@ -123,6 +124,7 @@ class TritonCodegen:
         split_rows=128,
         split_columns=1 << 14,
         split_column_elements=1 << 12,
+        split_varying=True,
         split_scan_rows=256,
         parallel_kernels=32,
         selected_elements=1 << 20,
@@ -318,6 +320,7 @@ class TritonCodegen:
         """What a step launches; each with its name and the names of the nodes that it computes."""
         tile = step.tile if isinstance(step, ProgramLoop) else 0
         limits = RowLimits(self.options.persistent_elements, self.options.loop_elements, tile)
+        hints = size_hints(schedule.symbols)
         if isinstance(step, ProgramLoop):  # its parts are handed counters of 64 bits
             indices = ALWAYS_WIDE
 
@@ -329,7 +332,7 @@ class TritonCodegen:
             if isinstance(kernel, ProductKernel):
                 return print_product(kernel, schedule.buffers, precision, indices)
             overwritten = _overwritten(kernel, schedule)
-            return print_kernel(kernel, schedule.buffers, limits, overwritten, indices)
+            return print_kernel(kernel, schedule.buffers, limits, overwritten, indices, hints)
 
         if isinstance(step, Kernel):
             yield step.name, step.origins, printed(step)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import sympy
 from weft_loop_ir import Kernel, LoopVariable
 
-from weft_codegen_triton.kernel.blocks import accesses, extent
+from weft_codegen_triton.kernel.blocks import accesses, columns_are_contiguous, extent
 from weft_codegen_triton.kernel.expressions import unit_stride
 
 SIZE_MULTIPLE = 16
@@ -26,8 +26,14 @@ Factors = frozenset[sympy.Symbol]
 def aligning_factors(kernel: Kernel, sizes: Collection[sympy.Symbol]) -> frozenset[Factors]:
     """The products of ``sizes`` that have to be multiples of 16 for the accesses of ``kernel`` to be wide."""
     expressions = [e for stage in kernel.stages for e in accesses(stage.body)]
+    ranges = [stage.inner for stage in kernel.stages if stage.inner]
+    if not ranges or columns_are_contiguous(kernel):
+        ranges.append(kernel.outer)
+    else:  # what is read or written once a row counts little
+        symbols = {loop.symbol for inner in ranges for loop in inner}
+        expressions = [e for e in expressions if not symbols.isdisjoint(e.free_symbols)]
     found = [_factors(expression, sizes) for expression in expressions]
-    for loops in dict.fromkeys([kernel.outer, *(stage.inner for stage in kernel.stages)]):
+    for loops in dict.fromkeys(ranges):
         if loops and any(unit_stride(e, loops[-1].symbol) for e in expressions):
             found += [_factors(count, sizes) for count in _extents(loops)]
     return frozenset(factors for some in found for factors in some)

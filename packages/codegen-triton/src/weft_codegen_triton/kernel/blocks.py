@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 import sympy
@@ -29,6 +29,8 @@ LONG_ROW_BYTES = 56 << 10
 On an H200 that took softmax over rows of 64 KB from 93% to 99% of a copy's speed, group norm over rows of
 49 KB from 99% to 87%.
 """
+LEAST_VARYING_BLOCK = 64
+"""Elements of a row of any length that are read at once, at least."""
 SHORT_ROW = 1024
 """Elements of a row of which several fit in a few warps: 32 elements a thread then."""
 POSITIONAL = ("argmax", "argmin")
@@ -120,25 +122,41 @@ def transposed_loop(kernel: Kernel) -> int | None:
     return None
 
 
+def with_sizes(kernel: Kernel, hints: Mapping[sympy.Symbol, sympy.Integer]) -> Kernel:
+    """``kernel`` with its loops as long as ``hints`` say, where sizes vary: to choose blocks by."""
+
+    def known(loops: tuple[LoopVariable, ...]) -> tuple[LoopVariable, ...]:
+        return tuple(LoopVariable(v.symbol, v.size.xreplace(hints)) for v in loops)
+
+    stages = tuple(replace(stage, inner=known(stage.inner)) for stage in kernel.stages)
+    return replace(kernel, outer=known(kernel.outer), stages=stages)
+
+
 def reduction_blocks(
-    kernel: Kernel, ranges: tuple[tuple[LoopVariable, ...], ...], limit: int
+    kernel: Kernel, ranges: tuple[tuple[LoopVariable, ...], ...], limit: int, varies: bool = False
 ) -> ReductionBlocks:
-    """Blocks for a kernel whose stages run over ``ranges``; ``limit``: the longest persistent row."""
+    """Blocks for a kernel whose stages run over ``ranges``; ``limit``: the longest persistent row.
+
+    Where the length of a row ``varies``, blocks of columns are not persistent, and those of rows for rows
+    that are no longer than the blocks.
+    """
     rows = static(extent(kernel.outer))
     extents = [extent(r) for r in ranges]
     longest = max(static(e) for e in extents)
-    by_columns = _columns_are_contiguous(kernel)
+    by_columns = columns_are_contiguous(kernel)
     if by_columns:
         block_rows = (
             64 if rows >= 64 * ENOUGH_PROGRAMS else 32 if rows >= 32 * ENOUGH_PROGRAMS else 16
         )
         block_rows = min(block_rows, power_of_two(rows))
-        persistent = longest <= 64 and all(e.is_Integer for e in extents)
+        persistent = longest <= 64 and not varies and all(e.is_Integer for e in extents)
         loop = min(2048 // block_rows, power_of_two(longest))
         columns = tuple(power_of_two(static(e)) if persistent else loop for e in extents)
     else:
         persistent = longest <= limit and all(e.is_Integer for e in extents)
         columns = tuple(power_of_two(static(e)) if persistent else 4096 for e in extents)
+        if persistent and varies:
+            columns = tuple(max(block, LEAST_VARYING_BLOCK) for block in columns)
         elements = 1024 if max(columns) < 512 else 2048
         block_rows = min(max(1, elements // max(columns)), power_of_two(rows))
         block_rows = min(block_rows, max(1, power_of_two(rows) // 1024))
@@ -186,7 +204,7 @@ def finds_positions(body: LoopBody) -> bool:
     )
 
 
-def _columns_are_contiguous(kernel: Kernel) -> bool:
+def columns_are_contiguous(kernel: Kernel) -> bool:
     """Whether neighbouring rows, not neighbouring elements of a row, lie side by side."""
     if not kernel.outer:
         return False

@@ -26,9 +26,10 @@ class RowLimits:
 
 @dataclass
 class KernelFrame:
-    """What the printers of a kernel's parts share."""
+    """What the printers of a kernel's parts share; ``called`` has the sizes by which blocks are chosen."""
 
     kernel: Kernel
+    called: Kernel
     printer: BodyPrinter
     constants: dict[str, int] = field(default_factory=dict)
     grid_axes: list[str] = field(default_factory=list)

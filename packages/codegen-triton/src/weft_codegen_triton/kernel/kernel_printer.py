@@ -19,6 +19,7 @@ from weft_codegen_triton.kernel.blocks import (
     power_of_two,
     static,
     transposed_loop,
+    with_sizes,
 )
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Tile
 from weft_codegen_triton.kernel.dtypes import pointer_type
@@ -39,6 +40,11 @@ from weft_codegen_triton.kernel.scan_printer import print_scan
 PLACEHOLDER = "KERNEL_NAME"
 COMBINE = f"{PLACEHOLDER}_combine"
 """The function that a kernel scans with."""
+
+HELD, LOOPED = f"{PLACEHOLDER}_held", f"{PLACEHOLDER}_looped"
+"""The functions that a kernel chooses between by the lengths of rows that vary."""
+
+NO_HINTS: Mapping[sympy.Symbol, sympy.Integer] = {}
 
 KERNEL_IMPORTS = """\
 import triton
@@ -136,11 +142,13 @@ def print_kernel(
     limits: RowLimits,
     overwritten: frozenset[str] = frozenset(),
     indices: SymbolicIndices = ALWAYS_WIDE,
+    hints: Mapping[sympy.Symbol, sympy.Integer] = NO_HINTS,
 ) -> PrintedKernel:
     """The Triton function of ``kernel``; raises Unsupported where it has none.
 
     ``limits`` says how rows are read; ``overwritten`` names the buffers that the
-    kernel reads and whose memory it writes; ``indices``: how wide those are that only sizes bound.
+    kernel reads and whose memory it writes; ``indices``: how wide those are that only sizes bound;
+    ``hints``: sizes that vary, in the call by which blocks are chosen.
     """
     kernel = with_contiguous_rows(kernel)
     names = tuple(dict.fromkeys((*kernel.reads, *kernel.writes)))
@@ -155,20 +163,30 @@ def print_kernel(
     for stage in kernel.stages:
         sizes.update({v.symbol: v.size for v in stage.inner})
     width = indices.width(_bounds(kernel, sizes))
-    tile = Tile(("x",), "[XBLOCK]", "[1]", sizes=sizes)
-    printer = BodyPrinter(tile, pointers, dtype_of, frozenset(local), width.wide)
-    printer.for_half = stores_half(kernel, dtype_of)
-    printer.divides_exactly = any(dtype_of(n) in FLOAT8 for n in kernel.writes)
-    printer.waits_to_store = limits.tile > 0 and bool(overwritten)
-    frame = KernelFrame(kernel, printer)
+
+    def new_frame() -> KernelFrame:
+        tile = Tile(("x",), "[XBLOCK]", "[1]", sizes=dict(sizes))
+        printer = BodyPrinter(tile, pointers, dtype_of, frozenset(local), width.wide)
+        printer.for_half = stores_half(kernel, dtype_of)
+        printer.divides_exactly = any(dtype_of(n) in FLOAT8 for n in kernel.writes)
+        printer.waits_to_store = limits.tile > 0 and bool(overwritten)
+        return KernelFrame(kernel, with_sizes(kernel, hints), printer)
+
+    frame = new_frame()
+    printer = frame.printer
     helpers: list[str] = []
+    held: tuple[str, list[str]] | None = None
     if any(holds_scan(stage.body) for stage in kernel.stages):
         helpers, counts, blocks, warps = print_scan(frame, COMBINE)
         scratch: tuple[Scratch, ...] = ()
     elif any((s.inner and not s.is_sequential) or s.is_reduction for s in kernel.stages):
         reduction = ReductionPrinter(frame, limits, overwritten)
         counts, blocks, warps = reduction.print()
-        scratch = tuple(Scratch(*row) for row in reduction.scratch)
+        rows = reduction.scratch
+        if reduction.may_hold and not limits.tile:
+            held, more = _print_held(reduction, new_frame(), limits, overwritten)
+            rows = rows + more
+        scratch = tuple(Scratch(*row) for row in rows)
     else:
         counts, blocks, warps = _print_pointwise(frame, limits.tile)
         scratch = ()
@@ -179,16 +197,7 @@ def print_kernel(
     parameters += [(s.name, width.of_sizes) for s in symbols]
     parameters += [(name, "i64") for name in printer.scalars.values()]
     arguments = [name for name, _ in parameters]
-    arguments += [f"{name}: tl.constexpr" for name in frame.constants]
-    template = "\n".join(
-        [
-            *helpers,
-            "@triton.jit",
-            f"def {PLACEHOLDER}({', '.join(arguments)}):",
-            *printer.lines,
-            "",
-        ]
-    )
+    template = _template(arguments, frame, helpers, held)
     function = Function(
         template,
         tuple(parameters),
@@ -210,6 +219,59 @@ def print_kernel(
         width.bounds,
         aligning_factors(kernel, symbols),
     )
+
+
+def _print_held(
+    looped: ReductionPrinter,
+    frame: KernelFrame,
+    limits: RowLimits,
+    overwritten: frozenset[str],
+) -> tuple[tuple[str, list[str]], list[tuple[str, torch.dtype, sympy.Expr]]]:
+    """What a kernel does whose rows each fit a block, and the condition for that; and its scratch memory.
+
+    ``looped`` has printed what it does with rows of any length.
+    """
+    printer, other = frame.printer, looped.frame.printer
+    printer.scalars = other.scalars
+    held = ReductionPrinter(frame, limits, overwritten, looped)
+    held.print()
+    assert frame.constants == looped.frame.constants
+    other.uses_assert |= printer.uses_assert
+    other.uses_atomics |= printer.uses_atomics
+    if looped.scratch:
+        looped.frame.loop_axes.clear()  # the memory is allocated for blocks of this length
+    return (held.fits, printer.lines), held.scratch
+
+
+def _template(
+    names: list[str],
+    frame: KernelFrame,
+    helpers: list[str],
+    held: tuple[str, list[str]] | None,
+) -> str:
+    """The text of a function with the parameters ``names``, which chooses between two where some is held."""
+    parameters = ", ".join([*names, *(f"{name}: tl.constexpr" for name in frame.constants)])
+    if held is None:
+        return _definition(helpers, PLACEHOLDER, parameters, frame.printer.lines)
+    arguments = ", ".join([*names, *frame.constants])
+    condition, lines = held
+    choice = [
+        f"    if {condition}:",
+        f"        {HELD}({arguments})",
+        "    else:",
+        f"        {LOOPED}({arguments})",
+    ]
+    return "\n\n".join(
+        [
+            _definition([], HELD, parameters, lines),
+            _definition([], LOOPED, parameters, frame.printer.lines),
+            _definition([], PLACEHOLDER, parameters, choice),
+        ]
+    )
+
+
+def _definition(helpers: list[str], name: str, parameters: str, lines: list[str]) -> str:
+    return "\n".join([*helpers, "@triton.jit", f"def {name}({parameters}):", *lines, ""])
 
 
 def stores_half(kernel: Kernel, dtype_of: Callable[[str], torch.dtype]) -> bool:
@@ -263,9 +325,9 @@ def _print_pointwise(
     if turned is None:
         buffers = dict.fromkeys((*kernel.reads, *kernel.writes))
         largest = max(printer.dtype_of(name).itemsize for name in buffers)
-        count = extent(kernel.outer)
-        block, warps = pointwise_block(count, largest)
-        block = max(block, min(tile, power_of_two(static(count))))
+        count, called = extent(kernel.outer), extent(frame.called.outer)
+        block, warps = pointwise_block(called, largest)
+        block = max(block, min(tile, power_of_two(static(called))))
         print_axis(frame, "x", 0, kernel.outer, block, "")
         counts: tuple[sympy.Expr, ...] = (count,)
         blocks: tuple[int, ...] = (block,)

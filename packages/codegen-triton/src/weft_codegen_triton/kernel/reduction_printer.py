@@ -6,14 +6,17 @@ over long rows whose elements lie side by side read them by vectors, which have 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import sympy
 import torch
-from weft_loop_ir import LoopBody, LoopVariable, Stage, print_index
+from weft_loop_ir import FloorDiv, LoopBody, LoopVariable, Stage, print_index
 
 from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.kernel.accumulators import COLUMN, Accumulators
 from weft_codegen_triton.kernel.blocks import (
     VECTOR_BYTES,
+    ReductionBlocks,
     extent,
     finds_positions,
     reduction_blocks,
@@ -34,19 +37,40 @@ UNROLLED = 4
 """Steps of a loop over vectors that are done at once; two where positions take registers."""
 
 
+def row_blocks(frame: KernelFrame, limits: RowLimits) -> ReductionBlocks:
+    """Blocks for ``frame.kernel``, by the sizes that it is called with first."""
+    stages = frame.kernel.stages
+    varies = any(not extent(stage.inner).is_Integer for stage in stages)
+    ranges = tuple(dict.fromkeys(stage.inner for stage in stages if stage.inner))
+    positions = [[stage.inner for stage in stages].index(inner) for inner in ranges]
+    called = tuple(frame.called.stages[k].inner for k in positions)
+    blocks = reduction_blocks(frame.called, called or ((),), limits.persistent, varies)
+    return widened(blocks, frame.called, limits.tile)
+
+
 class ReductionPrinter:
     """Prints the stages of ``frame.kernel``.
 
-    ``overwritten`` names the buffers that the kernel reads and whose memory it writes.
+    ``overwritten`` names the buffers that the kernel reads and whose memory it writes.  ``beside`` prints the
+    same for rows of any length, where this is for those that fit a block.
     """
 
-    def __init__(self, frame: KernelFrame, limits: RowLimits, overwritten: frozenset[str]) -> None:
+    def __init__(
+        self,
+        frame: KernelFrame,
+        limits: RowLimits,
+        overwritten: frozenset[str],
+        beside: ReductionPrinter | None = None,
+    ) -> None:
         self.frame = frame
         self.printer: BodyPrinter = frame.printer
         self.kernel = frame.kernel
         self.ranges = tuple(dict.fromkeys(s.inner for s in self.kernel.stages if s.inner))
-        self.blocks = reduction_blocks(self.kernel, self.ranges or ((),), limits.persistent)
-        self.blocks = widened(self.blocks, self.kernel, limits.tile)
+        self.blocks = row_blocks(frame, limits)
+        self.may_hold = bool(self.varying) and self.blocks.persistent
+        if self.may_hold and beside is None:
+            self.blocks = replace(self.blocks, persistent=False, loops_over_rows=True)
+        self.first_scratch = 0 if beside is None else len(beside.scratch)
         vectors = None
         if self.blocks.loops_over_rows:
             vectors = row_vectors(self.kernel, self.ranges, self.printer.dtype_of)
@@ -64,6 +88,33 @@ class ReductionPrinter:
         self.stored: dict[tuple[int, str], tuple[ReductionResult, str, sympy.Expr]] = {}
         self.sums: dict[int, int] = {}  # stages of sums to those that find them with a maximum
         self.finished: dict[int, tuple[Accumulators, Text]] = {}  # those stages' results
+
+    @property
+    def varying(self) -> tuple[sympy.Expr, ...]:
+        """The lengths of rows that vary."""
+        extents = dict.fromkeys(map(extent, self.ranges))
+        return tuple(e for e in extents if not e.is_Integer)
+
+    @property
+    def fits(self) -> str:
+        """The condition under which each row is one block."""
+        tests = []
+        for number, inner in enumerate(self.ranges):
+            self._select(number)
+            if not extent(inner).is_Integer:
+                tests.append(f"({self.space.elements} <= {self.space.block})")
+        return " & ".join(dict.fromkeys(tests))
+
+    def _scratch_rows(self) -> sympy.Expr:
+        """How many rows scratch memory has: none where rows are held in registers."""
+        rows = extent(self.kernel.outer)
+        if not self.may_hold or self.blocks.persistent:
+            return rows
+        longer = [
+            FloorDiv(extent(inner), sympy.Integer(block + 1))
+            for inner, block in zip(self.ranges, self.blocks.columns, strict=True)
+        ]
+        return rows * sympy.Min(1, sympy.Max(*longer))
 
     def print(self) -> tuple[tuple[sympy.Expr, ...], tuple[int, ...], int]:
         """The grid's extents, the blocks along it, and the number of warps."""
@@ -115,14 +166,15 @@ class ReductionPrinter:
             if buffer.size == 1 or (self.blocks.persistent and len(uses) == 1):
                 registers.add(buffer.name)
                 continue
-            self.scratch.append((buffer.name, buffer.dtype, extent(kernel.outer) * buffer.size))
+            self.scratch.append((buffer.name, buffer.dtype, self._scratch_rows() * buffer.size))
         printer.registers = frozenset(registers)
         pointers = dict(printer.pointers)
-        for number, (name, _, _) in enumerate(self.scratch):
+        for number, (name, _, _) in enumerate(self.scratch, self.first_scratch):
             (size,) = (b.size for b in kernel.local_buffers if b.name == name)
             pointers[name] = f"scratch{number}_ptr + xindex * {print_index(size, INDEX)}"
         self.scratch = [
-            (f"scratch{k}", dtype, count) for k, (_, dtype, count) in enumerate(self.scratch)
+            (f"scratch{k}", dtype, count)
+            for k, (_, dtype, count) in enumerate(self.scratch, self.first_scratch)
         ]
         printer.pointers = pointers
         self.sums_of_exponentials = sums_of_exponentials(kernel)

@@ -16,6 +16,7 @@ class ScheduleOptions:
     ``split_reduction_parts``: how many partial results such a split makes of one, at most.
     ``split_rows`` and ``split_columns``: how many results count as few where the elements of each lie side by
     side, and where those of neighbours do; ``split_column_elements``: how long the latter must be.
+    ``split_varying``: so are reductions whose sizes vary, by those of the call that the graph was made for.
     ``split_short_rows``: rows of at most so many elements side by side, between which the rows of other
     results lie, are added up for all results together and reduced then.
     ``split_scan_rows``: a scan of fewer rows (of as many groups of columns) is split in pieces of them, about
@@ -46,6 +47,7 @@ class ScheduleOptions:
     split_rows: int = 1
     split_columns: int = 1
     split_column_elements: int = 1 << 16
+    split_varying: bool = False
     split_short_rows: int = 0
     split_scan_rows: int = 0
     split_scan_parts: int = 1024

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import sympy
 import torch
 
 from weft_loop_ir.expressions import (
+    FloorDiv,
     contiguous_stride,
     dot,
     integer,
@@ -17,12 +19,12 @@ from weft_loop_ir.expressions import (
     to_int,
 )
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import Buffer, BufferKind, Layout, LoopVariable, Value
+from weft_loop_ir.ir import Buffer, BufferKind, Layout, LoopBody, LoopVariable, Value, size_hints
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node, body_accesses
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.accesses import index_expressions, linear_form
 from weft_loop_ir.schedule.options import ScheduleOptions
-from weft_loop_ir.schedule.transform import Replayer
+from weft_loop_ir.schedule.transform import IndexFunction, Replayer, StoreFunction
 
 PARTS_OF_FEW = 4
 """Where results count as few below some number, so many times that number of partial results are wanted."""
@@ -38,6 +40,14 @@ ROWS_OF_PART = 64
 """Short rows in one of the parts that they are reduced in, at least."""
 
 
+PART_MULTIPLE = 64
+"""Parts of what varies begin at multiples of so many elements, so that they can be read side by side."""
+
+
+Hints = Mapping[sympy.Symbol, sympy.Expr]
+"""Sizes in the call that the graph was made for."""
+
+
 @dataclass(frozen=True)
 class _Cut:
     """How a node is split: ``cut`` is the reduced loop that falls in ``parts``.
@@ -49,6 +59,15 @@ class _Cut:
     cut: LoopVariable
     kept: tuple[LoopVariable, ...] = ()
 
+    @property
+    def length(self) -> sympy.Expr:
+        """Of a part.  Where the size varies the last ones may have fewer elements, or none."""
+        size = self.cut.size
+        if size.is_Integer:
+            return integer(int(size) // self.parts)
+        step = integer(PART_MULTIPLE * self.parts)
+        return PART_MULTIPLE * FloorDiv(size + step - 1, step)
+
 
 def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> LoopGraph:
     """Split each reduction of ``options.split_reduction_elements`` or more elements to few results.
@@ -59,11 +78,12 @@ def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> L
     if limit is None:
         return loop_graph
     buffers = dict(loop_graph.buffers)
+    hints = size_hints(loop_graph.symbols) if options.split_varying else {}
     nodes: list[Node] = []
     for node in loop_graph.nodes:
         cut = None
-        if isinstance(node, LoopNode) and _is_splittable(node, options):
-            cut = _short_rows(node, options) or _parts(node, limit, options)
+        if isinstance(node, LoopNode) and _is_splittable(node, options, hints):
+            cut = _short_rows(node, options) or _parts(node, limit, options, hints)
         if cut is None or not isinstance(node, LoopNode):
             nodes.append(node)
             continue
@@ -82,21 +102,24 @@ def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> L
     )
 
 
-def _is_splittable(node: LoopNode, options: ScheduleOptions) -> bool:
-    """Whether partial results of ``node`` can be joined, and how many there are is known."""
+def _is_splittable(node: LoopNode, options: ScheduleOptions, hints: Hints) -> bool:
+    """Whether partial results of ``node`` can be joined, and how many there are is known, or likely."""
     kinds = _kinds(node)
     has_moments = kinds == MOMENTS and (options.split_rows > 1 or options.split_short_rows > 0)
     if not has_moments and not (len(kinds) == 1 and kinds[0] in SPLITTABLE):
         return False
-    return all(isinstance(v.size, sympy.Integer) for v in node.loops + node.reduction_loops)
+    sizes = [v.size for v in node.loops + node.reduction_loops]
+    if has_moments and not all(size.is_Integer for size in sizes):
+        return False  # parts of one length are joined
+    return all(size.xreplace(hints).is_Integer for size in sizes)
 
 
-def _parts(node: LoopNode, limit: int, options: ScheduleOptions) -> _Cut | None:
+def _parts(node: LoopNode, limit: int, options: ScheduleOptions, hints: Hints) -> _Cut | None:
     """How the outermost reduced loop is cut; None to leave the node whole."""
     if _kinds(node) == MOMENTS and options.split_rows <= 1:
         return None
-    results = product(tuple(v.size for v in node.loops))
-    elements = product(tuple(v.size for v in node.reduction_loops))
+    results = product(tuple(v.size.xreplace(hints) for v in node.loops))
+    elements = product(tuple(v.size.xreplace(hints) for v in node.reduction_loops))
     few = options.split_rows
     if reads_columns(node):
         few, limit = options.split_columns, options.split_column_elements
@@ -106,7 +129,10 @@ def _parts(node: LoopNode, limit: int, options: ScheduleOptions) -> _Cut | None:
     if few > 1:
         wanted = min(wanted, few // int(results) * PARTS_OF_FEW)
     first = node.reduction_loops[0]
-    parts = _divisor(int(first.size), wanted)
+    if first.size.is_Integer:
+        parts = _divisor(int(first.size), wanted)
+    else:
+        parts = max(min(wanted, int(first.size.xreplace(hints)) // PART_MULTIPLE), 1)
     return None if parts == 1 else _Cut(parts, first)
 
 
@@ -120,7 +146,9 @@ def _short_rows(node: LoopNode, options: ScheduleOptions) -> _Cut | None:
 
     The loop along the rows is kept: the rows of all results together are long ones, added up side by side.
     """
-    if len(node.reduction_loops) < 2:
+    if len(node.reduction_loops) < 2 or not all(
+        v.size.is_Integer for v in node.loops + node.reduction_loops
+    ):
         return None
     symbols = tuple(v.symbol for v in node.loops + node.reduction_loops)
     forms = [
@@ -178,7 +206,7 @@ def _split(node: LoopNode, cut: _Cut, buffers: dict[str, Buffer]) -> list[LoopNo
 
     part = LoopVariable(loop_symbol("i", len(node.loops)), integer(cut.parts))
     first = cut.cut
-    length = integer(int(first.size) // cut.parts)
+    length = cut.length
     inner = tuple(
         LoopVariable(v.symbol, length) if v is first else v
         for v in node.reduction_loops
@@ -204,13 +232,63 @@ def _split(node: LoopNode, cut: _Cut, buffers: dict[str, Buffer]) -> list[LoopNo
     ) -> None:
         ops.store(partial[name], place, value)
 
-    Replayer(ops, index, None, store).replay(node.body)
+    if first.size.is_Integer:
+        Replayer(ops, index, None, store).replay(node.body)
+    else:
+        place_in_row = first.symbol + length * part.symbol
+        _replay_within(
+            ops,
+            node.body,
+            index,
+            store,
+            ops.lt(
+                ops.index_expr(place_in_row, torch.int64), ops.index_expr(first.size, torch.int64)
+            ),
+        )
     head = _node(ops, loops, inner, node)
     joined = _Joined(node, LoopVariable(first.symbol, integer(cut.parts)), cut.kept)
     if len(partial) == 1:
         return [head, _tail(joined, buffers[partial[node.name]], dtype_of)]
     length_of_part = product(tuple(v.size for v in inner))
     return [head, *_tail_of_moments(joined, length_of_part, buffers, dtype_of)]
+
+
+def _replay_within(
+    ops: BodyRecorder, body: LoopBody, index: IndexFunction, store: StoreFunction, inside: Value
+) -> None:
+    """Record ``body``, a reduction, which takes no element where ``inside`` is false."""
+    (position,) = [k for k, i in enumerate(body.instructions) if i.operation == "reduction"]
+    kind, dtype, operand = body.instructions[position].arguments
+    value_dtype = body.instructions[operand.index].dtype
+    assert value_dtype is not None
+    element = LoopBody(body.instructions[:position], operand)
+
+    def computed(nested: BodyRecorder) -> Value:
+        value = Replayer(nested, index).replay(element)
+        assert value is not None
+        return value
+
+    value = ops.masked(inside, computed, _identity(kind, value_dtype))
+    (target,) = [i for i in body.instructions if i.operation == "store"]
+    store(
+        ops,
+        target.arguments[0],
+        index(target.arguments[1]),
+        ops.reduction(kind, dtype, value),
+        None,
+    )
+
+
+def _identity(kind: str, dtype: torch.dtype) -> bool | int | float:
+    """What changes no result of a reduction of values of ``dtype``."""
+    if kind not in ("max", "min"):
+        return int(kind in ("prod", "all"))
+    if dtype is torch.bool:
+        return kind == "min"
+    if dtype.is_floating_point:
+        return -math.inf if kind == "max" else math.inf
+    limits = torch.iinfo(dtype)
+    return limits.min if kind == "max" else limits.max
 
 
 @dataclass(frozen=True)
