@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ import torch.nn.functional as F
 import weft_aot_autograd
 import weft_functionalize
 from torch import Tensor, nn
+from torch._decomp import core_aten_decompositions
+from torch._ops import OpOverload
+from weft_aot_autograd.decomposition_table import _KEPT, _OWN
 
 aten = torch.ops.aten
 
@@ -136,6 +140,27 @@ def test_own_table(forward: Any) -> None:
     weft_aot_autograd.trace_inference(functional)
     calls = _calls(functional.graph_module)
     assert [node.target for node in calls] == [aten.addcmul.default]
+
+
+def test_rules_looked_up_one_by_one_are_those_of_the_whole_table() -> None:
+    """Torch's own table, which it makes by going through all operators, is the reference."""
+    table = weft_aot_autograd.default_decompositions()
+    whole = core_aten_decompositions()
+    packets = [getattr(aten, name) for name in aten]
+    operators = {getattr(packet, name) for packet in packets for name in packet.overloads()}
+    assert len(operators) > 2500
+    wanted = {o for o in whole if isinstance(o, OpOverload) and not is_kept(o)} | set(_OWN)
+    assert {o for o in operators | wanted if o in table} == wanted
+    assert set(table) == wanted
+    for operator in wanted - set(_OWN):
+        rule = whole[operator]  # those of operators composed of others are made anew each time
+        assert table[operator] is rule or isinstance(rule, functools.partial)
+
+
+def is_kept(operator: OpOverload) -> bool:
+    if operator._schema.is_mutable or torch.Tag.nondeterministic_seeded in operator.tags:
+        return True
+    return any(operator._schema.name == f"aten::{name}" for row in _KEPT.values() for name in row)
 
 
 def test_rule_that_declines() -> None:

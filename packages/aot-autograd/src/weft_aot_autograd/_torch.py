@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions
+from torch._decomp import _core_aten_decompositions_post_autograd, core_aten_decompositions
+from torch._export.utils import _get_decomp_for_cia, _is_preservable_cia_op
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -13,6 +16,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
+from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,6 +29,7 @@ __all__ = [
     "OpOverload",
     "TorchDispatchMode",
     "core_aten_decompositions",
+    "core_decomposition",
     "keeps_graph",
     "packed_saved_tensors",
     "packs_saved_tensors",
@@ -42,6 +47,25 @@ DATA_DEPENDENT_ERRORS: tuple[type[Exception], ...] = (
 
 COMMUNICATES = "_c10d_functional"
 """The namespace of collectives."""
+
+
+def core_decomposition(operator: OpOverload) -> Callable[..., Any] | None:
+    """What ``core_aten_decompositions()`` has for ``operator``, None if nothing.
+
+    Making that table takes torch longer than compiling a small model: it looks at every operator there is.
+    """
+    rule = _core_rules().get(operator)
+    if rule is None and operator not in PRESERVED_ATEN_CIA_OPS and _is_preservable_cia_op(operator):
+        rule = _get_decomp_for_cia(operator)
+    return rule
+
+
+@functools.cache
+def _core_rules() -> Mapping[Any, Callable[..., Any]]:
+    """Torch's rules for operators that are not composed of others already."""
+    rules: Mapping[Any, Callable[..., Any]] = _core_aten_decompositions_post_autograd()
+    return rules
+
 
 set_grad_enabled = torch._C._set_grad_enabled
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 import torch
 
-from ._torch import OpOverload, core_aten_decompositions
+from ._torch import OpOverload, core_aten_decompositions, core_decomposition
 
 aten = torch.ops.aten
 
@@ -191,26 +191,68 @@ _OWN: dict[OpOverload, Callable[..., Any]] = {
 }
 
 
+class DefaultDecompositions(Mapping[OpOverload, Callable[..., Any]]):
+    """Torch's core ATen rules, less what stays whole, under rules of our own.
+
+    A rule is looked for when it is asked for; only going through all of them takes long.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[OpOverload, Callable[..., Any] | None] = {}
+
+    def __getitem__(self, operator: OpOverload) -> Callable[..., Any]:
+        if operator not in self._found:
+            self._found[operator] = _rule(operator)
+        rule = self._found[operator]
+        if rule is None:
+            raise KeyError(operator)
+        return rule
+
+    def __iter__(self) -> Iterator[OpOverload]:
+        return (operator for operator in {**core_aten_decompositions(), **_OWN} if operator in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Without(Mapping[OpOverload, Callable[..., Any]]):
+    """``table`` but for the operators in ``left_out``."""
+
+    def __init__(self, table: DecompositionTable, left_out: Container[OpOverload]) -> None:
+        self._table = table
+        self._left_out = left_out
+
+    def __getitem__(self, operator: OpOverload) -> Callable[..., Any]:
+        if operator in self._left_out:
+            raise KeyError(operator)
+        return self._table[operator]
+
+    def __iter__(self) -> Iterator[OpOverload]:
+        return (operator for operator in self._table if operator not in self._left_out)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 @functools.cache
 def default_decompositions() -> DecompositionTable:
     """The rules that :func:`trace_inference` applies, from operator to function.
 
     A rule gets the node's fake arguments and may return ``NotImplemented``: the operator then stays.
     """
-    kept = {name for names in _KEPT.values() for name in names}
-    table: dict[OpOverload, Callable[..., Any]] = {}
-    for operator, rule in core_aten_decompositions().items():
-        if isinstance(operator, OpOverload) and _is_functional(operator):
-            name = operator._schema.name.removeprefix("aten::")
-            if name not in kept and not _keeps_random_values(operator):
-                table[operator] = rule
-    table.update(_OWN)
-    return table
+    return DefaultDecompositions()
 
 
-def _is_functional(operator: OpOverload) -> bool:
-    return not operator._schema.is_mutable
+def _rule(operator: Any) -> Callable[..., Any] | None:
+    """The rule for ``operator``, None where it stays."""
+    if operator in _OWN:
+        return _OWN[operator]
+    if not isinstance(operator, OpOverload) or operator._schema.is_mutable:
+        return None
+    name = operator._schema.name.removeprefix("aten::")
+    if name in _KEPT_NAMES or torch.Tag.nondeterministic_seeded in operator.tags:
+        return None  # among them random operators, whose values must be eager's
+    return core_decomposition(operator)
 
 
-def _keeps_random_values(operator: OpOverload) -> bool:
-    return torch.Tag.nondeterministic_seeded in operator.tags
+_KEPT_NAMES = frozenset(name for names in _KEPT.values() for name in names)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from .decomposition_table import DecompositionTable
+from .decomposition_table import DecompositionTable, Without
 
 aten = torch.ops.aten
 
@@ -19,7 +19,7 @@ CleanUp = Callable[[torch.fx.Graph, DecompositionTable], torch.fx.Graph]
 
 def keep_partial_writes(table: DecompositionTable) -> DecompositionTable:
     """``table`` without rules for writes to a part: in place these need not go over the whole tensor."""
-    return {key: rule for key, rule in table.items() if key not in _PARTIAL_WRITES}
+    return Without(table, _PARTIAL_WRITES)
 
 
 def clean_regions(
