@@ -138,7 +138,7 @@ def test_what_a_large_step_saves_is_lent(monkeypatch: pytest.MonkeyPatch) -> Non
     model = Wide().cuda()
     plain = copy.deepcopy(model)
     compiled = weft.compile(model)
-    optimizers = [torch.optim.SGD(m.parameters(), 0.01) for m in (model, plain)]
+    optimizers = [torch.optim.SGD(m.parameters(), 0.1) for m in (model, plain)]
     for number in range(8):
         results = []
         x, y = torch.randn(2, 8192, 1024, device="cuda")
@@ -147,13 +147,13 @@ def test_what_a_large_step_saves_is_lent(monkeypatch: pytest.MonkeyPatch) -> Non
             result = run(x)
             if number == 6:  # the first waits while the second is computed
                 other = run(y)
-                other.square().sum().backward()
-            result.square().sum().backward()
+                other.square().mean().backward()
+            result.square().mean().backward()
             results.append(result.detach())
             optimizer.step()
         assert_close(*results)
         for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
-            torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
+            assert_close(mine, theirs)
     assert len(set(replayed)) == 2
     assert len(replayed) >= 10
 

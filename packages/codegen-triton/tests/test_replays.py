@@ -15,6 +15,7 @@ from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 from weft_codegen_triton.runtime.replays import Replays
 
 MILLION = 1 << 20
+MOST = 256 * MILLION
 
 
 class Recording:
@@ -53,6 +54,7 @@ class Recording:
 def recordings(monkeypatch: pytest.MonkeyPatch) -> None:
     Recording.made = []
     monkeypatch.setattr(replays, "GraphRecording", Recording)
+    monkeypatch.setattr(replays, "has_room", lambda nbytes: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
 
@@ -62,7 +64,9 @@ def total(inputs: Sequence[Any], constants: Sequence[torch.Tensor], stream: int)
 
 def test_inputs_that_stay_are_read_where_they_are() -> None:
     x = torch.ones(64 * MILLION // 4)
-    program = Replays(total, steps=10, returned_count=1, lent_count=0, is_dynamic=False)
+    program = Replays(
+        total, steps=10, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+    )
     for _ in range(4):
         assert program.run((x,), (), 0)[0] == x.numel()
     assert Recording.made == [frozenset((0,))]
@@ -71,7 +75,9 @@ def test_inputs_that_stay_are_read_where_they_are() -> None:
 
 def test_small_inputs_that_move_are_copied() -> None:
     held = [torch.full((8,), float(k)) for k in range(6)]
-    program = Replays(total, steps=10, returned_count=1, lent_count=0, is_dynamic=False)
+    program = Replays(
+        total, steps=10, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+    )
     for x in held:
         assert program.run((x,), (), 0)[0] == x.sum()
     assert Recording.made == [frozenset()]
@@ -79,7 +85,9 @@ def test_small_inputs_that_move_are_copied() -> None:
 
 def test_large_inputs_that_move_are_not_recorded() -> None:
     held = [torch.full((16 * MILLION,), float(k)) for k in range(2)]
-    program = Replays(total, steps=10, returned_count=1, lent_count=0, is_dynamic=False)
+    program = Replays(
+        total, steps=10, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+    )
     for x in held * 5:
         assert program.run((x,), (), 0)[0] == x.sum()
     assert Recording.made == []
@@ -91,7 +99,9 @@ def test_large_results_are_not_recorded() -> None:
         return (inputs[0] * 2,)
 
     x = torch.ones(16 * MILLION)
-    program = Replays(doubled, steps=10, returned_count=1, lent_count=0, is_dynamic=False)
+    program = Replays(
+        doubled, steps=10, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+    )
     for _ in range(3):
         program.run((x,), (), 0)
     assert Recording.made == []
@@ -106,7 +116,9 @@ def first(inputs: list[Any], constants: Sequence[torch.Tensor], stream: int) -> 
 def test_what_is_saved_is_read_where_forward_lends_it() -> None:
     """Once it comes from the same place twice; a call whose large inputs are elsewhere runs step by step."""
     lent, own = (torch.ones(1).expand(80 * MILLION) for _ in range(2))
-    program = Replays(first, steps=1000, returned_count=1, lent_count=0, is_dynamic=False)
+    program = Replays(
+        first, steps=1000, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+    )
     for saved in (own, lent, lent, lent, own, lent, own, own, lent):
         assert program.run([saved], (), 0)[0] == 2
     assert program.refusal is None
@@ -115,16 +127,32 @@ def test_what_is_saved_is_read_where_forward_lends_it() -> None:
 
 def test_what_always_moves_is_given_up() -> None:
     places = [torch.ones(1).expand(80 * MILLION) for _ in range(2)]
-    program = Replays(first, steps=1000, returned_count=1, lent_count=0, is_dynamic=False)
+    program = Replays(
+        first, steps=1000, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+    )
     for saved in places * 5:
         assert program.run([saved], (), 0)[0] == 2
     assert Recording.made == []
     assert program.refusal is not None and "too large" in program.refusal
 
 
+def test_nothing_is_recorded_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replays, "has_room", lambda nbytes: False)
+    x = torch.ones(8)
+    program = Replays(
+        total, steps=10, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+    )
+    for _ in range(4):
+        assert program.run((x,), (), 0)[0] == 8
+    assert Recording.made == []
+    assert program.refusal is not None and "memory" in program.refusal
+
+
 def test_nothing_large_is_kept_for_each_size() -> None:
     large = torch.ones(1).expand(80 * MILLION)
-    program = Replays(first, steps=1000, returned_count=1, lent_count=0, is_dynamic=True)
+    program = Replays(
+        first, steps=1000, returned_count=1, lent_count=0, is_dynamic=True, copied_bytes=MOST
+    )
     for _ in range(4):
         assert program.run([large], (), 0)[0] == 2
     assert Recording.made == []

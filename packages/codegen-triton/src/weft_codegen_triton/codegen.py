@@ -277,6 +277,7 @@ class TritonCodegen:
             device,
             generated,
             record=record,
+            copied_bytes=self.options.copied_bytes,
             load_wider=None if wider is None else functools.partial(self._load, wider, device),
         )
 

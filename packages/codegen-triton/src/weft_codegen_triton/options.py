@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 INT32_SAFE = 2**31 - 2**21
 """Indices below this do not overflow 32 bits, the padding of the last block included."""
@@ -21,6 +22,9 @@ class TritonOptions:
     ``cuda_graphs``: replay a recorded CUDA graph where that is sound.
     ``least_recorded_steps``: kernels and calls of a program from which it is recorded.  A replay, with its
     copies, took the host 16 µs on an H200, a kernel of its own or a call 5 µs and more.
+    ``copied_bytes``: how much a recording may copy at each call, of inputs that move and of results, for
+    which it holds memory of its own; more if it is at most half of what the call is given besides
+    parameters.
     ``launch_graphs``: make launches that follow each other as one CUDA graph, in programs that are not
     replayed as a whole.
     ``autotune``: time several block sizes of each kernel on the device and keep the fastest.
@@ -42,6 +46,7 @@ class TritonOptions:
     loop_elements: int = 4096
     cuda_graphs: bool = True
     least_recorded_steps: int = 4
+    copied_bytes: int = 1 << 28
     launch_graphs: bool = True
     autotune: bool = False
     fuse_products: bool | None = None
@@ -52,15 +57,16 @@ class TritonOptions:
     interpret: bool | None = None
 
 
-MODES: Mapping[str, tuple[bool, bool]] = {
-    "default": (True, False),
-    "reduce-overhead": (True, False),
-    "max-autotune": (True, True),
-    "max-autotune-no-cudagraphs": (False, True),
+MODES: Mapping[str, Mapping[str, Any]] = {
+    "default": {"cuda_graphs": True, "autotune": False},
+    "reduce-overhead": {"copied_bytes": 1 << 40},
+    "max-autotune": {"autotune": True, "copied_bytes": 1 << 40},
+    "max-autotune-no-cudagraphs": {"autotune": True, "cuda_graphs": False},
 }
-"""torch.compile's modes, by ``cuda_graphs`` and ``autotune``.
+"""torch.compile's modes, by the options that they change.
 
-Its default replays no CUDA graphs, since they may overwrite what a caller holds; here they never do.
+Its default replays no CUDA graphs, since they may overwrite what a caller holds; here they never do.  Those
+that are to save time at the price of memory replay whatever it costs, where as much again is free.
 """
 
 
@@ -68,5 +74,4 @@ def options_for_mode(options: TritonOptions, mode: str) -> TritonOptions:
     """``options`` as ``mode`` changes them; raises ValueError for an unknown one."""
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}, known are {', '.join(MODES)}")
-    cuda_graphs, autotune = MODES[mode]
-    return replace(options, cuda_graphs=cuda_graphs, autotune=autotune)
+    return replace(options, **{**MODES["default"], **MODES[mode]})

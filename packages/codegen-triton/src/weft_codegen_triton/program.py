@@ -60,6 +60,7 @@ class TritonProgram:
         generated: GeneratedProgram,
         *,
         record: bool,
+        copied_bytes: int,
         load_wider: Callable[[], TritonProgram] | None = None,
     ) -> None:
         self.generated = generated
@@ -78,7 +79,8 @@ class TritonProgram:
         if record:
             host, steps = generated.printed.host, generated.steps_before_tail
             counts = len(host.returned), len(host.lent)
-            self._replays = Replays(compute, steps, *counts, generated.is_dynamic)
+            is_dynamic = generated.is_dynamic
+            self._replays = Replays(compute, steps, *counts, is_dynamic, copied_bytes)
 
     @property
     def not_recorded(self) -> str | None:

@@ -38,26 +38,24 @@ HOST_SECONDS_PER_STEP = 5e-6
 """What a step costs that the host launches, and what a copy of results costs that a recording needs."""
 
 
-MOST_COPIED_BYTES = 1 << 28
-"""What a recording may hold beside the caller's own copies.
-
-On an H200 a GPT-2's step under autocast held 3.5 GiB with recordings that copied what is saved for backward,
-and 1.9 without, and its kernels and copies took 6.4 ms instead of 5.1.
-"""
-
-COPIED_PART = 4
-"""More may be copied where it is at most one part in so many of what the call holds anyway."""
+COPIED_PART = 2
+"""More is copied than options say if it is at most one part in so many of what the call is given."""
 
 
-def pays_off(copied: int, steps: int, held: int) -> bool:
+def pays_off(copied: int, steps: int, most: int, held: int) -> bool:
     """Whether ``steps`` are worth replaying where so many bytes are copied in or out.
 
-    Replaying must save twice the time of the copies, which must not be many beside the ``held`` bytes of what
-    the call is given besides parameters.
+    Replaying must save twice the time of the copies, which must be at most ``most`` or a part of ``held``,
+    the bytes of what the call is given besides parameters.  On an H200 a GPT-2's step under autocast held
+    3.5 GiB with recordings that copied what is saved for backward, and 1.9 without, and its kernels and
+    copies took 6.4 ms instead of 5.1.
     """
     seconds = copied / COPIED_BYTES_PER_SECOND
-    most = max(MOST_COPIED_BYTES, held // COPIED_PART)
-    return copied <= most and 2 * seconds < steps * HOST_SECONDS_PER_STEP
+    return copied <= max(most, held // COPIED_PART) and 2 * seconds < steps * HOST_SECONDS_PER_STEP
+
+
+MOST_UNASKED_BYTES = 1 << 28
+"""What a recording may hold without a look at the memory that is free."""
 
 
 def has_room(nbytes: int) -> bool:
@@ -65,6 +63,8 @@ def has_room(nbytes: int) -> bool:
 
     What the allocator holds for tensors to come is given back first.
     """
+    if nbytes <= MOST_UNASKED_BYTES:
+        return True
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
     return 2 * nbytes <= free

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from weft_codegen_triton.runtime.cuda_graph import (
-    MOST_COPIED_BYTES,
+    MOST_UNASKED_BYTES,
     Compute,
     GraphRecording,
     has_room,
@@ -34,7 +35,7 @@ class Replays:
     The first call for a size runs step by step and so warms libraries up, the second records, later ones
     replay.  The first ``returned_count`` tensors that ``compute`` gives are the caller's, the next
     ``lent_count`` are lent (see :class:`GraphRecording`), others are read before the next call.  ``refusal``
-    says why recording was given up, None if it wasn't.
+    says why recording was given up, None if it wasn't.  ``copied_bytes`` is the option of that name.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Replays:
         returned_count: int,
         lent_count: int,
         is_dynamic: bool,
+        copied_bytes: int,
     ) -> None:
         self.refusal: str | None = None
         self._compute = compute
         self._steps = steps
         self._counts = returned_count, lent_count
         self._is_dynamic = is_dynamic
+        self._copied_bytes = copied_bytes
         self._known: dict[Any, _Replay] = {}
 
     def run(
@@ -81,10 +84,11 @@ class Replays:
         returned_count, lent_count = self._counts
         returned = buffers[:returned_count]
         lent = _bytes(buffers[returned_count : returned_count + lent_count])
-        if self._is_dynamic and max(held, lent) > MOST_COPIED_BYTES:
+        if self._is_dynamic and max(held, lent) > MOST_UNASKED_BYTES:
             return buffers  # each size would keep as much
-        if pays_off(_bytes(returned), self._steps, held):
-            self._known[key] = _Replay(addresses, returned, lent_count, lent, self._steps)
+        limits = _Limits(self._steps, self._copied_bytes)
+        if limits.allow(_bytes(returned), held):
+            self._known[key] = _Replay(addresses, returned, lent_count, lent, limits)
         elif not self._is_dynamic:
             self._give_up("results are too large to copy out of a recording")
         return buffers
@@ -98,11 +102,22 @@ class RecordingFailed(RuntimeError):
     """The program does something that can't be recorded, or its calls are never alike."""
 
 
+@dataclass(frozen=True)
+class _Limits:
+    """What a replay of ``steps`` may copy: ``copied_bytes`` at most, or a part of what a call is given."""
+
+    steps: int
+    copied_bytes: int
+
+    def allow(self, copied: int, held: int) -> bool:
+        return pays_off(copied, self.steps, self.copied_bytes, held)
+
+
 class _Replay:
     """The recording for one size and stream, made at its first run and again when something has moved.
 
-    ``addresses`` are those of a call's inputs, ``returned`` its results, all like those that a replay of
-    ``steps`` copies.  It lends ``lent_count`` others, of ``lent_bytes``.
+    ``addresses`` are those of a call's inputs, ``returned`` its results, all like those that a replay
+    copies.  It lends ``lent_count`` others, of ``lent_bytes``.
     """
 
     def __init__(
@@ -111,12 +126,12 @@ class _Replay:
         returned: Sequence[torch.Tensor],
         lent_count: int,
         lent_bytes: int,
-        steps: int,
+        limits: _Limits,
     ) -> None:
         self._counts = len(returned), lent_count
         self._returned_bytes = _bytes(returned)
         self._lent_bytes = lent_bytes
-        self._steps = steps
+        self._limits = limits
         self._addresses = addresses
         self._moving: set[int] = set()
         self._tries = 0  # calls in a row whose large inputs were elsewhere
@@ -161,8 +176,9 @@ class _Replay:
         stream: int,
         fixed: frozenset[int],
     ) -> GraphRecording:
-        if self._lent_bytes > MOST_COPIED_BYTES and not has_room(self._lent_bytes):
-            raise RecordingFailed("what is saved for backward leaves too little memory")
+        moving = _bytes(t for k, t in enumerate(inputs) if k not in fixed)
+        if not has_room(self._lent_bytes + self._returned_bytes + moving):
+            raise RecordingFailed("a recording would leave too little memory")
         try:
             return GraphRecording(compute, inputs, constants, stream, fixed, *self._counts)
         except RuntimeError as error:
@@ -177,7 +193,7 @@ class _Replay:
     def _may_copy(self, inputs: Sequence[Any], positions: Iterable[int]) -> bool:
         """Whether replaying pays where the inputs at ``positions`` are copied at each call."""
         copied = _bytes(inputs[k] for k in positions)
-        return pays_off(copied + self._returned_bytes, self._steps, _held_bytes(inputs))
+        return self._limits.allow(copied + self._returned_bytes, _held_bytes(inputs))
 
     def _fixed(self, inputs: Sequence[Any]) -> frozenset[int]:
         """Inputs that seem to stay where they are: parameters, and what has not moved so far."""
