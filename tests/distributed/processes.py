@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+import weft
 
 WORLD_SIZE = 2
 _PATIENCE = timedelta(seconds=120)
@@ -31,6 +32,7 @@ def _work(rank: int, store: str, backend: str, checks: tuple[Check, ...]) -> Non
     )
     for check in checks:
         torch.manual_seed(0)
+        weft.reset()
         check(rank)
     dist.barrier()
     dist.destroy_process_group()  # after a failure it would wait for the other process

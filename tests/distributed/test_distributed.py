@@ -14,17 +14,15 @@ from tests.distributed import checks
 from tests.distributed.processes import run
 
 
-def test_data_parallel(tmp_path: Path) -> None:
-    run(tmp_path, checks.compiled_inside, checks.compiled_around, checks.static_graph)
-
-
-def test_data_parallel_with_unused_parameters_and_small_buckets(tmp_path: Path) -> None:
-    run(tmp_path, checks.unused_parameters, checks.small_buckets, checks.overlap)
-
-
-def test_collectives(tmp_path: Path) -> None:
-    run(tmp_path, checks.collectives)
-
-
-def test_fully_sharded_blocks(tmp_path: Path) -> None:
-    run(tmp_path, checks.fully_sharded)
+def test_training(tmp_path: Path) -> None:
+    """One start of both processes for all checks: it takes longer than they do."""
+    run(
+        tmp_path,
+        checks.compiled_inside,
+        checks.compiled_around,
+        checks.static_graph,
+        checks.unused_parameters,
+        checks.small_buckets,
+        checks.overlap,
+        checks.fully_sharded,
+    )
