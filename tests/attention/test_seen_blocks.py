@@ -45,7 +45,7 @@ def test_lines_whose_keys_are_hidden_by_a_number(codegen: Interpreted, name: str
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_bounds_beside_what_is_added(codegen: Interpreted, dtype: torch.dtype) -> None:
     """Blocks that no line sees are passed over, unless a line sees nothing at all: all is NaN then."""
-    slopes = torch.tensor([8, 4, 2])
+    slopes = torch.tensor([8, 2])
     backward = compare(codegen, attention(alibi), *operands(dtype, 75, 75), slopes)
     assert "is_lost = " in backward.source
 
@@ -96,5 +96,5 @@ def test_groups_of_heads(codegen: Interpreted) -> None:
         return attention(window)(q, k, v)
 
     _, k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in operands(torch.float16))
-    backward = compare(codegen, function, torch.randn(2, 6, 70, 24).half(), k, v)
+    backward = compare(codegen, function, torch.randn(2, 4, 70, 24).half(), k, v)
     assert backward.extern_count == 0

@@ -103,7 +103,7 @@ def _equal(left: Any, right: Any) -> bool:
     return not isinstance(left, torch.Tensor) or torch.equal(left, right)
 
 
-BLOCKS = int(os.environ.get("WEFT_REGION_BLOCKS", "8"))
+BLOCKS = int(os.environ.get("WEFT_REGION_BLOCKS", "4"))
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
