@@ -33,8 +33,16 @@ PACKAGES = [
     "weft",
 ]
 ENVIRONMENTS = ROOT / ".nox" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-# Each worker imports torch, so more of them than this cost more than they save.
-PARALLEL = ["--numprocesses=auto", "--maxprocesses=4"]
+# Each worker imports torch, so more of them than this cost more than they save. Each has a run of
+# neighbouring tests, which share what their module compiled, until it takes some of another's.
+PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
+# How many random programs `nox -s random` runs, by the tests' own variables.
+MANY_PROGRAMS = {
+    "WEFT_REGION_BLOCKS": "40",
+    "WEFT_ORDINARY_BLOCKS": "40",
+    "WEFT_CHAINS": "100",
+    "WEFT_GRADIENT_PROGRAMS": "100",
+}
 
 each_package = nox.parametrize("package", [nox.param(name, id=name) for name in PACKAGES])
 
@@ -235,6 +243,16 @@ def integration(session: nox.Session) -> None:
 
 
 @nox.session
+def random(session: nox.Session) -> None:
+    """The random programs of the tests that cross packages, about ten times as many."""
+    environment = development_environment(session, "weft")
+    folders = [
+        str(ROOT / "tests" / name) for name in ("regions", "ordinary", "operators", "autograd")
+    ]
+    run_pytest(session, environment, "-k", "random", *folders, **MANY_PROGRAMS)
+
+
+@nox.session
 def opinfo(session: nox.Session) -> None:
     """The whole operator database through ``weft.compile``, beside eager; about an hour."""
     environment = development_environment(session, "weft")
@@ -255,7 +273,7 @@ def gpu(session: nox.Session) -> None:
     session.run(sys.executable, "-m", "pytest", "-m", "gpu", *session.posargs)
 
 
-def run_pytest(session: nox.Session, environment: Path, *arguments: str) -> None:
+def run_pytest(session: nox.Session, environment: Path, *arguments: str, **variables: str) -> None:
     session.run(
         python_of(environment),
         "-m",
@@ -266,5 +284,5 @@ def run_pytest(session: nox.Session, environment: Path, *arguments: str) -> None
         *session.posargs,
         # Passive: test processes share the cores, and threads that spin while they wait would stall
         # each other. Strict: a fallback to eager fails a test that doesn't ask for it.
-        env={"OMP_WAIT_POLICY": "passive", "WEFT_STRICT": "1"},
+        env={"OMP_WAIT_POLICY": "passive", "WEFT_STRICT": "1", **variables},
     )
