@@ -42,7 +42,11 @@ def scan(x: T) -> Any:
 
 CASES: dict[str, tuple[Callable[..., Any], Sized, dict[str, Any]]] = {
     "pointwise": (lambda x, y: x.exp() + y, lambda n: (torch.randn(n, 40), torch.randn(40)), {}),
-    "transposed": (lambda x, y: x.t() + y, lambda n: (torch.randn(n, 40), torch.randn(40, n)), {}),
+    "transposed": (  # in tiles, which the grid bounds: indices are small
+        lambda x, y: x.t() + y,
+        lambda n: (torch.randn(40, n), torch.randn(n, 40)),
+        {"narrow_below": 1_000_000},
+    ),
     "strided": (lambda x: x + 1, lambda n: (torch.randn(2 * n, 80)[::2, 1::2],), {}),
     "expanded": (lambda x, y: x * y, lambda n: (torch.randn(1, 40).expand(n, 40), torch.randn(n, 1)), {}),
     "flipped": (lambda x: x.flip(0).reshape(-1, 2), lambda n: (torch.randn(n, 40),), {}),
@@ -213,6 +217,25 @@ def test_places_beyond_31_bits(cache: Path, loads: list[bool]) -> None:
         (result,) = program(view(rows))
         assert result.tolist() == [[2 * k + 3] for k in range(rows)]
         assert (True in loads) is wide
+
+
+def test_tiles_have_no_more_rows_than_a_grid(cache: Path, loads: list[bool]) -> None:
+    """A grid's second axis, along which tiles of a transposition lie, has 65535 programs at most."""
+
+    def function(x: T) -> T:
+        return x.t().contiguous()
+
+    program = compiled(cache, function, (torch.randn(40, 30),), narrow_below=INT32_SAFE)
+    assert "YBLOCK" in program.source
+    wider = program.generated.for_larger_sizes
+    assert wider is not None and "YBLOCK" not in wider.printed.source
+    for rows, columns in ((40, 30), (1, 7), (33, 5), (48, 65), (65_000, 2), (0, 1)):
+        x = torch.randn(rows, columns)
+        torch.testing.assert_close(program(x)[0], x.t())
+        assert loads == [False]
+    x = torch.randn(65_540, 2)
+    assert_equals_eager(program(x), function, (x,))
+    assert loads == [False, True]
 
 
 # -- bounds ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from weft_loop_ir.ops import FLOAT8, STORAGE_ONLY
 from weft_codegen_triton.kernel.aligned_sizes import Factors, aligning_factors
 from weft_codegen_triton.kernel.blocks import (
     ENOUGH_PROGRAMS,
+    GRID_LIMIT,
     TILE,
     extent,
     pointwise_block,
@@ -31,11 +32,13 @@ from weft_codegen_triton.kernel.index_bounds import (
     SymbolicIndices,
     body_bounds,
     bounds_of,
+    largest,
 )
 from weft_codegen_triton.kernel.loop_order import with_contiguous_rows
 from weft_codegen_triton.kernel.loop_printer import print_sequential_stage
 from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
 from weft_codegen_triton.kernel.scan_printer import print_scan
+from weft_codegen_triton.options import INT32_SAFE
 
 PLACEHOLDER = "KERNEL_NAME"
 COMBINE = f"{PLACEHOLDER}_combine"
@@ -176,6 +179,7 @@ def print_kernel(
     printer = frame.printer
     helpers: list[str] = []
     held: tuple[str, list[str]] | None = None
+    grid_bounds: list[Bound] = []
     if any(holds_scan(stage.body) for stage in kernel.stages):
         helpers, counts, blocks, warps = print_scan(frame, COMBINE)
         scratch: tuple[Scratch, ...] = ()
@@ -190,6 +194,7 @@ def print_kernel(
     else:
         counts, blocks, warps = _print_pointwise(frame, limits.tile)
         scratch = ()
+        grid_bounds = _grid_bounds(frame) if _is_transposed(frame) else []
     symbols = size_symbols(kernel)
     dtypes = [(pointers[n], dtype_of(n)) for n in names]
     dtypes += [(f"{row.name}_ptr", row.dtype) for row in scratch]
@@ -216,7 +221,7 @@ def print_kernel(
         tuple(printer.scalars),
         counts,
         blocks,
-        width.bounds,
+        largest([*width.bounds, *grid_bounds]),
         aligning_factors(kernel, symbols),
     )
 
@@ -317,11 +322,25 @@ def size_symbols(kernel: Kernel) -> tuple[sympy.Symbol, ...]:
     return tuple(sorted(free - bound, key=lambda s: str(s.name)))
 
 
+def _grid_bounds(frame: KernelFrame) -> list[Bound]:
+    """What keeps the rows of tiles few enough for a grid's second axis, in calls of narrow indices."""
+    last, sizes = frame.kernel.outer[-1].size, frame.printer.tile.sizes
+    per_row = INT32_SAFE // GRID_LIMIT + 1
+    varying = [bound for bound in bounds_of([last], sizes) if bound.keys() - {()}]
+    return [{key: times * per_row for key, times in bound.items()} for bound in varying]
+
+
+def _is_transposed(frame: KernelFrame) -> bool:
+    """Whether tiles pay, and are right in all calls: wide indices are for any sizes."""
+    varies = bool(frame.kernel.outer) and not frame.kernel.outer[-1].size.is_Integer
+    return transposed_loop(frame.called) is not None and not (varies and frame.printer.wide)
+
+
 def _print_pointwise(
     frame: KernelFrame, tile: int
 ) -> tuple[tuple[sympy.Expr, ...], tuple[int, ...], int]:
     kernel, printer = frame.kernel, frame.printer
-    turned = transposed_loop(kernel)
+    turned = transposed_loop(frame.called) if _is_transposed(frame) else None
     if turned is None:
         buffers = dict.fromkeys((*kernel.reads, *kernel.writes))
         largest = max(printer.dtype_of(name).itemsize for name in buffers)
@@ -338,7 +357,11 @@ def _print_pointwise(
         columns = (*others[:turned], *others[turned + 1 :], others[turned])
         printer.tile.axes, printer.tile.shape = ("y", "x"), "[YBLOCK, XBLOCK]"
         printer.tile.unit = "[1, 1]"
-        side = TILE if static(extent(kernel.outer)) >= ENOUGH_PROGRAMS * TILE * TILE else TILE // 2
+        side = (
+            TILE
+            if static(extent(frame.called.outer)) >= ENOUGH_PROGRAMS * TILE * TILE
+            else TILE // 2
+        )
         printer.tile.masks = {"y": "ymask", "x": "xmask"}
         print_axis(frame, "y", 0, columns, side, "[:, None]")
         print_axis(frame, "x", 1, row, side, "[None, :]")
