@@ -33,6 +33,7 @@ from weft_loop_ir import (
     fuse_attention_gradients,
     merge_products,
     recompute_shares,
+    settle,
     size_hints,
     use_library_attention,
 )
@@ -51,7 +52,6 @@ from weft_codegen_triton.compilation.client import compile_server, has_triton
 from weft_codegen_triton.errors import DeviceUnavailable, IndicesTooLarge, Unsupported
 from weft_codegen_triton.generated import GeneratedProgram, PrintedProgram
 from weft_codegen_triton.host.expressions import bits_of_float
-from weft_codegen_triton.host.extern_calls import settle
 from weft_codegen_triton.host.host_printer import KernelLaunch, print_host
 from weft_codegen_triton.host.regions import every_step, is_repeatable
 from weft_codegen_triton.host.tail import tail_takes_copies

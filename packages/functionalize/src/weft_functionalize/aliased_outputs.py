@@ -205,6 +205,8 @@ def _view_of(
 ) -> tuple[tuple[int, ...], tuple[int, ...], int, bool]:
     if value.dtype != base.dtype or value.is_conj() != base.is_conj():
         raise Unsupported("returned view with another dtype than its base", str(value.dtype))
+    if value.is_neg() != base.is_neg():
+        raise Unsupported("returned view with another sign than its base", "a lazy negative")
     offset: Any = value.storage_offset() - base.storage_offset()
     return tuple(value.shape), tuple(value.stride()), offset, is_one_of_several(value)
 

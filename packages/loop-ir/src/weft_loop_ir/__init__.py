@@ -50,6 +50,7 @@ from weft_loop_ir.ir import (
     Value,
     size_hints,
 )
+from weft_loop_ir.library_results import settle
 from weft_loop_ir.loop_graph import (
     LoopGraph,
     LoopNode,
@@ -164,6 +165,7 @@ __all__ = [
     "recompute_shares",
     "register_lowering",
     "schedule",
+    "settle",
     "size_hints",
     "sized_within",
     "trip_count",

@@ -38,6 +38,7 @@ from weft_loop_ir.ir import (
     Stage,
     SymbolInput,
 )
+from weft_loop_ir.library_results import settle
 from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode, item_writes
 from weft_loop_ir.schedule.memory_plan import allocated_by_extern, storage_elements
 from weft_loop_ir.size_float import SizeFloat
@@ -239,6 +240,17 @@ class _Run:
             if name is not None:
                 self.memory[name] = result
         define(call, results, self.sizes)
+        for name in call.outputs:
+            if name is not None:
+                self._settle(name)
+
+    def _settle(self, name: str) -> None:
+        """Give a buffer that a call has made the layout that the program reads it by."""
+        layout = self.program.buffers[name].layout
+        size = tuple(evaluate_expression(n, self.sizes) for n in layout.size)
+        stride = [evaluate_expression(s, self.sizes) for s in layout.stride]
+        result = self.memory[name]
+        self.memory[name] = settle(result, size, stride, layout.dtype, layout.device, copy=False)
 
     def _kernel(self, kernel: Kernel) -> None:
         outer = self._grid(kernel.outer)

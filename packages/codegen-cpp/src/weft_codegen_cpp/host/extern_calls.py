@@ -9,7 +9,7 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, BufferView, ExternCall, SizeFloat
+from weft_loop_ir import Buffer, BufferView, ExternCall, SizeFloat, settle
 
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.host.data_symbols import with_own_sizes
@@ -129,23 +129,20 @@ def _run_into(
 
 
 def _settle(
-    result: torch.Tensor,
+    result: torch.Tensor | None,
     buffer: Buffer,
     values: dict[sympy.Symbol, Any],
     arguments: Sequence[torch.Tensor],
 ) -> torch.Tensor:
-    size = _concrete(buffer.layout.size, values)
-    stride = _concrete(buffer.layout.stride, values)
-    if tuple(result.shape) != size:
-        raise RuntimeError(f"an operator gave {tuple(result.shape)} where {size} was expected")
-    if result.dtype != buffer.layout.dtype:  # some meta functions and kernels disagree
-        return torch.empty_strided(size, stride, dtype=buffer.layout.dtype).copy_(result)
-    same = all(n <= 1 or s == t for n, s, t in zip(size, stride, result.stride(), strict=True))
-    storage = result.untyped_storage().data_ptr()
-    aliases = any(a.untyped_storage().data_ptr() == storage for a in arguments) and result.numel()
-    if same and not aliases and not result.is_conj() and not result.is_neg():
-        return result
-    return torch.empty_strided(size, stride, dtype=result.dtype).copy_(result)
+    layout = buffer.layout
+    size, stride = _concrete(layout.size, values), _concrete(layout.stride, values)
+    aliases = result is not None and any(_in_memory_of(result, a) for a in arguments)
+    return settle(result, size, stride, layout.dtype, layout.device, copy=aliases)
+
+
+def _in_memory_of(result: torch.Tensor, argument: torch.Tensor) -> bool:
+    same = result.untyped_storage().data_ptr() == argument.untyped_storage().data_ptr()
+    return same and result.numel() > 0
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import sympy
-import torch
 from weft_loop_ir import Buffer, BufferView, ExternCall, SizeFloat
 
 from weft_codegen_triton.host.expressions import print_size, print_tuple
@@ -31,30 +30,6 @@ def print_argument(
     if argument is None or isinstance(argument, bool | int | str):
         return repr(argument)
     return constant(argument)
-
-
-def settle(
-    result: torch.Tensor | None,
-    size: Sequence[int],
-    stride: Sequence[int],
-    dtype: torch.dtype,
-    device: torch.device,
-    copy: bool,
-) -> torch.Tensor:
-    """``result`` as the schedule expects it: of these strides, and with ``copy`` in memory of its own.
-
-    An operator may give None where its meta function gives a tensor (the random state of attention without
-    dropout): those who take it don't read it.
-    """
-    if result is None:
-        return torch.empty_strided(size, stride, dtype=dtype, device=device)
-    if tuple(result.shape) != size:
-        raise RuntimeError(f"an operator gave {tuple(result.shape)} where {size} was expected")
-    copy = copy or result.dtype != dtype  # some meta functions and kernels disagree
-    same = all(n <= 1 or s == t for n, s, t in zip(size, stride, result.stride(), strict=True))
-    if same and not copy and not result.is_conj() and not result.is_neg():
-        return result
-    return torch.empty_strided(size, stride, dtype=dtype, device=result.device).copy_(result)
 
 
 def print_settle(name: str, buffer: Buffer, copy: bool, constant: Callable[[Any], str]) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir._torch import OpOverload, is_negative, is_symbolic_number
+from weft_loop_ir._torch import OpOverload, is_negative, is_symbolic_number, is_view_operator
+from weft_loop_ir.evaluate_index import evaluate_expression
 from weft_loop_ir.expressions import (
     contiguous_stride,
     dot,
@@ -378,6 +379,8 @@ class LoweringContext:
             wanted = isinstance(fake, torch.Tensor) and (
                 not several or is_read(self.node, position)
             )
+            if wanted and not is_view_operator(operator):
+                _check_promise(operator, fake)
             results.append(self._extern_result(fake) if wanted else None)
         names = tuple(None if r is None else r.storage.buffer for r in results)
         given = enumerate(fakes if several else (fakes,))
@@ -431,6 +434,26 @@ def is_read(node: torch.fx.Node, position: int) -> bool:
     return any(
         user.target is not operators.getitem or user.args[1] == position for user in node.users
     )
+
+
+def _check_promise(operator: OpOverload, fake: torch.Tensor) -> None:
+    """Refuse strides with which no tensor can hold a new result: elements of it would share memory.
+
+    Those of Fourier transforms over several dims are so in torch 2.11, and what reads them can't be trusted.
+    """
+    size = [to_expression(n) for n in fake.shape]
+    stride = [to_expression(s) for s in fake.stride()]
+    symbols = {symbol for extent in (*size, *stride) for symbol in extent.free_symbols}
+    numbers = dict(zip(sorted(symbols, key=str), sympy.primerange(1000, 10**6), strict=False))
+    reach = 0
+    values = ((evaluate_expression(e, numbers) for e in extents) for extents in (stride, size))
+    for step, extent in sorted(zip(*values, strict=True)):
+        if step == 0 or extent <= 1:
+            continue
+        if step <= reach:
+            hint = "Call it outside the compiled function."
+            raise Unsupported("strides that overlap", f"{operator} promises {fake.stride()}", hint)
+        reach += step * (extent - 1)
 
 
 def storage_stride(fake: torch.Tensor) -> tuple[sympy.Expr, ...]:

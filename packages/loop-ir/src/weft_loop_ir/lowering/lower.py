@@ -64,6 +64,13 @@ def lower(
     return driver.run()
 
 
+COMPUTED = {
+    torch.ops.aten._conj.default: torch.ops.aten._conj_physical.default,
+    torch.ops.aten._neg_view.default: torch.ops.aten.neg.default,
+}
+"""Views whose values are not those in memory; a buffer of the program holds the values themselves."""
+
+
 class Driver:
     def __init__(
         self,
@@ -163,6 +170,9 @@ class Driver:
     def _input_buffer(self, name: str, kind: BufferKind, fake: torch.Tensor) -> TensorValue:
         if fake.layout != torch.strided:
             raise Unsupported("sparse tensor", f"input {name}", "Keep it out of the graph.")
+        if fake.is_conj() or fake.is_neg():
+            hint = "Its memory holds other values: pass it through resolve_conj().resolve_neg()."
+            raise Unsupported("lazy conjugate or negative", f"input {name}", hint)
         size = tuple(to_expression(s) for s in fake.shape)
         stride = tuple(to_expression(s) for s in fake.stride())
         device = torch.device(fake.device)
@@ -312,6 +322,10 @@ class Driver:
     ) -> Any:
         context = self.context
         context.known_symbols = {*self.symbols, *self.counters}
+        fake = node.meta.get("val")
+        if target in COMPUTED and not isinstance(arguments[0], complex):
+            assert isinstance(fake, torch.Tensor)
+            target, fake = COMPUTED[target], torch.empty_like(fake)
         rule = RULES.get(target)
         reason = "no lowering rule"
         if target._schema.name not in TAKES_FLOATS and _holds_float((arguments, keywords)):
@@ -321,7 +335,6 @@ class Driver:
                 return rule(context, *arguments, **keywords)
             except NoLowering as refusal:
                 reason = str(refusal)
-        fake = node.meta.get("val")
         if is_view_operator(target) and isinstance(fake, torch.Tensor):
             return self._view(node, target, arguments, keywords, fake, reason)
         self.fallbacks[str(target)] += 1
@@ -350,12 +363,6 @@ class Driver:
             context.realize(base)
             return strided_window(context, base, fake, fake.storage_offset())
         self.fallbacks[str(target)] += 1
-        if target == torch.ops.aten._conj.default:
-            target = torch.ops.aten._conj_physical.default
-            dense = torch.empty_like(node.all_input_nodes[0].meta["val"])
-            return context.extern(target, arguments, keywords, dense, reason)
-        if fake.is_conj() or fake.is_neg():
-            raise Unsupported("lazy conjugate", f"node {node.name}", "Resolve it before the graph.")
         source = node.all_input_nodes[0].meta["val"]
         copy = context.extern(torch.ops.aten.clone.default, [base], {}, source, reason)
         return context.extern(target, [copy, *arguments[1:]], keywords, fake, reason)

@@ -1,0 +1,34 @@
+"""What an operator of a library has given, as the schedule expects it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+
+def settle(
+    result: torch.Tensor | None,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+    copy: bool,
+) -> torch.Tensor:
+    """``result`` as the schedule expects it: of these strides, and with ``copy`` in memory of its own.
+
+    Meta functions may promise other strides than the operator gives (those of Fourier transforms on the CPU
+    do in torch 2.11), and the schedule reads by the promise.  An operator may give None where its meta
+    function gives a tensor (the random state of attention without dropout): those who take it don't read it.
+
+    :raises RuntimeError: the result has another size.
+    """
+    if result is None:
+        return torch.empty_strided(size, stride, dtype=dtype, device=device)
+    if tuple(result.shape) != size:
+        raise RuntimeError(f"an operator gave {tuple(result.shape)} where {size} was expected")
+    copy = copy or result.dtype != dtype  # some meta functions and kernels disagree
+    same = all(n <= 1 or s == t for n, s, t in zip(size, stride, result.stride(), strict=True))
+    if same and not copy and not result.is_conj() and not result.is_neg():
+        return result
+    return torch.empty_strided(size, stride, dtype=dtype, device=result.device).copy_(result)

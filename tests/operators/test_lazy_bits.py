@@ -1,0 +1,84 @@
+"""Conjugates and negatives that torch computes lazily, with a bit of the tensor, in graphs and as inputs.
+
+A program reads memory, which then holds other values than the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import weft
+
+T = torch.Tensor
+
+
+def _added_to_a_part(z: T) -> T:
+    y = z.clone().conj()
+    y.imag[0] = 5
+    return y.resolve_conj()
+
+
+COMPLEX: dict[str, Callable[[T], T]] = {
+    "imaginary part": lambda z: z.conj().imag * 2,
+    "of a row": lambda z: (z * 2).conj()[0].imag * 3,
+    "real part": lambda z: z.conj().real * 2,
+    "both": lambda z: torch.complex(z.conj().imag * 1, z.real * 1),
+    "adjoint": lambda z: (z.mH @ z).exp() @ z.mH,
+    "negative": lambda z: torch._neg_view(z.conj())[0] * 2,
+    "expanded": lambda z: z[:1].expand(5, 3).conj() * 2,
+    "returned": lambda z: (z[:1] * 2).expand(5, 3).conj(),
+    "written": _added_to_a_part,
+    "view of the input": lambda z: z.conj().imag,
+    "transform": lambda z: torch.fft.fft(z.conj(), dim=0).imag.exp(),
+}
+REAL: dict[str, Callable[[T], T]] = {
+    "transform": lambda x: torch.fft.ifft(x).imag,
+    "computed": lambda x: torch._neg_view(x) * 2,
+    "returned": lambda x: torch._neg_view(x),
+    "transposed": lambda x: torch._neg_view(x + 1).t(),
+    "expanded": lambda x: torch._neg_view(x[:1].exp().expand(5, 3)) + 1,
+    "read": lambda x: -x,
+    "summed": lambda x: x.sum(0),
+}
+
+
+@pytest.fixture
+def in_eager_where_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WEFT_STRICT")
+
+
+@pytest.mark.filterwarnings("ignore:weft.*(lazy|returned view|write through a view)")
+@pytest.mark.usefixtures("in_eager_where_refused")
+@pytest.mark.parametrize("is_input", [False, True])
+@pytest.mark.parametrize("name", [*COMPLEX, *("real: " + name for name in REAL)])
+def test_values(name: str, is_input: bool) -> None:
+    function = REAL[name[6:]] if name.startswith("real: ") else COMPLEX[name]
+    z = torch.randn(4, 3, dtype=torch.complex128)
+    value: T = z.conj().imag if name.startswith("real: ") else z.conj()
+    value = value if is_input else value.resolve_conj().resolve_neg()
+    assert is_input == (value.is_conj() or value.is_neg())
+    torch.testing.assert_close(weft.compile(function)(value), function(value))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda z: (z * 2).conj() * z * z,
+        lambda z: (z * 2).conj().imag.exp() * z.real,
+        lambda z: torch.fft.ifft(z.real).imag.exp() * torch.fft.fft(z.imag).real,
+        lambda z: (z.mH @ z).exp() @ z.mH,
+        lambda z: torch._neg_view(z.real * 2).exp().sin() * z.imag,
+    ],
+)
+def test_gradients(function: Callable[[T], T]) -> None:
+    z = torch.randn(3, 4, dtype=torch.complex128, requires_grad=True)
+    (expected,) = torch.autograd.grad(function(z).abs().square().sum(), z)
+    (found,) = torch.autograd.grad(weft.compile(function)(z).abs().square().sum(), z)
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_input_is_named() -> None:
+    with pytest.raises(weft.StageError, match=r"input x.*resolve_conj"):
+        weft.compile(lambda x: x * 2)(torch.randn(3, dtype=torch.complex64).conj())
