@@ -404,3 +404,43 @@ def test_parts_that_are_written_through_share_memory() -> None:
         assert_same(part, function(y, n))
         assert_same(x, y)
         assert part.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+
+
+class Halved(torch.nn.Module):
+    def __init__(self, dropped: float) -> None:
+        super().__init__()
+        self.dropout = torch.nn.Dropout(dropped)
+
+    def forward(self, x: torch.Tensor) -> object:
+        x = x * 2
+        y = self.dropout(x)
+        y.add_(1)
+        return y is x, y.grad_fn is None, x.sum(), y
+
+
+@pytest.mark.parametrize(("dropped", "training"), [(0.5, False), (1, False), (0.0, True)])
+def test_dropout_that_drops_nothing_gives_its_operand(dropped: float, training: bool) -> None:
+    module = Halved(dropped).train(training)
+    compiled = Compiled(module)
+    for rows in (3, 5, 7):
+        compiled.check(torch.ones(rows, 3))
+
+
+def test_dropout_that_drops_nothing_keeps_its_operands_history() -> None:
+    def function(x: torch.Tensor) -> object:
+        y = torch.nn.functional.dropout(x, training=False)
+        return y is x, y.grad_fn is None
+
+    compiled = Compiled(function, fullgraph=False)
+    for rows in (3, 5, 7):
+        x = torch.ones(rows, 3, requires_grad=True) * 1
+        with torch.no_grad():
+            compiled.check(x)
+
+
+def test_dropout_of_a_share_that_is_none_is_eagers_error() -> None:
+    compiled = Compiled(lambda x, p: torch.nn.functional.dropout(x, p, False), fullgraph=False)
+    for rows in (3, 5):
+        for run in (compiled.compiled, compiled.function):
+            with pytest.raises(ValueError, match="between 0 and 1"):
+                run(torch.ones(rows, 3), 1.5)

@@ -24,6 +24,7 @@ from ..builder import register_object, register_predicate
 from ..regions.rows import join_rows
 from .base import Variable
 from .constant import ConstantVariable
+from .dropouts import undropped
 from .identified_functions import IdentifiedFunctionVariable
 from .sequences import SequenceVariable
 from .tensor import TensorVariable, wrap_graph_result
@@ -102,6 +103,9 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
         joined = join_rows(evaluator, self.value, arguments, keywords)
         if joined is not None:
             return joined
+        operand = undropped(evaluator, self.value, arguments, keywords)
+        if operand is not None:
+            return operand
         return evaluator.graph.call_function(evaluator, self.value, arguments, keywords)
 
     def _check_needs_no_gradient(self, evaluator: Evaluator, arguments: list[Variable]) -> None:
