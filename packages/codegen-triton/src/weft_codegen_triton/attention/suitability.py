@@ -11,7 +11,7 @@ from weft_loop_ir import (
 )
 
 from weft_codegen_triton.attention.print_attention import ENOUGH_PROGRAMS
-from weft_codegen_triton.attention.print_gradients import COLUMN_TILES, MOST_WIDTH
+from weft_codegen_triton.attention.print_gradients import COLUMN_TILES, MOST_WIDTH, SUM_TILES
 from weft_codegen_triton.attention.score_tile import LEAST_SIDE
 
 
@@ -36,10 +36,23 @@ def suits_gradients(attention: DifferentiatedAttention) -> bool:
     return in_half and are_known and all(not isinstance(n, int) or n >= LEAST_SIDE for n in extents)
 
 
+MOST_SUMMED = 64
+"""Matrices that few programs may add up one after another.
+
+A Swin-T's two first biases are sums over 2048 matrices of 49 x 49, for which three programs took 18 ms each
+on an H200, most of a step.
+"""
+
+
 def has_enough_programs(kernel: AttentionGradientKernel) -> bool:
     """Whether programs that each go through a group of matrices leave no processor of a large GPU idle."""
-    batches, keys = kernel.lines.batches, kernel.key_loop.size
-    if kernel.total is not None or kernel.group.count == 1 or not batches.is_Integer:
+    batches, count = kernel.lines.batches, kernel.group.count
+    is_sum = kernel.total is not None
+    if count == 1 or not batches.is_Integer or (is_sum and count <= MOST_SUMMED):
         return True
-    blocks = -(-int(keys) // COLUMN_TILES[0].keys)
-    return int(batches / kernel.group.count) * blocks >= ENOUGH_PROGRAMS
+    extent, tile = kernel.key_loop.size, COLUMN_TILES[0].keys
+    if is_sum:
+        extent, tile = kernel.lines.queries, SUM_TILES[0].queries
+    if not extent.is_Integer:
+        return True
+    return int(batches / count) * -(-int(extent) // tile) >= ENOUGH_PROGRAMS

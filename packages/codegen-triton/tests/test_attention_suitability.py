@@ -1,0 +1,42 @@
+"""When gradients of attention are left apart because a few programs would do all the work."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sympy
+from weft_codegen_triton.attention.suitability import has_enough_programs
+
+
+def kernel(batches: int, group: int, queries: int, keys: int, *, is_sum: bool) -> Any:
+    """The extents of a kernel that goes through ``group`` of its ``batches`` matrices in each program."""
+    return SimpleNamespace(
+        total=object() if is_sum else None,
+        group=SimpleNamespace(count=sympy.Integer(group)),
+        lines=SimpleNamespace(batches=sympy.Integer(batches), queries=sympy.Integer(queries)),
+        key_loop=SimpleNamespace(size=sympy.Integer(keys)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("batches", "group", "queries", "is_enough"),
+    [
+        (2048 * 3, 2048, 49, False),  # windows of a Swin-T
+        (64 * 12, 64, 49, True),
+        (8 * 8, 8, 512, True),  # a bias of a T5
+        (512 * 12, 512, 1024, True),
+        (512 * 12, 512, 64, False),
+    ],
+)
+def test_sums_over_many_matrices(batches: int, group: int, queries: int, is_enough: bool) -> None:
+    assert has_enough_programs(kernel(batches, group, queries, queries, is_sum=True)) is is_enough
+
+
+@pytest.mark.parametrize(
+    ("batches", "group", "keys", "is_enough"),
+    [(32, 4, 8192, True), (32, 4, 64, False), (6144, 1, 49, True)],
+)
+def test_groups_of_heads(batches: int, group: int, keys: int, is_enough: bool) -> None:
+    assert has_enough_programs(kernel(batches, group, keys, keys, is_sum=False)) is is_enough
