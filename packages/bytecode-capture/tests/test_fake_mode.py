@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
+import sympy
 import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
@@ -201,3 +202,45 @@ def test_a_part_of_fixed_size_of_what_has_a_symbolic_one_is_viewed() -> None:
         row = x.as_strided((4,), (1,))
         views = [row.view(2, 2), row.view(2, 2), row.view(4, 1)]
     assert [tuple(view.shape) for view in views] == [(2, 2), (2, 2), (4, 1)]
+
+
+WRITES_AND_PARTS: dict[str, Callable[[Tensor, Any], Tensor]] = {
+    "copy": lambda x, n: x.copy_(torch.ones(x.shape[1:])),
+    "copy of its own size": lambda x, n: x.copy_(x + 1),
+    "a row": lambda x, n: torch.select_scatter(x, x[0], 0, 1),
+    "rows": lambda x, n: torch.slice_scatter(x, x[1:], 0, 1),
+    "from": lambda x, n: x[2:],
+    "up to": lambda x, n: x[: n // 2],
+    "up to a half, written": lambda x, n: x[: n // 2].copy_(torch.ones(x.shape[1:])),
+    "from a half": lambda x, n: x[n // 2 :],
+    "behind the end": lambda x, n: x[n + 1 :],
+    "between": lambda x, n: x[n - 2 : n - 1],
+    "but the last": lambda x, n: x[:-1],
+    "the last two": lambda x, n: x[-2:],
+    "every third": lambda x, n: x[1::3],
+    "of another dim": lambda x, n: x[:, 1:],
+}
+
+
+@pytest.mark.parametrize("shape", [(1,), (4,), (1, 1), (2, 3)], ids=str)
+@pytest.mark.parametrize("name", WRITES_AND_PARTS)
+def test_sizes_that_depend_on_data(name: str, shape: tuple[int, ...]) -> None:
+    """No guard on the number of rows; for each number sizes and strides are eager's."""
+    function = WRITES_AND_PARTS[name]
+    environment = ShapeEnv()
+    with RememberingFakeMode(shape_env=environment):
+        count = environment.create_unbacked_symint()
+        torch._check(count >= 2)
+        result = function(torch.empty(count, *shape), count)
+
+    def at(extents: Any, number: int) -> tuple[int, ...]:
+        symbol = count.node.expr
+        expressions = (e.node.expr if isinstance(e, torch.SymInt) else e for e in extents)
+        return tuple(int(sympy.sympify(e).subs(symbol, number)) for e in expressions)
+
+    for number in range(2, 9):
+        expected = function(torch.empty(number, *shape), number)
+        assert at(result.shape, number) == expected.shape
+        if expected.numel() > 0:
+            assert at(result.stride(), number) == expected.stride()
+            assert at([result.storage_offset()], number) == (expected.storage_offset(),)

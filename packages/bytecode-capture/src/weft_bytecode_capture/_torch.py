@@ -36,6 +36,7 @@ from torch._higher_order_ops.while_loop import while_loop as while_loop
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
+from torch._refs import expand as checked_expand
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException as DataDependentOutputException,
 )
@@ -56,6 +57,7 @@ from torch.fx.experimental.symbolic_shapes import (
     GuardOnDataDependentSymNode as GuardOnDataDependentSymNode,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
+from torch.fx.experimental.symbolic_shapes import guard_or_false as guard_or_false
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols as has_unbacked_symbols
 from torch.fx.graph_module import _loader as _source_loader
 from torch.fx.proxy import GraphAppendingTracer
@@ -419,8 +421,12 @@ def finished_work() -> Any:
 APPLY_TAKES_KEYWORDS = torch.__version__ >= "2.12"
 """Whether ``autograd.Function.apply`` hands keyword arguments on to a forward without a context."""
 
+FAKES_TAKE_SIZES_OF_DATA = torch.__version__ >= "2.13"
+"""Whether fake tensors are written and sliced without asking for a size that depends on data."""
+
 __all__ = [
     "APPLY_TAKES_KEYWORDS",
+    "FAKES_TAKE_SIZES_OF_DATA",
     "FAKE_TENSOR_ERRORS",
     "GLOBAL_HOOKS",
     "LIST_UPDATES",
@@ -446,6 +452,7 @@ __all__ = [
     "WithoutOverrides",
     "associative_scan",
     "assume",
+    "checked_expand",
     "constant_term",
     "deferred_checks",
     "distributed_functions",
@@ -458,6 +465,7 @@ __all__ = [
     "functional_collectives",
     "get_tracing_state",
     "group_tensors",
+    "guard_or_false",
     "has_overrides",
     "has_unbacked_symbols",
     "is_autocast_available",

@@ -27,6 +27,7 @@ from ..._torch import (
     storage_identity,
     written_operands,
 )
+from .fake_sizes_of_data import rule_for
 
 _Result = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 """Gives what an operator gives again, of its arguments."""
@@ -57,7 +58,7 @@ class RememberingFakeMode(FakeTensorMode):
         kind = self._kind(func)
         key = None if kind is None else self._key(kind, func, args, kwargs)
         if kind is None or key is None:
-            return super().dispatch(func, types, args, kwargs)
+            return self._dispatch_new(func, types, args, kwargs)
         known = self._results.get(key)
         if known is not None:
             return known(args, kwargs)
@@ -66,6 +67,18 @@ class RememberingFakeMode(FakeTensorMode):
         if made is not None and key == self._key(kind, func, args, kwargs):
             self._results[key] = made
         return result
+
+    def _dispatch_new(
+        self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """What ``func`` gives of what may be symbolic."""
+        rule = rule_for(func, args)
+        if rule is not None:
+            with self:
+                result = rule(*args, **kwargs)
+            if result is not None:
+                return result
+        return super().dispatch(func, types, args, kwargs)
 
     def _kind(self, func: Any) -> str | None:
         """How the results of an operator are made again, None where they are not."""
