@@ -159,3 +159,34 @@ def test_moments_that_vary_stay_whole(cache: Path) -> None:
     program = codegen.compile(schedule_of(lambda x: x.var(1), (x,), codegen, dynamic=True), {})
     assert program.kernel_count == 1
     assert_equals_eager(program(x), lambda x: x.var(1), (x,))
+
+
+LONG: dict[str, Callable[[T], Any]] = {
+    "softmax": ROWS["softmax"],
+    "several results": lambda x: (x.sum(-1), x.amax(-1), x.argmax(-1), x.argmin(-1)),
+    "variance": lambda x: x.var(-1),
+    "half": lambda x: x.half().log_softmax(-1),
+    "rows that are cut out": lambda x: x[1:, 3:].exp().sum(-1),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_rows_of_any_length(name: str, cache: Path) -> None:
+    """Read by vectors, whatever they begin at."""
+    function = LONG[name]
+    options = {"persistent_elements": 16, "loop_elements": 32}
+    program = compiled(cache, function, torch.randn(5, 150), **options)
+    for rows, length in ((5, 150), (4, 151), (3, 160), (7, 33), (2, 7), (3, 64), (1, 5), (4, 1000)):
+        x = torch.randn(rows, length)
+        assert_equals_eager(program(x), function, (x,))
+
+
+def test_long_rows_of_any_length_are_read_as_fixed_ones(cache: Path) -> None:
+    codegen = TritonCodegen(TritonOptions(cache_directory=cache))
+    x = torch.empty(512, 50257, dtype=torch.bfloat16)
+    fixed, varying = (
+        codegen.print(schedule_of(ROWS["softmax"], (x,), codegen, dynamic=dynamic)).source
+        for dynamic in (False, True)
+    )
+    loads = [line.split("(")[0] for line in varying.splitlines() if "tl.load" in line]
+    assert loads == [line.split("(")[0] for line in fixed.splitlines() if "tl.load" in line]

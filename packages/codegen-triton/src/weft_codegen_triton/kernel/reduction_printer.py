@@ -72,11 +72,11 @@ class ReductionPrinter:
             self.blocks = replace(self.blocks, persistent=False, loops_over_rows=True)
         self.first_scratch = 0 if beside is None else len(beside.scratch)
         vectors = None
-        if self.blocks.loops_over_rows:
+        if self.blocks.loops_over_rows and not self.may_hold:
             vectors = row_vectors(self.kernel, self.ranges, self.printer.dtype_of)
         if vectors is not None:
             self.blocks = vector_blocks(
-                self.kernel,
+                frame.called,
                 len(self.ranges),
                 limits.step,
                 vectors.width,

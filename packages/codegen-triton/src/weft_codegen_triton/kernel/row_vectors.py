@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import sympy
 import torch
-from weft_loop_ir import Kernel, LoopBody, LoopVariable
+from weft_loop_ir import Kernel, LoopBody, LoopVariable, Stage
 
 from weft_codegen_triton.kernel.blocks import VECTOR_BYTES, extent
 
@@ -53,8 +53,11 @@ def row_vectors(
 ) -> RowVectors | None:
     """The vectors for loops over ``ranges``; None where elements are better read one by one."""
     extents = {extent(inner) for inner in ranges}
-    if len(extents) != 1 or not (elements := extents.pop()).is_Integer:
+    if len(extents) != 1:
         return None
+    elements = extents.pop()
+    if not elements.is_Integer and any(map(_has_mask, kernel.stages)):
+        return None  # parts of rows, say, which begin at multiples already
     local = {buffer.name for buffer in kernel.local_buffers}
     starts: Counter[sympy.Expr] = Counter()
     smallest = VECTOR_BYTES
@@ -67,7 +70,7 @@ def row_vectors(
     width = VECTOR_BYTES // smallest
     if not starts or width == 1:
         return None
-    if int(elements) % width == 0 and all(_is_multiple(start, width) for start in starts):
+    if _is_multiple(elements, width) and all(_is_multiple(start, width) for start in starts):
         return RowVectors(width, None)
     if any(_reduces_by_lanes(stage.body) for stage in kernel.stages):
         return None
@@ -82,6 +85,10 @@ def _is_multiple(expression: sympy.Expr, width: int) -> bool:
         term.as_coeff_Mul()[0] % width == 0
         for term in sympy.Add.make_args(sympy.expand(expression))
     )
+
+
+def _has_mask(stage: Stage) -> bool:
+    return any(i.operation == "masked" for i in stage.body.instructions)
 
 
 def _reduces_by_lanes(body: LoopBody) -> bool:
