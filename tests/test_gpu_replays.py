@@ -158,6 +158,26 @@ def test_what_a_large_step_saves_is_lent(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(replayed) >= 10
 
 
+def test_what_is_lent_is_safe_from_other_recordings() -> None:
+    """Those that were made before, and have used all that was free when it was lent."""
+    teacher, model = Wide().cuda().eval(), Wide().cuda()
+    plain = copy.deepcopy(model)
+    teach, run = weft.compile(teacher), weft.compile(model)
+    x, y = torch.randn(2, 4096, 1024, device="cuda")
+    with torch.no_grad():
+        for _ in range(3):
+            wanted = teach(y)
+    for _ in range(5):
+        gradients = []
+        for forward, parameters in ((run, model.parameters()), (plain, plain.parameters())):
+            result = forward(x)
+            with torch.no_grad():
+                assert_close(teach(y), wanted)
+            leaves = list(parameters)
+            gradients.append(torch.autograd.grad((result - wanted).square().mean(), leaves))
+        assert_close(*gradients)
+
+
 PROGRAM = """
 import torch, weft
 from tests.test_gpu_replays import Block, assert_close

@@ -41,7 +41,9 @@ class RecordingOnProcessor(GraphRecording):
 
     counts = {True: 0, False: 0}
 
-    def _run(self, compute: Any, inputs: list[Any], constants: Any) -> tuple[T, ...]:
+    def _run(
+        self, compute: Any, inputs: list[Any], constants: Any, *, lends: bool
+    ) -> tuple[T, ...]:
         copied = {k for k, _ in (*self._dense, *self._scattered)}
         self._program = compute, constants, {k: inputs[k] for k in copied}
         self._memory: tuple[T, ...] = compute(list(inputs), constants, 0)

@@ -6,8 +6,8 @@ sees it.  So a replay never overwrites what a caller holds, and memory between t
 recordings on a stream, which replay one after another.
 
 What a step of training saves for backward is too much to be copied.  It is lent: the caller gets the
-recording's own memory, which no other recording shares, and nothing is replayed before the caller has let go
-of it.
+recording's own memory, and it is not replayed before the caller has let go of that.  Others are, and they
+write to all that was ever free in their pool, so a recording that lends has a pool of its own.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def has_room(nbytes: int) -> bool:
 
 @dataclass(frozen=True)
 class _Pool:
-    """The memory pool that all recordings for a stream share.
+    """The memory pool that all recordings for a stream share, but those that lend.
 
     ``keeper`` is a graph that keeps it alive without them.  They are made on ``side``, one stream for all:
     the library of products holds 32 MiB for each stream that it has worked on.
@@ -148,7 +148,7 @@ class GraphRecording:
         self._dense = [(k, t) for k, t in copied if spans_itself(t)]
         self._scattered = [(k, t) for k, t in copied if not spans_itself(t)]
         self._graph = torch.cuda.CUDAGraph()
-        buffers = self._run(compute, own, constants)
+        buffers = self._run(compute, own, constants, lends=lent_count > 0)
         kept = returned_count + lent_count
         self._returned, self._lent = buffers[:returned_count], buffers[returned_count:kept]
         self._others_made = buffers[kept:]
@@ -156,17 +156,22 @@ class GraphRecording:
         self._holders = [(storage, holders(storage)) for storage in storages]
 
     def _run(
-        self, compute: Compute, inputs: list[Any], constants: Sequence[torch.Tensor]
+        self,
+        compute: Compute,
+        inputs: list[Any],
+        constants: Sequence[torch.Tensor],
+        *,
+        lends: bool,
     ) -> tuple[torch.Tensor, ...]:
         current = torch.cuda.current_stream()
         pool = _pool(current.device.index, self._stream)
-        side = pool.side
+        side, handle = pool.side, torch.cuda.graph_pool_handle() if lends else pool.handle
         side.wait_stream(current)
         # What the library of products keeps for ``current`` (32 MiB on an H200) is of no use to replays, and
         # what it keeps for ``side`` has to be in this pool, where nobody else gets it once it is freed.
         free_library_workspaces()
         with torch.cuda.stream(side):
-            self._graph.capture_begin(pool=pool.handle, capture_error_mode=MODE)
+            self._graph.capture_begin(pool=handle, capture_error_mode=MODE)
             try:
                 buffers = compute(inputs, constants, side.cuda_stream)
             finally:
