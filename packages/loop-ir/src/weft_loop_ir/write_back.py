@@ -70,10 +70,10 @@ class _Rewriting:
 
     def _reads_old_elements(self, new: str, name: str) -> bool:
         """Whether the input ``name`` would be read as it was, if the buffer ``new`` were it."""
-        readers = self._readers.get(name, ())
+        readers, writers = self._readers.get(name, ()), self._writers[new]
         is_changed = False
-        for position, node in enumerate(self._nodes):
-            writes = new in item_writes(node)
+        for position in sorted({*readers, *writers}):
+            node, writes = self._nodes[position], position in writers
             if position in readers:
                 if is_changed:
                     return False
