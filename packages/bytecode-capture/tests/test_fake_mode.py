@@ -11,8 +11,17 @@ import pytest
 import sympy
 import torch
 from torch import Tensor
+from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
-from weft_bytecode_capture._torch import FakeTensorMode, ShapeEnv, errors_unlogged
+from weft_bytecode_capture._torch import (
+    FakeTensorMode,
+    PlacelessShapeEnv,
+    ShapeEnv,
+    errors_unlogged,
+    known_bounds,
+    new_float,
+    new_integer,
+)
 from weft_bytecode_capture.symbolic.graph import fake_mode
 from weft_bytecode_capture.symbolic.graph.fake_mode import RememberingFakeMode
 
@@ -244,3 +253,15 @@ def test_sizes_that_depend_on_data(name: str, shape: tuple[int, ...]) -> None:
         if expected.numel() > 0:
             assert at(result.stride(), number) == expected.stride()
             assert at([result.storage_offset()], number) == (expected.storage_offset(),)
+
+
+def test_numbers_without_a_value_leave_torchs_logs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To tell where one was made torch imports its exporter, each time a process makes its first."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("logged")
+
+    monkeypatch.setattr(symbolic_shapes, "trace_structured", refuse)
+    mode = FakeTensorMode(shape_env=PlacelessShapeEnv())
+    assert known_bounds(new_integer(mode, 1, 8)) == (1, 8)
+    assert isinstance(new_float(mode), torch.SymFloat)

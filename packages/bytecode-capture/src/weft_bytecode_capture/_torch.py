@@ -337,6 +337,9 @@ class PlacelessShapeEnv(ShapeEnv):
     ) -> tuple[SLoc, str]:
         return SLoc(framework_loc or "", None), ""
 
+    def _log_create_unbacked_symbol(self, *arguments: Any, **keywords: Any) -> None:
+        """Note nothing of a symbol without a value either."""
+
 
 class _NamedSource(TorchSource):
     """What a ShapeEnv wants to know of where a number came from: a name."""
