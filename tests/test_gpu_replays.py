@@ -6,7 +6,7 @@ import copy
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,13 @@ class Block(nn.Module):
 
 def assert_close(got: object, want: object) -> None:
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+def assert_near(got: Sequence[torch.Tensor | None], want: Sequence[torch.Tensor | None]) -> None:
+    """By the norm of the difference: gradients of a mean are small."""
+    for mine, theirs in zip(got, want, strict=True):
+        assert mine is not None and theirs is not None
+        assert (mine - theirs).norm() <= 1e-3 * theirs.norm()
 
 
 @each_mode
@@ -150,10 +157,10 @@ def test_what_a_large_step_saves_is_lent(monkeypatch: pytest.MonkeyPatch) -> Non
                 other.square().mean().backward()
             result.square().mean().backward()
             results.append(result.detach())
+        assert_near(*([result] for result in results))
+        assert_near(*([p.grad for p in m.parameters()] for m in (model, plain)))
+        for optimizer in optimizers:
             optimizer.step()
-        assert_close(*results)
-        for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
-            assert_close(mine, theirs)
     assert len(set(replayed)) == 2
     assert len(replayed) >= 10
 
@@ -175,7 +182,7 @@ def test_what_is_lent_is_safe_from_other_recordings() -> None:
                 assert_close(teach(y), wanted)
             leaves = list(parameters)
             gradients.append(torch.autograd.grad((result - wanted).square().mean(), leaves))
-        assert_close(*gradients)
+        assert_near(*gradients)
 
 
 PROGRAM = """
