@@ -95,6 +95,25 @@ def test_with_gradients(program: Any, name: str) -> None:
             torch.testing.assert_close(got, want)
 
 
+@pytest.mark.parametrize("parted", ["unbind", "chunk", "split"])
+@pytest.mark.parametrize("of_a_leaf", [False, True])
+def test_parts_of_one_tensor_with_gradients(parted: str, of_a_leaf: bool) -> None:
+    """Autograd knows them as results of one operator: what is written to one is written to all."""
+    compiled = weft.compile(lambda q, k, v: (q * k).tanh() @ v, fullgraph=True)
+    found = []
+    for function in (compiled, lambda q, k, v: (q * k).tanh() @ v):
+        leaf = torch.arange(48, dtype=torch.float64).reshape(3, 4, 4).sin().requires_grad_()
+        whole = leaf if of_a_leaf else leaf * 2
+        parts = whole.unbind() if parted == "unbind" else getattr(whole, parted)(*PARTS[parted])
+        result = function(*parts)
+        result.square().sum().backward()
+        found.append((result, leaf.grad))
+    torch.testing.assert_close(*found)
+
+
+PARTS = {"chunk": (3,), "split": (1,)}
+
+
 def test_each_way_of_sharing_is_compiled_once() -> None:
     """Guards tell inputs apart from such as share memory, and these by where they lie in it."""
     reports: list[Any] = []

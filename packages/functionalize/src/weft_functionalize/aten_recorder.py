@@ -269,7 +269,8 @@ class AtenRecorder(TorchDispatchMode):
         fake = tensor
         if not isinstance(tensor, FakeTensor):
             fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
-        return fake.detach()
+        # What is done to one here is no write to other views of its base, such as the rows of unbind().
+        return fake.data
 
     # Recording
 
