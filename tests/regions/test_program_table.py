@@ -139,9 +139,9 @@ SHORT = ("mixture_of_experts", "while_by_two_pointers", "halving_strides", "gram
 """Programs of one graph whose loops are shorter than ``rolled_loop_length``: nothing is reported."""
 
 BROKEN: dict[str, str] = {
-    "any_of_rows": "value cannot be rebuilt after a graph",
-    "min_and_max": "value cannot be rebuilt after a graph",
-    "list_that_a_branch_appends_to": "value cannot be rebuilt after a graph",
+    "any_of_rows": "generator that outlives the graph",
+    "min_and_max": "branch on a tensor's value",
+    "list_that_a_branch_appends_to": "branch on a tensor's value",
 }
 """Programs that break, with the kind of the first break."""
 

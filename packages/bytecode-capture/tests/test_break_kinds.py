@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,52 @@ def test_users_are_shown_kind_reason_hints_and_line(kind):
         assert part in text
     lines = {line for _, _, line in function.__code__.co_lines()}
     assert any(f'"{__file__}", line {line}' in text for line in lines)
+
+
+def prints_on_a_side(x):
+    if x.sum() > 0:
+        print("positive")  # the cause
+    return x * 2
+
+
+def stops_in_a_call(x):
+    def turn(y):
+        return y * time.time()  # the cause
+
+    while x.sum() < 10:
+        x = turn(x)
+    return x
+
+
+def sizes_differ(x):
+    return x[1:] if x.sum() > 0 else x
+
+
+def appends_on_a_side(x):
+    kept = []
+    for row in x:
+        if row > 0:
+            kept.append(row)
+    return kept
+
+
+WHY_NOT_KEPT = {
+    prints_on_a_side: "print(Constant('positive'))",
+    stops_in_a_call: "time()",
+    sizes_differ: "tensor that differs by side of a branch",
+    appends_on_a_side: "list that one side of a branch makes longer",
+}
+
+
+@pytest.mark.parametrize("function", WHY_NOT_KEPT, ids=lambda function: function.__name__)
+def test_users_are_shown_why_a_branch_is_not_kept(function):
+    """Also the line in it that cannot be."""
+    with pytest.raises(GraphBreakError) as raised:
+        compile_frames(function, run_graph, CaptureOptions(fullgraph=True))(torch.ones(3))
+    before, _, why = str(raised.value).partition("not kept in the graph:")
+    assert "branch on a tensor's value" in before
+    assert WHY_NOT_KEPT[function] in why
+    lines, first = inspect.getsourcelines(function)
+    for line, text in enumerate(lines, first):
+        if text.rstrip().endswith("# the cause"):
+            assert f'"{__file__}", line {line}' in why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,15 +25,28 @@ class UserLocation:
 
 @dataclass(frozen=True)
 class UnkeptRegion:
-    """A branch or loop that was not kept in the graph, and why: a loop is unrolled, a branch a break."""
+    """A branch or loop that was not kept in the graph, and why: a loop is unrolled, a branch a break.
+
+    ``cause`` is the line in it that cannot be kept, None where that is the whole.
+    """
 
     location: UserLocation
     reason: str
+    cause: UserLocation | None = None
+
+    def __str__(self) -> str:
+        lines = ["not kept in the graph: " + self.reason]
+        if self.cause is not None:
+            lines += _quoted(self.cause)
+        return textwrap.indent("\n".join(lines), "  ")
 
 
 @dataclass(frozen=True)
 class GraphBreak:
-    """Why a graph ended before its function did: an entry of the catalogue, and where."""
+    """Why a graph ended before its function did: an entry of the catalogue, and where.
+
+    ``region`` is the branch or loop at whose test it ended, which could have been kept.
+    """
 
     kind: str
     context: str
@@ -40,15 +54,24 @@ class GraphBreak:
     hints: tuple[str, ...]
     location: UserLocation
     stack: tuple[UserLocation, ...]  # inlined calls, outermost first
+    region: UnkeptRegion | None = None
 
     def __str__(self) -> str:
         lines = [str(Unsupported(self.kind, self.context, self.explanation, self.hints))]
         for place in (*self.stack, self.location):
-            lines.append(f'  File "{place.file}", line {place.line}, in {place.function}')
-            text = linecache.getline(place.file, place.line).strip()
-            if text:
-                lines.append(f"    {text}")
+            lines += _quoted(place)
+        if self.region is not None:
+            lines.append(str(self.region))
         return "\n".join(lines)
+
+
+def _quoted(place: UserLocation) -> list[str]:
+    """A place and its line, as tracebacks show them."""
+    lines = [f'  File "{place.file}", line {place.line}, in {place.function}']
+    text = linecache.getline(place.file, place.line).strip()
+    if text:
+        lines.append(f"    {text}")
+    return lines
 
 
 class GraphBreakError(Unsupported):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .break_kinds import BREAK_KINDS
 from .break_kinds import OPERATOR_REJECTS as OPERATOR_REJECTS
+
+if TYPE_CHECKING:
+    from .captured_graph import UserLocation
 
 
 class Unsupported(Exception):
@@ -11,8 +16,11 @@ class Unsupported(Exception):
 
     ``kind`` names the entry in the catalogue of breaks (a short constant phrase), ``context`` the values
     at hand, ``explanation`` why it is not captured, ``hints`` what a user can do; those two are the
-    catalogue's where the place that raises knows nothing better.
+    catalogue's where the place that raises knows nothing better.  ``location`` is the user's line, where it
+    is another than that of the break: in a region that is not kept.
     """
+
+    location: UserLocation | None = None
 
     def __init__(
         self, kind: str, context: str = "", explanation: str = "", hints: tuple[str, ...] = ()

@@ -23,7 +23,6 @@ from weft_guards import (
     TypeIs,
 )
 
-from ..captured_graph import UserLocation
 from ..unsupported import Unsupported
 from .builder import VariableBuilder, is_constant_value
 from .decode import DecodedCode
@@ -295,10 +294,3 @@ def _guard_key(source: Source, predicate: Predicate) -> tuple[Any, ...]:
 
 def source_line(file: str, line: int) -> str:
     return linecache.getline(file, line).strip()
-
-
-def location(evaluator: Evaluator) -> UserLocation:
-    """Where an evaluator is now."""
-    code = evaluator.code
-    line = evaluator.decoded.line(evaluator.index)
-    return UserLocation(code.co_filename, line, code.co_qualname)

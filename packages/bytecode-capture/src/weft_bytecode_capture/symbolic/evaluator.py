@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft_guards import ConstantSource, Predicate, Reason, Source
 
+from ..captured_graph import UserLocation
 from ..unsupported import Unsupported
 from .builder import VariableBuilder, is_constant_value
-from .capture_state import CaptureState, location, source_line
+from .capture_state import CaptureState, source_line
 from .captured_exception import CapturedException
 from .decode import Instruction
 from .handled_code import handler_sees
@@ -82,10 +83,15 @@ class Evaluator:
         """Compiled code may be used again only if ``predicate`` holds of the value at ``source``."""
         self.state.add_guard(source, predicate, self.current_reason)
 
+    def location(self) -> UserLocation:
+        """Where evaluation of this frame is now."""
+        line = self.decoded.line(self.index)
+        return UserLocation(self.code.co_filename, line, self.code.co_qualname)
+
     def current_reason(self) -> Reason:
         """The line being evaluated now, in the innermost evaluator."""
         evaluator = self.state.current or self
-        place = location(evaluator)
+        place = evaluator.location()
         return Reason(place.file, place.line, source_line(place.file, place.line))
 
     # Running.

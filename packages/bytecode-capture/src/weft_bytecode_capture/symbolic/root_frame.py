@@ -13,7 +13,7 @@ from ..captured_graph import DropDataDependence, GraphBreak, UserLocation
 from ..unsupported import BreakEarlier, Unsupported
 from . import handlers as handlers
 from .aliasing import guard_mutated_objects
-from .capture_state import CaptureState, DecodeCache, NothingToCapture, location
+from .capture_state import CaptureState, DecodeCache, NothingToCapture
 from .captured_exception import CapturedException
 from .evaluator import Evaluator
 from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise, Return, Skip
@@ -294,9 +294,11 @@ class _Capture:
         places = []
         frame: Evaluator | None = self.state.refused or self.evaluator
         while frame is not None:
-            places.append(location(frame))
+            places.append(frame.location())
             frame = frame.parent
         inner: UserLocation = places[0]
+        innermost = self.state.refused or self.evaluator
+        region = self.state.cache.regions.refused((innermost.code, innermost.index))
         return GraphBreak(
             error.kind,
             error.context,
@@ -304,6 +306,7 @@ class _Capture:
             error.hints,
             inner,
             tuple(reversed(places[1:])),
+            region,
         )
 
 

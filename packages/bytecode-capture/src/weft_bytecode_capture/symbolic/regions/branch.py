@@ -102,7 +102,7 @@ def keep_branch(
         else:
             _Branch(evaluator, instruction, predicate, jump_if, place).run()
     except Unsupported as error:
-        raise refuse(evaluator, place, str(error)) from error
+        raise refuse(evaluator, place, str(error), cause=error.location) from error
     except CapturedException as error:
         raise refuse(evaluator, place, "exception on one side of a branch") from error
     return True

@@ -40,7 +40,7 @@ def attempt(evaluator: Evaluator, what: str) -> Iterator[Place]:
     try:
         yield place
     except Unsupported as error:
-        raise refuse(evaluator, place, str(error)) from error
+        raise refuse(evaluator, place, str(error), cause=error.location) from error
     except CapturedException as error:
         raise refuse(evaluator, place, f"exception in a function of {what}") from error
 

@@ -25,6 +25,7 @@ class RegionRefused(Exception):
     ``counted``: a local that the loop counts; it may be tried again with the number in a tensor.
     ``remade``: a local for which the loop makes new containers; it may be tried again with what they hold.
     ``returned``: a result that may be the caller's tensor; it may be tried again with tags.
+    ``cause``: the line in the region that cannot be kept.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class RegionRefused(Exception):
         counted: str | None = None,
         returned: bool = False,
         remade: str | None = None,
+        cause: UserLocation | None = None,
     ) -> None:
         super().__init__(place, reason)
         self.place = place
@@ -45,6 +47,7 @@ class RegionRefused(Exception):
         self.counted = counted
         self.returned = returned
         self.remade = remade
+        self.cause = cause
 
 
 class RegionDecisions:
@@ -57,7 +60,7 @@ class RegionDecisions:
     def __init__(self) -> None:
         self.tags_wanted = self.made_tags_wanted = False
         self.unkept: list[UnkeptRegion] = []
-        self._refused: dict[Place, str] = {}
+        self._refused: dict[Place, UnkeptRegion] = {}
         self._unrolled: set[Place] = set()
         self._peeled: set[Place] = set()
         self._counted: set[tuple[Place, str]] = set()
@@ -79,8 +82,7 @@ class RegionDecisions:
                 self.tags_wanted, self.made_tags_wanted = True, self.tags_wanted
                 return
             self.tags_wanted = self.made_tags_wanted = False  # which others may not need
-        self._refused[place] = refusal.reason
-        self._report(place, refusal.line, refusal.reason)
+        self._refused[place] = self._report(place, refusal.line, refusal.reason, refusal.cause)
 
     def note_unrolled(self, place: Place, line: int, reason: str) -> None:
         """Report a loop for which no region was tried, once."""
@@ -88,13 +90,16 @@ class RegionDecisions:
             self._unrolled.add(place)
             self._report(place, line, reason)
 
-    def _report(self, place: Place, line: int, reason: str) -> None:
+    def _report(
+        self, place: Place, line: int, reason: str, cause: UserLocation | None = None
+    ) -> UnkeptRegion:
         code = place[0]
         location = UserLocation(code.co_filename, line, code.co_qualname)
-        self.unkept.append(UnkeptRegion(location, reason))
+        self.unkept.append(UnkeptRegion(location, reason, cause))
         _LOG.info("%s:%d: not kept as a region: %s", code.co_filename, line, reason)
+        return self.unkept[-1]
 
-    def reason(self, place: Place) -> str | None:
+    def refused(self, place: Place) -> UnkeptRegion | None:
         """Why the region at ``place`` was refused; None if it was not."""
         return self._refused.get(place)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ...captured_graph import UserLocation
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..variables.base import Variable
@@ -45,6 +46,10 @@ def run_until(evaluator: Evaluator, stops: Container[int], inside: Container[int
             instruction.handler(evaluator, instruction)
         except CapturedException as error:
             evaluator.unwind(error, instruction)
+        except Unsupported as error:
+            frame = evaluator.state.refused or evaluator
+            error.location = error.location or frame.location()
+            raise
         if evaluator.finished or evaluator.suspended:
             return
 
@@ -60,7 +65,7 @@ def may_attempt(evaluator: Evaluator, place: Place) -> bool:
     return (
         state.options.keep_control_flow
         and not is_in_generator(evaluator)
-        and state.cache.regions.reason(place) is None
+        and state.cache.regions.refused(place) is None
     )
 
 
@@ -76,10 +81,11 @@ def refuse(
     peel: bool = False,
     counted: str | None = None,
     remade: str | None = None,
+    cause: UserLocation | None = None,
 ) -> RegionRefused:
     """What to raise to have the frame evaluated without the region at ``place``, or with another."""
     line = evaluator.decoded.line(place[1])
-    return RegionRefused(place, line, reason, peel, counted, remade=remade)
+    return RegionRefused(place, line, reason, peel, counted, remade=remade, cause=cause)
 
 
 def check_unchanged(states: ObjectStates) -> None:

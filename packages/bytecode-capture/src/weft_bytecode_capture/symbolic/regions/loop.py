@@ -127,7 +127,8 @@ def roll_loop(evaluator: Evaluator, instruction: Instruction, iterator: Variable
     try:
         loop.run()
     except Unsupported as error:
-        raise refuse(evaluator, place, str(error), peel=error.kind in _ONLY_FIRST) from error
+        peel = error.kind in _ONLY_FIRST
+        raise refuse(evaluator, place, str(error), peel=peel, cause=error.location) from error
     except CapturedException as error:
         raise refuse(evaluator, place, "exception in the loop's body") from error
     return True

@@ -141,6 +141,9 @@ class TensorVariable(Variable):
         rows = self.call_method(evaluator, "unbind", [ConstantVariable(0)], {})
         return rows.iterate(evaluator)
 
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        return TupleVariable(self.iterate(evaluator)).iterator(evaluator)  # as in eager
+
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if evaluator.state.overrides.modes and not callable(getattr(torch.Tensor, name, None)):
             found = overridden(evaluator, getattr, [self, ConstantVariable(name)], {})
