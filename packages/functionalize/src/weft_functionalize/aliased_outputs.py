@@ -113,7 +113,8 @@ class _UserOutputs:
         for descriptor, value in zip(described, self._outputs, strict=True):
             if descriptor.graph_index is None and descriptor.alias is None:
                 origin = self._origins[id(value)]
-                view = ViewOfOutput(bases[origin], *_view_of(value, origin.meta["val"]))
+                place = _view_of(value, self._plan.values[bases[origin]][0].meta["val"])
+                view = ViewOfOutput(bases[origin], *place)
                 descriptor = replace(descriptor, alias=view)
             self._plan.descriptors.append(descriptor)
         for origin, index in bases.items():
@@ -196,8 +197,43 @@ class _UserOutputs:
 
     def _add_base(self, origin: torch.fx.Node) -> int:
         index = len(self._plan.values)
-        self._plan.values.append((origin, origin.meta["val"]))
+        base = self._base_with_history(origin)
+        self._plan.values.append((base, base.meta["val"]))
         return index
+
+    def _base_with_history(self, origin: torch.fx.Node) -> torch.fx.Node:
+        """The origin, or what all returned views of it are of as autograd sees it: after ``detach``.
+
+        What is written to that has another history than the origin.  torch detaches what ``zeros`` and its
+        kin make.
+        """
+        values = list(self._groups[origin].values())
+        detached = [self._detached(value) for value in values]
+        common = [
+            node
+            for node in detached[0]
+            if all(node in others for others in detached) and _is_laid_out_as(node, origin)
+        ]
+        for value, nodes in zip(values, detached, strict=True):
+            if value.requires_grad and nodes[: 1 if common else None] != common[:1]:
+                raise Unsupported(
+                    "returned views of one tensor with several histories",
+                    str(value),
+                    "return a clone() of the detached tensor",
+                )
+        return common[0] if common else origin
+
+    def _detached(self, value: torch.Tensor) -> list[torch.fx.Node]:
+        """The results of ``detach`` that a value is a view of, or is itself, the last one first."""
+        path = self._aliases.path_to_origin(self._recorder.node_of(value))
+        return [edge.view for edge in path if edge.access.target is torch.ops.aten.detach.default]
+
+
+def _is_laid_out_as(node: torch.fx.Node, origin: torch.fx.Node) -> bool:
+    """Whether a view has all of its origin's elements where that has them."""
+    view, whole = node.meta["val"], origin.meta["val"]
+    places = [(each.shape, each.stride(), each.storage_offset()) for each in (view, whole)]
+    return bool(places[0] == places[1])
 
 
 def _view_of(

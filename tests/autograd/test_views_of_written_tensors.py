@@ -1,0 +1,107 @@
+"""Returned views of one tensor that the program makes and fills: gradients are eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+import weft
+from torch import Tensor
+
+
+def filled_by_rows(x: Tensor) -> Sequence[Tensor]:
+    out = torch.empty(4, 3, dtype=x.dtype)
+    for i in range(4):
+        out[i] = x[i] * 2
+    return out[0], out[1]
+
+
+def filled_at_once(x: Tensor) -> Sequence[Tensor]:
+    out = torch.zeros_like(x)
+    out.copy_(x * 2)
+    return out[0], out[2:], out.t()[1]
+
+
+def with_the_whole(x: Tensor) -> Sequence[Tensor]:
+    out = torch.ones(4, 3, dtype=x.dtype)
+    out[1:] *= x[1:]
+    return out[1], out, out.view(-1)[2:7]
+
+
+def one_column(x: Tensor) -> Sequence[Tensor]:
+    out = torch.full((4, 3), 2.0, dtype=x.dtype)
+    out[:, 1] = x[:, 0].sin()
+    return (out[:, 1],)
+
+
+def several_at_once(x: Tensor) -> Sequence[Tensor]:
+    out = torch.zeros(4, 3, dtype=x.dtype)
+    out[:2] = x[:2].exp()
+    return out.split(2)
+
+
+def nested_views(x: Tensor) -> Sequence[Tensor]:
+    out = torch.zeros(2, 4, 3, dtype=x.dtype)
+    out[1] = x.cos()
+    row = out[1]
+    row[2] = x[0]
+    return row[2], row[1], out[0]
+
+
+def beside_a_detached_one(x: Tensor) -> Sequence[Tensor]:
+    out = torch.zeros(4, 3, dtype=x.dtype)
+    out[:] = x.sin()
+    return out[0], out.detach()[1], out[2]
+
+
+def of_a_detached_one(x: Tensor) -> Sequence[Tensor]:
+    y = x.sin()
+    part = y.detach()
+    part.copy_(x * 3)
+    return part[0], part[1]
+
+
+def both_histories(x: Tensor) -> Sequence[Tensor]:
+    y = x * 2
+    part = y.detach()
+    part.copy_(x * 3)
+    return part[0], y[1]
+
+
+def list_of_rows(x: Tensor) -> Sequence[Tensor]:
+    rows = []
+    for i in range(20):
+        rows.append(torch.tanh(x[i % 4] * i))
+    return rows
+
+
+def list_of_states(x: Tensor) -> Sequence[Tensor]:
+    rows, state = [], x[0] * 1
+    for i in range(20):
+        state = torch.tanh(state + x[i % 4])
+        rows.append(state * 2)
+    return rows[3], rows[7], state
+
+
+PROGRAMS = [
+    *(filled_by_rows, filled_at_once, with_the_whole, one_column, several_at_once, nested_views),
+    *(beside_a_detached_one, of_a_detached_one, both_histories, list_of_rows, list_of_states),
+]
+
+
+def gradients(function: Callable[[Tensor], Sequence[Tensor]]) -> list[Tensor]:
+    """The gradient that each result leads to alone, where it has one, and that of all together."""
+    x = torch.arange(12, dtype=torch.float64).reshape(4, 3).sin().requires_grad_()
+    results = function(x)
+    totals = [(n + 1.0) * value.sum() for n, value in enumerate(results) if value.requires_grad]
+    found = [torch.autograd.grad(t, x, retain_graph=True)[0] for t in totals]
+    return [*found, torch.autograd.grad(sum(totals), x)[0], *(v.detach() for v in results)]
+
+
+@pytest.mark.filterwarnings("ignore::weft.WeftWarning")  # of both_histories
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
+def test_gradients_of_views(function: Callable[[Tensor], Sequence[Tensor]]) -> None:
+    strict = {"strict": function is not both_histories}
+    compiled = weft.compile(function, options=strict)
+    torch.testing.assert_close(gradients(compiled), gradients(function))
