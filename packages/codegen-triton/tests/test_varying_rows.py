@@ -176,7 +176,7 @@ def test_long_rows_of_any_length(name: str, cache: Path) -> None:
     function = LONG[name]
     options = {"persistent_elements": 16, "loop_elements": 32}
     program = compiled(cache, function, torch.randn(5, 150), **options)
-    for rows, length in ((5, 150), (4, 151), (3, 160), (7, 33), (2, 7), (3, 64), (1, 5), (4, 1000)):
+    for rows, length in ((5, 150), (3, 160), (7, 33), (1, 5), (2, 301)):
         x = torch.randn(rows, length)
         assert_equals_eager(program(x), function, (x,))
 

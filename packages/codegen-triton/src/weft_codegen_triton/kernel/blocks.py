@@ -29,6 +29,8 @@ LONG_ROW_BYTES = 56 << 10
 On an H200 that took softmax over rows of 64 KB from 93% to 99% of a copy's speed, group norm over rows of
 49 KB from 99% to 87%.
 """
+LEAST_VARYING_PROGRAM = 512
+"""Elements that a program handles at least, where a later call may have many more than the first."""
 LEAST_VARYING_BLOCK = 64
 """Elements of a row of any length that are read at once, at least."""
 SHORT_ROW = 1024
@@ -84,15 +86,18 @@ def accesses(body: LoopBody, without: Set[str] = frozenset()) -> Iterator[sympy.
                 yield from accesses(argument, without)
 
 
-def pointwise_block(count: sympy.Expr, largest_item: int) -> tuple[int, int]:
+def pointwise_block(count: sympy.Expr, largest_item: int, varies: bool = False) -> tuple[int, int]:
     """Elements and warps of a one-dimensional block; ``largest_item``: bytes of the widest element.
 
-    Two loads of 16 bytes a thread from each buffer hide what elements of 16 bits are computed of.
+    Where ``count`` is that of the first call and ``varies``, the block is none for few elements.  Two loads
+    of 16 bytes a thread from each buffer hide what elements of 16 bits are computed of.
     """
     elements = static(count)
     block = 1024 if elements >= 1 << 20 else 512 if elements >= 1 << 17 else 256
     if largest_item <= 2 and elements >= 1 << 22:
         block = 2048
+    if varies:
+        return max(block, LEAST_VARYING_PROGRAM), 4
     return min(block, max(32, power_of_two(elements))), 4 if block >= 512 else 2
 
 
@@ -133,12 +138,16 @@ def with_sizes(kernel: Kernel, hints: Mapping[sympy.Symbol, sympy.Integer]) -> K
 
 
 def reduction_blocks(
-    kernel: Kernel, ranges: tuple[tuple[LoopVariable, ...], ...], limit: int, varies: bool = False
+    kernel: Kernel,
+    ranges: tuple[tuple[LoopVariable, ...], ...],
+    limit: int,
+    varies: bool = False,
+    rows_vary: bool = False,
 ) -> ReductionBlocks:
     """Blocks for a kernel whose stages run over ``ranges``; ``limit``: the longest persistent row.
 
     Where the length of a row ``varies``, blocks of columns are not persistent, and those of rows for rows
-    that are no longer than the blocks.
+    that are no longer than the blocks.  Where ``rows_vary``, no block is for few rows.
     """
     rows = static(extent(kernel.outer))
     extents = [extent(r) for r in ranges]
@@ -148,9 +157,9 @@ def reduction_blocks(
         block_rows = (
             64 if rows >= 64 * ENOUGH_PROGRAMS else 32 if rows >= 32 * ENOUGH_PROGRAMS else 16
         )
-        block_rows = min(block_rows, power_of_two(rows))
+        block_rows = block_rows if rows_vary else min(block_rows, power_of_two(rows))
         persistent = longest <= 64 and not varies and all(e.is_Integer for e in extents)
-        loop = min(2048 // block_rows, power_of_two(longest))
+        loop = 2048 // block_rows if varies else min(2048 // block_rows, power_of_two(longest))
         columns = tuple(power_of_two(static(e)) if persistent else loop for e in extents)
     else:
         persistent = longest <= limit and all(e.is_Integer for e in extents)
@@ -160,6 +169,8 @@ def reduction_blocks(
         elements = 1024 if max(columns) < 512 else 2048
         block_rows = min(max(1, elements // max(columns)), power_of_two(rows))
         block_rows = min(block_rows, max(1, power_of_two(rows) // 1024))
+        if rows_vary:
+            block_rows = max(block_rows, LEAST_VARYING_PROGRAM // max(columns))
     elements = block_rows * max(columns)
     fills = persistent and rows // block_rows >= MANY_PROGRAMS
     per_warp = FULL_ELEMENTS_PER_WARP if fills else ELEMENTS_PER_WARP

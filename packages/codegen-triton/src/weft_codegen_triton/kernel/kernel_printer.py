@@ -345,7 +345,7 @@ def _print_pointwise(
         buffers = dict.fromkeys((*kernel.reads, *kernel.writes))
         largest = max(printer.dtype_of(name).itemsize for name in buffers)
         count, called = extent(kernel.outer), extent(frame.called.outer)
-        block, warps = pointwise_block(called, largest)
+        block, warps = pointwise_block(called, largest, not count.is_Integer)
         block = max(block, min(tile, power_of_two(static(called))))
         print_axis(frame, "x", 0, kernel.outer, block, "")
         counts: tuple[sympy.Expr, ...] = (count,)

@@ -44,7 +44,8 @@ def row_blocks(frame: KernelFrame, limits: RowLimits) -> ReductionBlocks:
     ranges = tuple(dict.fromkeys(stage.inner for stage in stages if stage.inner))
     positions = [[stage.inner for stage in stages].index(inner) for inner in ranges]
     called = tuple(frame.called.stages[k].inner for k in positions)
-    blocks = reduction_blocks(frame.called, called or ((),), limits.persistent, varies)
+    rows_vary = not extent(frame.kernel.outer).is_Integer
+    blocks = reduction_blocks(frame.called, called or ((),), limits.persistent, varies, rows_vary)
     return widened(blocks, frame.called, limits.tile)
 
 
