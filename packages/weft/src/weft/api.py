@@ -122,30 +122,41 @@ def compile(
     if isinstance(model, CompiledModule):
         return model
     named = backend if backend == "weft" or callable(backend) else find_backend(backend)
+    frames = _compile_frames(resolved, fullgraph, dynamic, named)
+    if isinstance(model, torch.nn.Module):
+        return CompiledModule(model, frames, compile_other)
+    return frames(model)
+
+
+def _compile_frames(
+    options: CompileOptions,
+    fullgraph: bool,
+    dynamic: bool | None,
+    backend: str | BackendFunction,
+) -> Callable[[Callable[..., Any]], Any]:
+    """What compiles a function's frames, in the context that these settings give it."""
     logs = requested_logs()
     make_context = functools.partial(
         capture.make_context,
-        backend=foreign_backend(named) if callable(named) else _pipeline(resolved, fullgraph),
+        backend=foreign_backend(backend) if callable(backend) else _pipeline(options, fullgraph),
         options=capture.CaptureOptions(
             fullgraph=fullgraph,
             dynamic=dynamic,
-            recompile_limit=resolved.recompile_limit,
-            keep_control_flow=resolved.keep_control_flow,
+            recompile_limit=options.recompile_limit,
+            keep_control_flow=options.keep_control_flow,
             eager_in_training=_EAGER_IN_TRAINING,
             backend_folders=stage_folders(),
         ),
-        on_error=functools.partial(_on_error, raise_errors=fullgraph or resolved.strict),
+        on_error=functools.partial(_on_error, raise_errors=fullgraph or options.strict),
         observer=with_logs(notify_conversion, logs),
     )
-    backend_key = id(named) if callable(named) else named  # a context keeps its backend alive
-    settings = (backend_key, resolved, fullgraph, dynamic, logs)
+    backend_key = id(backend) if callable(backend) else backend  # a context keeps its backend alive
+    settings = (backend_key, options, fullgraph, dynamic, logs)
 
     def frames(function: Callable[..., Any]) -> Any:
         return capture.compile_in(context_of(function, settings, make_context), function)
 
-    if isinstance(model, torch.nn.Module):
-        return CompiledModule(model, frames, compile_other)
-    return frames(model)
+    return frames
 
 
 def _pipeline(options: CompileOptions, fullgraph: bool) -> Pipeline:

@@ -17,7 +17,7 @@ from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
 from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
 from weft_loop_ir.attention.operands import FindWriter, Operand, operand_of
-from weft_loop_ir.attention.softmax_rows import LineNumber, softmax_rows
+from weft_loop_ir.attention.softmax_rows import LineNumber, SoftmaxRows, softmax_rows
 from weft_loop_ir.attention.surroundings import Surroundings
 from weft_loop_ir.expressions import contiguous_stride
 from weft_loop_ir.index_simplify import ranges_for
@@ -74,6 +74,17 @@ class AttentionKernel(Kernel):
         return self.writes[0]
 
 
+@dataclass(frozen=True)
+class _Steps:
+    """A product, a kernel that writes ``shares`` of it, a product of these, and where the three stand."""
+
+    product: ExternCall
+    kernel: Kernel
+    shares: str
+    last: ExternCall
+    places: tuple[int, int, int]
+
+
 def fuse_attention(
     schedule: Schedule,
     accept: Callable[[AttentionKernel], bool],
@@ -115,9 +126,9 @@ def _candidates(
                 continue
             assert third is not None
             places = (first, second, third)
-            found = _joined(call, kernel, shares, last, places, schedule, around)
-            if found is not None:
-                yield places, *found
+            joined = _joined(_Steps(call, kernel, shares, last, places), schedule, around)
+            if joined is not None:
+                yield places, *joined
 
 
 def is_product(call: ExternCall, schedule: Schedule) -> bool:
@@ -140,87 +151,113 @@ def is_product(call: ExternCall, schedule: Schedule) -> bool:
 
 
 def _joined(
-    product: ExternCall,
-    kernel: Kernel,
-    shares: str,
-    last: ExternCall,
-    places: tuple[int, int, int],
-    schedule: Schedule,
-    around: Surroundings,
+    found: _Steps, schedule: Schedule, around: Surroundings
 ) -> tuple[AttentionKernel, Kernel] | None:
     """The three steps as one; None where they are not an attention, or its operands change meanwhile."""
+    product, kernel, last = found.product, found.kernel, found.last
     (scores,), (result,) = product.outputs, last.outputs
     assert scores is not None
-    if result is None or not is_product(last, schedule) or not _takes_all(last, shares, schedule):
+    if (
+        result is None
+        or not is_product(last, schedule)
+        or not _takes_all(last, found.shares, schedule)
+    ):
         return None
     layout = schedule.buffers[scores].layout
     batch, queries, keys = (sympy.S.One,) * (3 - len(layout.size)) + layout.size
-    index = _only_index(kernel, scores, shares)
+    index = _only_index(kernel, scores, found.shares)
     lines = None if index is None else lines_of(index, kernel, batch, queries, keys)
     if lines is None:
         return None
-    dtype = layout.dtype
-    plain = computed_score(product, lines, dtype)
 
     def dtype_of(name: str) -> torch.dtype:
         return torch.float32 if name == scores else schedule.buffers[name].layout.dtype
 
-    def writer(name: str) -> Kernel | None:
-        return around.writer(name, places[-1])
-
-    rows = softmax_rows(kernel, shares, keys, scores, plain, dtype_of, True)
+    plain = computed_score(product, lines, layout.dtype)
+    rows = softmax_rows(kernel, found.shares, keys, scores, plain, dtype_of, True)
     if rows is None:
         return None
+    _, second, third = found.places
     for name, (_, place) in rows.kept.items():
-        is_late = all(r > places[2] for r in around.readers(name) if r != places[1])
+        is_late = all(reader > third for reader in around.readers(name) if reader != second)
         if not is_late or not _are_lines(name, place, lines, keys, schedule):
             return None
+    attention = _attention_kernel(found, lines, rows, dtype_of, schedule, around)
+    if attention is None:
+        return None
+    return attention, _pointwise(f"{kernel.name}_besides", kernel, rows.key, rows.besides)
+
+
+def _attention_kernel(
+    found: _Steps,
+    lines: Lines,
+    rows: SoftmaxRows,
+    dtype_of: Callable[[str], torch.dtype],
+    schedule: Schedule,
+    around: Surroundings,
+) -> AttentionKernel | None:
+    """The kernel of ``rows`` between two products; None where what it reads changes before its place."""
+    product, kernel, last = found.product, found.kernel, found.last
+    (scores,), (result,) = product.outputs, last.outputs
+    assert scores is not None and result is not None
+    first, second, third = found.places
+
+    def writer(name: str) -> Kernel | None:
+        return around.writer(name, third)
+
     body = with_masks_computed(rows.element, (scores,), kernel.outer, rows.key, schedule, writer)
-    if not needs_rounding(body, (scores,), dtype, dtype_of, lines.positions | {rows.key.symbol}):
+    positions, dtype = lines.positions | {rows.key.symbol}, schedule.buffers[scores].layout.dtype
+    if not needs_rounding(body, (scores,), dtype, dtype_of, positions):
         body = without_rounding(body, kernel.outer, rows.key, dtype_of)
     query, key = _factors(product, writer, schedule)
     value = operand_of(last.arguments[1], writer)
-    loads, _ = body_accesses(body)
-    reads = tuple(
-        dict.fromkeys(
-            [*(o.buffer for o in (query, key, value)), *(n for n in loads if n != scores)]
-        )
-    )
-    early = {query.buffer, key.buffer, *(v.buffer for v in product.arguments)}
-    late = set(loads) - {scores}
-    if not around.stay(early.intersection(reads), places[0], places[2]):
+    operands = [operand.buffer for operand in (query, key, value)]
+    loads = [name for name in body_accesses(body)[0] if name != scores]
+    reads = tuple(dict.fromkeys([*operands, *loads]))
+    early = {query.buffer, key.buffer, *(view.buffer for view in product.arguments)}
+    if not around.stay(early.intersection(reads), first, third):
         return None
-    if not around.stay(late - early, places[1], places[2]) or result in reads:
+    if not around.stay(set(loads) - early, second, third) or result in reads:
         return None
-    query_position = lines.query
-    bounds = None
-    if query_position is not None:
-        positions = {*(v.symbol for v in kernel.outer), rows.key.symbol}
-        lowest = torch.finfo(dtype).min
-        bounds = key_bounds(
-            body, scores, query_position, rows.key.symbol, positions, (queries, keys), lowest
-        )
-    attention = AttentionKernel(
-        kernel.name,
-        kernel.outer,
-        (),
-        (),
-        reads,
-        (result, *rows.kept),
-        (product.origin, *kernel.origins, last.origin),
-        query,
-        key,
-        value,
-        body,
-        scores,
-        lines,
-        rows.key,
-        bounds,
-        rows.hidden_are_zero,
-        tuple((number, name) for name, (number, _) in rows.kept.items()),
-        (product, kernel, last),
+    return AttentionKernel(
+        name=kernel.name,
+        outer=kernel.outer,
+        stages=(),
+        local_buffers=(),
+        reads=reads,
+        writes=(result, *rows.kept),
+        origins=(product.origin, *kernel.origins, last.origin),
+        query=query,
+        key=key,
+        value=value,
+        score=body,
+        scores=scores,
+        lines=lines,
+        key_loop=rows.key,
+        bounds=_bounds(body, scores, lines, (*kernel.outer, rows.key), schedule),
+        hidden_are_zero=rows.hidden_are_zero,
+        kept=tuple((number, name) for name, (number, _) in rows.kept.items()),
+        apart=(product, kernel, last),
     )
-    return attention, _pointwise(f"{kernel.name}_besides", kernel, rows.key, rows.besides)
+
+
+def _bounds(
+    body: LoopBody,
+    scores: str,
+    lines: Lines,
+    loops: tuple[LoopVariable, ...],
+    schedule: Schedule,
+) -> KeyBounds | None:
+    """Which keys ``body`` leaves visible, at ``loops`` of which the last one is over keys."""
+    if lines.query is None:
+        return None
+    layout = schedule.buffers[scores].layout
+    queries, keys = layout.size[-2:]
+    positions = {loop.symbol for loop in loops}
+    lowest = torch.finfo(layout.dtype).min
+    return key_bounds(
+        body, scores, lines.query, loops[-1].symbol, positions, (queries, keys), lowest
+    )
 
 
 def _factors(
