@@ -219,6 +219,14 @@ class _Plan:
             backward = [(_whole_backward(partitioned), backward)]
         self.stages = tuple(_Stage(stage, run, self.gradients) for stage, run in backward)
         self.argument_count = len(order)
+        self._partitioned, self._compile_later = partitioned, compile_later
+        self._partial: dict[frozenset[int], _Stage | None] = {}
+        self._is_linear = is_linear(functional)
+        self.warned = False
+        self._examine(functional, differentiated)
+
+    def _examine(self, functional: FunctionalGraph, differentiated: set[int]) -> None:
+        """What the forward graph writes to, where it runs and whether it draws random numbers."""
         graph = functional.graph_module.graph
         placeholders = graph.find_nodes(op="placeholder")
         free = _without_influence(functional, differentiated)
@@ -234,10 +242,6 @@ class _Plan:
         self.device_types = sorted({device.type for device in devices})
         self.cuda_devices = sorted(d.index or 0 for d in devices if d.type == "cuda")
         self.random = _draws_numbers(graph)
-        self.warned = False
-        self._partitioned, self._compile_later = partitioned, compile_later
-        self._partial: dict[frozenset[int], _Stage | None] = {}
-        self._is_linear = is_linear(functional)
 
     def is_unreached(self, gradients: Sequence[Any]) -> bool:
         """Whether no output has a gradient, so that no input has one and nothing saved matters.

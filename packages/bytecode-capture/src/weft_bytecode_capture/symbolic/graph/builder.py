@@ -352,21 +352,7 @@ class GraphBuilder:
         checks = deferred_checks(self.shapes.environment)
         outs = _out_tensors(fake_keywords)
         sizes = [out.shape for out in outs]
-        try:
-            with self.fake_mode, self.shapes.rules(), errors_unlogged():
-                if kind == "call_method":
-                    value = getattr(fakes[0], target)(*fakes[1:], **fake_keywords)
-                else:
-                    value = target(*fakes, **fake_keywords)
-        except Exception as error:
-            # Whatever it is, a user's mistake or an operator that fakes do not know: eager decides.
-            if _break_kind(error) == OPERATOR_REJECTS and self.shapes.data:
-                raise DropDataDependence(str(error)) from error
-            if _break_kind(error) == OPERATOR_REJECTS and self.shapes.any_symbolic:
-                raise SpecialiseSizes from error  # it may be the symbols that the operator rejects
-            raise Unsupported(
-                _break_kind(error), f"{getattr(target, '__name__', target)}: {error}"
-            ) from error
+        value = self._fake_result(kind, target, fakes, fake_keywords)
         if sizes != [out.shape for out in outs]:
             raise Unsupported("storage of a tensor", f"out= that {target} resizes")
         _require_dense(target, (value, *fakes, *fake_keywords.values()))
@@ -382,6 +368,25 @@ class GraphBuilder:
             node.meta["checks"] = node.meta["data_dependent"] = True
         given = given_tensors(evaluator, [*arguments, *keywords.values()])
         return wrap_graph_result(evaluator, node, value, given)
+
+    def _fake_result(
+        self, kind: str, target: Any, fakes: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        """What the call gives for fakes; where it raises, other sizes are tried, or eager decides."""
+        try:
+            with self.fake_mode, self.shapes.rules(), errors_unlogged():
+                if kind == "call_method":
+                    return getattr(fakes[0], target)(*fakes[1:], **keywords)
+                return target(*fakes, **keywords)
+        except Exception as error:
+            # Whatever it is, a user's mistake or an operator that fakes do not know: eager decides.
+            if _break_kind(error) == OPERATOR_REJECTS and self.shapes.data:
+                raise DropDataDependence(str(error)) from error
+            if _break_kind(error) == OPERATOR_REJECTS and self.shapes.any_symbolic:
+                raise SpecialiseSizes from error  # it may be the symbols that the operator rejects
+            raise Unsupported(
+                _break_kind(error), f"{getattr(target, '__name__', target)}: {error}"
+            ) from error
 
     def add_call(
         self, evaluator: Evaluator, target: Callable[..., Any], arguments: tuple[Any, ...]

@@ -291,36 +291,42 @@ class TensorVariable(Variable):
             positional, named = evaluator.snapshots(arguments, keywords, name)
             return self._query(evaluator, name, *positional, **named)
         if name in ("__getitem__", "__setitem__"):
-            from ..regions.positions import has_position, with_numbers
-
-            has_positions = has_position(arguments[0])
-            if has_positions and evaluator.graph.graph is evaluator.graph.outermost:
-                arguments = [with_numbers(evaluator, arguments[0]), *arguments[1:]]
-                has_positions = False
-            if has_positions or has_symbolic_integer(arguments[0]):
-                return symbolic_subscript(evaluator, self, arguments)
-        if name in ("__getitem__", "__setitem__"):
-            require_ordinary_slices(evaluator, arguments[0])
-            part = selected_part(evaluator, self, arguments[0])
-            if part is not None and name == "__getitem__":
-                return part
-            if part is not None:
-                arguments = [ConstantVariable(Ellipsis), *arguments[1:]]
-                return part.call_method(evaluator, name, arguments, keywords)
-        if name == "__getitem__":
-            return evaluator.graph.call_function(
-                evaluator, operator_module.getitem, [self, *arguments], keywords
-            )
-        if name == "__setitem__":
-            evaluator.graph.call_function(
-                evaluator, operator_module.setitem, [self, *arguments], keywords
-            )
-            return ConstantVariable(None)
+            return self._subscript(evaluator, name, arguments, keywords)
         if not callable(getattr(torch.Tensor, name, None)):
             evaluator.raise_error(
                 AttributeError, f"'Tensor' object has no attribute {name!r}", name=name
             )
         return evaluator.graph.call_method(evaluator, name, self, arguments, keywords)
+
+    def _subscript(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        from ..regions.positions import has_position, with_numbers
+
+        has_positions = has_position(arguments[0])
+        if has_positions and evaluator.graph.graph is evaluator.graph.outermost:
+            arguments = [with_numbers(evaluator, arguments[0]), *arguments[1:]]
+            has_positions = False
+        if has_positions or has_symbolic_integer(arguments[0]):
+            return symbolic_subscript(evaluator, self, arguments)
+        require_ordinary_slices(evaluator, arguments[0])
+        part = selected_part(evaluator, self, arguments[0])
+        if part is not None and name == "__getitem__":
+            return part
+        if part is not None:
+            arguments = [ConstantVariable(Ellipsis), *arguments[1:]]
+            return part.call_method(evaluator, name, arguments, keywords)
+        operands = [self, *arguments]
+        if name == "__getitem__":
+            return evaluator.graph.call_function(
+                evaluator, operator_module.getitem, operands, keywords
+            )
+        evaluator.graph.call_function(evaluator, operator_module.setitem, operands, keywords)
+        return ConstantVariable(None)
 
     def _as_subclass(self, evaluator: Evaluator, kind: Variable) -> Variable:
         from .classes import ClassVariable
