@@ -253,6 +253,14 @@ def random(session: nox.Session) -> None:
 
 
 @nox.session
+def slow(session: nox.Session) -> None:
+    """Tests that cover more of what others sample: operators in further dtypes, optimizers."""
+    environment = development_environment(session, "weft")
+    folders = [str(ROOT / "packages"), str(ROOT / "tests")]
+    run_pytest(session, environment, "-m", "slow and not gpu", *folders)
+
+
+@nox.session
 def opinfo(session: nox.Session) -> None:
     """The whole operator database through ``weft.compile``, beside eager; about an hour."""
     environment = development_environment(session, "weft")

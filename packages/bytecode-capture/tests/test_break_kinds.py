@@ -24,7 +24,6 @@ def _syntax_trees():
             yield ast.parse(file.read_text())
 
 
-@pytest.mark.slow  # for it reads every file of the package
 def test_every_kind_raised_is_in_the_catalogue():
     raised = {
         call.args[0].value
@@ -39,7 +38,6 @@ def test_every_kind_raised_is_in_the_catalogue():
     assert raised <= BREAK_KINDS.keys()
 
 
-@pytest.mark.slow
 def test_every_kind_of_the_catalogue_is_raised():
     named = {
         node.value
