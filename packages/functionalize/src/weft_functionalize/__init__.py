@@ -26,6 +26,7 @@ from .functional_graph import (
 from .gradient_rules import drop_gradient_rules, is_gradient_rule
 from .loop_reach import reached_after
 from .options import FunctionalizeOptions, StepObserver
+from .refused_operands import check_operands
 from .regions import GIVES_ZERO_GRADIENTS
 from .runtime import bind, wrap
 from .symbolic_numbers import (
@@ -67,6 +68,7 @@ __all__ = [
     "ViewOfOutput",
     "assume",
     "bind",
+    "check_operands",
     "data_dependent_sizes",
     "drop_gradient_rules",
     "format_block",

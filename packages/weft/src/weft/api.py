@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 import weft_bytecode_capture as capture
+from weft_functionalize import check_operands
 
 from ._torch import BROADCASTS
 from .compiled_module import CompiledModule
@@ -146,6 +147,7 @@ def _compile_frames(
             keep_control_flow=options.keep_control_flow,
             eager_in_training=_EAGER_IN_TRAINING,
             backend_folders=stage_folders(),
+            check_operands=check_operands,
         ),
         on_error=functools.partial(_on_error, raise_errors=fullgraph or options.strict),
         observer=with_logs(notify_conversion, logs),

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ..frame.emitter import Emitter
     from .evaluator import Evaluator
     from .graph import GraphBuilder
+    from .graph.fake_mode import OperandCheck
     from .regions.choices import Choice
     from .variables.generators import GeneratorVariable
 
@@ -159,7 +160,7 @@ class CaptureState:
         self,
         frame: FrameInput,
         options: CaptureOptions,
-        graph: Callable[[ShapeSymbols], GraphBuilder],
+        graph: Callable[[ShapeSymbols, OperandCheck | None], GraphBuilder],
         cache: DecodeCache,
     ) -> None:
         self.frame = frame
@@ -177,7 +178,7 @@ class CaptureState:
             options.marks,
             lambda: self.current_evaluator().current_reason(),
         )
-        self.graph = graph(self.shapes)
+        self.graph = graph(self.shapes, options.check_operands)
         self.overrides = Overrides()
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.identified: set[Source] = set()  # sources with an identity guard

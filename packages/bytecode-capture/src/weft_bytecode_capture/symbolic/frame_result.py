@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -54,6 +54,8 @@ class CaptureOptions:
     ``data_dependent_scalars``: numbers that the program reads from tensors (``item()``) are symbols of the
     graph; ``data_dependent_sizes``: so are sizes that depend on data (``nonzero``, masks).  What capture
     relies on is checked when the graph runs; where it does not hold the frame runs as it was written.
+    ``check_operands``: raises for an operator and fake arguments that eager refuses and the operator's fake
+    lets pass; the program then runs as it is from there, with eager's own error.
     ``python_limit``: a frame that evaluates so many instructions and meets no tensor is left to CPython; an
     element of a sequence from outside counts as ten.
     """
@@ -68,6 +70,7 @@ class CaptureOptions:
     region_devices: frozenset[str] = frozenset({"cpu", "cuda", "meta"})
     eager_in_training: frozenset[Callable[..., object]] = frozenset()
     backend_folders: frozenset[str] = frozenset()
+    check_operands: Callable[[Any, Sequence[Any], Mapping[str, Any]], None] | None = None
     python_limit: int = 50_000
     data_dependent_scalars: bool = True
     data_dependent_sizes: bool = True

@@ -44,7 +44,7 @@ from .data_dependence import (
     require_selected_inside,
     require_small,
 )
-from .fake_mode import RememberingFakeMode
+from .fake_mode import OperandCheck, RememberingFakeMode
 from .gradient_rules import GradientRules
 from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
@@ -98,10 +98,13 @@ def _version(fake: torch.Tensor) -> int:
 class GraphBuilder:
     """One frame's graph.  Placeholders are user tensors, attributes are tensors known by identity."""
 
-    def __init__(self, shapes: ShapeSymbols) -> None:
+    def __init__(self, shapes: ShapeSymbols, check_operands: OperandCheck | None = None) -> None:
         self.shapes = shapes
         self.fake_mode = RememberingFakeMode(
-            shape_env=shapes.environment, static_shapes=True, allow_non_fake_inputs=False
+            check_operands,
+            shape_env=shapes.environment,
+            static_shapes=True,
+            allow_non_fake_inputs=False,
         )
         self.graph = torch.fx.Graph()  # a region's while one is evaluated
         self.outermost = self.graph

@@ -20,6 +20,7 @@ from ..._torch import (
     computed_constant,
     default_device,
     has_symbolic_layout,
+    has_unbacked_symbols,
     hold_constant,
     is_composite,
     same_dispatch,
@@ -32,6 +33,9 @@ from .fake_sizes_of_data import rule_for
 _Result = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 """Gives what an operator gives again, of its arguments."""
 
+OperandCheck = Callable[[Any, Sequence[Any], Mapping[str, Any]], None]
+"""Raises for an operator and arguments that eager refuses and the operator's fake lets pass."""
+
 
 class RememberingFakeMode(FakeTensorMode):
     """A fake mode that knows what operators gave for operands of the same dtypes, layouts and devices.
@@ -40,9 +44,10 @@ class RememberingFakeMode(FakeTensorMode):
     values but where an operator computes by element.
     """
 
-    def __init__(self, **options: Any) -> None:
-        """The arguments are those of torch's mode."""
+    def __init__(self, check_operands: OperandCheck | None = None, **options: Any) -> None:
+        """``options`` are the arguments of torch's mode."""
         super().__init__(**options)
+        self._check_operands = check_operands
         self._kinds: dict[OpOverload, str | None] = {}
         self._results: dict[tuple[Any, ...], _Result] = {}
 
@@ -58,15 +63,25 @@ class RememberingFakeMode(FakeTensorMode):
         kind = self._kind(func)
         key = None if kind is None else self._key(kind, func, args, kwargs)
         if kind is None or key is None:
+            self._check(func, args, kwargs)
             return self._dispatch_new(func, types, args, kwargs)
         known = self._results.get(key)
         if known is not None:
             return known(args, kwargs)
+        self._check(func, args, kwargs)
         result = super().dispatch(func, types, args, kwargs)
         made = _MAKERS[kind](self, func, args, kwargs, result)
         if made is not None and key == self._key(kind, func, args, kwargs):
             self._results[key] = made
         return result
+
+    def _check(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Raise what eager refuses and torch's mode lets pass."""
+        if isinstance(func, OpOverload):
+            if self._check_operands is not None:
+                self._check_operands(func, args, kwargs)
+            if func in _SELECTS:
+                _check_position(*args)
 
     def _dispatch_new(
         self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -145,6 +160,17 @@ class RememberingFakeMode(FakeTensorMode):
             return None
         form = FakeForm(self, value)
         return form if same_dispatch(form.new(), value) else None
+
+
+def _check_position(tensor: torch.Tensor, dimension: int, index: int | torch.SymInt) -> None:
+    """:raises IndexError: there is no such element, which fakes of torch 2.11 don't ask."""
+    if not -tensor.dim() <= dimension < tensor.dim():
+        return  # torch's own error
+    size = tensor.shape[dimension]
+    if has_unbacked_symbols(index) or has_unbacked_symbols(size):
+        return
+    if not -size <= index < size:
+        raise IndexError(f"index {index} is out of bounds for dimension {dimension}")
 
 
 def _kind_of(operator: OpOverload) -> str | None:
@@ -251,6 +277,8 @@ _VARYING = frozenset(
     }
 )
 """Tags of operators whose results depend on more than how their operands look."""
+
+_SELECTS = frozenset({torch.ops.aten.select.int})
 
 _LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 """Operators that make a fake tensor of a real one."""

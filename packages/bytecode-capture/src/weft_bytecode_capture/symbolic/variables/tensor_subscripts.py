@@ -53,26 +53,11 @@ def selected_part(
     if not all(item is everything or _is_ellipsis(item) for item in rest):
         subscript = TupleVariable(rest)
         view = evaluator.graph.call_function(evaluator, operator.getitem, [view, subscript], {})
-    assert isinstance(view, TensorVariable)
-    sizes = view.fake.shape
-    if not all(_is_inside(sizes[position], item) for position, item in selections):
-        return None  # eager's own error
     for position, item in reversed(selections):
         place = ConstantVariable(position)
         view = evaluator.graph.call_function(evaluator, torch.select, [view, place, item], {})
     assert isinstance(view, TensorVariable)
     return view
-
-
-def _is_inside(size: int | torch.SymInt, index: Variable) -> bool:
-    """Whether there is an element of this index; whoever runs the graph finds out what data says.
-
-    Fake tensors of torch 2.11 don't ask, so that a part which nobody reads would raise no error.
-    """
-    number = index.value  # type: ignore[attr-defined]
-    if unbacked_symbols(number) or unbacked_symbols(size):
-        return True
-    return bool(-size <= number) and bool(number < size)
 
 
 def require_ordinary_slices(evaluator: Evaluator, key: Variable) -> None:
