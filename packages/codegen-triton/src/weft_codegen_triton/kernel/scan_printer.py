@@ -7,7 +7,7 @@ computed of memory before, and of the results after, is printed for all elements
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -33,6 +33,8 @@ MANY_ROWS = 2048
 ELEMENTS_OF_FEW = 2048
 DEAR_ELEMENTS = 256
 """Of combinations with many instructions, which are repeated for each step of a block's scan."""
+LEAST_VARYING_COLUMNS = 16
+"""Elements of a row of any length in a block, at least."""
 SEGMENT_BYTES = 64
 """Side by side that a program reads of each row across, at least: two sectors of memory."""
 MANY_SEGMENTS = 1024
@@ -137,7 +139,9 @@ def print_scan(
     kernel, printer = frame.kernel, frame.printer
     combination = _combination(kernel)
     items = [printer.dtype_of(n).itemsize for n in (*kernel.reads, *kernel.writes)]
-    blocks = scan_blocks(kernel, items)
+    blocks = scan_blocks(frame.called, items)
+    if not kernel.stages[0].inner[0].size.is_Integer:  # rows may be longer than the first call's
+        blocks = replace(blocks, is_whole=False, columns=max(blocks.columns, LEAST_VARYING_COLUMNS))
     tile = printer.tile
     tile.unit, tile.masks = "[1, 1]", {"x": "xmask"}
     print_axis(frame, "x", 0, kernel.outer, blocks.rows, "[:, None]")
