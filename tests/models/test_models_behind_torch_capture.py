@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +12,16 @@ import weft
 from benchmarks.models import MODELS, ModelCase
 from benchmarks.models.comparison import in_double, relative_error, tensors
 
+# Every run has decoder, images, convolutions and a recurrence; `test_models.py` has all models.
+IN_EVERY_RUN = ("gpt2", "vit", "unet", "lstm")
 
-@pytest.mark.parametrize("case", MODELS.values(), ids=list(MODELS))
+
+def case_of(name: str) -> Any:
+    marks = () if name in IN_EVERY_RUN else pytest.mark.slow
+    return pytest.param(MODELS[name], id=name, marks=marks)
+
+
+@pytest.mark.parametrize("case", map(case_of, MODELS))
 def test_equals_eager(case: ModelCase) -> None:
     if case.name == "t5" and torch.__version__ < "2.13":
         pytest.skip("this torch's own capture refuses copy.deepcopy of a configuration")
