@@ -323,7 +323,9 @@ def test_lines_without_a_key(
     bias[1, 0, 9, 4:] = fill
     bias[1, 0, 60:] = fill
     program = fusing.compile(schedule_of(attention(with_bias), (*inputs, bias), fusing), {})
-    expected = attention(with_bias)(*inputs, bias)
+    # Products in bfloat16 on processors with AMX spread NaN to the line before, which no formula says.
+    reference = dtype if number is None else torch.float64
+    expected = attention(with_bias)(*(t.to(reference) for t in (*inputs, bias))).to(dtype)
     assert bool(expected.isnan().any()) == (number is not None)
     tolerance = 2 * TOLERANCE[dtype]
     result = program(*inputs, bias)[0]

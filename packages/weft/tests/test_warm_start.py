@@ -375,7 +375,9 @@ def test_sizes_numbers_regions_and_gradients_are_kept(name, trains, tmp_path) ->
             kept = dict(programs.counts)
             assert kept["stored"] > 0
         else:
-            assert programs.counts["hit"] == kept["stored"], (kept, programs.counts)
+            # Python 3.12 has a loop's test twice: the graph after one is found again after the other
+            found_at_once = kept.get("hit", 0)
+            assert programs.counts["hit"] == kept["stored"] + found_at_once, (kept, programs.counts)
             assert programs.counts["stored"] == programs.counts["damaged"] == 0
             assert all(set(report.seconds) == {"program cache"} for report in log.graphs)
 

@@ -53,13 +53,17 @@ CLAMP_PASSES_NAN_BOUND = not torch.ones(1).clamp(max=float("nan")).isnan().item(
 """Whether ``aten.clamp`` with one bound, a number that is NaN, gives its input: it does in torch 2.11."""
 
 
+_ONEDNN_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
 def gelu_is_nan_at_infinity(fake: torch.Tensor) -> bool:
     """Whether eager's exact gelu of a tensor like ``fake`` gives NaN at infinity.
 
     Where ``use_mkldnn`` in ATen's ``Activation.cpp`` leaves a tensor to oneDNN, its kernel for this processor
-    decides: the one for AVX-512 gives NaN, the one for AVX2 infinity.
+    decides: the one for AVX-512 gives NaN, the one for AVX2 infinity.  It gets float16 where the processor
+    computes with that.
     """
-    if fake.device.type != "cpu" or fake.dtype not in (torch.float32, torch.bfloat16):
+    if fake.device.type != "cpu" or fake.dtype not in _ONEDNN_FLOATS:
         return False
     if not torch._C._get_mkldnn_enabled() or not fake.is_contiguous():
         return False
