@@ -55,7 +55,7 @@ from .versions import version_of
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
     from ..regions.positions import ElementVariable
-    from ..regions.shared_rows import SharedRows
+    from ..regions.shared_rows import LeadingRows, SharedRows
     from ..variables.symbolic_integer import LoopCounter
     from ..variables.tensor import TensorVariable
 
@@ -124,7 +124,7 @@ class GraphBuilder:
         self.written: collections.Counter[torch.dtype] = collections.Counter()
         self.written_storages: list[int] = []  # in the order of the writes
         self.elements: list[ElementVariable] = []
-        self.shared_rows: list[SharedRows] = []
+        self.shared_rows: list[SharedRows | LeadingRows] = []
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.gradients_depend_on_data = False  # whether some tensor has any does
         self.in_block = False  # some node was made within ``try`` or ``with``

@@ -6,8 +6,10 @@ local tensor that the body binds anew is a parameter.  What the body leaves must
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 import torch
@@ -30,6 +32,7 @@ from ..variables.sequences import ListVariable
 from ..variables.symbolic_integer import LoopCounter, SymbolicIntegerVariable
 from ..variables.symbolic_range import SymbolicRangeIteratorVariable
 from ..variables.tensor import TensorVariable
+from .appended import Appended, AppendedLists
 from .branch import ReturnFromLoop
 from .carried import CarriedLocals
 from .decisions import Place
@@ -45,8 +48,8 @@ from .early_exit import (
 from .evaluation import check_unchanged, may_attempt, refuse, run_until
 from .join_points import loops, reachable, resolved
 from .joint import JointElements, joint_span
-from .rows import AppendedLists, LoopRows, become_rows
-from .shared_rows import RowSharing
+from .rows import LoopRows, become_rows
+from .shared_rows import LeadingRows, RowSharing
 from .slots import CarriedSlots
 from .span import CountedIterator, Span, combined, node_of, value_of
 from .state import ObjectStates
@@ -66,6 +69,7 @@ _ONLY_FIRST = frozenset(
         "decision by a loop's counter",
         "decision by a number that the graph computes",
         "effect inside a region",
+        "list that a loop appends to and looks at",
     }
 )
 """Kinds of what may be so in the first iteration only: by its number, or as it changes an object first."""
@@ -134,6 +138,19 @@ def roll_loop(evaluator: Evaluator, instruction: Instruction, iterator: Variable
     return True
 
 
+@dataclass(frozen=True)
+class _FilledList:
+    """A list that a loop appends to: buffers of ``count`` rows, each with what it gets in an iteration.
+
+    The first rows are what the list has held before, its ``leading`` elements.
+    """
+
+    target: ListVariable
+    leading: Sequence[TensorVariable]
+    count: Variable
+    rows: Sequence[tuple[TensorVariable, TensorVariable]]
+
+
 class _ForLoop:
     def __init__(
         self,
@@ -164,7 +181,6 @@ class _ForLoop:
         self.dead = [name for name in sorted(stored) if name not in live]
         self.outer = self.builder.graph
         self.carried = CarriedLocals(evaluator, self.subgraph, self.live, place, self._differs)
-        self._count: Variable = ConstantVariable(None)  # of iterations, where a list needs it
         self._taken: list[torch.fx.Node] = []
         self._written = len(self.builder.written_storages)  # before the body
         self.done: torch.fx.Node | None = None  # the parameter that says that the loop has ended
@@ -175,7 +191,7 @@ class _ForLoop:
         self.carried.begin()
         slots = CarriedSlots(evaluator, self.carried, self._unset)
         self.carried.states = states = ObjectStates(evaluator)
-        lists = AppendedLists(evaluator)
+        lists = AppendedLists(evaluator, self.carried, self.span, index)
         try:
             depth = len(evaluator.stack)
             stack = list(evaluator.stack)
@@ -186,10 +202,11 @@ class _ForLoop:
                 run_until(evaluator, {self.head.index}, self.inside)
                 self.carried.settle(None if DONE in evaluator.locals else element)
                 slots.settle()
+                appended = lists.settle()
             if evaluator.finished or len(evaluator.stack) != depth:  # in every iteration
                 raise Unsupported("return inside a loop")
         finally:
-            appended = lists.release()
+            lists.release()
         check_unchanged(states)
         slots.bind()
         self._end_early(evaluator.locals.pop(DONE, None), appended)
@@ -265,41 +282,53 @@ class _ForLoop:
     # After the body.
 
     def _fill_buffers(
-        self,
-        index: SymbolicIntegerVariable,
-        appended: Sequence[tuple[ListVariable, list[Variable], bool]],
-    ) -> list[tuple[ListVariable, list[tuple[TensorVariable, TensorVariable]]]]:
-        """Write what the body appends to lists into rows of buffers made before the loop: lists of both."""
+        self, index: SymbolicIntegerVariable, appended: Sequence[Appended]
+    ) -> list[_FilledList]:
+        """Write what the body appends to lists into rows of buffers made before the loop."""
         found = []
-        for target, added, looked_at in appended:
-            if looked_at:
-                raise Unsupported("list that a loop appends to and looks at")
-            count = self._row_count(target, added)
+        for appending in appended:
+            leading = appending.leading()
+            count = self._row_count(appending, leading)
+            position = self._position(index)
+            if leading:
+                position = combined(self.evaluator, "add", position, ConstantVariable(len(leading)))
             rows = []
-            for item in added:
+            for item in appending.added:
                 if not isinstance(item, TensorVariable):
                     raise Unsupported("append of something that is no tensor", repr(item))
                 buffer = unset_like(self.evaluator, self.outer, item, count)
                 rows.append((buffer, item))
-                where = [buffer, ConstantVariable(0), self._position(index)]
-                row = self.builder.call_function(self.evaluator, torch.select, where, {})
-                self.builder.call_method(self.evaluator, "copy_", row, (item,), {})
-            found.append((target, rows))
+                with self._outside():
+                    for place, held in enumerate(leading):
+                        self._write_row(buffer, ConstantVariable(place), held)
+                self._write_row(buffer, position, item)
+            found.append(_FilledList(appending.target, leading, count, rows))
         return found
 
-    def _row_count(self, target: ListVariable, added: Sequence[Variable]) -> Variable:
+    def _write_row(self, buffer: TensorVariable, place: Variable, item: TensorVariable) -> None:
+        where = [buffer, ConstantVariable(0), place]
+        row = self.builder.call_function(self.evaluator, torch.select, where, {})
+        self.builder.call_method(self.evaluator, "copy_", row, (item,), {})
+
+    @contextlib.contextmanager
+    def _outside(self) -> Iterator[None]:
+        """Nodes go before the loop meanwhile."""
+        inner, self.builder.graph = self.builder.graph, self.outer
+        try:
+            yield
+        finally:
+            self.builder.graph = inner
+
+    def _row_count(self, appending: Appended, leading: Sequence[TensorVariable]) -> Variable:
         """How many rows a buffer has: symbolic for a list that the loop alone fills, row by row."""
         if self.span.may_be_empty:
             raise Unsupported("list of a length that differs by iteration")
-        each = target._items or len(added) != 1 or not self.span.has_unit_step()
-        if self.span.values is None and each:
+        is_filled_alone = leading or not appending.held
+        if len(appending.added) != 1 or not is_filled_alone or not self.span.has_unit_step():
             self._values()
-        inner, self.builder.graph = self.builder.graph, self.outer
-        try:
-            self._count = self.span.count(self.evaluator)
-        finally:
-            self.builder.graph = inner
-        return self._count
+        with self._outside():
+            count = self.span.count(self.evaluator)
+            return combined(self.evaluator, "add", count, ConstantVariable(len(leading)))
 
     def _position(self, index: SymbolicIntegerVariable) -> Variable:
         """The number of the iteration."""
@@ -307,28 +336,36 @@ class _ForLoop:
         return combined(self.evaluator, "floordiv", passed, self.span.step)
 
     def _fill_lists(
-        self,
-        loop: torch.fx.Node,
-        buffers: Sequence[tuple[ListVariable, list[tuple[TensorVariable, TensorVariable]]]],
-        written: Sequence[int],
+        self, loop: torch.fx.Node, filled: Sequence[_FilledList], written: Sequence[int]
     ) -> None:
         """Put the rows of the buffers that ``loop`` has filled into the lists."""
-        if not buffers:
+        if not filled:
             return
         evaluator = self.evaluator
         tensors = self.carried.tensors
         sharing = RowSharing(evaluator, self.place, tensors, self._taken, written)
-        pairs = [pair for _, added in buffers for pair in added]
-        shared = iter(sharing.note(pairs))
-        for target, added in buffers:
+        shared = iter(sharing.note([pair for each in filled for pair in each.rows]))
+        for each in filled:
+            leading = (each.leading, self._leading_rows(each.leading))
             rows = [
-                LoopRows(evaluator, buffer, self._count, loop, next(shared)) for buffer, _ in added
+                LoopRows(evaluator, buffer, each.count, loop, next(shared), *leading)
+                for buffer, _ in each.rows
             ]
             if self.span.values is None:
-                become_rows(target, rows[0])
+                become_rows(each.target, rows[0])
             else:
-                every = zip(*(each.every() for each in rows), strict=True)
-                target._items += [row for iteration in every for row in iteration]
+                every = zip(*(part.every() for part in rows), strict=True)
+                added = [row for iteration in every for row in iteration]
+                each.target._items[len(each.target._items) - len(each.leading) :] = added
+
+    def _leading_rows(self, leading: Sequence[TensorVariable]) -> LeadingRows | None:
+        """What watches over the copies of ``leading`` in a buffer."""
+        if not leading:
+            return None
+        refusal = refuse(self.evaluator, self.place, "write to a tensor that is in a list")
+        made = LeadingRows(self.evaluator, leading, self._written, refusal)
+        self.builder.shared_rows.append(made)
+        return made
 
     # The region.
 

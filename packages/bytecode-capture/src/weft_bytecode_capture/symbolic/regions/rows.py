@@ -1,4 +1,4 @@
-"""Lists that a rolled loop appends to: its iterations fill the rows of one buffer."""
+"""What lists are that a rolled loop has appended to: rows of one buffer that its iterations have filled."""
 
 from __future__ import annotations
 
@@ -12,73 +12,10 @@ from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.sequences import ListVariable, SliceVariable
 from ..variables.tensor import TensorVariable
-from .shared_rows import SharedRows
+from .shared_rows import LeadingRows, SharedRows
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
-
-
-class AppendingListVariable(ListVariable):
-    """What a list is while a loop's body is evaluated: appending is noted, any look at it too."""
-
-    looked_at: bool
-    added: list[Variable]
-
-    @property
-    def is_its_parts(self) -> bool:
-        return self.is_read and self.owner is None and not self.added
-
-    def items(self, evaluator: Evaluator) -> list[Variable]:
-        self.looked_at = True
-        return super().items(evaluator)
-
-    def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
-        self.looked_at = True
-        return super().get_item(evaluator, key)
-
-    def iterate(self, evaluator: Evaluator) -> list[Variable]:
-        self.looked_at = True
-        return super().iterate(evaluator)
-
-    def length(self, evaluator: Evaluator) -> int:
-        self.looked_at = True
-        return super().length(evaluator)
-
-    def snapshot(self) -> Any:
-        self.looked_at = True
-        return super().snapshot()
-
-    def append(self, evaluator: Evaluator, item: Variable) -> None:
-        self.added.append(item)
-
-
-class AppendedLists:
-    """The lists made in the frame that locals and comprehensions hold, watched while a body is evaluated."""
-
-    def __init__(self, evaluator: Evaluator) -> None:
-        self._lists: list[AppendingListVariable] = []
-        frame: Evaluator | None = evaluator
-        while frame is not None:
-            for variable in (*frame.locals.values(), *frame.stack):
-                if type(variable) is ListVariable and variable.source is None:
-                    variable.__class__ = AppendingListVariable
-                    assert isinstance(variable, AppendingListVariable)
-                    variable.looked_at, variable.added = False, []
-                    self._lists.append(variable)
-            frame = frame.parent
-
-    def release(self) -> list[tuple[ListVariable, list[Variable], bool]]:
-        """Make them plain lists again: those appended to, what was added, whether one was looked at."""
-        found: list[tuple[ListVariable, list[Variable], bool]] = []
-        for watched in self._lists:
-            added, looked_at = watched.added, watched.looked_at
-            del watched.added, watched.looked_at
-            plain: Any = watched
-            plain.__class__ = ListVariable
-            if added:
-                found.append((plain, added, looked_at))
-        self._lists = []
-        return found
 
 
 class RowVariable(TensorVariable):
@@ -119,7 +56,8 @@ class RowVariable(TensorVariable):
 class LoopRows:
     """The ``count`` rows of a buffer that ``loop`` has written, each one variable for all that see it.
 
-    There is at least one.  ``shared``: in eager others have them too.
+    There is at least one.  ``shared``: in eager others have them too.  The first are ``copies`` of
+    ``leading``, what the list has held before the loop.
     """
 
     def __init__(
@@ -129,8 +67,12 @@ class LoopRows:
         count: Variable,
         loop: torch.fx.Node,
         shared: SharedRows | None,
+        leading: Sequence[Variable] = (),
+        copies: LeadingRows | None = None,
     ) -> None:
         self.evaluator = evaluator
+        self.leading = leading
+        self._copies = copies
         self.buffer = buffer
         self.count = count
         self.loop = loop
@@ -141,9 +83,13 @@ class LoopRows:
         """The rows are read; ``is_view``: by what may be read again later."""
         if self._shared is not None:
             self._shared.note_use(is_view)
+        if self._copies is not None and not is_view:
+            self._copies.note_read()
 
-    def row(self, position: int) -> RowVariable:
+    def row(self, position: int) -> Variable:
         """The row at a position, or the last one for -1."""
+        if 0 <= position < len(self.leading):
+            return self.leading[position]
         if position not in self._made:
             self._made[position] = RowVariable(self, position)
         return self._made[position]
@@ -270,18 +216,12 @@ def _joined_buffer(evaluator: Evaluator, sequence: Variable) -> TensorVariable |
     if isinstance(sequence, RowsVariable):
         return sequence.in_order(evaluator)
     rows = getattr(sequence, "_items", None)
-    if not rows or not _are_all_rows(rows):
+    if not rows or not isinstance(rows[-1], RowVariable):
         return None
-    every: LoopRows = rows[0].rows
+    every: LoopRows = rows[-1].rows
+    if every.buffer.fake.size(0) != len(rows):
+        return None
+    if any(row is not every.row(position) for position, row in enumerate(rows)):
+        return None
     every.note_use(is_view=False)
     return every.buffer
-
-
-def _are_all_rows(rows: Sequence[Variable]) -> bool:
-    first = rows[0]
-    if not isinstance(first, RowVariable) or first.rows.buffer.fake.size(0) != len(rows):
-        return False
-    return all(
-        isinstance(row, RowVariable) and row.rows is first.rows and row.position == position
-        for position, row in enumerate(rows)
-    )

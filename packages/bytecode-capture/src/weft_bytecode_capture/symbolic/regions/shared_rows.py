@@ -61,6 +61,44 @@ class SharedRows:
                 raise self._refusal
 
 
+class LeadingRows:
+    """Copies, in the first rows of a buffer, of what a list has held before the loop that fills the others.
+
+    The list keeps what it has held; the copies are read with all rows, and are as good until one of these is
+    written.  ``written``: how many writes there had been when they were made.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        held: Sequence[TensorVariable],
+        written: int,
+        refusal: RegionRefused,
+    ) -> None:
+        self._builder = evaluator.graph
+        self._aliases = evaluator.state.region_aliases
+        self._storages = [storage_identity(tensor.fake) for tensor in held]
+        self._written = written
+        self._refusal = refusal
+        self._is_read_again = False
+
+    def note_read(self) -> None:
+        """All rows are read."""
+        self._is_read_again |= self._builder.graph is not self._builder.outermost
+        self._check()
+
+    def check(self, outputs: Collection[int]) -> None:
+        """Refuse the loop where what the copies are of is written before they are read once more."""
+        if self._is_read_again:
+            self._check()
+
+    def _check(self) -> None:
+        for written in set(self._builder.written_storages[self._written :]):
+            for storage in self._storages:
+                if written == storage or self._aliases.uniting(storage, written) is not None:
+                    raise self._refusal
+
+
 class RowSharing:
     """What a loop's body appends to lists, compared with all that is there beside.
 

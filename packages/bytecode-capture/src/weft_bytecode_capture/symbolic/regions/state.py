@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from ..capture_state import CaptureState
     from ..evaluator import Evaluator
 
-_NOTES = frozenset({"version", "_quiet", "looked_at"})  # of lists, beside what they hold
+_NOTES = frozenset(
+    {"version", "_quiet", "looked_at", "_made"}
+)  # of lists and rows, beside what they hold
 
 
 class ObjectStates:

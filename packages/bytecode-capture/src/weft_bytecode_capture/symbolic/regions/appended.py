@@ -1,0 +1,219 @@
+"""Lists that a loop's body appends to, and looks at from their end, while it is evaluated.
+
+Of what iterations have appended the body knows the last elements: these are carried, as locals are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..._torch import expression_of
+from ...unsupported import Unsupported
+from ..variables.base import Variable
+from ..variables.sequences import ListVariable
+from ..variables.symbolic_integer import SymbolicIntegerVariable
+from ..variables.tensor import TensorVariable
+from .carried import CarriedLocals
+from .positions import ElementVariable
+from .rows import RowVariable
+from .span import Span, value_of
+from .state import difference
+from .subgraph import Carried, give_gradients
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+_LOOKED_AT = "list that a loop appends to and looks at"
+_MOST_LEADING = 16  # elements of a list before a loop that become rows of its buffer
+
+
+@dataclass
+class LastElements:
+    """The last elements of a list as an iteration begins, the last one first.
+
+    ``passed`` is how many iterations have been before, None where that is not known as a number.
+    """
+
+    carried: CarriedLocals
+    passed: Any
+    elements: list[Carried] = field(default_factory=list)
+    is_counted: bool = False  # whether each iteration has to append one element
+
+    def element(self, held: Sequence[Variable], place: int) -> Variable | None:
+        """The one at a ``place`` counted from 1; None if there is no tensor in the first iteration.
+
+        ``held`` is what the list has held before the loop.
+        """
+        while len(self.elements) < place <= len(held):
+            start = self.before(held[-1 - len(self.elements)])
+            if not isinstance(start, TensorVariable):
+                return None
+            self.elements.append(self.carried.add("last", start, None))
+        return self.elements[place - 1].parameter if place <= len(self.elements) else None
+
+    def before(self, item: Variable) -> Variable:
+        """What stands in its place before the loop, for an element that is carried itself."""
+        starts = (c.start for c in self.carried.tensors if c.parameter is item)
+        return next(starts, item)
+
+    def settle(self, evaluator: Evaluator, added: Sequence[Variable]) -> None:
+        """Let the next iteration begin with what is last after this one."""
+        if self.is_counted and len(added) != 1:
+            raise Unsupported(_LOOKED_AT)
+        after = [*(c.parameter for c in reversed(self.elements)), *added]
+        for place, carried in enumerate(self.elements if added else (), 1):
+            item = after[-place]
+            if not isinstance(item, TensorVariable) or isinstance(item, ElementVariable):
+                raise Unsupported("append of something that is no tensor", repr(item))
+            problem = difference(carried.start, item)
+            if problem is not None:
+                raise Unsupported(_LOOKED_AT, problem)
+            if item.fake.requires_grad and not carried.parameter.fake.requires_grad:
+                give_gradients(evaluator, carried.parameter.fake)
+            carried.result = item
+
+
+class AppendingListVariable(ListVariable):
+    """What a list is while a loop's body is evaluated: appending is noted, any look at it too.
+
+    A look at what is at one place in every iteration, from its beginning or its end, is none.
+    """
+
+    looked_at: bool
+    added: list[Variable]
+    last: LastElements
+
+    @property
+    def is_its_parts(self) -> bool:
+        return self.is_read and self.owner is None and not self.added
+
+    def items(self, evaluator: Evaluator) -> list[Variable]:
+        self.looked_at = True
+        return super().items(evaluator)
+
+    def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
+        found = self._known(key)
+        if found is not None:
+            return found
+        self.looked_at = True
+        return super().get_item(evaluator, key)
+
+    def _known(self, key: Variable) -> Variable | None:
+        """The element at ``key``, if it is known in every iteration."""
+        place = self._place(key)
+        if place is None or place > len(self._items) + len(self.added):
+            return None
+        if place <= 0:
+            return self._items[-place] if -place < len(self._items) else None
+        if place <= len(self.added):
+            return self.added[-place]
+        return self.last.element(self._items, place - len(self.added))
+
+    def _place(self, key: Variable) -> int | None:
+        """How far from the end a subscript is: 1 is the last; 0, -1 ... count from the beginning."""
+        if key.is_constant() and type(key.as_constant()) is int:
+            return -int(key.as_constant())
+        if not isinstance(key, SymbolicIntegerVariable) or self.last.passed is None:
+            return None
+        distance = self.last.passed + len(self._items) + len(self.added) - key.value
+        if isinstance(distance, torch.SymInt):
+            expression = expression_of(distance)
+            distance = int(expression) if expression.is_Integer else 0
+        if distance <= 0:
+            return None
+        self.last.is_counted = True
+        return int(distance)
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        self.looked_at = True
+        return super().iterate(evaluator)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return bool(self._items) or bool(self.added) or super().truth(evaluator)
+
+    def length(self, evaluator: Evaluator) -> int:
+        self.looked_at = True
+        return super().length(evaluator)
+
+    def snapshot(self) -> Any:
+        self.looked_at = True
+        return super().snapshot()
+
+    def append(self, evaluator: Evaluator, item: Variable) -> None:
+        self.added.append(item)
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What one iteration adds to a list, and what that has held before the loop."""
+
+    target: ListVariable
+    held: Sequence[Variable]
+    added: Sequence[Variable]
+
+    def leading(self) -> Sequence[TensorVariable]:
+        """What the list has held, where it is like what is added: rows of one buffer, with that."""
+        if len(self.added) != 1 or not 0 < len(self.held) <= _MOST_LEADING:
+            return ()
+        item = self.added[0]
+        found = [held for held in self.held if isinstance(held, TensorVariable)]
+        if len(found) != len(self.held) or not isinstance(item, TensorVariable):
+            return ()
+        is_alike = all(difference(held, item) is None for held in found)
+        return found if is_alike else ()
+
+
+class AppendedLists:
+    """The lists made in the frame that locals and comprehensions hold, watched while a body is evaluated.
+
+    ``carried`` are the tensors of the loop, ``index`` its counter.
+    """
+
+    def __init__(
+        self, evaluator: Evaluator, carried: CarriedLocals, span: Span, index: Variable
+    ) -> None:
+        self._evaluator = evaluator
+        self._lists: list[AppendingListVariable] = []
+        is_next = span.step.is_constant() and span.step.as_constant() == 1
+        passed = value_of(index) - value_of(span.start) if is_next else None
+        frame: Evaluator | None = evaluator
+        while frame is not None:
+            for variable in (*frame.locals.values(), *frame.stack):
+                if type(variable) is ListVariable and variable.source is None:
+                    variable.__class__ = AppendingListVariable
+                    assert isinstance(variable, AppendingListVariable)
+                    variable.looked_at, variable.added = False, []
+                    variable.last = LastElements(carried, passed)
+                    if variable._items and isinstance(variable._items[-1], RowVariable):
+                        _ = variable._items[
+                            -1
+                        ].fake  # made here: inside, a region's graph is at hand
+                    self._lists.append(variable)
+            frame = frame.parent
+
+    def settle(self) -> list[Appended]:
+        """What the body has added, which has been evaluated; its graph is at hand.
+
+        :raises Unsupported: it has looked at a list to which it has added.
+        """
+        found = []
+        for watched in self._lists:
+            watched.last.settle(self._evaluator, watched.added)
+            if watched.added and watched.looked_at:
+                raise Unsupported(_LOOKED_AT)
+            if watched.added:
+                held = [watched.last.before(item) for item in watched._items]
+                found.append(Appended(watched, held, watched.added))
+        return found
+
+    def release(self) -> None:
+        """Make them plain lists again."""
+        for watched in self._lists:
+            del watched.added, watched.looked_at, watched.last
+            plain: Any = watched
+            plain.__class__ = ListVariable
+        self._lists = []
