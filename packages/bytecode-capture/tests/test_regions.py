@@ -265,7 +265,11 @@ def out_of_range(x: torch.Tensor) -> torch.Tensor:
     return total
 
 
-@pytest.mark.parametrize("function", [grows, looked_at, out_of_range])
+def test_a_list_that_is_looked_at_is_kept() -> None:
+    check(looked_at, torch.rand(20, 4), regions=1)
+
+
+@pytest.mark.parametrize("function", [grows, out_of_range])
 def test_other_loops_are_unrolled(function: Callable[..., Any]) -> None:
     check(function, torch.rand(20, 4), regions=0)
 
