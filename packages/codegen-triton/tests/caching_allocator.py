@@ -18,6 +18,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from weft_codegen_triton import TritonCodegen, codegen
+from weft_codegen_triton.kernel.kernel_printer import Function
+from weft_codegen_triton.runtime.interpreter import InterpretedDevice
+from weft_codegen_triton.runtime.launch_list import Launches
 from weft_loop_ir import Schedule
 
 MIB = 1 << 20
@@ -136,10 +139,11 @@ def recorded_pool(
     def reserve(size: int, device: torch.device, multiplies: bool) -> None:
         torch.empty(size, dtype=torch.uint8, device=device)
 
-    host = generator.print(schedule).host
+    printed = generator.print(schedule)
+    host = printed.host
     with monkeypatch.context() as patch:
         patch.setattr(codegen, "reserve", reserve)
-        compute, _ = codegen._host_functions(host, dict.fromkeys(host.launches, _launch_nothing))
+        compute, _ = codegen._host_functions(printed, _IdleDevice())
 
     def like(name: Any) -> torch.Tensor:
         layout = schedule.buffers[name].layout
@@ -152,6 +156,19 @@ def recorded_pool(
     with _Tracked(allocator):
         compute(*given, 0)
     return allocator
+
+
+class _IdleDevice(InterpretedDevice):
+    """Loads nothing, and launches nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def load(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
+        return dict.fromkeys(functions, _launch_nothing)
+
+    def launch_list(self, launches: Launches) -> Callable[..., None]:
+        return _launch_nothing
 
 
 def _launch_nothing(*values: int) -> None:

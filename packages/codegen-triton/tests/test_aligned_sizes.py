@@ -154,7 +154,7 @@ def test_fixed_sizes_have_one_kind(cache: Path) -> None:
 def test_the_compiler_is_told(cache: Path) -> None:
     """The two kinds have binaries of their own, and the kernel for multiples reads 16 bytes at once."""
     codegen = TritonCodegen(TritonOptions(cache_directory=cache))
-    x = torch.empty(1 << 14, dtype=torch.bfloat16)
+    x = torch.empty(1 << 22, dtype=torch.bfloat16)
     printed = codegen.print(schedule_of(lambda x, y: x + y, (x, x), codegen, dynamic=True))
     jobs = {
         kind: compile_job(function, HOPPER)

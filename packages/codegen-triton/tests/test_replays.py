@@ -169,8 +169,8 @@ def test_kernels_for_larger_sizes_have_recordings_of_their_own(
     options = TritonOptions(cache_directory=cache, narrow_below=1000, least_recorded_steps=1)
     y = torch.randn(40)
     program = compiled(TritonCodegen(options), function, torch.randn(5, 40), y, dynamic=True)
-    for rows in (5, 60, 5, 60, 9, 5, 60, 9):
-        inputs = torch.randn(rows, 40), y
+    held = [(torch.randn(rows, 40), y) for rows in (5, 60, 5, 60, 9, 5, 60, 9)]  # all elsewhere
+    for inputs in held:
         assert_equals_eager(program(*inputs), function, inputs)
     assert len(Recording.made) == 3
     assert program.not_recorded is None
