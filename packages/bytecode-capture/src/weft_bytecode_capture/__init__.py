@@ -21,7 +21,6 @@ from .captured_graph import GraphBreak as GraphBreak
 from .captured_graph import GraphBreakError as GraphBreakError
 from .captured_graph import SpecialiseSizes as SpecialiseSizes
 from .captured_graph import UnkeptRegion as UnkeptRegion
-from .captured_graph import UserLocation as UserLocation
 from .captured_graph import depends_on_data as depends_on_data
 from .compiling import is_compiling as is_compiling
 from .frame.convert_frame import CaptureReport as CaptureReport
@@ -35,3 +34,4 @@ from .stance import set_stance as set_stance
 from .symbolic.frame_result import CaptureOptions as CaptureOptions
 from .symbolic.graph.plain_runs import refused_by_torch as refused_by_torch
 from .unsupported import Unsupported as Unsupported
+from .user_location import UserLocation as UserLocation

@@ -18,11 +18,11 @@ from .captured_graph import (
     CapturedGraph,
     DropControlFlow,
     GraphBreak,
-    UserLocation,
 )
 from .frame.convert_frame import CaptureReport, clear_contexts, make_context
 from .symbolic.frame_result import CaptureOptions
 from .symbolic.graph.plain_runs import refused_by_torch
+from .user_location import UserLocation
 
 F = TypeVar("F", bound=Callable[..., Any])
 

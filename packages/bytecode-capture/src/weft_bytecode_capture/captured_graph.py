@@ -12,15 +12,7 @@ import torch.fx
 from weft_guards import Guard, Source
 
 from .unsupported import Unsupported
-
-
-@dataclass(frozen=True)
-class UserLocation:
-    """A place in the user's code; ``function`` is the qualified name."""
-
-    file: str
-    line: int
-    function: str
+from .user_location import UserLocation
 
 
 @dataclass(frozen=True)

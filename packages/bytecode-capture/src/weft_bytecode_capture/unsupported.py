@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .break_kinds import BREAK_KINDS
 from .break_kinds import OPERATOR_REJECTS as OPERATOR_REJECTS
-
-if TYPE_CHECKING:
-    from .captured_graph import UserLocation
+from .user_location import UserLocation
 
 
 class Unsupported(Exception):

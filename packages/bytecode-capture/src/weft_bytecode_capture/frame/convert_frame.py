@@ -29,7 +29,6 @@ from ..captured_graph import (
     GraphBreakError,
     SpecialiseSizes,
     UnkeptRegion,
-    UserLocation,
 )
 from ..marks import MarkError
 from ..stance import RecompileError
@@ -39,6 +38,7 @@ from ..symbolic.policy import is_other_compiler
 from ..symbolic.regions.decisions import note_dropped
 from ..symbolic.shapes import ValueHistory
 from ..unsupported import OPERATOR_REJECTS, Unsupported
+from ..user_location import UserLocation
 from .failed_guards import guard_set_of
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions

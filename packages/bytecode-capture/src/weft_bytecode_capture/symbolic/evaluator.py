@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft_guards import ConstantSource, Predicate, Reason, Source
 
-from ..captured_graph import UserLocation
 from ..unsupported import Unsupported
+from ..user_location import UserLocation
 from .builder import VariableBuilder, is_constant_value
 from .capture_state import CaptureState, source_line
 from .captured_exception import CapturedException

@@ -9,8 +9,9 @@ from typing import Any, cast
 
 from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateSource, Guard, Reason
 
-from ..captured_graph import DropDataDependence, GraphBreak, UserLocation
+from ..captured_graph import DropDataDependence, GraphBreak
 from ..unsupported import BreakEarlier, Unsupported
+from ..user_location import UserLocation
 from . import handlers as handlers
 from .aliasing import guard_mutated_objects
 from .capture_state import CaptureState, DecodeCache, NothingToCapture

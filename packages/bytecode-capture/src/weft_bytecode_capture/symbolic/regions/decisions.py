@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import types
 
-from ...captured_graph import UnkeptRegion, UserLocation
+from ...captured_graph import UnkeptRegion
+from ...user_location import UserLocation
 
 _LOG = logging.getLogger("weft_bytecode_capture.regions")
 

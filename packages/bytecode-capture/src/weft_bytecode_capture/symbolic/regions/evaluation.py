@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ...captured_graph import UserLocation
 from ...unsupported import Unsupported
+from ...user_location import UserLocation
 from ..captured_exception import CapturedException
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
