@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ class UnkeptRegion:
     def __str__(self) -> str:
         lines = ["not kept in the graph: " + self.reason]
         if self.cause is not None:
-            lines += _quoted(self.cause)
+            lines += self.cause.quoted()
         return textwrap.indent("\n".join(lines), "  ")
 
 
@@ -51,19 +50,10 @@ class GraphBreak:
     def __str__(self) -> str:
         lines = [str(Unsupported(self.kind, self.context, self.explanation, self.hints))]
         for place in (*self.stack, self.location):
-            lines += _quoted(place)
+            lines += place.quoted()
         if self.region is not None:
             lines.append(str(self.region))
         return "\n".join(lines)
-
-
-def _quoted(place: UserLocation) -> list[str]:
-    """A place and its line, as tracebacks show them."""
-    lines = [f'  File "{place.file}", line {place.line}, in {place.function}']
-    text = linecache.getline(place.file, place.line).strip()
-    if text:
-        lines.append(f"    {text}")
-    return lines
 
 
 class GraphBreakError(Unsupported):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from dataclasses import dataclass
 
 
@@ -12,3 +13,11 @@ class UserLocation:
     file: str
     line: int
     function: str
+
+    def quoted(self) -> list[str]:
+        """The place and its line, as tracebacks show them."""
+        lines = [f'  File "{self.file}", line {self.line}, in {self.function}']
+        text = linecache.getline(self.file, self.line).strip()
+        if text:
+            lines.append(f"    {text}")
+        return lines

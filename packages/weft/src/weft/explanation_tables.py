@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -102,10 +101,8 @@ def _frames(frames: Sequence[capture.CaptureReport]) -> Table:
 def _break(graph_break: capture.GraphBreak) -> Text:
     text = Text(f"  {graph_break.kind}\n", style="")
     for place in (*graph_break.stack, graph_break.location):
-        text.append(f'    File "{place.file}", line {place.line}, in {place.function}\n')
-        line = linecache.getline(place.file, place.line).strip()
-        if line:
-            text.append(f"      {line}\n")
+        for line in place.quoted():
+            text.append(f"  {line}\n")
     for name, value in (
         ("context", graph_break.context),
         ("explanation", graph_break.explanation),

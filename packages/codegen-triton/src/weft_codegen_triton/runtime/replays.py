@@ -150,10 +150,10 @@ class _Replay:
         """
         recording, self._recording = self._recording, None
         if recording is not None and recording.holds_for(constants):
-            moved = recording.moved(inputs)
-            if recording.is_lent() or (moved and not self._may_copy(inputs, moved)):
+            moved, is_lent = recording.moved(inputs), recording.is_lent()
+            if is_lent or (moved and not self._may_copy(inputs, moved)):
                 self._recording = recording
-                self._miss(recording.is_lent())
+                self._miss(is_lent)
                 return None
             if not moved:
                 self._recording, self._tries = recording, 0
