@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from weft_loop_ir import Kernel, LoweringOptions, Schedule, ScheduleOptions
 
 T = torch.Tensor
-OPTIONS = ScheduleOptions(split_scan_rows=8, split_scan_parts=16, verify=True)
+OPTIONS = ScheduleOptions(split_scan_rows=8, split_scan_parts=16, split_varying=True, verify=True)
 
 
 @pytest.fixture
@@ -25,17 +25,25 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splitting, "ALIGNMENT", 4)
 
 
-def check(function: Callable[..., Any], *inputs: T) -> Schedule:
-    """Evaluate the schedule of ``function`` and compare with eager; gives the schedule."""
-    graph = make_fx(function, tracing_mode="fake")(*inputs)
+def schedule_of(function: Callable[..., Any], *inputs: T, mode: str = "fake") -> Schedule:
+    graph = make_fx(function, tracing_mode=mode)(*inputs)
     graph.graph.eliminate_dead_code()
     loop_graph = weft_loop_ir.lower(graph, options=LoweringOptions(scans=True))
-    schedule = weft_loop_ir.schedule(loop_graph, OPTIONS)
+    return weft_loop_ir.schedule(loop_graph, OPTIONS)
+
+
+def check(function: Callable[..., Any], *inputs: T) -> Schedule:
+    """Evaluate the schedule of ``function`` and compare with eager; gives the schedule."""
+    schedule = schedule_of(function, *inputs)
+    compare(schedule, function, *inputs)
+    return schedule
+
+
+def compare(schedule: Schedule, function: Callable[..., Any], *inputs: T) -> None:
     wanted = function(*inputs)
     wanted = wanted if isinstance(wanted, tuple | list) else (wanted,)
     for got, want in zip(weft_loop_ir.evaluate(schedule, inputs), wanted, strict=True):
         torch.testing.assert_close(got, want, equal_nan=True)
-    return schedule
 
 
 def recurrence(a: T, b: T, c: T, d: T) -> tuple[T, T]:
@@ -74,6 +82,32 @@ def test_any_size(name: str, size: list[int], dim: int) -> None:
     x = torch.linspace(-1, 1.5, torch.Size(size).numel(), dtype=torch.float64).view(size)
     dim %= len(size)
     check(lambda x: PROGRAMS[name](x, dim), x)
+
+
+@pytest.mark.parametrize("first", [(3, 5), (2, 40)], ids=str)
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.usefixtures("small_pieces")
+def test_one_schedule_for_all_sizes(name: str, first: tuple[int, int]) -> None:
+    """Pieces are as long as the first call's; a row has any number of them, and a rest."""
+
+    def function(x: T) -> Any:
+        return PROGRAMS[name](x, 1)
+
+    def numbers(*size: int) -> T:
+        return torch.linspace(-1, 1.5, torch.Size(size).numel(), dtype=torch.float64).view(size)
+
+    schedule = schedule_of(function, numbers(*first), mode="symbolic")
+    kernels = [step for step in schedule.steps if isinstance(step, Kernel)]
+    assert not schedule.fallbacks
+    assert (len(kernels) > 1) == (first[1] == 40)
+    lengths = (1, 2, 7, 8, 16, 17, 31, 97)
+    for size in (first, *((rows, length) for rows in (1, 4) for length in lengths)):
+        compare(schedule, function, numbers(*size))
+
+
+def test_the_library_scans_what_depends_on_data() -> None:
+    schedule = schedule_of(lambda x: x.nonzero().cumsum(1), torch.randn(9), mode="symbolic")
+    assert schedule.fallbacks["aten.cumsum.default"] == 1
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2])

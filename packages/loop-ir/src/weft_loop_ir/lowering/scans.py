@@ -106,6 +106,8 @@ def _cumulative(
         raise NoLowering("a scan in bool")
     if tensor.size:
         _check(context, tensor.size)
+    if len(tensor.size) == 1 and not tensor.size[0].is_Integer:
+        raise NoLowering("one row of any length, which the library reads once")
     given = cast(context, tensor, target)
     if not tensor.size:
         return given
@@ -122,11 +124,11 @@ def _cumulative(
 
 
 def _check(context: LoweringContext, size: Sequence[sympy.Expr]) -> None:
-    """Leave to the library what there is no kernel for, or may be few long rows."""
+    """Leave to the library what there is no kernel for, or of whose size nothing is known beforehand."""
     if not context.options.scans:
         raise NoLowering("no kernels for scans")
-    if not all(extent.is_Integer for extent in size):
-        raise NoLowering("a scan of any size")
+    if any(extent.free_symbols - context.known_symbols for extent in size):
+        raise NoLowering("a scan of a size that depends on data")
 
 
 @register_lowering(aten.cumsum.default)
@@ -171,7 +173,9 @@ def cumulative_extremum(
         return [ops.where(takes, b, a) for a, b in zip(left, right, strict=True)]
 
     dim = normalize_dim(dim, len(tensor.size))
-    position = torch.int32 if tensor.size[dim] < 1 << 31 else torch.int64
+    length = tensor.size[dim]
+    is_short = length.is_Integer and length < 1 << 31
+    position = torch.int32 if is_short else torch.int64
     stride = contiguous_stride(tensor.size)
 
     def element(ops: BodyRecorder, index: Index) -> Value:

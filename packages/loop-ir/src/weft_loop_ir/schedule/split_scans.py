@@ -11,7 +11,15 @@ from dataclasses import replace
 import sympy
 import torch
 
-from weft_loop_ir.expressions import contiguous_stride, dot, integer, loop_symbol, product
+from weft_loop_ir.expressions import (
+    FloorDiv,
+    Mod,
+    contiguous_stride,
+    dot,
+    integer,
+    loop_symbol,
+    product,
+)
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
     COMBINED,
@@ -23,11 +31,12 @@ from weft_loop_ir.ir import (
     Layout,
     LoopVariable,
     Value,
+    size_hints,
 )
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node, body_accesses
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.options import ScheduleOptions
-from weft_loop_ir.schedule.split_reductions import reads_columns
+from weft_loop_ir.schedule.split_reductions import Hints, reads_columns
 from weft_loop_ir.schedule.transform import Replayer, without_unused
 
 LEAST_PIECE = 2048
@@ -38,13 +47,20 @@ ALIGNMENT = 64
 
 
 def split_long_scans(loop_graph: LoopGraph, options: ScheduleOptions) -> LoopGraph:
-    """Split each scan of fewer rows than ``options.split_scan_rows``, where sizes are numbers."""
+    """Split each scan of fewer rows than ``options.split_scan_rows``.
+
+    Where sizes vary, those of the call that the graph was made for decide, and how long pieces are: a longer
+    row has more of them, a shorter one fewer or none.
+    """
     if not options.split_scan_rows:
         return loop_graph
+    hints = size_hints(loop_graph.symbols) if options.split_varying else {}
     buffers = dict(loop_graph.buffers)
     nodes: list[Node] = []
     for node in loop_graph.nodes:
-        each = _piece(node, options) if isinstance(node, LoopNode) and node.is_scan else None
+        each = None
+        if isinstance(node, LoopNode) and node.is_scan:
+            each = _piece(node, options, hints)
         if each is None or not isinstance(node, LoopNode):
             nodes.append(node)
         else:
@@ -54,10 +70,10 @@ def split_long_scans(loop_graph: LoopGraph, options: ScheduleOptions) -> LoopGra
     return replace(loop_graph, nodes=tuple(nodes), buffers=buffers)
 
 
-def _piece(node: LoopNode, options: ScheduleOptions) -> int | None:
+def _piece(node: LoopNode, options: ScheduleOptions, hints: Hints) -> int | None:
     """The length of the pieces; None to leave the node whole."""
-    rows = product(tuple(v.size for v in node.loops))
-    length = node.reduction_loops[0].size
+    rows = product(tuple(v.size for v in node.loops)).xreplace(hints)
+    length = node.reduction_loops[0].size.xreplace(hints)
     if not (rows.is_Integer and length.is_Integer and rows > 0):
         return None
     together = SIDE_BY_SIDE if reads_columns(node) else 1
@@ -79,27 +95,30 @@ class _Split:
         self.each = each
         self.buffers = buffers
         (along,) = node.reduction_loops
-        self.pieces, self.rest = divmod(int(along.size), each)
+        size, piece = along.size, integer(each)
+        self.pieces: sympy.Expr = size // piece if size.is_Integer else FloorDiv(size, piece)
+        self.rest: sympy.Expr = size % piece if size.is_Integer else Mod(size, piece)
         self.combination: Combination = next(
             i.arguments[0] for i in node.body.instructions if i.operation == "scan"
         )
         self.around = tuple(
             LoopVariable(loop_symbol("i", k + 1), v.size) for k, v in enumerate(node.loops)
         )
-        self.piece = LoopVariable(loop_symbol("i", 0), integer(self.pieces))
+        self.piece = LoopVariable(loop_symbol("i", 0), self.pieces)
         self.totals = self._new_buffers(self.pieces, "total")
         self.before = self._new_buffers(self.pieces + 1, "before")  # nobody reads the first row
 
     def nodes(self) -> list[LoopNode]:
         """In the order in which they run."""
-        found = [self._totals(), self._joined(), self._following(self.piece.symbol, self.each)]
-        if self.rest:
-            found.append(self._following(integer(self.pieces), self.rest))
+        each = integer(self.each)
+        found = [self._totals(), self._joined(), self._following(self.piece.symbol, each)]
+        if self.rest != 0:
+            found.append(self._following(self.pieces, self.rest))
         return found
 
-    def _new_buffers(self, rows: int, word: str) -> list[str]:
+    def _new_buffers(self, rows: sympy.Expr, word: str) -> list[str]:
         """A buffer for each value, with ``rows`` for all points of the loops around."""
-        size = (integer(rows), *(v.size for v in self.around))
+        size = (rows, *(v.size for v in self.around))
         device = self.buffers[self.node.writes[0]].layout.device
         names = []
         for k, dtype in enumerate(self.combination.dtypes):
@@ -122,10 +141,10 @@ class _Split:
                 ops.store(name, self._row(self.piece.symbol), total)
             return list(values)  # which nothing uses
 
-        return self._replayed(self.piece.symbol, self.each, scanned, stores=False)
+        return self._replayed(self.piece.symbol, integer(self.each), scanned, stores=False)
 
     def _joined(self) -> LoopNode:
-        along = LoopVariable(loop_symbol("r", 0), integer(self.pieces))
+        along = LoopVariable(loop_symbol("r", 0), self.pieces)
         ops = self._recorder((*self.around, along))
         values = [ops.load(name, self._row(along.symbol)) for name in self.totals]
         for number, name in enumerate(self.before):
@@ -133,7 +152,7 @@ class _Split:
             ops.store(name, self._row(along.symbol + 1), joined)
         return self._node(self.around, along, ops)
 
-    def _following(self, piece: sympy.Expr, length: int) -> LoopNode:
+    def _following(self, piece: sympy.Expr, length: sympy.Expr) -> LoopNode:
         """The scan of each piece, or of the one with the number ``piece``, with what precedes it."""
         numbers = range(len(self.combination.dtypes))
 
@@ -150,11 +169,11 @@ class _Split:
         return self._replayed(piece, length, scanned, stores=True)
 
     def _replayed(
-        self, piece: sympy.Expr, length: int, scanned: _Scanned, *, stores: bool
+        self, piece: sympy.Expr, length: sympy.Expr, scanned: _Scanned, *, stores: bool
     ) -> LoopNode:
         """The node over ``length`` elements of pieces, with what ``scanned`` gives for the scan's results."""
-        along = LoopVariable(loop_symbol("r", 0), integer(length))
-        loops = self.around if piece.is_Integer else (self.piece, *self.around)
+        along = LoopVariable(loop_symbol("r", 0), length)
+        loops = (self.piece, *self.around) if piece == self.piece.symbol else self.around
         ops = self._recorder((*loops, along))
         old = [v.symbol for v in (*self.node.loops, *self.node.reduction_loops)]
         new = [*(v.symbol for v in self.around), piece * self.each + along.symbol]
