@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -257,11 +256,9 @@ def test_another_process_compiles_what_was_chosen_alone(
 
 def cuda_device(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
     """A device that loads nothing."""
-    stub = SimpleNamespace(query=lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "a device")
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stub)
     module = "weft_codegen_triton.runtime.cuda_device"
     monkeypatch.setattr(f"{module}.compile_server", lambda folder, processes: server)
     monkeypatch.setattr(f"{module}.current_device", lambda: 0)

@@ -177,37 +177,19 @@ def print_kernel(
 
     frame = new_frame()
     printer = frame.printer
-    helpers: list[str] = []
-    held: tuple[str, list[str]] | None = None
-    grid_bounds: list[Bound] = []
-    if any(holds_scan(stage.body) for stage in kernel.stages):
-        helpers, counts, blocks, warps = print_scan(frame, COMBINE)
-        scratch: tuple[Scratch, ...] = ()
-    elif any((s.inner and not s.is_sequential) or s.is_reduction for s in kernel.stages):
-        reduction = ReductionPrinter(frame, limits, overwritten)
-        counts, blocks, warps = reduction.print()
-        rows = reduction.scratch
-        if reduction.may_hold and not limits.tile:
-            held, more = _print_held(reduction, new_frame(), limits, overwritten)
-            rows = rows + more
-        scratch = tuple(Scratch(*row) for row in rows)
-    else:
-        counts, blocks, warps = _print_pointwise(frame, limits.tile)
-        scratch = ()
-        grid_bounds = _grid_bounds(frame) if _is_transposed(frame) else []
+    body = _print_body(frame, new_frame, limits, overwritten)
     symbols = size_symbols(kernel)
     dtypes = [(pointers[n], dtype_of(n)) for n in names]
-    dtypes += [(f"{row.name}_ptr", row.dtype) for row in scratch]
+    dtypes += [(f"{row.name}_ptr", row.dtype) for row in body.scratch]
     parameters = [(name, pointer_type(dtype)) for name, dtype in dtypes]
     parameters += [(s.name, width.of_sizes) for s in symbols]
     parameters += [(name, "i64") for name in printer.scalars.values()]
     arguments = [name for name, _ in parameters]
-    template = _template(arguments, frame, helpers, held)
     function = Function(
-        template,
+        _template(arguments, frame, body.helpers, body.held),
         tuple(parameters),
         tuple(frame.constants.items()),
-        warps,
+        body.warps,
         printer.uses_assert,
         tuple(f"{axis.upper()}BLOCK" for axis in frame.grid_axes),
         tuple(f"{axis.upper()}BLOCK" for axis in frame.loop_axes),
@@ -216,14 +198,55 @@ def print_kernel(
     return PrintedKernel(
         function,
         names,
-        scratch,
+        body.scratch,
         symbols,
         tuple(printer.scalars),
-        counts,
-        blocks,
-        largest([*width.bounds, *grid_bounds]),
+        body.counts,
+        body.blocks,
+        largest([*width.bounds, *body.grid_bounds]),
         aligning_factors(kernel, symbols),
     )
+
+
+@dataclass(frozen=True)
+class _Body:
+    """How a kernel whose lines are printed is launched; the other fields are :class:`PrintedKernel`'s.
+
+    ``helpers``: the lines of functions before it.  ``held``: what it does, and when, instead of its lines.
+    """
+
+    counts: tuple[sympy.Expr, ...]
+    blocks: tuple[int, ...]
+    warps: int
+    scratch: tuple[Scratch, ...] = ()
+    helpers: Sequence[str] = ()
+    held: tuple[str, list[str]] | None = None
+    grid_bounds: Sequence[Bound] = ()
+
+
+def _print_body(
+    frame: KernelFrame,
+    new_frame: Callable[[], KernelFrame],
+    limits: RowLimits,
+    overwritten: frozenset[str],
+) -> _Body:
+    """Print the lines of ``frame.kernel``, by what its stages do."""
+    stages = frame.kernel.stages
+    if any(holds_scan(stage.body) for stage in stages):
+        helpers, counts, blocks, warps = print_scan(frame, COMBINE)
+        return _Body(counts, blocks, warps, helpers=helpers)
+    if any((s.inner and not s.is_sequential) or s.is_reduction for s in stages):
+        reduction = ReductionPrinter(frame, limits, overwritten)
+        counts, blocks, warps = reduction.print()
+        held, rows = None, reduction.scratch
+        if reduction.may_hold and not limits.tile:
+            held, more = _print_held(reduction, new_frame(), limits, overwritten)
+            rows = rows + more
+        scratch = tuple(Scratch(*row) for row in rows)
+        return _Body(counts, blocks, warps, scratch, held=held)
+    counts, blocks, warps = _print_pointwise(frame, limits.tile)
+    grid_bounds = _grid_bounds(frame) if _is_transposed(frame) else []
+    return _Body(counts, blocks, warps, grid_bounds=grid_bounds)
 
 
 def _print_held(
@@ -251,7 +274,7 @@ def _print_held(
 def _template(
     names: list[str],
     frame: KernelFrame,
-    helpers: list[str],
+    helpers: Sequence[str],
     held: tuple[str, list[str]] | None,
 ) -> str:
     """The text of a function with the parameters ``names``, which chooses between two where some is held."""
@@ -275,7 +298,7 @@ def _template(
     )
 
 
-def _definition(helpers: list[str], name: str, parameters: str, lines: list[str]) -> str:
+def _definition(helpers: Sequence[str], name: str, parameters: str, lines: list[str]) -> str:
     return "\n".join([*helpers, "@triton.jit", f"def {name}({parameters}):", *lines, ""])
 
 

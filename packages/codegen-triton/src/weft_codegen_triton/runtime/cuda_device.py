@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ class CudaDevice:
         loaded = self._load_tuned(functions) if self._autotunes else {}
         jobs = {n: self._job(f) for n, f in functions.items() if n not in loaded}
         binaries = self._server.compile(jobs.values())
-        with self._with_context():
+        with self.guard():
             for name, job in jobs.items():
                 count = len(functions[name].parameters)
                 loaded[name] = load_kernel(binaries[job.key()], count)
@@ -110,19 +110,12 @@ class CudaDevice:
         major, minor = torch.cuda.get_device_capability(self.index)
         return compile_job(function, 10 * major + minor)
 
-    @contextlib.contextmanager
-    def _with_context(self) -> Iterator[None]:
-        """The device is current, and so is its context on this thread."""
-        with self.guard():
-            torch.cuda.current_stream().query()
-            yield
-
     def load_each(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None] | None]:
         """The launchers of ``functions`` as they are, by name; None for one that does not fit the device."""
         jobs = {n: self._job(f) for n, f in functions.items()}
         binaries = self._server.compile_each(jobs.values())
         found: dict[str, Callable[..., None] | None] = dict.fromkeys(functions)
-        with self._with_context():
+        with self.guard():
             for name, job in jobs.items():
                 binary = binaries.get(job.key())
                 if binary is not None:
