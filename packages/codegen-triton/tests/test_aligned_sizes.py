@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram
 from weft_codegen_triton.compilation.client import CompileServer
-from weft_codegen_triton.kernel.aligned_sizes import SIZE_MULTIPLE, aligned_sizes
+from weft_codegen_triton.kernel.aligned_sizes import (
+    SIZE_MULTIPLE,
+    aligned_products,
+    is_aligned,
+    is_multiple,
+)
 from weft_codegen_triton.runtime.cuda_device import compile_job
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 
@@ -162,7 +167,7 @@ def test_the_compiler_is_told(cache: Path) -> None:
         for function in printed.functions_for(kind).values()
     }
     assert jobs[True].key() != jobs[False].key()
-    assert set(jobs[True].aligned) - set(jobs[False].aligned) == set(printed.host.aligned)
+    assert {*jobs[True].aligned} - {*jobs[False].aligned} == {s.name for s in printed.host.aligned}
     CompileServer(cache / "compiled", 2).compile(jobs.values())
     texts = {kind: ptx_of(cache / "compiled" / "work", job.key()) for kind, job in jobs.items()}
     assert "ld.global.v4" in texts[True] and "st.global.v4" in texts[True]
@@ -176,24 +181,75 @@ def ptx_of(folder: Path, key: str) -> str:
     return found
 
 
+# -- products of sizes -----------------------------------------------------------------------------------
+
+IMAGES: dict[str, Callable[..., Any]] = {
+    "batch norm": lambda x, y: F.relu(F.batch_norm(x, y, y.exp())),
+    "group norm": lambda x, y: F.silu(F.group_norm(x, 2, y)),
+    "sums": lambda x, y: (x.sum((2, 3)), x.flatten(2).softmax(-1)),
+}
+
+
+def images_of(count: int, channels: int, height: int, width: int) -> tuple[T, T]:
+    return torch.randn(count, channels, height, width), torch.randn(channels)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("name", IMAGES)
+def test_pixels_are_a_multiple_though_rows_are_not(name: str, wide: bool, cache: Path) -> None:
+    """A kernel that is told of such a product refuses others in the interpreter."""
+    function = IMAGES[name]
+    options: dict[str, Any] = {"narrow_below": 1} if wide else {}
+    program = compiled(cache, function, images_of(3, 6, 4, 12), **options)
+    assert "% 16 == 0" in program.source
+    for size in (
+        (3, 6, 4, 12),
+        (1, 2, 8, 2),
+        (2, 4, 3, 5),
+        (1, 6, 7, 16),
+        (2, 2, 1, 1),
+        (3, 6, 4, 12),
+    ):
+        inputs = images_of(*size)
+        assert_equals_eager(program(*inputs), function, inputs)
+
+
+def test_the_host_multiplies(cache: Path, loads: list[bool]) -> None:
+    program = compiled(cache, IMAGES["batch norm"], images_of(3, 6, 4, 12))
+    assert loads == [True]
+    (function,) = program.generated.printed.functions.values()
+    assert [name for name, number in function.numbers if len(number.free_symbols) == 4]
+    (product,) = program.generated.printed.host.aligned
+    assert product.is_Mul and len(product.args) == 2
+
+
 # -- the choice of sizes ---------------------------------------------------------------------------------
 
 SIZES = [sympy.Symbol(name, integer=True) for name in "abcd"]
-products = st.frozensets(st.sampled_from(SIZES), min_size=1, max_size=3)
+products = st.lists(st.sampled_from(SIZES), min_size=1, max_size=3).map(lambda s: sympy.Mul(*s))
 hints = st.dictionaries(st.sampled_from(SIZES), st.integers(1, 64).map(sympy.Integer))
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.frozensets(products, max_size=6), hints)
-def test_each_product_has_a_chosen_size(
-    wanted: frozenset[frozenset[sympy.Symbol]], hints: dict[sympy.Symbol, sympy.Integer]
+def test_each_product_has_a_chosen_one(
+    wanted: frozenset[sympy.Expr], hints: dict[sympy.Symbol, sympy.Integer]
 ) -> None:
-    chosen = aligned_sizes(wanted, hints)
-    assert chosen == aligned_sizes(sorted(wanted, key=str, reverse=True), hints)
-    multiples = {s for s in chosen if hints.get(s, 0) % SIZE_MULTIPLE == 0}
+    chosen = aligned_products(wanted, hints)
+    assert chosen == aligned_products(sorted(wanted, key=str, reverse=True), hints)
+    multiples = {product for product in chosen if is_multiple(product, hints)}
     assert multiples in (set(), set(chosen))
-    if not multiples:
-        assert all(not factors.isdisjoint(chosen) for factors in wanted)
-    for factors in wanted:
-        if len(factors) == 1 and hints.get(next(iter(factors)), 0) % SIZE_MULTIPLE == 0:
-            assert factors <= set(chosen)
+    for product in wanted:
+        if is_multiple(product, hints) or not multiples:
+            assert is_aligned(product, chosen)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(products, st.lists(products, max_size=2), st.tuples(*[st.integers(0, 99)] * len(SIZES)))
+def test_what_follows_from_products(
+    number: sympy.Expr, known: list[sympy.Expr], sizes: tuple[int, ...]
+) -> None:
+    call = dict(zip(SIZES, map(sympy.Integer, sizes), strict=True))
+    for shift in (0, 3, 16):
+        if is_aligned(number + shift, known) and all(is_multiple(k, call) for k in known):
+            assert is_multiple(number + shift, call)

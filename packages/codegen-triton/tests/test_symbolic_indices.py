@@ -33,7 +33,7 @@ Sized = Callable[[int], tuple[Any, ...]]
 """The inputs of a call, larger for larger numbers."""
 LIMIT = 1000
 """Indices that have to be below this in narrow kernels, here."""
-SMALL, LARGE = 5, 60
+SMALL, LARGE = 5, 61
 
 
 def scan(x: T) -> Any:

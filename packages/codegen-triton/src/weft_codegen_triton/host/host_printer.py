@@ -44,7 +44,12 @@ from weft_codegen_triton.host.extern_calls import print_argument, print_settle, 
 from weft_codegen_triton.host.launches import IS_ALIGNED, Launch, LaunchPrinter, Operand
 from weft_codegen_triton.host.regions import every_step, print_region, read_within
 from weft_codegen_triton.host.tail import static_bytes, tail_length
-from weft_codegen_triton.kernel.aligned_sizes import SIZE_MULTIPLE, Factors, aligned_sizes
+from weft_codegen_triton.kernel.aligned_sizes import (
+    SIZE_MULTIPLE,
+    aligned_products,
+    is_multiple,
+    product_of,
+)
 from weft_codegen_triton.kernel.index_bounds import largest
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
@@ -72,8 +77,8 @@ class PrintedHost:
     ``launches`` are the kernels that each of its functions ``launch0``, ``launch1``, ... launches.
     ``returned`` and ``lent`` name the buffers that ``compute`` gives and that results are made of, the latter
     private ones; ``tail_steps`` counts the steps that ``finish`` runs.  ``may_not_fit``: indices may be too
-    large.  ``aligned`` names the sizes that kernels would have multiples of 16; ``begins_aligned``: they are
-    where the graph was made.
+    large.  ``aligned`` are the sizes, or products of them, that kernels would have multiples of 16;
+    ``begins_aligned``: they are where the graph was made.
     """
 
     source: str
@@ -85,7 +90,7 @@ class PrintedHost:
     lent: tuple[str, ...]
     tail_steps: int
     may_not_fit: bool
-    aligned: tuple[str, ...]
+    aligned: tuple[sympy.Expr, ...]
     begins_aligned: bool
 
 
@@ -121,13 +126,12 @@ class _HostPrinter:
         printed = [launch.printed for launch in itertools.chain.from_iterable(launches.values())]
         self.bounds = largest(bound for kernel in printed for bound in kernel.bounds)
         hints = size_hints(schedule.symbols)
-        self.aligned = aligned_sizes(_aligning(printed, schedule), hints)
-        self.begins_aligned = all(hints.get(s, 1) % SIZE_MULTIPLE == 0 for s in self.aligned)
-        names = {size.name for size in self.aligned}
+        self.aligned = aligned_products(_aligning(printed, schedule), hints)
+        self.begins_aligned = all(is_multiple(product, hints) for product in self.aligned)
         varied = {
             launch.function
             for launch in itertools.chain.from_iterable(launches.values())
-            if names & {size.name for size in launch.printed.symbols}
+            if launch.printed.function.for_aligned(self.aligned).aligned
         }
         self.buffers = schedule.buffers
         self.kernel_launches = launches
@@ -209,7 +213,7 @@ class _HostPrinter:
             lent,
             len(steps) - edge,
             bool(self.bounds),
-            tuple(size.name for size in self.aligned),
+            self.aligned,
             self.begins_aligned,
         )
 
@@ -300,7 +304,7 @@ class _HostPrinter:
     def _compare_sizes(self) -> None:
         """Note whether the sizes are multiples of 16 that kernels would have such."""
         if self.aligned:
-            sizes = " | ".join(size.name for size in self.aligned)
+            sizes = " | ".join(map(print_size, self.aligned))
             self.emit(f"{IS_ALIGNED} = ({sizes}) % {SIZE_MULTIPLE} == 0")
 
     def _take(self, edge: int) -> None:
@@ -474,7 +478,7 @@ class _HostPrinter:
             )
             arguments.append((f"{variable}.data_ptr()", 0))
             scratches.append(variable)
-        arguments += [(s.name, 0) for s in printed.symbols]
+        arguments += [(print_size(size), 0) for size in printed.sizes]
         arguments += [(f"bits_of_float({print_size(number)})", 0) for number in printed.scalars]
         blocks = [
             _blocks(count, block)
@@ -551,13 +555,13 @@ class _HostPrinter:
         self.emit(f"return {self._tuple(items)}")
 
 
-def _aligning(kernels: Iterable[PrintedKernel], schedule: Schedule) -> Iterator[Factors]:
-    """The sizes that kernels would have multiples of 16, those that the call's inputs have."""
+def _aligning(kernels: Iterable[PrintedKernel], schedule: Schedule) -> Iterator[sympy.Expr]:
+    """The products that kernels would have multiples of 16, of sizes that the call's inputs have."""
     given = {s.symbol for s in schedule.symbols if s.symbol.is_integer}
     for printed in kernels:
-        for factors in printed.aligning:
-            if not given.isdisjoint(factors):
-                yield factors & given
+        for product in printed.aligning:
+            if (known := product_of(product, given)) != 1:
+                yield known
 
 
 def _is_product(step: Step) -> bool:

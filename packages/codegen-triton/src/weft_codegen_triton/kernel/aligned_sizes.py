@@ -2,7 +2,8 @@
 
 A thread does so where the compiler knows that an address is a multiple of 16 and that a mask is the same
 for all that it covers.  Of numbers in a kernel's text it knows; of sizes that vary it has to be told.  Most
-lengths that matter are multiples of 16, so kernels are compiled for calls that have such and for others.
+lengths that matter are multiples of 16, or rows of images have such many pixels, so kernels are compiled for
+calls that have such and for others.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from weft_codegen_triton.kernel.expressions import unit_stride
 SIZE_MULTIPLE = 16
 """What sizes are multiples of: then so are the bytes of so many elements."""
 
-Factors = frozenset[sympy.Symbol]
-"""Sizes that are multiplied: the product is a multiple of 16 if one of them is."""
 
+def aligning_products(
+    kernel: Kernel, sizes: Collection[sympy.Symbol], numbers: Collection[sympy.Expr]
+) -> frozenset[sympy.Expr]:
+    """The products of ``sizes`` that have to be multiples of 16 for the accesses of ``kernel`` to be wide.
 
-def aligning_factors(kernel: Kernel, sizes: Collection[sympy.Symbol]) -> frozenset[Factors]:
-    """The products of ``sizes`` that have to be multiples of 16 for the accesses of ``kernel`` to be wide."""
+    ``numbers`` are what it is handed: a product by which none of them is one stands for its sizes.
+    """
     expressions = [e for stage in kernel.stages for e in accesses(stage.body)]
     ranges = [stage.inner for stage in kernel.stages if stage.inner]
     if not ranges or columns_are_contiguous(kernel):
@@ -32,32 +35,75 @@ def aligning_factors(kernel: Kernel, sizes: Collection[sympy.Symbol]) -> frozens
     else:  # what is read or written once a row counts little
         symbols = {loop.symbol for inner in ranges for loop in inner}
         expressions = [e for e in expressions if not symbols.isdisjoint(e.free_symbols)]
-    found = [_factors(expression, sizes) for expression in expressions]
+    found = [_products(expression, sizes) for expression in expressions]
     for loops in dict.fromkeys(ranges):
         if loops and any(unit_stride(e, loops[-1].symbol) for e in expressions):
-            found += [_factors(count, sizes) for count in _extents(loops)]
-    return frozenset(factors for some in found for factors in some)
+            found += [_products(count, sizes) for count in _extents(loops)]
+    wanted: set[sympy.Expr] = set()
+    for product in {product for some in found for product in some}:
+        is_known = any(is_aligned(number, (product,)) for number in numbers)
+        wanted |= {product} if is_known else _sizes(product)
+    return frozenset(wanted)
 
 
-def aligned_sizes(
-    wanted: Iterable[Factors], hints: Mapping[sympy.Symbol, sympy.Integer]
-) -> tuple[sympy.Symbol, ...]:
-    """Sizes of which each of ``wanted`` has one, by name.
+def aligned_products(
+    wanted: Iterable[sympy.Expr], hints: Mapping[sympy.Symbol, sympy.Integer]
+) -> tuple[sympy.Expr, ...]:
+    """Sizes, and products of them, by which each of ``wanted`` is a multiple of 16; by name.
 
-    Where the sizes of the first call, ``hints``, have multiples of 16, others are left as they are.
+    A size is taken where the first call's, by ``hints``, is such a multiple, else the product if it is one.
+    Where there are any others are left as they are.
     """
-    products = list(wanted)
-    counts = Counter(size for factors in products for size in factors)
-    chosen: set[sympy.Symbol] = set()
-    for factors in sorted(products, key=lambda f: (len(f), sorted(map(str, f)))):
-        if chosen.isdisjoint(factors):
-            chosen.add(max(factors, key=lambda s: (_is_multiple(s, hints), counts[s], str(s))))
-    multiples = {size for size in chosen if _is_multiple(size, hints)}
+    products = set(wanted)
+    counts = Counter(size for product in products for size in _sizes(product))
+    chosen: set[sympy.Expr] = set()
+
+    def order(product: sympy.Expr) -> tuple[bool, int, str]:
+        return not is_multiple(product, hints), len(_sizes(product)), str(product)
+
+    for product in sorted(products, key=order):
+        if is_aligned(product, chosen):
+            continue
+        sizes = sorted(_sizes(product), key=lambda s: (is_multiple(s, hints), counts[s], str(s)))
+        if sizes and is_multiple(sizes[-1], hints) == is_multiple(product, hints):
+            chosen.add(sizes[-1])
+        else:
+            chosen.add(product)
+    multiples = {product for product in chosen if is_multiple(product, hints)}
     return tuple(sorted(multiples or chosen, key=str))
 
 
-def _is_multiple(size: sympy.Symbol, hints: Mapping[sympy.Symbol, sympy.Integer]) -> bool:
-    return bool(hints.get(size, sympy.S.Zero) % SIZE_MULTIPLE == 0)
+def is_aligned(number: sympy.Expr, products: Iterable[sympy.Expr]) -> bool:
+    """Whether ``number`` is a multiple of 16 where ``products`` are."""
+    return all(
+        any(_divides(product, term) for product in products)
+        or term.as_coeff_Mul()[0] % SIZE_MULTIPLE == 0
+        for term in sympy.Add.make_args(number)
+    )
+
+
+def is_multiple(number: sympy.Expr, hints: Mapping[sympy.Symbol, sympy.Integer]) -> bool:
+    """Whether ``number`` is a multiple of 16 where sizes are what ``hints`` say."""
+    known = number.xreplace(hints)
+    return bool(known.is_Integer) and int(known) % SIZE_MULTIPLE == 0
+
+
+def product_of(term: sympy.Expr, sizes: Collection[sympy.Symbol]) -> sympy.Expr:
+    """The product of the factors of ``term`` that ``sizes`` determine; 1 if there are none."""
+    known = set(sizes)
+    factors = [f for f in sympy.Mul.make_args(term) if f.free_symbols and f.free_symbols <= known]
+    return sympy.Mul(*factors)
+
+
+def _divides(product: sympy.Expr, number: sympy.Expr) -> bool:
+    """Whether all factors of ``product`` are some of ``number``, as often."""
+    powers = number.as_powers_dict()
+    return all(powers[base] >= times for base, times in product.as_powers_dict().items())
+
+
+def _sizes(product: sympy.Expr) -> set[sympy.Symbol]:
+    """The factors of ``product`` that are sizes."""
+    return {base for base in product.as_powers_dict() if base.is_Symbol}
 
 
 def _extents(loops: tuple[LoopVariable, ...]) -> list[sympy.Expr]:
@@ -65,16 +111,15 @@ def _extents(loops: tuple[LoopVariable, ...]) -> list[sympy.Expr]:
     return [extent(loops), *(loop.size for loop in loops[1:][-1:])]
 
 
-def _factors(expression: sympy.Expr, sizes: Collection[sympy.Symbol]) -> Iterator[Factors]:
-    """The factors that are sizes, of each term of a sum that is no multiple of 16 without them."""
+def _products(expression: sympy.Expr, sizes: Collection[sympy.Symbol]) -> Iterator[sympy.Expr]:
+    """The products of ``sizes`` in the terms of a sum that are no multiples of 16 without them."""
     for term in sympy.Add.make_args(expression):
         factors = sympy.Mul.make_args(term)
         if any(f.is_Integer and f % SIZE_MULTIPLE == 0 for f in factors):
             continue
-        bases = {base for f in factors for base in (f.args[:1] if f.is_Pow else (f,))}
-        if found := frozenset(bases & set(sizes)):
-            yield found
+        if (product := product_of(term, sizes)) != 1:
+            yield product
             continue
         for factor in factors:
             if factor.is_Add:
-                yield from _factors(factor, sizes)
+                yield from _products(factor, sizes)

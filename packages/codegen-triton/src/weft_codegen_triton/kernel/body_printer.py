@@ -24,6 +24,7 @@ from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.index_bounds import is_beyond
 from weft_codegen_triton.kernel.known_values import KnownValues
 from weft_codegen_triton.kernel.operations import template
+from weft_codegen_triton.kernel.size_numbers import SizeNumbers
 
 Axes = frozenset[str]
 NO_AXES: Axes = frozenset()
@@ -99,6 +100,7 @@ class BodyPrinter:
         self.local: dict[tuple[str, str], Text] = {}
         self.recomputed: Mapping[str, LoopBody] = {}  # rows to what computes an element anew
         self.scalars: dict[SizeFloat, str] = {}  # parameters
+        self.numbers = SizeNumbers()  # parameters
         self.facts = KnownValues()
         self.scalings: dict[str, tuple[Text, Text]] = {}  # see _note_scaling
         self.for_half = False  # all floats that are stored have 16 bits
@@ -143,11 +145,16 @@ class BodyPrinter:
 
     # -- indices ---------------------------------------------------------------------------------------
 
+    def number(self, expression: sympy.Expr) -> str:
+        """An expression over symbols that have names, and sizes."""
+        return print_index(self.numbers.named(expression), INDEX, self.tile.names)
+
     def index(self, expression: sympy.Expr) -> tuple[str, Axes]:
-        axes: Axes = frozenset().union(
-            *(self.tile.symbol_axes.get(s, NO_AXES) for s in expression.free_symbols)
-        )
-        return print_index(expression, INDEX, self.tile.names), axes
+        return self.number(expression), self._axes(expression)
+
+    def _axes(self, expression: sympy.Expr) -> Axes:
+        symbols = expression.free_symbols
+        return frozenset().union(*(self.tile.symbol_axes.get(s, NO_AXES) for s in symbols))
 
     def address(self, buffer: str, expression: sympy.Expr, full: bool) -> tuple[str, Axes]:
         """The pointer of an element; with ``full`` it has the whole tile's shape."""
@@ -288,17 +295,17 @@ class BodyPrinter:
         return self.to_dtype(self.name(bits, torch.float64, NO_AXES), dtype)
 
     def index_expr(self, expression: sympy.Expr, dtype: torch.dtype) -> Text:
-        names = self.tile.names
+        axes, names = self._axes(expression), self.tile.names
         if not self.wide and is_beyond(expression, self.tile.sizes):
             symbols = expression.free_symbols
             names = {s: f"{names.get(s, str(s.name))}.to(tl.int64)" for s in symbols}
-        _, axes = self.index(expression)
+            code = print_index(expression, INDEX, names)
+        else:
+            code = self.number(expression)
         if not axes:
             zero = f"tl.full({self.tile.unit}, 0, {triton_dtype(dtype)})"
-            return self.name(f"({print_index(expression, INDEX, names)} + {zero})", dtype, NO_AXES)
-        return self.name(
-            f"({print_index(expression, INDEX, names)}).to({triton_dtype(dtype)})", dtype, axes
-        )
+            return self.name(f"({code} + {zero})", dtype, NO_AXES)
+        return self.name(f"({code}).to({triton_dtype(dtype)})", dtype, axes)
 
     def to_dtype(self, value: Text, dtype: torch.dtype) -> Text:
         if value.dtype is not dtype and (value.dtype in FLOAT8 or dtype in FLOAT8):
@@ -369,7 +376,7 @@ class BodyPrinter:
         )
 
     def indirect(self, value: Text, symbol: sympy.Symbol, size: sympy.Expr, check: bool) -> None:
-        extent = print_index(size, INDEX, self.tile.names)
+        extent = self.number(size)
         code = f"tl.where({value.code} < 0, {value.code} + {extent}, {value.code})"
         if value.dtype in (torch.uint8,):
             code = f"{value.code}.to(tl.int32)"

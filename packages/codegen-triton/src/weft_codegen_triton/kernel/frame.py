@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft_loop_ir import Kernel, LoopVariable, print_index
+from weft_loop_ir import Kernel, LoopVariable
 
 from weft_codegen_triton.kernel.blocks import MOST_BLOCK_SCALE, extent
 from weft_codegen_triton.kernel.body_printer import BodyPrinter
-from weft_codegen_triton.kernel.expressions import INDEX
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def split_index(
     for position in range(len(loops) - 1, -1, -1):
         loop = loops[position]
         name = f"{loop.symbol.name}"
-        size = print_index(loop.size, INDEX)
+        size = printer.number(loop.size)
         if position == 0:
             printer.emit(f"{name} = {rest}")
         else:
@@ -70,7 +69,7 @@ def print_axis(
     program = f"tl.program_id({number})" + (".to(tl.int64)" if printer.wide else "")
     printer.emit(f"{axis}index = {program} * {name} + tl.arange(0, {name}){index}")
     count = extent(loops)
-    printer.emit(f"{axis}mask = {axis}index < {print_index(count, INDEX)}")
+    printer.emit(f"{axis}mask = {axis}index < {printer.number(count)}")
     if count.is_Integer and int(count) % (MOST_BLOCK_SCALE * block) == 0:
         printer.tile.masks.pop(axis, None)  # every block is whole, larger ones that are tried too
     split_index(printer, axis, f"{axis}index", loops)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +11,7 @@ import torch
 from weft_loop_ir import Buffer, Kernel, LoopBody, LoopVariable, SizeFloat, holds_scan
 from weft_loop_ir.ops import FLOAT8, STORAGE_ONLY
 
-from weft_codegen_triton.kernel.aligned_sizes import Factors, aligning_factors
+from weft_codegen_triton.kernel.aligned_sizes import aligning_products, is_aligned
 from weft_codegen_triton.kernel.blocks import (
     ENOUGH_PROGRAMS,
     GRID_LIMIT,
@@ -38,6 +39,7 @@ from weft_codegen_triton.kernel.loop_order import with_contiguous_rows
 from weft_codegen_triton.kernel.loop_printer import print_sequential_stage
 from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
 from weft_codegen_triton.kernel.scan_printer import print_scan
+from weft_codegen_triton.kernel.size_numbers import SizeNumbers
 from weft_codegen_triton.options import INT32_SAFE
 
 PLACEHOLDER = "KERNEL_NAME"
@@ -76,8 +78,8 @@ class Function:
     ``grid_blocks`` names the constants that divide the grid's axes, ``loop_blocks`` those by which a loop
     steps: both may be changed.  ``is_repeatable``: running it again on the same memory changes nothing.
     ``stages``: steps of a loop whose loads are in flight.  ``alternatives``: the same with other constants,
-    where only these are to be timed.  ``aligned``: the parameters that are taken for multiples of 16, besides
-    addresses.
+    where only these are to be timed.  ``numbers`` says what the parameters are that sizes determine, and
+    ``aligned`` which are taken for multiples of 16, besides addresses.
     """
 
     template: str
@@ -91,13 +93,16 @@ class Function:
     stages: int = 1
     alternatives: tuple[Function, ...] = ()
     aligned: tuple[str, ...] = ()
+    numbers: tuple[tuple[str, sympy.Expr], ...] = ()
 
-    def for_aligned(self, sizes: Collection[str]) -> Function:
-        """The function for calls in which those called ``sizes`` are multiples of 16."""
+    def for_aligned(self, products: Collection[sympy.Expr]) -> Function:
+        """The function for calls in which ``products`` of sizes, or sizes, are multiples of 16."""
+        aligned = {name for name, number in self.numbers if is_aligned(number, products)}
+        aligned.update(product.name for product in products if product.is_Symbol)
         return replace(
             self,
-            aligned=tuple(name for name, _ in self.parameters if name in sizes),
-            alternatives=tuple(other.for_aligned(sizes) for other in self.alternatives),
+            aligned=tuple(name for name, _ in self.parameters if name in aligned),
+            alternatives=tuple(other.for_aligned(products) for other in self.alternatives),
         )
 
     def module(self, name: str) -> str:
@@ -121,22 +126,22 @@ class Function:
 class PrintedKernel:
     """A kernel's function, and how the host program launches it.
 
-    It is called with the memory of ``buffers``, then of ``scratch``, then the values of ``symbols``
-    and the bits of ``scalars``.
+    It is called with the memory of ``buffers``, then of ``scratch``, then the values of ``sizes`` (symbols,
+    and what is computed of them) and the bits of ``scalars``.
     ``counts`` are the extents of the grid's axes and ``blocks`` how much of each a program handles.
-    It is right in calls whose sizes keep ``bounds`` below ``INT32_SAFE``, and faster where one size of each
-    of ``aligning`` is a multiple of 16.
+    It is right in calls whose sizes keep ``bounds`` below ``INT32_SAFE``, and faster where the products
+    ``aligning`` of sizes are multiples of 16.
     """
 
     function: Function
     buffers: tuple[str, ...]
     scratch: tuple[Scratch, ...]
-    symbols: tuple[sympy.Symbol, ...]
+    sizes: tuple[sympy.Expr, ...]
     scalars: tuple[SizeFloat, ...]
     counts: tuple[sympy.Expr, ...]
     blocks: tuple[int, ...]
     bounds: tuple[Bound, ...] = ()
-    aligning: frozenset[Factors] = frozenset()
+    aligning: frozenset[sympy.Expr] = frozenset()
 
 
 def print_kernel(
@@ -166,23 +171,29 @@ def print_kernel(
     for stage in kernel.stages:
         sizes.update({v.symbol: v.size for v in stage.inner})
     width = indices.width(_bounds(kernel, sizes))
+    symbols = size_symbols(kernel)
 
     def new_frame() -> KernelFrame:
         tile = Tile(("x",), "[XBLOCK]", "[1]", sizes=dict(sizes))
         printer = BodyPrinter(tile, pointers, dtype_of, frozenset(local), width.wide)
         printer.for_half = stores_half(kernel, dtype_of)
         printer.divides_exactly = any(dtype_of(n) in FLOAT8 for n in kernel.writes)
+        printer.numbers = SizeNumbers(symbols)
         printer.waits_to_store = limits.tile > 0 and bool(overwritten)
         return KernelFrame(kernel, with_sizes(kernel, hints), printer)
 
     frame = new_frame()
     printer = frame.printer
     body = _print_body(frame, new_frame, limits, overwritten)
-    symbols = size_symbols(kernel)
+    held = () if body.held is None else (body.held[0], *body.held[1])
+    mentioned = set(re.findall(r"\w+", " ".join((*printer.lines, *held))))
+    passed = tuple(symbol for symbol in symbols if symbol.name in mentioned)
+    numbers = tuple((symbol.name, number) for number, symbol in printer.numbers.names.items())
     dtypes = [(pointers[n], dtype_of(n)) for n in names]
     dtypes += [(f"{row.name}_ptr", row.dtype) for row in body.scratch]
     parameters = [(name, pointer_type(dtype)) for name, dtype in dtypes]
-    parameters += [(s.name, width.of_sizes) for s in symbols]
+    parameters += [(s.name, width.of_sizes) for s in passed]
+    parameters += [(name, width.of_sizes) for name, _ in numbers]
     parameters += [(name, "i64") for name in printer.scalars.values()]
     arguments = [name for name, _ in parameters]
     function = Function(
@@ -194,17 +205,18 @@ def print_kernel(
         tuple(f"{axis.upper()}BLOCK" for axis in frame.grid_axes),
         tuple(f"{axis.upper()}BLOCK" for axis in frame.loop_axes),
         not printer.uses_atomics and not overwritten,
+        numbers=numbers,
     )
     return PrintedKernel(
         function,
         names,
         body.scratch,
-        symbols,
+        (*passed, *printer.numbers.names),
         tuple(printer.scalars),
         body.counts,
         body.blocks,
         largest([*width.bounds, *body.grid_bounds]),
-        aligning_factors(kernel, symbols),
+        aligning_products(kernel, symbols, (*passed, *printer.numbers.names)),
     )
 
 
@@ -260,7 +272,7 @@ def _print_held(
     ``looped`` has printed what it does with rows of any length.
     """
     printer, other = frame.printer, looped.frame.printer
-    printer.scalars = other.scalars
+    printer.scalars, printer.numbers = other.scalars, other.numbers
     held = ReductionPrinter(frame, limits, overwritten, looped)
     held.print()
     assert frame.constants == looped.frame.constants

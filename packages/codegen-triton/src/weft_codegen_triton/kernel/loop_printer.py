@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from weft_loop_ir import Stage, print_index
+from weft_loop_ir import Stage
 
 from weft_codegen_triton.kernel.blocks import touched
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text
-from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
+from weft_codegen_triton.kernel.expressions import loop_bound
 
 
 def print_sequential_stage(printer: BodyPrinter, stage: Stage) -> None:
@@ -49,13 +49,11 @@ def _head(printer: BodyPrinter, stage: Stage, goes_on: Text | None) -> str:
     """The head of the loop, what it reads printed; one that data ends goes on while any element does."""
     if goes_on is None:
         (loop,) = stage.inner
-        return (
-            f"for {loop.symbol.name}_number in range({loop_bound(print_index(loop.size, INDEX))}):"
-        )
+        return f"for {loop.symbol.name}_number in range({loop_bound(printer.number(loop.size))}):"
     tests = []
     for loop in stage.inner:
         printer.emit(f"{loop.symbol.name}_number = 0")
-        tests.append(f"({loop.symbol.name}_number < {print_index(loop.size, INDEX)})")
+        tests.append(f"({loop.symbol.name}_number < {printer.number(loop.size)})")
     printer.emit(f"goes_on = {_any(printer, goes_on)}")
     return f"while {' & '.join([*tests, '(goes_on != 0)'])}:"
 

@@ -49,7 +49,7 @@ def merge_kernels(kernels: Sequence[PrintedKernel]) -> list[MergedKernels]:
 def _may_merge(printed: PrintedKernel) -> bool:
     """Whether the kernel has one axis of few programs, and no arguments but memory and floats."""
     is_static = all(count.is_Integer for count in printed.counts)
-    if printed.scratch or printed.symbols or len(printed.counts) != 1 or not is_static:
+    if printed.scratch or printed.sizes or len(printed.counts) != 1 or not is_static:
         return False
     return 0 < _programs(printed) <= MOST_PROGRAMS
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import sympy
 import torch
-from weft_loop_ir import FloorDiv, LoopBody, LoopVariable, Stage, print_index
+from weft_loop_ir import FloorDiv, LoopBody, LoopVariable, Stage
 
 from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.kernel.accumulators import COLUMN, Accumulators
@@ -26,7 +26,7 @@ from weft_codegen_triton.kernel.blocks import (
 )
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, RowAccess, Text
 from weft_codegen_triton.kernel.cache_hints import CacheHints
-from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
+from weft_codegen_triton.kernel.expressions import loop_bound
 from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis, split_index
 from weft_codegen_triton.kernel.online_softmax import sums_of_exponentials
 from weft_codegen_triton.kernel.recomputation import recomputable_rows
@@ -172,7 +172,7 @@ class ReductionPrinter:
         pointers = dict(printer.pointers)
         for number, (name, _, _) in enumerate(self.scratch, self.first_scratch):
             (size,) = (b.size for b in kernel.local_buffers if b.name == name)
-            pointers[name] = f"scratch{number}_ptr + xindex * {print_index(size, INDEX)}"
+            pointers[name] = f"scratch{number}_ptr + xindex * {printer.number(size)}"
         self.scratch = [
             (f"scratch{k}", dtype, count)
             for k, (_, dtype, count) in enumerate(self.scratch, self.first_scratch)
@@ -206,7 +206,7 @@ class ReductionPrinter:
         start = space.vectors.start
         if start is None:
             return
-        code = print_index(start, INDEX, printer.tile.names)
+        code = printer.number(start)
         printer.emit(f"{axis}shift = {code} - {code} // VECTOR * VECTOR")
         printer.emit(f"{axis}shift = {axis}shift + tl.full([1, 1, 1], 0, tl.int32)")
         printer.emit(f"{axis}end = math.single({axis}shift) + {space.elements}")  # of one row

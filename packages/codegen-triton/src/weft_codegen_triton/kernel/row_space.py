@@ -6,11 +6,10 @@ import enum
 from dataclasses import dataclass
 
 import sympy
-from weft_loop_ir import LoopVariable, print_index
+from weft_loop_ir import LoopVariable
 
 from weft_codegen_triton.kernel.blocks import extent
 from weft_codegen_triton.kernel.body_printer import BodyPrinter
-from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.row_vectors import RowVectors
 
 
@@ -45,7 +44,7 @@ class RowSpace:
     @property
     def elements(self) -> str:
         """How many elements a row has, as text."""
-        return print_index(extent(self.inner), INDEX)
+        return self.printer.number(extent(self.inner))
 
     @property
     def column(self) -> str:

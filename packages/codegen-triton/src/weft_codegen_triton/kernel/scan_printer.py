@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import COMBINED, LEFT, RIGHT, Combination, Kernel, LoopBody, print_index
+from weft_loop_ir import COMBINED, LEFT, RIGHT, Combination, Kernel, LoopBody
 
 from weft_codegen_triton.kernel.blocks import (
     MOST_BLOCK_SCALE,
@@ -23,7 +23,7 @@ from weft_codegen_triton.kernel.blocks import (
 )
 from weft_codegen_triton.kernel.body_printer import NO_AXES, BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import literal, triton_dtype
-from weft_codegen_triton.kernel.expressions import INDEX, loop_bound, steps_by_one
+from weft_codegen_triton.kernel.expressions import loop_bound, steps_by_one
 from weft_codegen_triton.kernel.frame import KernelFrame, print_axis
 
 ELEMENTS = 1024
@@ -170,7 +170,7 @@ class _ScanPrinter:
         self.numbers = range(len(combination.dtypes))
         self.results: dict[tuple[str, ...], list[Text]] = {}
         self.folds: list[tuple[str, sympy.Expr, int]] = []
-        self.length = print_index(self.loop.size, INDEX)
+        self.length = self.printer.number(self.loop.size)
         self.begin = "0" if blocks.is_whole else "roffset"
 
     def print(self) -> None:

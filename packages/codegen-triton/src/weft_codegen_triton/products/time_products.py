@@ -174,7 +174,7 @@ class StepTimer:
         ]
         tensors = [*(memory[n] for n in printed.buffers), *scratch]
         arguments = [t.data_ptr() for t in tensors]
-        arguments += [self._number(symbol) for symbol in printed.symbols]
+        arguments += [self._number(size) for size in printed.sizes]
 
         def run() -> None:
             assert len(tensors) <= len(arguments)  # keeps the memory

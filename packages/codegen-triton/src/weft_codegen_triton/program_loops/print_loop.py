@@ -178,11 +178,10 @@ class _LoopPrinter:
             name = f"{PLACEHOLDER}_part{len(self.parts)}"
             self.parts[function] = name
             self.texts.append(function.part(name, ("program0", "program1")) + "\n")
-        self.symbols.update(dict.fromkeys(printed.symbols))
         arguments = [
             *map(self._pointer, printed.buffers),
             *map(self._row, printed.scratch),
-            *(symbol.name for symbol in printed.symbols),
+            *map(self._index, printed.sizes),
             *map(self._scalar, printed.scalars),
             *(str(value) for _, value in function.constants),
         ]
