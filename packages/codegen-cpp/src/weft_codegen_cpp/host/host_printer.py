@@ -29,6 +29,7 @@ from weft_loop_ir import (
 )
 
 from weft_codegen_cpp.errors import CodegenError
+from weft_codegen_cpp.host.call_tables import print_calls
 from weft_codegen_cpp.host.entry import Entry, print_entry
 from weft_codegen_cpp.host.extern_calls import writes_into
 from weft_codegen_cpp.host.extern_printer import print_extern
@@ -40,6 +41,7 @@ from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, NUMBER
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
 from weft_codegen_cpp.options import CppOptions
+from weft_codegen_cpp.statements import indent
 
 SHORT_RUN = 4
 """Pointers that follow each other are set in a loop, fewer by a statement each."""
@@ -173,23 +175,24 @@ class _HostPrinter(HostWriter):
         """
         one = self.kernels[kernels[0].name]
         count, cost = len(kernels), one.nanoseconds or "0"
+        rows = [self._call(kernel) for kernel in kernels]
+        made, filled = print_calls(one.name, calls, rows, [kernel.name for kernel in kernels])
         return [
-            f"const {one.name}_call {calls}[] = {{",
-            *(f"    {{{self._call(kernel)}}},  // {kernel.name}" for kernel in kernels),
-            "};",
+            *made,
             f"for (i64 task = 0; task < {count}; ++task) {{",
+            *indent(filled),
             *(f"  const i64 {s.name} = {calls}[task].{s.name};" for s in one.symbols),
             f"  tasks[{first} + task] = {{{one.name}, &{calls}[task], {one.units}, {cost}}};",
             "}",
         ]
 
-    def _call(self, kernel: Kernel) -> str:
+    def _call(self, kernel: Kernel) -> list[str]:
         """What fills the structure that the function of ``kernel`` is given."""
         one = self.kernels[kernel.name]
         fields = [f"c.{name}" for name in one.buffers]
         fields += [str(one.values.get(s, f"c.{s.name}")) for s in one.symbols]
         fields += [print_number(scalar, NUMBER, self.names()) for scalar in one.scalars]
-        return ", ".join([*fields, "&c.index_error"])
+        return [*fields, "&c.index_error"]
 
     # -- inputs ------------------------------------------------------------------------------------------
 

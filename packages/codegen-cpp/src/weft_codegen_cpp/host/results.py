@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -13,7 +13,11 @@ from weft_loop_ir import BufferView
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.writer import HostWriter
 
+_OWNED = re.compile(r"api\.wrap\(c\.owned\[(\d+)\]\)")
 _IN_A_LIST = re.compile(r"same\((c\.[\w>-]+)\[(\d+)\]\)")
+
+LEAST_SLOTS = 8
+"""New tensors in a row that are put in the tuple by a loop, fewer by a statement each."""
 
 
 def print_results(writer: HostWriter, given: Mapping[str, str]) -> str:
@@ -34,24 +38,45 @@ def print_results(writer: HostWriter, given: Mapping[str, str]) -> str:
     position = 0
     for (item, distance), same in itertools.groupby(enumerate(items), _like_neighbours):
         count = len(list(same))
-        place = str(position)
-        if count > 1:  # what has been written in place, or was an input: hundreds of parameters
-            place = "position"
-            lines.append(
-                f"  for (i64 position = {position}; position < {position + count}; ++position)"
-            )
-            if distance is not None:
-                item = f"same({item}[position + {distance}])"
-        else:
-            item = items[position]
-        lines.append(f"  if (!put(tuple, {place}, {item})) return nullptr;")
+        lines += _put(items[position : position + count], position, item, distance)
         position += count
     return "\n".join([*lines, "  return tuple;", "}", ""])
 
 
+def _put(items: Sequence[str], position: int, item: str, distance: int | None) -> list[str]:
+    """Put ``items``, which :func:`_like_neighbours` says are alike, in the tuple from ``position`` on.
+
+    Hundreds of parameters, which are inputs or were written in place, or of new tensors are a loop.
+    """
+    count = len(items)
+    if item == _OWNED.pattern and count >= LEAST_SLOTS:
+        slots = ", ".join(found[1] for found in map(_OWNED.fullmatch, items) if found is not None)
+        return [
+            f"  static const i32 slots{position}[] = {{{slots}}};",
+            f"  for (i64 k = 0; k < {count}; ++k)",
+            f"    if (!put(tuple, {position} + k, api.wrap(c.owned[slots{position}[k]]))) return nullptr;",
+        ]
+    if item == _OWNED.pattern or count == 1:
+        return [
+            f"  if (!put(tuple, {position + k}, {item})) return nullptr;"
+            for k, item in enumerate(items)
+        ]
+    if distance is not None:
+        item = f"same({item}[position + {distance}])"
+    return [
+        f"  for (i64 position = {position}; position < {position + count}; ++position)",
+        f"  if (!put(tuple, position, {item})) return nullptr;",
+    ]
+
+
 def _like_neighbours(numbered: tuple[int, str]) -> tuple[str, int | None]:
-    """A result's expression; of an object in a list, the list and how much further on it is there."""
+    """A result's expression; of an object in a list, the list and how much further on it is there.
+
+    All tensors that the call has made are alike.
+    """
     position, item = numbered
+    if _OWNED.fullmatch(item):
+        return _OWNED.pattern, None
     found = _IN_A_LIST.fullmatch(item)
     return (item, None) if found is None else (found[1], int(found[2]) - position)
 

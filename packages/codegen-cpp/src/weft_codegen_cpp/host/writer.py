@@ -68,9 +68,12 @@ class HostWriter:
         return print_index(sympy.sympify(expression), INDEX, self.names())
 
     def array(self, expressions: Sequence[Any]) -> str:
-        """Integers as a pointer to an array that lives until the end of the statement."""
-        items = ", ".join(f"i64({self.index(e)})" for e in expressions)
-        return f"Extents<{max(len(expressions), 1)}>{{{{{items or '0'}}}}}.values"
+        """Integers as a pointer to an array that lives until the end of the statement, or for ever."""
+        numbers = [sympy.sympify(e) for e in expressions]
+        if all(number.is_Integer for number in numbers):
+            return f"fixed<{', '.join(map(str, numbers)) or '0'}>"
+        items = ", ".join(f"i64({self.index(e)})" for e in numbers)
+        return f"Extents<{len(numbers)}>{{{{{items}}}}}.values"
 
     # -- tensors -----------------------------------------------------------------------------------------
 
@@ -99,11 +102,10 @@ class HostWriter:
         slot = self.own(name)
         self.steps += self.drops("owned", [slot])
         self.steps.append(
-            f"if (api.empty_strided({len(layout.size)}, {self.array(layout.size)}, "
-            f"{self.array(layout.stride)}, {_torch.dtype_code(layout.dtype)}, 0, 0, &c.owned[{slot}])) "
+            f"if (!allocate(c.owned[{slot}], &c.{name}, {len(layout.size)}, {self.array(layout.size)}, "
+            f"{self.array(layout.stride)}, {_torch.dtype_code(layout.dtype)})) "
             f'return c.failed = "allocation", operator_failed;'
         )
-        self.point(name, f"c.owned[{slot}]")
 
     def object_of(self, name: str) -> str | None:
         """The C++ expression of the Python object that is the buffer's tensor, where there is one."""

@@ -141,6 +141,7 @@ static inline void drop_made(Object& object) {
 // ---- the memory of one call --------------------------------------------------------------------------------
 
 template <int n> struct Extents { i64 values[n]; };
+template <i64... values> static constexpr i64 fixed[] = {values...};
 
 constexpr int max_dimensions = 8;
 struct View {  // a tensor on memory that something else owns
@@ -242,6 +243,15 @@ static void* data_of(Handle handle) {
   void* data = nullptr;
   api.get_data_ptr(handle, &data);
   return data ? data : nothing;
+}
+// Makes a tensor in `slot` and lets `pointer`, a pointer to any type, be its memory; false for an error.  Not
+// inlined: compilers take long over a function that has it hundreds of times.
+__attribute__((noinline)) static bool allocate(Handle& slot, void* pointer, i64 ndim, const i64* sizes,
+                                               const i64* strides, i32 dtype) {
+  if (api.empty_strided(ndim, sizes, strides, dtype, 0, 0, &slot)) return false;
+  void* data = data_of(slot);
+  __builtin_memcpy(pointer, &data, sizeof(data));
+  return true;
 }
 // Lets `count` pointers of a call, one after the other from byte `first` on, be the memory of `tensors`.
 static void point_all(void* call, i64 first, Object const* tensors, i64 count) {
