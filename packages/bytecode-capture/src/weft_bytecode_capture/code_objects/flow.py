@@ -86,6 +86,14 @@ def _after(stack: Stack, instruction: Instruction, jump: bool) -> Stack:
     return stack + (Slot.VALUE,) * effect
 
 
+def depth_by_index(code: types.CodeType) -> list[int | None]:
+    """How deep the stack is before each instruction, by ``dis``'s index; None where control never comes."""
+    decoded = decode(code)
+    found = stacks(decoded.instructions)
+    before = [found[decoded.index_of(instruction)] for instruction in decoded.by_index]
+    return [None if stack is None else len(stack) for stack in before]
+
+
 def max_depth(instructions: Sequence[Instruction]) -> int:
     """The deepest stack, for ``co_stacksize``."""
     deepest = 1

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from ..code_objects.flow import live_by_index
+from ..code_objects.flow import depth_by_index, live_by_index
 from ..code_objects.instructions import IS_312
 from ..code_objects.reading import LOCALS, Region, Unit, exception_regions, read, variable_names
 from ..unsupported import Unsupported
@@ -108,6 +108,13 @@ class DecodedCode:
             self.analyses["live"] = live_by_index(self.code)
         live: frozenset[str] = self.analyses["live"][index]
         return live
+
+    def depth_at(self, index: int) -> int | None:
+        """How deep the value stack is before the instruction number ``index``."""
+        if "depth" not in self.analyses:
+            self.analyses["depth"] = depth_by_index(self.code)
+        depth: int | None = self.analyses["depth"][index]
+        return depth
 
     def region(self, offset: int) -> Region | None:
         """The exception handler in force at an instruction."""

@@ -15,7 +15,7 @@ import torch.fx
 
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
-from ..decode import Instruction
+from ..decode import Instruction, after_loop
 from ..variables.base import Variable
 from ..variables.known_truth import known_truth
 from ..variables.sequences import TupleVariable
@@ -50,7 +50,7 @@ from .evaluation import (
     run_until,
 )
 from .first_changes import FirstChanges
-from .join_points import EXIT, join_point, leaves_loop, loops
+from .join_points import EXIT, join_point, leaves_loop, loops, meeting_point
 from .positions import note_element_result
 from .slots import Slot, find_slots
 from .state import (
@@ -461,6 +461,43 @@ class ReturnFromLoop(_Branch):
         evaluator.next_index = self.following
         if self.around is not None:
             self.around.finish_side(evaluator)
+        else:
+            super().evaluate_side(start)
+
+    def _join(self, true: Side, false: Side) -> None:
+        _note_no_return(self.evaluator, true, false, self.around)
+        super()._join(true, false)
+
+
+class ElseOfLoop(_Branch):
+    """After a ``for`` loop that data may have left by ``break``: its ``else`` clause, or what follows that.
+
+    Inside another loop that is kept, one of them may end that loop's iteration, or the loop.
+    """
+
+    def __init__(
+        self, evaluator: Evaluator, head: Instruction, predicate: TensorVariable, landing: int
+    ) -> None:
+        self.starts = (landing, after_loop(head))
+        super().__init__(evaluator, head, predicate, True, (evaluator.code, head.index))
+        self.true_start, self.false_start = self.starts
+
+    def find_meeting(self) -> None:
+        evaluator, head = self.evaluator, self.instruction.index
+        self.meeting, around = meeting_point(evaluator.decoded, self.starts), evaluator.rolled_loop
+        self.around = None
+        if around is not None and self.meeting not in around.inside:
+            self.around, self.meeting = around, around.head
+            self.live = around.live(evaluator)
+            return
+        _own, *outer = (loop.body for loop in loops(evaluator.decoded) if head in loop.body)
+        if any(self.meeting not in body for body in outer):
+            raise Unsupported("jump out of a loop on a tensor's value")
+        self.live = evaluator.decoded.live_at(self.meeting)
+
+    def evaluate_side(self, start: int) -> None:
+        if self.around is not None:
+            self.around.finish_side(self.evaluator)
         else:
             super().evaluate_side(start)
 

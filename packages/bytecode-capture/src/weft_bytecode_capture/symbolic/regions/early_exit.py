@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -23,7 +24,7 @@ from .carried import CarriedLocals, numbers_in_tensors
 from .containers import Opens
 from .evaluation import every_instruction, run_until
 from .iteration_sizes import check_size
-from .join_points import resolved
+from .join_points import EXIT, meeting_point, reachable, resolved, successors
 from .state import leaves, rebuilt
 
 if TYPE_CHECKING:
@@ -40,11 +41,15 @@ RESULT = ".result"
 
 
 class RolledLoop(Protocol):
-    """The loop whose body a frame evaluates; the sides of a branch that leaves it meet at ``head``."""
+    """The loop whose body a frame evaluates; the sides of a branch that leaves it meet at ``head``.
+
+    ``around`` is the one whose body it is in.
+    """
 
     head: int
     inside: frozenset[int]
     opens: Opens
+    around: RolledLoop | None
 
     def live(self, evaluator: Evaluator) -> frozenset[str]:
         """The locals that matter after an iteration, whether it is the last or not."""
@@ -62,11 +67,13 @@ class RolledFor:
     ``stack`` is the frame's at the head; ``opens`` says which containers an iteration has made.
     """
 
+    around: RolledLoop | None
+
     def __init__(
         self,
-        decoded: DecodedCode,
         head: Instruction,
         inside: frozenset[int],
+        breaks: Breaks,
         stack: list[Variable | None],
         opens: Opens,
     ) -> None:
@@ -75,7 +82,7 @@ class RolledFor:
         self.head = head.index
         self.inside = inside
         self.exit = after_loop(head)
-        self.breaks = breaks_of(decoded, head, inside)
+        self.breaks = breaks
 
     def live(self, evaluator: Evaluator) -> frozenset[str]:
         """The locals that matter after an iteration, whether it is the last or not."""
@@ -85,8 +92,9 @@ class RolledFor:
 
     def finish_side(self, evaluator: Evaluator) -> None:
         """Evaluate the rest of an iteration, or up to where one side leaves the loop."""
-        run_until(evaluator, self.breaks | {self.head}, every_instruction(evaluator))
-        self.note_end(evaluator, evaluator.next_index in self.breaks)
+        breaks = self.breaks.every
+        run_until(evaluator, breaks | {self.head}, every_instruction(evaluator))
+        self.note_end(evaluator, evaluator.next_index in breaks)
 
     def note_end(self, evaluator: Evaluator, has_left: bool) -> None:
         """Note whether a side has left the loop, unless something inside it has noted that."""
@@ -96,15 +104,42 @@ class RolledFor:
         note_return(evaluator, self.stack, self.opens)
 
 
-def breaks_of(decoded: DecodedCode, head: Instruction, inside: frozenset[int]) -> frozenset[int]:
-    """The instructions of a code object at which ``break`` leaves the loop with this head."""
-    return frozenset(
+@dataclass(frozen=True)
+class Breaks:
+    """The instructions at which ``break`` leaves a ``for`` loop.
+
+    ``exits`` go on where the loop ends by itself, ``others`` elsewhere, past its ``else``: at ``landing``.
+    """
+
+    exits: frozenset[int]
+    others: frozenset[int]
+    landing: int
+
+    @property
+    def every(self) -> frozenset[int]:
+        return self.exits | self.others
+
+
+def breaks_of(decoded: DecodedCode, head: Instruction, inside: frozenset[int]) -> Breaks:
+    """Where ``break`` leaves the loop with this head."""
+    depth, after = decoded.depth_at(head.index), after_loop(head)
+    pops = {  # of the loop's iterator
         i.index
         for i in decoded.instructions
-        if i.name == "POP_TOP"  # of the loop's iterator
-        and i.index not in inside
-        and is_same_code(decoded, i.index + 1, after_loop(head))
-    )
+        if i.name == "POP_TOP" and i.index not in inside and decoded.depth_at(i.index) == depth
+    }
+    body = reachable(decoded, head.index + 1, pops | {head.index})
+    leaving = {k for i in body for k in successors(decoded.instructions, i)} & pops
+    exits = frozenset(k for k in leaving if is_same_code(decoded, k + 1, after))
+    others = sorted(leaving - exits)
+    returns = EXIT in {k for i in body for k in successors(decoded.instructions, i)}
+    if not others or exits or returns:
+        return Breaks(exits, frozenset(), after)
+    landing = others[0] + 1
+    is_one = all(is_same_code(decoded, k + 1, landing) for k in others)
+    if not is_one or meeting_point(decoded, (landing, after)) == EXIT:
+        return Breaks(exits, frozenset(), after)  # they return, as the frame then does
+    return Breaks(exits, frozenset(others), landing)
 
 
 def is_same_code(decoded: DecodedCode, left: int, right: int) -> bool:
@@ -126,12 +161,12 @@ def is_same_code(decoded: DecodedCode, left: int, right: int) -> bool:
 @contextlib.contextmanager
 def rolling(evaluator: Evaluator, loop: RolledLoop) -> Iterator[None]:
     """The frame evaluates the body of this loop meanwhile."""
-    before = evaluator.rolled_loop
+    loop.around = evaluator.rolled_loop
     evaluator.rolled_loop = loop
     try:
         yield
     finally:
-        evaluator.rolled_loop = before
+        evaluator.rolled_loop = loop.around
 
 
 def left_loop(evaluator: Evaluator, instruction: Instruction) -> RolledLoop | None:

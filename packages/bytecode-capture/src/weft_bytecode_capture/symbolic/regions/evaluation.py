@@ -32,8 +32,7 @@ def run_until(evaluator: Evaluator, stops: Container[int], inside: Container[int
     while evaluator.next_index not in stops:
         instruction = instructions[evaluator.next_index]
         evaluator.index = instruction.index
-        around = evaluator.rolled_loop
-        if around is not None and around.head == instruction.index and ".test" in evaluator.locals:
+        if _is_at_head(evaluator, instruction.index):
             raise Unsupported("jump out of a region", "to the end of an iteration around it")
         if instruction.index not in inside:
             raise Unsupported("jump out of a region", f"to {instruction!r}")
@@ -52,6 +51,16 @@ def run_until(evaluator: Evaluator, stops: Container[int], inside: Container[int
             raise
         if evaluator.finished or evaluator.suspended:
             return
+
+
+def _is_at_head(evaluator: Evaluator, index: int) -> bool:
+    """Whether an iteration of a loop that is being evaluated would begin there, inside another one."""
+    loop = evaluator.rolled_loop
+    while loop is not None:
+        if loop.head == index:
+            return True
+        loop = loop.around
+    return False
 
 
 def every_instruction(evaluator: Evaluator) -> range:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..decode import DecodedCode, Instruction
@@ -30,17 +30,27 @@ def successors(instructions: list[Instruction], index: int) -> Iterator[int]:
 
 
 def join_point(decoded: DecodedCode, code: types.CodeType, index: int) -> int:
-    """The first instruction that every way from ``index`` to a return comes to; :data:`EXIT` if none."""
-    following = set(successors(decoded.instructions, index))
+    """The first instruction that every way from ``index`` to a return comes to; :data:`EXIT` if none.
+
+    Jumps are followed: what meets at one back to an outer loop's head meets there, where that loop stops.
+    """
+    return meeting_point(decoded, set(successors(decoded.instructions, index)))
+
+
+def meeting_point(decoded: DecodedCode, starts: Iterable[int]) -> int:
+    """The first instruction that every way from each of ``starts`` to a return comes to."""
     common: set[int] | None = None
-    for start in following:
+    for start in starts:
         certain = _always_reached(decoded.instructions, start)
         common = certain if common is None else common & certain
     found = {i for i in common or () if i != EXIT}
     if not found:
         return EXIT
     # Of those that are always reached, the first is the one from which all others still are.
-    return next(i for i in sorted(found) if found <= _always_reached(decoded.instructions, i) | {i})
+    first = next(
+        i for i in sorted(found) if found <= _always_reached(decoded.instructions, i) | {i}
+    )
+    return resolved(decoded, first)
 
 
 def _always_reached(instructions: list[Instruction], start: int) -> set[int]:

@@ -33,7 +33,7 @@ from ..variables.symbolic_integer import LoopCounter, SymbolicIntegerVariable
 from ..variables.symbolic_range import SymbolicRangeIteratorVariable
 from ..variables.tensor import TensorVariable
 from .appended import Appended, AppendedLists
-from .branch import ReturnFromLoop
+from .branch import ElseOfLoop, ReturnFromLoop
 from .carried import CarriedLocals
 from .decisions import Place
 from .early_exit import (
@@ -170,8 +170,9 @@ class _ForLoop:
         self.subgraph = Subgraph(self.evaluator)
         self.span = span
         live = evaluator.decoded.live_at(head.index)
-        breaks = breaks_of(evaluator.decoded, head, inside)
-        iteration = reachable(evaluator.decoded, head.index + 1, breaks | {head.index})
+        self.breaks = breaks_of(evaluator.decoded, head, inside)
+        stops = self.breaks.every | {head.index}
+        iteration = reachable(evaluator.decoded, head.index + 1, stops)
         stored = {
             i.operand
             for i in evaluator.decoded.instructions
@@ -183,7 +184,7 @@ class _ForLoop:
         self.carried = CarriedLocals(evaluator, self.subgraph, self.live, place, self._differs)
         self._taken: list[torch.fx.Node] = []
         self._written = len(self.builder.written_storages)  # before the body
-        self.done: torch.fx.Node | None = None  # the parameter that says that the loop has ended
+        self.done: TensorVariable | None = None  # the parameter that says that the loop has ended
 
     def run(self) -> None:
         evaluator = self.evaluator
@@ -195,7 +196,7 @@ class _ForLoop:
         try:
             depth = len(evaluator.stack)
             stack = list(evaluator.stack)
-            rolled = RolledFor(evaluator.decoded, self.head, self.inside, stack, states.is_new)
+            rolled = RolledFor(self.head, self.inside, self.breaks, stack, states.is_new)
             with self.subgraph.active(), rolling(evaluator, rolled):
                 element = self.iterator.element(evaluator, index)
                 evaluator.stack.append(element)
@@ -226,6 +227,8 @@ class _ForLoop:
         evaluator.next_index = after_loop(self.head)
         if returned is not None:
             ReturnFromLoop(evaluator, self.head, *returned, evaluator.next_index).run()
+        elif self.done is not None and self.breaks.others:
+            ElseOfLoop(evaluator, self.head, self.done, self.breaks.landing).run()
 
     def _result(self, name: str, element: Variable) -> Variable:
         """What a local is after the loop."""
@@ -247,9 +250,7 @@ class _ForLoop:
         assert isinstance(done, TensorVariable)
         if appended:
             raise Unsupported("list of a length that depends on data")
-        self.done = self.carried.add(
-            "done", unset_flag(self.evaluator, self.outer), done
-        ).parameter.node
+        self.done = self.carried.add("done", unset_flag(self.evaluator, self.outer), done).parameter
 
     def _differs(self, reason: str) -> NoReturn:
         """The first iteration may differ from the others only: it is tried without that one."""
@@ -410,7 +411,7 @@ class _ForLoop:
         bound = node_of(self.span.stop)
         result = test.graph.call_function(compare, (inner[0], bound))
         if self.done is not None:
-            done = inner[parameters.index(self.done)]
+            done = inner[parameters.index(self.done.node)]
             goes_on = test.graph.call_method("logical_not", (done,))
             result = test.graph.call_function(operator.and_, (result, goes_on))
         return test.close(inner, taken, result)

@@ -23,6 +23,7 @@ from .decisions import Place
 from .early_exit import (
     RESULT,
     RETURNED,
+    RolledLoop,
     flag,
     is_same_code,
     note_return,
@@ -110,6 +111,7 @@ class _RolledWhile:
     """The loop while its body is evaluated; ``stack`` is the frame's before the test."""
 
     opens: Opens
+    around: RolledLoop | None
 
     def __init__(self, evaluator: Evaluator, loop: WhileLoop, stack: list[Variable | None]) -> None:
         self.loop = loop
