@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -122,3 +123,30 @@ def test_few_of_the_longest_rows_are_read_at_once(codegen: TritonCodegen) -> Non
     softmax = PROGRAMS["softmax"]
     assert block(32000, softmax) == 2 * block(25088, softmax)
     assert block(32000, lambda x: x.sum(-1)) == block(25088, softmax)  # is read once
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.bool], ids=str)
+def test_positions_of_numbers(stepping: TritonCodegen, dtype: torch.dtype) -> None:
+    """The vector that has the best element is read again, and of equal elements the first counts."""
+    for length in (64, 67):
+        x = torch.randint(0, 100, (5, length)).to(dtype)
+        x[1], x[2] = (False, True) if dtype is torch.bool else (torch.iinfo(dtype).min, 7)
+        program = PROGRAMS["positions"] if dtype is not torch.bool else lambda x: (x * 2).argmax(-1)
+        source = check(stepping, program, x).source
+        assert ("VBLOCK: tl.constexpr" in re.sub(r"\d", "", source)) == ("VECTOR" in source)
+
+
+def test_positions_of_what_is_computed(stepping: TritonCodegen) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.softmax(-1)
+        return y, y.argmax(-1), (x.flip(-1) * y + 1).argmin(-1)
+
+    for length in (64, 67):
+        check(stepping, program, values(torch.float32, 5, length))
+
+
+def test_positions_of_what_is_not_computed_anew(stepping: TritonCodegen) -> None:
+    """Elements that lie at places read from memory are compared one by one."""
+    x, places = values(torch.float32, 5, 67), torch.randint(0, 67, (67,))
+    source = check(stepping, lambda x, p: x[:, p].argmax(-1), x, places).source
+    assert "VECTOR" in source and "VBLOCK" not in re.sub(r"\d", "", source)

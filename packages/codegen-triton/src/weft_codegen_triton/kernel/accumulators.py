@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -24,17 +25,51 @@ FUNCTIONS = {"prod": "weft.multiply", "max": "weft.maximum", "min": "weft.minimu
 """What joins two partial results of floats."""
 
 
+@dataclass(frozen=True)
+class FoundVector:
+    """One vector of each row: its elements, which of them are the row's, and where they are in it."""
+
+    value: Text
+    mask: str
+    place: str
+
+
+@dataclass(frozen=True)
+class _Nothing:
+    """What comes after every element when the best is searched: a value, a place, and their dtypes."""
+
+    value: str
+    dtype: str
+    place: str
+    place_dtype: str
+
+    def values(self, shape: str) -> str:
+        return f"tl.full({shape}, {self.value}, {self.dtype})"
+
+    def places(self, shape: str) -> str:
+        return f"tl.full({shape}, {self.place}, {self.place_dtype})"
+
+
 class Accumulators:
     """The reductions of one stage, in the order in which its body names them.
 
     A body may be printed several times, for blocks of different spans: the same reductions then go on.
     ``before`` are lines for before the loop; ``pending`` gives each reduction's result after it.
+    ``vector_of`` gives what prints the operand of a reduction anew for one vector of each row, by where it
+    begins, after the loop; None where the operand can't be computed anew.
     """
 
-    def __init__(self, printer: BodyPrinter, space: RowSpace, with_exponentials: bool) -> None:
+    def __init__(
+        self,
+        printer: BodyPrinter,
+        space: RowSpace,
+        with_exponentials: bool = False,
+        vector_of: Callable[[int], Callable[[str], FoundVector] | None] = lambda number: None,
+    ) -> None:
         self.printer = printer
         self.space = space
         self.with_exponentials = with_exponentials
+        self.vector_of = vector_of
         self.before: list[str] = []
         self.pending: list[Callable[[], Text]] = []
         self._names: list[tuple[str, ...]] = []
@@ -180,6 +215,11 @@ class Accumulators:
         best, where = names
         last, identity = space.full(str(last_value), index_dtype), space.full(edge, held)
         step = f"weft.{kind}_step"
+        find = self.vector_of(number) if space.vectors is not None else None
+        if find is not None:
+            nothing = _Nothing(edge, held, str(last_value), index_dtype)
+            self._best_vector(kind, names, is_new, operand, nothing)
+            return names, lambda: self._place_in_vector(step, names, nothing, find)
         place = f"{space.axis}index" if space.vectors is None else f"{space.axis}offset"
         if space.persistent:
             printer.emit(f"{best} = {space.where_inside(operand, identity)}")
@@ -216,6 +256,54 @@ class Accumulators:
             return printer.name(f"{pair}{space.column}.to(tl.int64)", torch.int64, COLUMN)
 
         return names, finish
+
+    def _best_vector(
+        self, kind: str, names: tuple[str, ...], is_new: bool, operand: str, nothing: _Nothing
+    ) -> None:
+        """The best element of each lane's vectors so far, and the block of the first that has it."""
+        printer, space = self.printer, self.space
+        best, where = names
+        if is_new:
+            self.before.append(f"{best} = {nothing.values(space.lanes)}")
+            self.before.append(f"{where} = {nothing.places(space.lanes)}")
+        element = self._whole(operand)
+        if space.span is Span.ELEMENTS:
+            element = space.where_inside(element, nothing.values(space.shape))
+        own, extreme = self._fresh("own"), FUNCTIONS[kind.removeprefix("arg")]
+        printer.emit(f"{own} = math.reduce({element}, 2, {extreme})[:, :, None]")
+        if space.span is Span.ELEMENTS:  # the first block or the last, after those between them
+            block = space.full(f"{space.axis}offset", nothing.place_dtype, space.lanes)
+            printer.emit(f"{best}, {where} = weft.{kind}_step({best}, {where}, {own}, {block})")
+            return
+        mask = "" if space.mask is None else f" & {space.mask}"
+        take = self._fresh("take")
+        printer.emit(f"{take} = weft.{kind}_better({own}, {best}){mask}")
+        printer.emit(f"{best} = tl.where({take}, {own}, {best})")
+        printer.emit(f"{where} = tl.where({take}, {space.axis}offset, {where})")
+
+    def _place_in_vector(
+        self,
+        step: str,
+        names: tuple[str, ...],
+        nothing: _Nothing,
+        find: Callable[[str], FoundVector],
+    ) -> Text:
+        """The place of a row's best element: that of the first vector that has it, which is read again."""
+        printer, space = self.printer, self.space
+        best, where = names
+        last = nothing.place
+        pair, shape = self._fresh("pair"), "[:, :, None]"
+        begin = f"tl.where({where} == {last}, {where}, {where} + {space.axis}base)"
+        printer.emit(f"{pair}_best, {pair} = math.reduce(({best}, {begin}), 1, {step})")
+        # nothing is better than the edge: all elements are equal
+        found = find(f"tl.where({pair} == {last}, 0, {pair}){shape}")
+        element = found.value.code + (".to(tl.int32)" if found.value.dtype is torch.bool else "")
+        vector = "[XBLOCK, 1, VECTOR]"
+        element = f"tl.where({found.mask}, {element}, {nothing.values(vector)})"
+        place = f"tl.where({found.mask}, {found.place}, {nothing.places(vector)})"
+        operands = f"{element}, {place}"
+        printer.emit(f"{pair}_best, {pair} = math.reduce(({operands}), 2, {step})")
+        return printer.name(f"{pair}{shape}.to(tl.int64)", torch.int64, COLUMN)
 
     # -- moments ---------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ over long rows whose elements lie side by side read them by vectors, which have 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import sympy
@@ -13,12 +14,11 @@ import torch
 from weft_loop_ir import FloorDiv, LoopBody, LoopVariable, Stage
 
 from weft_codegen_triton.errors import Unsupported
-from weft_codegen_triton.kernel.accumulators import COLUMN, Accumulators
+from weft_codegen_triton.kernel.accumulators import COLUMN, Accumulators, FoundVector
 from weft_codegen_triton.kernel.blocks import (
     VECTOR_BYTES,
     ReductionBlocks,
     extent,
-    finds_positions,
     reduction_blocks,
     touched,
     vector_blocks,
@@ -29,12 +29,12 @@ from weft_codegen_triton.kernel.cache_hints import CacheHints
 from weft_codegen_triton.kernel.expressions import loop_bound
 from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis, split_index
 from weft_codegen_triton.kernel.online_softmax import sums_of_exponentials
-from weft_codegen_triton.kernel.recomputation import recomputable_rows
+from weft_codegen_triton.kernel.recomputation import recomputable_rows, slice_of
 from weft_codegen_triton.kernel.row_space import RowSpace, Span
 from weft_codegen_triton.kernel.row_vectors import row_start, row_vectors
 
 UNROLLED = 4
-"""Steps of a loop over vectors that are done at once; two where positions take registers."""
+"""Steps of a loop over vectors that are done at once."""
 
 
 def row_blocks(frame: KernelFrame, limits: RowLimits) -> ReductionBlocks:
@@ -296,7 +296,12 @@ class ReductionPrinter:
         if position in self.sums:
             self._sum_found_before(position, stage)
             return
-        accumulators = Accumulators(printer, space, position in self.sums.values())
+        accumulators = Accumulators(
+            printer,
+            space,
+            position in self.sums.values(),
+            lambda number: self._vector_of(stage.body, number),
+        )
         printer.reduce = accumulators.reduce
         if self.blocks.persistent:
             space.enter()
@@ -314,6 +319,40 @@ class ReductionPrinter:
             self._store_result(name, index, value)
             if position in self.sums.values():
                 self.finished[position] = (accumulators, value)
+
+    def _vector_of(self, body: LoopBody, number: int) -> Callable[[str], FoundVector] | None:
+        """What prints the operand of a reduction of ``body`` anew, for the vector that begins somewhere."""
+        reductions = [i for i in body.instructions if i.operation == "reduction"]
+        operand = slice_of(body, reductions[number].arguments[2])
+        if operand is None:
+            return None
+        changed = {b.name for b in self.kernel.local_buffers}
+        changed -= self.printer.registers | self.printer.recomputed.keys()
+        if touched(operand)[0] & (changed | self.overwritten | set(self.kernel.writes)):
+            return None
+        return lambda begin: self._vector_at(operand, begin)
+
+    def _vector_at(self, operand: LoopBody, begin: str) -> FoundVector:
+        """Print ``operand`` for one vector of each row, along an axis of its own."""
+        printer, space = self.printer, self.space
+        assert space.vectors is not None
+        of_row, span = space.axis, space.span
+        axis = space.axis = f"{of_row}v{printer.count}"
+        printer.count += 1
+        printer.emit(f"{space.block}: tl.constexpr = VECTOR")
+        printer.emit(f"{axis}offset = 0")
+        printer.emit(f"{axis}base = {begin}")
+        printer.emit(f"{axis}lanes = {axis}base + lane")
+        place, space.span = f"{axis}place", Span.VECTORS
+        if space.vectors.start is not None:
+            printer.emit(f"{axis}shift, {axis}end = {of_row}shift, {of_row}end")
+            place, space.span = f"{axis}index", Span.ELEMENTS
+        self._range(f"{axis}base")
+        space.enter()
+        found = FoundVector(operand.replay(printer), f"{axis}mask", place)
+        space.axis, space.span = of_row, span
+        space.leave()
+        return found
 
     def _note_result(self, result: ReductionResult, name: str, index: sympy.Expr) -> None:
         self.stored[result.number, name] = (result, name, index)
@@ -347,17 +386,16 @@ class ReductionPrinter:
         axis, block = space.axis, space.block
         start = len(printer.lines)
         elements = loop_bound(space.elements)
-        unrolled = 2 if finds_positions(stage.body) else UNROLLED
         if space.vectors is None:
             space.span = Span.ELEMENTS
             self._loop(f"range(0, {elements}, {block})", stage, writes)
         elif space.vectors.start is None:
             space.span = Span.VECTORS
-            self._loop(_unrolled(f"0, {elements}, {block}", unrolled), stage, writes)
+            self._loop(_unrolled(f"0, {elements}, {block}"), stage, writes)
         else:
             space.span = Span.ALL
             steps = f"{block}, math.bound({axis}last), {block}"
-            self._loop(_unrolled(steps, unrolled), stage, writes)
+            self._loop(_unrolled(steps), stage, writes)
             accumulators.again()
             space.span = Span.ELEMENTS
             edges = f"range(0, math.bound({axis}end), math.bound(tl.maximum({axis}last, {block})))"
@@ -378,9 +416,9 @@ class ReductionPrinter:
             del printer.loaded[key]
 
 
-def _unrolled(steps: str, times: int) -> str:
-    """The range of a loop of which ``times`` steps are done at once, so that their loads wait together."""
-    return f"tl.range({steps}, loop_unroll_factor={times})"
+def _unrolled(steps: str) -> str:
+    """The range of a loop of which several steps are done at once, so that their loads wait together."""
+    return f"tl.range({steps}, loop_unroll_factor={UNROLLED})"
 
 
 def _accesses_by_name(body: LoopBody) -> list[tuple[str, sympy.Expr]]:
