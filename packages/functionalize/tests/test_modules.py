@@ -151,3 +151,14 @@ def test_names_are_identifiers_and_unique(check: Any) -> None:
     functional = check(torch.fx.GraphModule(root, graph), torch.zeros(2))
     assert len({d.name for d in functional.inputs}) == 4
     assert all(d.name.isidentifier() for d in functional.inputs)
+
+
+def test_a_functional_graph_is_compiled_when_it_is_called() -> None:
+    """The stages after this one read its nodes."""
+    graph = torch.fx.Graph()
+    graph.output((graph.call_function(torch.sin, (graph.placeholder("x"),)),))
+    x = torch.randn(3)
+    module = weft_functionalize.functionalize(torch.fx.GraphModule({}, graph), [x]).graph_module
+    assert "_code" not in vars(module)
+    assert torch.equal(module(x)[0], x.sin())
+    assert "sin" in vars(module)["_code"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 import pytest
@@ -13,8 +14,10 @@ from weft_loop_ir import (
     Instruction,
     Kernel,
     LoopBody,
+    LoopGraph,
     MemoryPlan,
     Schedule,
+    ScheduleOptions,
     Stage,
     Value,
     VerificationError,
@@ -152,3 +155,23 @@ def test_two_loops_with_one_symbol() -> None:
     clash = replace(kernel, stages=(Stage(kernel.outer, kernel.stages[0].body, True),))
     with pytest.raises(VerificationError, match="share a symbol"):
         verify(replace(schedule, steps=(*schedule.steps[:-1], clash)))
+
+
+def test_every_pass_is_verified_that_changes_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = weft_loop_ir.lower(
+        make_fx(lambda x: (x.sum(),), tracing_mode="fake")(torch.randn(100_000))
+    )
+    module = importlib.import_module("weft_loop_ir.schedule.schedule")
+    verified: list[object] = []
+    monkeypatch.setattr(module, "verify", verified.append)
+    options = ScheduleOptions(split_reduction_elements=1000, verify=True)
+    result = weft_loop_ir.schedule(graph, options)
+    given, split, last = verified
+    assert given is graph
+    assert isinstance(split, LoopGraph)
+    assert len(split.nodes) > len(graph.nodes)
+    assert last is result
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "element_loops", lambda before: replace(before, buffers={}))
+    with pytest.raises(VerificationError, match="is not declared"):
+        weft_loop_ir.schedule(graph, options)

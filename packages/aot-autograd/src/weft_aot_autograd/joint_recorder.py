@@ -11,7 +11,7 @@ import torch
 import torch.fx
 from weft_functionalize import NumberNodes, is_float_symbol
 
-from ._torch import HigherOrderOperator, OpOverload, schema_arguments
+from ._torch import HigherOrderOperator, LazyGraphModule, OpOverload, schema_arguments
 from .decomposition_table import DecompositionTable
 from .recording import NodeRecorder
 from .unsupported import Unsupported
@@ -121,7 +121,7 @@ class JointRecorder(NodeRecorder):
 
     def module(self, name: str) -> torch.fx.GraphModule:
         """The finished graph with its regions."""
-        return torch.fx.GraphModule(dict(self.regions), self.graph, name)
+        return LazyGraphModule(dict(self.regions), self.graph, name)
 
     def add_placeholder(self, name: str, value: Any) -> torch.fx.Node:
         """A further input of the graph, after the others and before anything that is computed."""

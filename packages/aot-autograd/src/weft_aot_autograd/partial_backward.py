@@ -16,7 +16,7 @@ import torch
 import torch.fx
 from weft_functionalize import FunctionalGraph, is_gradient_rule, known_equal, symbols_of
 
-from ._torch import OpOverload
+from ._torch import LazyGraphModule, OpOverload
 from .joint_graph import PartitionedGraph
 from .partition.stages import BackwardStage, owned_copy
 from .passes import eliminate_dead_code
@@ -57,7 +57,7 @@ def partial_backward(
         elif copy is not None:
             graph.erase_node(copy)
     graph.lint()
-    module = torch.fx.GraphModule(partitioned.backward, graph, "PartialBackward")
+    module = LazyGraphModule(partitioned.backward, graph, "PartialBackward")
     return BackwardStage(module, tuple(inputs), tuple(k for k, _ in wanted))
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.fx
 from weft_functionalize import FunctionalGraph, drop_gradient_rules
 
-from ._torch import FakeTensor, FakeTensorMode, OpOverload
+from ._torch import FakeTensor, FakeTensorMode, LazyGraphModule, OpOverload
 from .decomposition_table import DecompositionTable, default_decompositions
 from .joint_graph import ForwardGraph
 from .passes import (
@@ -33,7 +33,7 @@ def trace_inference(
     drop_gradient_rules(graph)
     simplify(graph, table)
     overlap_collectives(graph)
-    module = torch.fx.GraphModule(functional.graph_module, graph, "ForwardGraph")
+    module = LazyGraphModule(functional.graph_module, graph, "ForwardGraph")
     clean_regions(module, table, cleaned_region)
     return ForwardGraph(module, functional.inputs, functional.outputs)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import quiet_meta_failures
+from ._torch import LazyGraphModule, quiet_meta_failures
 from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
 from .aten_normalization import NormalizedGraph, normalize
 from .aten_recorder import AtenRecorder, RecordedInput, RegionEffort
@@ -207,7 +207,8 @@ def _result(
         if recorded.tensor is not None:
             lifted[new_index[old]] = recorded.tensor
     outputs = tuple(_renumbered(descriptor, new_index) for descriptor in plan.descriptors)
-    module = torch.fx.GraphModule(dict(recorder.regions), recorder.graph, "FunctionalGraph")
+    # Printed and compiled for whoever calls it, which the next stages do not.
+    module = LazyGraphModule(dict(recorder.regions), recorder.graph, "FunctionalGraph")
     module.graph.lint()
     described = tuple(descriptor for descriptor in inputs if descriptor is not None)
     shared = tuple(SharedBase(order[node], members) for node, members in recorder.shared.items())

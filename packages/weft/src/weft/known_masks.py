@@ -45,8 +45,9 @@ READERS = frozenset(
 """Other functions that take positions and masks, and write to none."""
 
 
-def drop_known_masks(graph: torch.fx.Graph) -> None:
+def drop_known_masks(graph_module: torch.fx.GraphModule) -> None:
     """Take masks that hide nothing, or just all later positions, from attention in a captured graph."""
+    graph, replaced = graph_module.graph, False
     known = KnownValues(graph, _is_computable)
     for node in graph.find_nodes(op="call_function", target=ATTENTION):
         mask = node.kwargs.get("attn_mask", node.args[MASK] if len(node.args) > MASK else None)
@@ -59,10 +60,14 @@ def drop_known_masks(graph: torch.fx.Graph) -> None:
         if value is None:
             continue
         visible = value if value.dtype == torch.bool else value == 0
-        if visible.all():
-            _replace(node, False)
-        elif _is_causal(value, visible):
-            _replace(node, True)
+        hides_nothing = bool(visible.all())
+        if hides_nothing or _is_causal(value, visible):
+            _replace(node, not hides_nothing)
+            replaced = True
+    if (
+        replaced
+    ):  # printing and compiling thousands of nodes takes a tenth of the time of a first call
+        graph_module.recompile()
 
 
 def _is_causal(value: torch.Tensor, visible: torch.Tensor) -> bool:

@@ -133,8 +133,7 @@ class Pipeline:
         with stage("codegen", location):
             self._start_codegens(graph_module)
         dump.graph("1_captured", graph_module)
-        drop_known_masks(graph_module.graph)
-        graph_module.recompile()
+        drop_known_masks(graph_module)
 
         with line.stage("functionalize"):
             steps = weft_functionalize.FunctionalizeOptions(

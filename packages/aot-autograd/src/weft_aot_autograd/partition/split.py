@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 import torch
 import torch.fx
 
+from .._torch import LazyGraphModule
 from ..joint_graph import JointGraph, PartitionedGraph, SavedDescriptor
 from ..passes.collectives import overlap_collectives
 from ..passes.dead_code import is_impure
@@ -22,8 +23,8 @@ def split(joint: JointGraph, sides: Sides, saved: Sequence[torch.fx.Node]) -> Pa
     forward = _Forward(sides, saved)
     backward, recomputed = _backward(sides, saved)
     return PartitionedGraph(
-        torch.fx.GraphModule(joint.graph_module, forward.graph, "Forward"),
-        torch.fx.GraphModule(joint.graph_module, backward, "Backward"),
+        LazyGraphModule(joint.graph_module, forward.graph, "Forward"),
+        LazyGraphModule(joint.graph_module, backward, "Backward"),
         joint.inputs,
         joint.outputs,
         joint.output_count,

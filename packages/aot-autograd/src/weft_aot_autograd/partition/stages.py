@@ -10,6 +10,7 @@ import torch
 import torch.fx
 from weft_functionalize import SYMBOLIC_TYPES
 
+from .._torch import LazyGraphModule
 from ..joint_graph import PartitionedGraph
 from ..passes.storage_origins import storage_origin
 
@@ -140,7 +141,7 @@ def _stage(
     output = copy.output(tuple(returned))
     output.meta["val"] = tuple(node.meta["val"] for node in returned)
     copy.lint()
-    module = torch.fx.GraphModule(torch.nn.Module(), copy, "BackwardStage")
+    module = LazyGraphModule(torch.nn.Module(), copy, "BackwardStage")
     return BackwardStage(module, tuple(inputs), tuple(group))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 
 import sympy
@@ -49,14 +49,16 @@ def schedule(loop_graph: LoopGraph, options: ScheduleOptions | None = None) -> S
     """
     options = options or ScheduleOptions()
     _check(loop_graph, options)
-    loop_graph = turn_conditions(select_branches(loop_graph, options))
-    _check(loop_graph, options)
-    loop_graph = vectorize_loops(loop_graph, options)
-    _check(loop_graph, options)
-    loop_graph = element_loops(loop_graph)
-    _check(loop_graph, options)
-    loop_graph = split_long_scans(split_large_reductions(loop_graph, options), options)
-    _check(loop_graph, options)
+    passes: tuple[Callable[[LoopGraph], LoopGraph], ...] = (
+        lambda before: turn_conditions(select_branches(before, options)),
+        lambda before: vectorize_loops(before, options),
+        element_loops,
+        lambda before: split_long_scans(split_large_reductions(before, options), options),
+    )
+    for change in passes:
+        before, loop_graph = loop_graph, change(loop_graph)
+        if loop_graph is not before:
+            _check(loop_graph, options)
     returned = {o.buffer for o in loop_graph.outputs if isinstance(o, BufferView)}
     steps = _Scheduler(loop_graph, options).block(loop_graph.nodes, returned)
     buffers = _used_buffers(steps, loop_graph)
