@@ -51,6 +51,7 @@ def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(scan_printer, name, 16)
     monkeypatch.setattr(scan_printer, "UNROLLED_ELEMENTS", 256)
     monkeypatch.setattr(scan_printer, "UNROLLED", 2)
+    monkeypatch.setattr(scan_printer, "AHEAD", 16)
 
 
 @pytest.fixture(scope="session")

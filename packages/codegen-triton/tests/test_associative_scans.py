@@ -161,3 +161,23 @@ def test_columns_of_any_length_with_one_program(codegen: TritonCodegen) -> None:
     assert "_combine_before" in program.source
     for size in ((20, 30), (5, 2), (61, 5)):
         assert_equals(program, function, pairs(*size))
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed sizes", "any sizes"])
+@pytest.mark.usefixtures("short_blocks")
+def test_columns_that_are_loaded_ahead(codegen: TritonCodegen, dynamic: bool) -> None:
+    """The next block is loaded while one is scanned, whose elements are read once more after it."""
+
+    def function(x: T, y: T, columns: T) -> T:
+        (sums,) = scan(torch.add, x * y * columns)
+        return sums * 2 + x + columns
+
+    def inputs(length: int) -> list[T]:
+        return [torch.randn(size) for size in ((length, 20), (length, 20), (20,))]
+
+    program = compiled(codegen, function, *inputs(40), dynamic=dynamic)
+    assert "ahead0_0 = " in program.source
+    for length in (40, 33, 17, 5) if dynamic else (40,):
+        xs = inputs(length)
+        xs[0][-2, 3], xs[0][2, 4] = float("nan"), float("inf")
+        assert_equals(program, function, xs)

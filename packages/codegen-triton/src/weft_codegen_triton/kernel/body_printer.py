@@ -202,6 +202,12 @@ class BodyPrinter:
         self.loaded[key] = value
         return value
 
+    def hold(self, buffer: str, index: sympy.Expr, code: str) -> None:
+        """Have ``code`` be what loads of this element give."""
+        address, axes = self.address(buffer, index, False)
+        key = (buffer, address, self.access_mask(axes))
+        self.loaded[key] = Text(code, self.dtype_of(buffer), axes)
+
     def store(
         self,
         buffer: str,

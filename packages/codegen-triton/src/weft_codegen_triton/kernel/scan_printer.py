@@ -44,6 +44,14 @@ UNROLLED = 8
 UNROLLED_ELEMENTS = 4096
 UNROLLED_BYTES = 1 << 15
 """Of all elements that a program has loaded at once, at most: 256 a thread, half of the registers."""
+AHEAD = 128
+"""Elements of columns in a block where the next block is loaded before this one is scanned.
+
+On an H200 sums along dimension 1 of 8 x 2048 x 1024 float32 took 37.2 µs in blocks of 32 x 128, 39.4 in those
+of 16 x 128 and 42.9 in those of 16 x 256; without loads ahead 44.1, 44.4 and 40.9.
+"""
+AHEAD_SEGMENTS = 256
+"""Programs from which on each reads twice as much side by side then."""
 DEAR = frozenset("exp exp2 expm1 log log2 log10 log1p sin cos tan tanh pow truediv sigmoid".split())
 ELEMENTS_PER_WARP = 256
 
@@ -52,7 +60,8 @@ ELEMENTS_PER_WARP = 256
 class ScanBlocks:
     """``rows`` and ``columns`` of a block; ``is_whole``: no row is longer than one.
 
-    A thread combines ``unrolled`` neighbouring elements of a row by itself.
+    A thread combines ``unrolled`` neighbouring elements of a row by itself.  ``loads_ahead``: the next block
+    is loaded while one is scanned.
     """
 
     rows: int
@@ -60,6 +69,7 @@ class ScanBlocks:
     is_whole: bool
     warps: int
     unrolled: int = 1
+    loads_ahead: bool = False
 
 
 def scan_blocks(kernel: Kernel, items: Sequence[int]) -> ScanBlocks:
@@ -106,6 +116,13 @@ def _blocks_across(
         and "store" not in operations[: operations.index("scan")]
         and not _is_dear(_combination(kernel))
     ):
+        ahead = block
+        if rows // (2 * block) >= AHEAD_SEGMENTS:
+            ahead = max(block, 2 * SEGMENT_BYTES // max(items))
+        fits = 2 * bytes_read * ahead * AHEAD <= UNROLLED_BYTES
+        if length > AHEAD and fits and kernel.reads and _is_plain(kernel):
+            warps = max(1, min(4, ahead * AHEAD // ELEMENTS_PER_WARP))
+            return ScanBlocks(ahead, AHEAD, False, warps, UNROLLED, loads_ahead=True)
         warps = max(1, min(8, block * columns // (4 * ELEMENTS_PER_WARP)))
         return ScanBlocks(block, columns, is_static and whole <= columns, warps, UNROLLED)
     elements = ELEMENTS_OF_FEW if rows // block >= MANY_SEGMENTS else 2 * ELEMENTS_OF_FEW
@@ -114,6 +131,12 @@ def _blocks_across(
     columns = min(whole, max(1, elements // block))
     warps = max(1, min(8, block * columns // (2 * ELEMENTS_PER_WARP)))
     return ScanBlocks(block, columns, is_static and whole <= columns, warps)
+
+
+def _is_plain(kernel: Kernel) -> bool:
+    """Whether what is scanned is read at places that are known beforehand."""
+    instructions = kernel.stages[0].body.instructions
+    return not {i.operation for i in instructions} & {"indirect", "masked"}
 
 
 def _combination(kernel: Kernel) -> Combination:
@@ -167,6 +190,7 @@ class _ScanPrinter:
         self.name = name
         self.is_whole = blocks.is_whole
         self.unrolled = blocks.unrolled
+        self.loads_ahead = blocks.loads_ahead
         self.numbers = range(len(combination.dtypes))
         self.results: dict[tuple[str, ...], list[Text]] = {}
         self.folds: list[tuple[str, sympy.Expr, int]] = []
@@ -186,6 +210,8 @@ class _ScanPrinter:
             for k in self.numbers:
                 dtype = triton_dtype(self.combination.dtypes[k])
                 printer.emit(f"running{k} = tl.full([XBLOCK, 1], 0, {dtype})")
+            if self.loads_ahead:
+                self._print_loads("0")
             with printer.loop(f"for roffset in range(0, {loop_bound(self.length)}, RBLOCK):"):
                 print_block()
         printer.tile.axes, printer.tile.shape = ("x",), "[XBLOCK, 1]"
@@ -257,6 +283,10 @@ class _ScanPrinter:
         wide = ".to(tl.int64)" if self.printer.wide else ""
         for number in range(count):
             self._print_place(str(number), f"{self.begin} + place{wide} * {count} + {number}")
+        if self.loads_ahead:
+            self._take_loads()
+            self._print_loads("roffset + RBLOCK")
+        for number in range(count):
             self._name_place(str(number))
             self._print_elements(f"part{number}_", self._values())
             if number:
@@ -288,6 +318,42 @@ class _ScanPrinter:
             texts = self._texts(made)
             self.printer.scanner = lambda values, texts=texts: texts
             self.stage.body.replay(self.printer)
+
+    def _loads(self) -> list[tuple[str, sympy.Expr]]:
+        """What is loaded of each element before it is scanned."""
+        found: list[tuple[str, sympy.Expr]] = []
+        for instruction in self.stage.body.instructions:
+            if instruction.operation == "scan":
+                break
+            if instruction.operation == "load":
+                buffer, index = instruction.arguments[:2]
+                if self.loop.symbol in index.free_symbols and (buffer, index) not in found:
+                    found.append((buffer, index))
+        return found
+
+    def _print_loads(self, begin: str) -> None:
+        """Print the loads of the block at ``begin``, which there may not be."""
+        printer, count = self.printer, self.unrolled
+        loaded = dict(printer.loaded)
+        self._enter_tile(f"RBLOCK // {count}")
+        wide = ".to(tl.int64)" if printer.wide else ""
+        for number in range(count):
+            place = f"{begin} + tl.arange(0, RBLOCK // {count})[None, :]{wide} * {count} + {number}"
+            printer.emit(f"next{number} = {place}")
+            printer.tile.names[self.loop.symbol] = f"next{number}"
+            printer.tile.masks["r"] = f"(next{number} < {self.length})"
+            for k, (buffer, index) in enumerate(self._loads()):
+                printer.emit(f"ahead{number}_{k} = {printer.load(buffer, index).code}")
+        del printer.tile.masks["r"]
+        printer.loaded = loaded
+
+    def _take_loads(self) -> None:
+        """Have the loads of this block be those made before."""
+        for number in range(self.unrolled):
+            self._name_place(str(number))
+            for k, (buffer, index) in enumerate(self._loads()):
+                self.printer.emit(f"now{number}_{k} = ahead{number}_{k}")
+                self.printer.hold(buffer, index, f"now{number}_{k}")
 
     def _values(self) -> tuple[Text, ...]:
         """What is scanned, printed for the tile as it is now."""
