@@ -190,3 +190,47 @@ def test_long_rows_of_any_length_are_read_as_fixed_ones(cache: Path) -> None:
     )
     loads = [line.split("(")[0] for line in varying.splitlines() if "tl.load" in line]
     assert loads == [line.split("(")[0] for line in fixed.splitlines() if "tl.load" in line]
+
+
+MOMENTS: dict[str, Callable[[T], Any]] = {
+    "variance and mean": lambda x: torch.var_mean(x, (2, 3)),
+    "instance norm": lambda x: F.instance_norm(x).relu(),
+    "group norm": lambda x: F.silu(F.group_norm(x, 2)) + x,
+    "layer norm of images": lambda x: F.layer_norm(x, x.shape[1:]),
+    "half": lambda x: F.group_norm(x.half(), 1),
+}
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("name", MOMENTS)
+def test_moments_of_whole_vectors_and_others(name: str, wide: bool, cache: Path) -> None:
+    function = MOMENTS[name]
+    options: dict[str, Any] = {"persistent_elements": 16, "loop_elements": 32}
+    if wide:
+        options["narrow_below"] = 1
+    program = compiled(cache, function, torch.randn(2, 4, 6, 12), **options)
+    assert "_vectors" in program.source
+    for size in (
+        (2, 4, 6, 12),
+        (1, 2, 7, 5),
+        (3, 6, 4, 4),
+        (2, 4, 2, 2),
+        (1, 2, 9, 16),
+        (2, 2, 3, 1),
+    ):
+        x = torch.randn(size)
+        assert_equals_eager(program(x), function, (x,))
+    larger = 1000 + torch.randn(2, 2, 8, 8)  # of which the moments are not lost
+    if name == "variance and mean":
+        assert_equals_eager(program(larger), function, (larger,))
+
+
+def test_rows_that_are_held_need_no_vectors(cache: Path) -> None:
+    codegen = TritonCodegen(TritonOptions(cache_directory=cache))
+    for side, word in ((28, "_held("), (112, "_vectors(")):
+        x = torch.empty(64, 64, side, side, dtype=torch.bfloat16)
+        printed = codegen.print(
+            schedule_of(MOMENTS["variance and mean"], (x,), codegen, dynamic=True)
+        )
+        assert [w for w in ("_held(", "_vectors(") if w in printed.source] == [word]
+        assert printed.host.aligned and printed.host.begins_aligned

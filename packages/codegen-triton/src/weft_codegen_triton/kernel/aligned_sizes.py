@@ -76,7 +76,7 @@ def aligned_products(
 def is_aligned(number: sympy.Expr, products: Iterable[sympy.Expr]) -> bool:
     """Whether ``number`` is a multiple of 16 where ``products`` are."""
     return all(
-        any(_divides(product, term) for product in products)
+        any(divides(product, term) for product in products)
         or term.as_coeff_Mul()[0] % SIZE_MULTIPLE == 0
         for term in sympy.Add.make_args(number)
     )
@@ -95,7 +95,7 @@ def product_of(term: sympy.Expr, sizes: Collection[sympy.Symbol]) -> sympy.Expr:
     return sympy.Mul(*factors)
 
 
-def _divides(product: sympy.Expr, number: sympy.Expr) -> bool:
+def divides(product: sympy.Expr, number: sympy.Expr) -> bool:
     """Whether all factors of ``product`` are some of ``number``, as often."""
     powers = number.as_powers_dict()
     return all(powers[base] >= times for base, times in product.as_powers_dict().items())

@@ -46,8 +46,8 @@ PLACEHOLDER = "KERNEL_NAME"
 COMBINE = f"{PLACEHOLDER}_combine"
 """The function that a kernel scans with."""
 
-HELD, LOOPED = f"{PLACEHOLDER}_held", f"{PLACEHOLDER}_looped"
-"""The functions that a kernel chooses between by the lengths of rows that vary."""
+LOOPED = f"{PLACEHOLDER}_looped"
+"""What a kernel does with rows of any length, where it does something else with some."""
 
 NO_HINTS: Mapping[sympy.Symbol, sympy.Integer] = {}
 
@@ -185,7 +185,7 @@ def print_kernel(
     frame = new_frame()
     printer = frame.printer
     body = _print_body(frame, new_frame, limits, overwritten)
-    held = () if body.held is None else (body.held[0], *body.held[1])
+    held = () if body.held is None else (body.held.condition, *body.held.lines)
     mentioned = set(re.findall(r"\w+", " ".join((*printer.lines, *held))))
     passed = tuple(symbol for symbol in symbols if symbol.name in mentioned)
     numbers = tuple((symbol.name, number) for number, symbol in printer.numbers.names.items())
@@ -221,6 +221,15 @@ def print_kernel(
 
 
 @dataclass(frozen=True)
+class _Form:
+    """What a kernel does under ``condition``: the ``lines`` of a function called ``name``."""
+
+    name: str
+    condition: str
+    lines: list[str]
+
+
+@dataclass(frozen=True)
 class _Body:
     """How a kernel whose lines are printed is launched; the other fields are :class:`PrintedKernel`'s.
 
@@ -232,7 +241,7 @@ class _Body:
     warps: int
     scratch: tuple[Scratch, ...] = ()
     helpers: Sequence[str] = ()
-    held: tuple[str, list[str]] | None = None
+    held: _Form | None = None
     grid_bounds: Sequence[Bound] = ()
 
 
@@ -252,8 +261,10 @@ def _print_body(
         counts, blocks, warps = reduction.print()
         held, rows = None, reduction.scratch
         if reduction.may_hold and not limits.tile:
-            held, more = _print_held(reduction, new_frame(), limits, overwritten)
+            held, more = _print_beside(reduction, "held", new_frame(), limits, overwritten)
             rows = rows + more
+        elif reduction.may_be_whole and not rows:
+            held, _ = _print_beside(reduction, "vectors", new_frame(), limits, overwritten)
         scratch = tuple(Scratch(*row) for row in rows)
         return _Body(counts, blocks, warps, scratch, held=held)
     counts, blocks, warps = _print_pointwise(frame, limits.tile)
@@ -261,15 +272,16 @@ def _print_body(
     return _Body(counts, blocks, warps, grid_bounds=grid_bounds)
 
 
-def _print_held(
+def _print_beside(
     looped: ReductionPrinter,
+    word: str,
     frame: KernelFrame,
     limits: RowLimits,
     overwritten: frozenset[str],
-) -> tuple[tuple[str, list[str]], list[tuple[str, torch.dtype, sympy.Expr]]]:
-    """What a kernel does whose rows each fit a block, and the condition for that; and its scratch memory.
+) -> tuple[_Form, list[tuple[str, torch.dtype, sympy.Expr]]]:
+    """What a kernel does with rows that each fit a block, or are whole vectors; and its scratch memory.
 
-    ``looped`` has printed what it does with rows of any length.
+    ``looped`` has printed what it does with rows of any length.  ``word`` ends the function's name.
     """
     printer, other = frame.printer, looped.frame.printer
     printer.scalars, printer.numbers = other.scalars, other.numbers
@@ -280,30 +292,29 @@ def _print_held(
     other.uses_atomics |= printer.uses_atomics
     if looped.scratch:
         looped.frame.loop_axes.clear()  # the memory is allocated for blocks of this length
-    return (held.fits, printer.lines), held.scratch
+    return _Form(f"{PLACEHOLDER}_{word}", held.condition, printer.lines), held.scratch
 
 
 def _template(
     names: list[str],
     frame: KernelFrame,
     helpers: Sequence[str],
-    held: tuple[str, list[str]] | None,
+    held: _Form | None,
 ) -> str:
-    """The text of a function with the parameters ``names``, which chooses between two where some is held."""
+    """The text of a function with the parameters ``names``, which chooses between two where there are two."""
     parameters = ", ".join([*names, *(f"{name}: tl.constexpr" for name in frame.constants)])
     if held is None:
         return _definition(helpers, PLACEHOLDER, parameters, frame.printer.lines)
     arguments = ", ".join([*names, *frame.constants])
-    condition, lines = held
     choice = [
-        f"    if {condition}:",
-        f"        {HELD}({arguments})",
+        f"    if {held.condition}:",
+        f"        {held.name}({arguments})",
         "    else:",
         f"        {LOOPED}({arguments})",
     ]
     return "\n\n".join(
         [
-            _definition([], HELD, parameters, lines),
+            _definition([], held.name, parameters, held.lines),
             _definition([], LOOPED, parameters, frame.printer.lines),
             _definition([], PLACEHOLDER, parameters, choice),
         ]

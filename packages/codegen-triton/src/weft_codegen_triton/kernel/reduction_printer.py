@@ -53,7 +53,7 @@ class ReductionPrinter:
     """Prints the stages of ``frame.kernel``.
 
     ``overwritten`` names the buffers that the kernel reads and whose memory it writes.  ``beside`` prints the
-    same for rows of any length, where this is for those that fit a block.
+    same for rows of any length, where this is for those that fit a block, or are whole vectors.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class ReductionPrinter:
         vectors = None
         if self.blocks.loops_over_rows and not self.may_hold:
             vectors = row_vectors(self.kernel, self.ranges, self.printer.dtype_of)
+        self.may_be_whole = vectors is not None and vectors.whole is not None and not limits.tile
         if vectors is not None:
             self.blocks = vector_blocks(
                 frame.called,
@@ -83,6 +84,8 @@ class ReductionPrinter:
                 vectors.width,
                 is_shifted=vectors.start is not None,
             )
+            if vectors.whole is not None and beside is None:
+                vectors = None
         self.space = RowSpace(self.printer, self.blocks.persistent, vectors)
         self.overwritten = overwritten
         self.scratch: list[tuple[str, torch.dtype, sympy.Expr]] = []
@@ -97,8 +100,11 @@ class ReductionPrinter:
         return tuple(e for e in extents if not e.is_Integer)
 
     @property
-    def fits(self) -> str:
-        """The condition under which each row is one block."""
+    def condition(self) -> str:
+        """When rows are as this reads them: whole vectors, or each one block."""
+        vectors = self.space.vectors
+        if vectors is not None and vectors.whole is not None:
+            return f"({self.printer.number(vectors.whole)} % {vectors.width} == 0)"
         tests = []
         for number, inner in enumerate(self.ranges):
             self._select(number)

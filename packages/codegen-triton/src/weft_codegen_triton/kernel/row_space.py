@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-import sympy
 from weft_loop_ir import LoopVariable
 
 from weft_codegen_triton.kernel.blocks import extent
@@ -122,6 +121,4 @@ class RowSpace:
     @property
     def splits_between_vectors(self) -> bool:
         """Whether all elements of a vector have the same variables but for the innermost."""
-        width = 1 if self.vectors is None else self.vectors.width
-        size: sympy.Expr = self.inner[-1].size
-        return bool(size.is_Integer) and int(size) % width == 0
+        return self.vectors is None or self.vectors.has_multiple(self.inner[-1].size)

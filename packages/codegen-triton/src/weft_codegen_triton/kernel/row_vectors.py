@@ -15,6 +15,7 @@ import sympy
 import torch
 from weft_loop_ir import Kernel, LoopBody, LoopVariable, Stage
 
+from weft_codegen_triton.kernel.aligned_sizes import divides
 from weft_codegen_triton.kernel.blocks import VECTOR_BYTES, extent
 
 BY_LANES = ("welford_mean", "welford_m2")
@@ -26,15 +27,21 @@ class RowVectors:
     """``width`` elements are read at once.
 
     ``start`` is None where every row begins at a multiple of ``width`` elements and has a multiple of
-    them; else the index, over outer loops, of a row's first element in most buffers.
+    them; else the index, over outer loops, of a row's first element in most buffers.  ``whole``: a number of
+    a call's sizes that has to be a multiple of ``width`` for that; None where it is so in every call.
     """
 
     width: int
     start: sympy.Expr | None
+    whole: sympy.Expr | None = None
+
+    def has_multiple(self, number: sympy.Expr) -> bool:
+        """Whether ``number`` is a multiple of the width in every call that rows are read so in."""
+        return _is_multiple(number, self.width, self.whole)
 
     def follows(self, rest: sympy.Expr) -> bool:
         """Whether a row whose first element is at ``rest`` is aligned as most are."""
-        return _is_multiple(rest if self.start is None else rest - self.start, self.width)
+        return self.has_multiple(rest if self.start is None else rest - self.start)
 
 
 def row_start(expression: sympy.Expr, inner: Sequence[LoopVariable]) -> sympy.Expr | None:
@@ -73,16 +80,18 @@ def row_vectors(
     if _is_multiple(elements, width) and all(_is_multiple(start, width) for start in starts):
         return RowVectors(width, None)
     if any(_reduces_by_lanes(stage.body) for stage in kernel.stages):
-        return None
+        made = RowVectors(width, None, ranges[0][-1].size)
+        is_varying = bool(ranges[0][-1].size.free_symbols)
+        return made if is_varying and all(map(made.has_multiple, (elements, *starts))) else None
     bound = {s for stage in kernel.stages for s in _symbols_of_data(stage.body)}
     known = [start for start, _ in starts.most_common() if bound.isdisjoint(start.free_symbols)]
     return RowVectors(width, known[0]) if known else None
 
 
-def _is_multiple(expression: sympy.Expr, width: int) -> bool:
-    """Whether ``expression`` is a multiple of ``width`` whatever its symbols are."""
+def _is_multiple(expression: sympy.Expr, width: int, whole: sympy.Expr | None = None) -> bool:
+    """Whether ``expression`` is a multiple of ``width`` whatever its symbols are, where ``whole`` is one."""
     return all(
-        term.as_coeff_Mul()[0] % width == 0
+        term.as_coeff_Mul()[0] % width == 0 or (whole is not None and divides(whole, term))
         for term in sympy.Add.make_args(sympy.expand(expression))
     )
 
