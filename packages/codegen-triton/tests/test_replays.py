@@ -32,6 +32,7 @@ class Recording:
         fixed: frozenset[int],
         returned_count: int,
         lent_count: int,
+        consumed: Any = None,
     ) -> None:
         Recording.made.append(fixed)
         self._compute = compute
@@ -39,6 +40,9 @@ class Recording:
 
     def is_lent(self) -> bool:
         return False
+
+    def may_consume(self, consumes: bool) -> bool:
+        return True
 
     def holds_for(self, constants: Sequence[torch.Tensor]) -> bool:
         return True

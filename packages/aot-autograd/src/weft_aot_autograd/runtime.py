@@ -98,7 +98,10 @@ class _Stage:
         if is_last:
             values.known = None
         consume = getattr(self._program, "consume", None)
-        results = self._program(*inputs) if consume is None else consume(inputs)
+        if consume is None or not is_last or keeps_graph():
+            results = self._program(*inputs)
+        else:
+            results = consume(inputs)
         count = len(self.arguments)
         if values.known is not None:
             values.known.extend(results[count:])

@@ -29,6 +29,11 @@ def holders(storage: torch.UntypedStorage) -> int:
     return count
 
 
+def is_view(tensor: torch.Tensor) -> bool:
+    """Whether the tensor was made as a view of another, which it holds."""
+    return tensor._is_view()
+
+
 def set_grad_enabled(enabled: bool) -> None:
     """Record gradients on this thread from now on, or don't: a tenth of what ``torch.no_grad`` takes."""
     torch._C._set_grad_enabled(enabled)

@@ -88,14 +88,15 @@ class TritonProgram:
         return NOT_RECORDED if self._replays is None else self._replays.refusal
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        return self.consume(list(inputs))
+        return self._without_gradients(list(inputs))
 
     def consume(self, inputs: list[Any]) -> tuple[Any, ...]:
         """The same where nobody else holds ``inputs``: each is freed when it has been read for the last time.
 
-        The list is emptied in part.  Where the call is replayed from a recording they live to its end.
+        The list is emptied in part.  Where the call is replayed from a recording they live to its end, and
+        what another recording has lent is undefined then.
         """
-        return self._without_gradients(inputs, lends=False)
+        return self._without_gradients(inputs, consumes=True)
 
     def lend(self, *inputs: Any) -> tuple[Any, ...]:
         """A call whose private results are only lent: they may be in the memory of a recording.
@@ -104,12 +105,14 @@ class TritonProgram:
         """
         return self._without_gradients(list(inputs), lends=True)
 
-    def _without_gradients(self, inputs: list[Any], *, lends: bool) -> tuple[Any, ...]:
+    def _without_gradients(
+        self, inputs: list[Any], *, lends: bool = False, consumes: bool = False
+    ) -> tuple[Any, ...]:
         if not torch.is_grad_enabled():
-            return self._run(inputs, lends)
+            return self._run(inputs, lends, consumes)
         set_grad_enabled(False)
         try:
-            return self._run(inputs, lends)
+            return self._run(inputs, lends, consumes)
         finally:
             set_grad_enabled(True)
 
@@ -120,13 +123,10 @@ class TritonProgram:
             self._wider = self._load_wider()
         return self._wider
 
-    def _run(self, inputs: list[Any], lends: bool) -> tuple[Any, ...]:
+    def _run(self, inputs: list[Any], lends: bool, consumes: bool) -> tuple[Any, ...]:
         is_replayable = lends or not self.generated.printed.host.lent
         with self._device.turn, self._device.guard():
             stream = self._device.stream()
-            run = self._compute
-            if self._replays is not None and is_replayable:
-                run = self._replays.run
             self._move(inputs, self._scalars)
             constants: Sequence[torch.Tensor] = self._constants
             if self._constant_scalars:
@@ -134,11 +134,14 @@ class TritonProgram:
                 self._move(constants, self._constant_scalars)
             buffers: tuple[torch.Tensor, ...] | None
             try:
-                buffers = run(inputs, constants, stream)
+                if self._replays is not None and is_replayable:
+                    buffers = self._replays.run(inputs, constants, stream, consumes=consumes)
+                else:
+                    buffers = self._compute(inputs, constants, stream)
             except IndicesTooLarge:
                 buffers = None  # the other program runs when nothing holds the inputs any more
             if buffers is None:
-                return self._wider_program()._run(inputs, lends)
+                return self._wider_program()._run(inputs, lends, consumes)
             return self._finish(inputs, constants, stream, buffers)
 
     def _move(self, tensors: list[Any], scalars: tuple[int, ...]) -> None:

@@ -392,7 +392,8 @@ class CompiledProgram(Protocol):
 
     It may also have ``consume(inputs)``, the same for a list that nobody else needs: it takes tensors out of
     the list and drops each once it has been read for the last time.  And ``lend(*inputs)``, a call whose
-    results in private buffers are lent: once nobody holds their memory, a later ``lend`` may overwrite it.
+    results in private buffers are lent: once nobody holds their memory, a later ``lend`` may overwrite it,
+    and so may the ``consume`` that they are given to.
     """
 
     source: str  # the generated code, readable

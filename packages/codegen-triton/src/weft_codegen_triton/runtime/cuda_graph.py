@@ -7,7 +7,8 @@ recordings on a stream, which replay one after another.
 
 What a step of training saves for backward is too much to be copied.  It is lent: the caller gets the
 recording's own memory, and it is not replayed before the caller has let go of that.  Others are, and they
-write to all that was ever free in their pool, so a recording that lends has a pool of its own.
+write to all that was ever free in their pool, so a recording that lends has a pool of its own, which it
+shares with the recording that consumes what is lent (see :mod:`.loans`).
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from weft_codegen_triton._torch import (
     copy_all,
     current_device,
     free_library_workspaces,
-    holders,
 )
-from weft_codegen_triton.runtime.memory import copy_memory, like, refill, spans_itself
+from weft_codegen_triton.runtime.loans import Consumption, Loan, alias
+from weft_codegen_triton.runtime.memory import empty_memory, freeing, like, refill, spans_itself
 
 Compute = Callable[[list[Any], Sequence[torch.Tensor], int], tuple[torch.Tensor, ...]]
 """Takes inputs, some of which it takes out of their list, constants and a stream."""
@@ -42,16 +43,18 @@ COPIED_PART = 2
 """More is copied than options say if it is at most one part in so many of what the call is given."""
 
 
-def pays_off(copied: int, steps: int, most: int, held: int) -> bool:
+def pays_off(copied: int, steps: int, most: int, held: int, *, consumes: bool) -> bool:
     """Whether ``steps`` are worth replaying where so many bytes are copied in or out.
 
     Replaying must save twice the time of the copies, which must be at most ``most`` or a part of ``held``,
-    the bytes of what the call is given besides parameters.  On an H200 a GPT-2's step under autocast held
-    3.5 GiB with recordings that copied what is saved for backward, and 1.9 without, and its kernels and
-    copies took 6.4 ms instead of 5.1.
+    the bytes of what the call is given besides parameters: all of it where the call ``consumes`` that, for
+    what is copied lies in the same memory then.  On an H200 a GPT-2's step under autocast held 3.5 GiB with
+    recordings that copied what is saved for backward, and 1.9 without, and its kernels and copies took
+    6.4 ms instead of 5.1.
     """
     seconds = copied / COPIED_BYTES_PER_SECOND
-    return copied <= max(most, held // COPIED_PART) and 2 * seconds < steps * HOST_SECONDS_PER_STEP
+    part = held if consumes else held // COPIED_PART
+    return copied <= max(most, part) and 2 * seconds < steps * HOST_SECONDS_PER_STEP
 
 
 MOST_UNASKED_BYTES = 1 << 28
@@ -122,7 +125,8 @@ class GraphRecording:
     """A recorded run on one stream, for constants that stay where they are.
 
     ``fixed`` are the positions of inputs that are read where they were at recording.  Of what ``compute``
-    gives, a replay copies the first ``returned_count`` tensors and lends the next ``lent_count``.
+    gives, a replay copies the first ``returned_count`` tensors and lends the next ``lent_count``.  It leaves
+    the inputs undefined that are ``consumed``.
     """
 
     def __init__(
@@ -134,6 +138,7 @@ class GraphRecording:
         fixed: frozenset[int],
         returned_count: int,
         lent_count: int,
+        consumed: Consumption | None = None,
     ) -> None:
         """Record ``compute``, which has run before, so that libraries are initialised.
 
@@ -142,49 +147,69 @@ class GraphRecording:
         self._stream = stream
         self._constants = [c.data_ptr() for c in constants]
         self._fixed = [(k, inputs[k].data_ptr()) for k in sorted(fixed)]
-        stays = [k in fixed or not isinstance(t, torch.Tensor) for k, t in enumerate(inputs)]
-        own = [t if stay else copy_memory(t) for t, stay in zip(inputs, stays, strict=True)]
-        copied = [(k, t) for k, t in enumerate(own) if not stays[k]]
-        self._dense = [(k, t) for k, t in copied if spans_itself(t)]
-        self._scattered = [(k, t) for k, t in copied if not spans_itself(t)]
+        assert (
+            consumed is None or consumed.positions <= fixed
+        )  # it is free before others are copied
+        own = list(inputs) if consumed is None else consumed.hand_over(inputs)
+        self._consumed = consumed
         self._graph = torch.cuda.CUDAGraph()
-        buffers = self._run(compute, own, constants, lends=lent_count > 0)
+        self._dense: list[tuple[int, torch.Tensor]] = []
+        self._scattered: list[tuple[int, torch.Tensor]] = []
+        pool = self._choose_pool(lends=lent_count > 0)
+        buffers = self._run(compute, own, constants, pool)
         kept = returned_count + lent_count
-        self._returned, self._lent = buffers[:returned_count], buffers[returned_count:kept]
-        self._others_made = buffers[kept:]
-        storages = [tensor.untyped_storage() for tensor in self._lent]
-        self._holders = [(storage, holders(storage)) for storage in storages]
+        self._returned, self._others_made = buffers[:returned_count], buffers[kept:]
+        lent = buffers[returned_count:kept]
+        self._loan = Loan(lent, self._graph, pool, stream) if lent else None
+
+    def _choose_pool(self, *, lends: bool) -> Any:
+        """A pool of its own for a recording that lends, that of what it consumes, or the stream's."""
+        if self._consumed is not None and not lends:
+            return self._consumed.loan.pool
+        if lends:
+            return torch.cuda.graph_pool_handle()
+        return _pool(current_device(), self._stream).handle
 
     def _run(
-        self,
-        compute: Compute,
-        inputs: list[Any],
-        constants: Sequence[torch.Tensor],
-        *,
-        lends: bool,
+        self, compute: Compute, inputs: list[Any], constants: Sequence[torch.Tensor], pool: Any
     ) -> tuple[torch.Tensor, ...]:
-        current = torch.cuda.current_stream()
-        pool = _pool(current.device.index, self._stream)
-        side, handle = pool.side, torch.cuda.graph_pool_handle() if lends else pool.handle
+        current, side = torch.cuda.current_stream(), _pool(current_device(), self._stream).side
         side.wait_stream(current)
         # What the library of products keeps for ``current`` (32 MiB on an H200) is of no use to replays, and
         # what it keeps for ``side`` has to be in this pool, where nobody else gets it once it is freed.
         free_library_workspaces()
-        with torch.cuda.stream(side):
-            self._graph.capture_begin(pool=handle, capture_error_mode=MODE)
+        to_be_freed = 0 if self._consumed is None else self._consumed.nbytes
+        with torch.cuda.stream(side), freeing(to_be_freed):
+            self._graph.capture_begin(pool=pool, capture_error_mode=MODE)
             try:
+                self._allocate_copies(inputs)
                 buffers = compute(inputs, constants, side.cuda_stream)
             finally:
                 self._graph.capture_end()
         current.wait_stream(side)
         return buffers
 
+    def _allocate_copies(self, inputs: list[Any]) -> None:
+        """Replace the inputs that are not fixed by memory for copies, which is free when they are dropped."""
+        fixed = {k for k, _ in self._fixed}
+        for k, tensor in enumerate(inputs):
+            if isinstance(tensor, torch.Tensor) and k not in fixed:
+                inputs[k] = own = empty_memory(tensor)
+                copies = self._dense if spans_itself(tensor) else self._scattered
+                copies.append((k, alias(own, self._graph)))
+
     def is_lent(self) -> bool:
         """Whether somebody holds what a replay has lent."""
-        return any(holders(storage) > before for storage, before in self._holders)
+        return self._loan is not None and self._loan.is_out()
+
+    def may_consume(self, consumes: bool) -> bool:
+        """Whether nobody reads later what a replay for a call that ``consumes`` its inputs overwrites."""
+        return self._consumed is None or (consumes and self._consumed.is_sole_holder())
 
     def holds_for(self, constants: Sequence[torch.Tensor]) -> bool:
-        """Whether a replay reads these constants: their memory is where it was."""
+        """Whether a replay reads these constants, whose memory is where it was, and lends its own memory."""
+        if self._loan is not None and self._loan.is_recalled:
+            return False
         return [c.data_ptr() for c in constants] == self._constants
 
     def moved(self, inputs: Sequence[Any]) -> list[int]:
@@ -199,4 +224,5 @@ class GraphRecording:
         self._graph.replay()
         results = tuple(like(tensor) for tensor in self._returned)
         copy_all(results, self._returned)
-        return (*results, *(tensor.data for tensor in self._lent), *self._others_made)
+        lent = () if self._loan is None else self._loan.lend()
+        return (*results, *lent, *self._others_made)

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
+
+_TO_BE_FREED: ContextVar[int] = ContextVar("_TO_BE_FREED", default=0)
+
+
+@contextmanager
+def freeing(size: int) -> Iterator[None]:
+    """What is recorded in this context frees ``size`` bytes of its pool as it goes."""
+    token = _TO_BE_FREED.set(size)
+    try:
+        yield
+    finally:
+        _TO_BE_FREED.reset(token)
 
 
 def reserve(size: int, device: torch.device, multiplies: bool) -> None:
@@ -10,11 +26,12 @@ def reserve(size: int, device: torch.device, multiplies: bool) -> None:
 
     Blocks that are allocated one by one, each as large as needed, fit larger or smaller ones badly later.
     The block is as large as needed and no larger, so the library of products, which a program that
-    ``multiplies`` calls, takes the memory that it keeps before.
+    ``multiplies`` calls, takes the memory that it keeps before.  It is smaller by what is freed later.
     """
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         if multiplies:
             torch.cuda.current_blas_handle()
+        size = max(0, size - _TO_BE_FREED.get())
         torch.empty(size, dtype=torch.uint8, device=device)  # free again at once
 
 
@@ -28,6 +45,12 @@ def _span(tensor: torch.Tensor) -> int:
 def _memory(tensor: torch.Tensor) -> torch.Tensor:
     """The memory that the tensor spans, as one row."""
     return torch.as_strided(tensor, (_span(tensor),), (1,), tensor.storage_offset())
+
+
+def empty_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Uninitialised memory for a copy, with the same strides."""
+    memory = torch.empty(_span(tensor), dtype=tensor.dtype, device=tensor.device)
+    return torch.as_strided(memory, tensor.size(), tensor.stride())
 
 
 def copy_memory(tensor: torch.Tensor) -> torch.Tensor:
@@ -48,5 +71,5 @@ def spans_itself(tensor: torch.Tensor) -> bool:
 
 
 def refill(target: torch.Tensor, source: torch.Tensor) -> None:
-    """Copy ``source`` to ``target``, which is as :func:`copy_memory` makes it of such a tensor."""
+    """Copy ``source`` to ``target``, which is as :func:`empty_memory` makes it of such a tensor."""
     _memory(target).copy_(_memory(source))

@@ -15,6 +15,7 @@ from weft_codegen_triton.runtime.cuda_graph import (
     has_room,
     pays_off,
 )
+from weft_codegen_triton.runtime.loans import Consumption, find_consumption
 
 MOST_SURPRISES = 2
 """Inputs that may turn out to move before only parameters are trusted to stay."""
@@ -56,18 +57,23 @@ class Replays:
         self._known: dict[Any, _Replay] = {}
 
     def run(
-        self, inputs: list[Any], constants: Sequence[torch.Tensor], stream: int
+        self,
+        inputs: list[Any],
+        constants: Sequence[torch.Tensor],
+        stream: int,
+        *,
+        consumes: bool = False,
     ) -> tuple[torch.Tensor, ...]:
-        """What the program computes, replayed if possible."""
+        """What the program computes, replayed if possible; nobody reads inputs that it ``consumes`` again."""
         key = _key(inputs, stream) if self._is_dynamic else stream
         replay = self._known.get(key)
         if self.refusal is not None or (replay is None and len(self._known) >= MOST_SIZES):
             return self._compute(inputs, constants, stream)
         if replay is None:
-            return self._run_first(key, inputs, constants, stream)
+            return self._run_first(key, inputs, constants, stream, consumes)
         if not torch.cuda.is_current_stream_capturing():  # or the caller records a graph of its own
             try:
-                buffers = replay.run(self._compute, inputs, constants, stream)
+                buffers = replay.run(self._compute, inputs, constants, stream, consumes)
             except RecordingFailed as error:
                 self._give_up(str(error))
             else:
@@ -76,7 +82,12 @@ class Replays:
         return self._compute(inputs, constants, stream)
 
     def _run_first(
-        self, key: Any, inputs: list[Any], constants: Sequence[torch.Tensor], stream: int
+        self,
+        key: Any,
+        inputs: list[Any],
+        constants: Sequence[torch.Tensor],
+        stream: int,
+        consumes: bool,
     ) -> tuple[torch.Tensor, ...]:
         """Run step by step for the first time, and see whether replaying would be faster."""
         addresses, held = _addresses(inputs), _held_bytes(inputs)
@@ -87,7 +98,7 @@ class Replays:
         if self._is_dynamic and max(held, lent) > MOST_UNASKED_BYTES:
             return buffers  # each size would keep as much
         limits = _Limits(self._steps, self._copied_bytes)
-        if limits.allow(_bytes(returned), held):
+        if limits.allow(_bytes(returned), held, consumes):
             self._known[key] = _Replay(addresses, returned, lent_count, lent, limits)
         elif not self._is_dynamic:
             self._give_up("results are too large to copy out of a recording")
@@ -109,8 +120,8 @@ class _Limits:
     steps: int
     copied_bytes: int
 
-    def allow(self, copied: int, held: int) -> bool:
-        return pays_off(copied, self.steps, self.copied_bytes, held)
+    def allow(self, copied: int, held: int, consumes: bool) -> bool:
+        return pays_off(copied, self.steps, self.copied_bytes, held, consumes=consumes)
 
 
 class _Replay:
@@ -143,6 +154,7 @@ class _Replay:
         inputs: Sequence[Any],
         constants: Sequence[torch.Tensor],
         stream: int,
+        consumes: bool,
     ) -> tuple[torch.Tensor, ...] | None:
         """Replay; None where this call has to run step by step.
 
@@ -150,22 +162,30 @@ class _Replay:
         """
         recording, self._recording = self._recording, None
         if recording is not None and recording.holds_for(constants):
-            moved, is_lent = recording.moved(inputs), recording.is_lent()
-            if is_lent or (moved and not self._may_copy(inputs, moved)):
+            moved = recording.moved(inputs)
+            in_use = recording.is_lent() or not recording.may_consume(consumes)
+            if in_use or (moved and not self._may_copy(inputs, moved, False)):
                 self._recording = recording
-                self._miss(is_lent)
+                self._miss(in_use)
                 return None
             if not moved:
                 self._recording, self._tries = recording, 0
                 return recording.replay(inputs)
             self._moving.update(moved)
         recording = None  # its memory may serve the new one
-        fixed = self._fixed(inputs)
-        if not self._may_copy(inputs, set(range(len(inputs))) - fixed):
+        consumed = find_consumption(inputs, stream) if consumes else None
+        fixed = self._fixed(inputs, consumed)
+        if not self._may_copy(inputs, set(range(len(inputs))) - fixed, consumed is not None):
             self._addresses = _addresses(inputs)
             self._miss(False)
             return None
-        self._recording = recording = self._record(compute, inputs, constants, stream, fixed)
+        if consumed is not None and consumed.loan.is_handed_over:
+            consumed.loan.is_recalled = True  # an earlier recording's memory is in it
+            self._miss(False)
+            return None
+        self._recording = recording = self._record(
+            compute, inputs, constants, stream, fixed, consumed
+        )
         return recording.replay(inputs)
 
     def _record(
@@ -175,37 +195,49 @@ class _Replay:
         constants: Sequence[torch.Tensor],
         stream: int,
         fixed: frozenset[int],
+        consumed: Consumption | None,
     ) -> GraphRecording:
         moving = _bytes(t for k, t in enumerate(inputs) if k not in fixed)
         if not has_room(self._lent_bytes + self._returned_bytes + moving):
             raise RecordingFailed("a recording would leave too little memory")
         try:
-            return GraphRecording(compute, inputs, constants, stream, fixed, *self._counts)
+            return GraphRecording(
+                compute, inputs, constants, stream, fixed, *self._counts, consumed=consumed
+            )
         except RuntimeError as error:
             raise RecordingFailed(str(error)) from error
 
-    def _miss(self, is_lent: bool) -> None:
-        """Count a call that can't be replayed, unless another one's results are in use."""
-        self._tries += not is_lent
+    def _miss(self, in_use: bool) -> None:
+        """Count a call that can't be replayed, unless what was lent to another is in use."""
+        self._tries += not in_use
         if self._tries > MOST_TRIES:
             raise RecordingFailed("inputs that move are too large to copy into a recording")
 
-    def _may_copy(self, inputs: Sequence[Any], positions: Iterable[int]) -> bool:
+    def _may_copy(self, inputs: Sequence[Any], positions: Iterable[int], consumes: bool) -> bool:
         """Whether replaying pays where the inputs at ``positions`` are copied at each call."""
-        copied = _bytes(inputs[k] for k in positions)
-        return self._limits.allow(copied + self._returned_bytes, _held_bytes(inputs))
+        copied = _bytes(inputs[k] for k in positions) + self._returned_bytes
+        return self._limits.allow(copied, _held_bytes(inputs), consumes)
 
-    def _fixed(self, inputs: Sequence[Any]) -> frozenset[int]:
-        """Inputs that seem to stay where they are: parameters, and what has not moved so far."""
-        trusts_all = len(self._moving) <= MOST_SURPRISES
-        return frozenset(
+    def _fixed(self, inputs: Sequence[Any], consumed: Consumption | None) -> frozenset[int]:
+        """Inputs that seem to stay where they are: parameters, and what has not moved so far.
+
+        What is ``consumed`` does, and can't be consumed by a second recording: then the others, which may
+        yet move, are copied if that is worth it.
+        """
+        stay = frozenset(
             k
             for k, (address, tensor) in enumerate(zip(self._addresses, inputs, strict=True))
             if isinstance(tensor, torch.Tensor)
             and k not in self._moving
             and tensor.data_ptr() == address
-            and (trusts_all or _is_parameter(tensor))
         )
+        certain = frozenset(k for k in stay if _is_parameter(inputs[k]))
+        if consumed is not None:
+            certain |= consumed.positions
+            if self._may_copy(inputs, set(range(len(inputs))) - certain, True):
+                return certain
+            stay |= consumed.positions
+        return stay if len(self._moving) <= MOST_SURPRISES else certain
 
 
 def _is_parameter(value: Any) -> bool:

@@ -1,0 +1,160 @@
+"""Memory of a recording that is lent to its callers, and that who consumes it may use again.
+
+What forward saves for backward is lent.  When backward has read a part of it for the last time, that part is
+free: the recording of backward takes its own buffers from there, as a program that runs step by step takes
+them from the allocator.  So both recordings together hold little more than the most that is alive at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+
+from weft_codegen_triton._torch import holders, is_view
+
+_LOANS: WeakValueDictionary[int, Loan] = WeakValueDictionary()
+"""The loan to which the storage at an address belongs."""
+
+
+@dataclass
+class _Lent:
+    """A storage that is lent: ``memory`` does not own it, ``owner`` does until it is handed over.
+
+    ``before`` counts the holders of ``memory`` that are the loan's own.
+    """
+
+    memory: torch.UntypedStorage
+    owner: torch.UntypedStorage | None
+    before: int = 0
+
+
+class Loan:
+    """The tensors that a recording on ``stream`` lends, in ``pool``, which ``graph`` keeps alive.
+
+    Borrowers get tensors that do not own their memory, so that the recording of who consumes them can free
+    it inside the pool.
+    """
+
+    def __init__(
+        self,
+        tensors: Sequence[torch.Tensor],
+        graph: torch.cuda.CUDAGraph,
+        pool: Any,
+        stream: int,
+    ) -> None:
+        self.pool = pool
+        self.stream = stream
+        self.is_recalled = False
+        """Whether what is lent has to be recorded anew, because others use this memory too."""
+        self.is_handed_over = False
+        """Whether a recording that consumes what is lent may overwrite it."""
+        self._storages: dict[int, _Lent] = {}
+        for tensor in tensors:
+            owner = tensor.untyped_storage()
+            if owner.nbytes() and owner.data_ptr() not in self._storages:
+                self._storages[owner.data_ptr()] = _Lent(unowned(owner, graph), owner)
+        self._tensors = [
+            _on(self._storages[address].memory, tensor) if address in self._storages else tensor
+            for tensor in tensors
+            for address in [tensor.untyped_storage().data_ptr()]
+        ]
+        for lent in self._storages.values():
+            lent.before = holders(lent.memory)
+        _LOANS.update(dict.fromkeys(self._storages, self))
+
+    def lend(self) -> tuple[torch.Tensor, ...]:
+        """The tensors, for one caller."""
+        return tuple(tensor.data for tensor in self._tensors)
+
+    def is_out(self) -> bool:
+        """Whether somebody holds any of the tensors."""
+        return any(holders(lent.memory) > lent.before for lent in self._storages.values())
+
+
+class Consumption:
+    """The tensors among the ``inputs`` of a call that belong to ``loan``, at ``positions``."""
+
+    def __init__(self, loan: Loan, inputs: Sequence[Any]) -> None:
+        self.loan = loan
+        addresses = [_address(value) for value in inputs]
+        self._lent = {
+            k: loan._storages[address]
+            for k, address in enumerate(addresses)
+            if address in loan._storages
+        }
+        self.positions = frozenset(self._lent)
+        most: Counter[int] = Counter()
+        for k in self._lent:
+            most[addresses[k]] += 2 if is_view(inputs[k]) else 1  # with the tensor that it views
+        consumed = {address: loan._storages[address] for address in most}
+        self.nbytes = sum(lent.memory.nbytes() for lent in consumed.values())
+        self._most = [
+            (lent.memory, lent.before + most[address]) for address, lent in consumed.items()
+        ]
+
+    def is_sole_holder(self) -> bool:
+        """Whether nobody but such a call holds what is lent to it."""
+        return all(holders(memory) <= most for memory, most in self._most)
+
+    def hand_over(self, inputs: Sequence[Any]) -> list[Any]:
+        """``inputs``, with tensors that own what is lent, once: it is free when they are dropped."""
+        assert not self.loan.is_handed_over
+        self.loan.is_handed_over = True
+        owning = list(inputs)
+        for k, lent in self._lent.items():
+            assert lent.owner is not None
+            owning[k] = _on(lent.owner, inputs[k])
+        for lent in self._lent.values():
+            lent.owner = None
+        return owning
+
+
+def find_consumption(inputs: Sequence[Any], stream: int) -> Consumption | None:
+    """What of ``inputs`` was lent by a recording on ``stream``, if nobody else holds that."""
+    for value in inputs:
+        loan = _LOANS.get(_address(value))
+        if loan is not None and loan.stream == stream:
+            consumption = Consumption(loan, inputs)
+            return consumption if consumption.is_sole_holder() else None
+    return None
+
+
+def _address(value: Any) -> int:
+    """Where the storage of a tensor begins; 0 for what has no memory."""
+    return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
+
+
+def _on(storage: torch.UntypedStorage, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that lies in ``storage`` as ``tensor`` does in its own."""
+    empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return empty.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+
+
+class _Memory:
+    """Bytes of a GPU for :func:`torch.as_tensor`; what they lie in lives as long as ``keeper``."""
+
+    def __init__(self, address: int, size: int, keeper: object) -> None:
+        self.keeper = keeper
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+
+
+def alias(tensor: torch.Tensor, keeper: object) -> torch.Tensor:
+    """The same elements, as long as ``keeper`` is held, in memory that the result does not own."""
+    storage = tensor.untyped_storage()
+    return _on(unowned(storage, keeper), tensor) if storage.nbytes() else tensor
+
+
+def unowned(storage: torch.UntypedStorage, keeper: object) -> torch.UntypedStorage:
+    """The same memory of a GPU, which stays allocated while ``keeper`` is held only."""
+    memory = _Memory(storage.data_ptr(), storage.nbytes(), keeper)
+    return torch.as_tensor(memory, device=storage.device).untyped_storage()
