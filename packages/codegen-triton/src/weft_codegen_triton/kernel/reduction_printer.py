@@ -274,6 +274,8 @@ class ReductionPrinter:
         code, axes = printer.index(rest)
         axes |= {axis, "v"}
         if vectors.start is None:
+            if vectors.whole is not None:  # the compiler can't know what this call's sizes are
+                code = f"{code} // VECTOR * VECTOR"
             return RowAccess(f"{code} + {axis}offset + {axis}lanes", axes, None, None)
         code = f"{code} // VECTOR * VECTOR + {axis}offset + {axis}lanes"
         if (
