@@ -202,6 +202,33 @@ def test_random_orders(seed: int, make: Callable[[], nn.Module]) -> None:
     assert RecordingOnProcessor.counts[True] > 0
 
 
+class Forked(nn.Module):
+    """Two results, each of which may be all that is differentiated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.left, self.right = nn.Linear(5, 7), nn.Linear(7, 3), nn.Linear(7, 2)
+
+    def forward(self, x: T) -> tuple[T, T]:
+        y = self.first(x).tanh()
+        return self.left(y.sin()), self.right(y.exp())
+
+
+def test_two_programs_of_backward() -> None:
+    """Where one consumes what is lent, the other reads it."""
+    pair, kept = Pair(Forked), torch.randn(4, 5)
+    for number, outputs in enumerate("BBBLLLBLBLRRRBBBB"):
+        x = kept if number < 4 else torch.randn(4, 5)  # forward is recorded anew then
+        for run in pair.runs:
+            left, right = run(x)
+            loss = {"B": left.sum() + right.square().sum(), "L": left.sum(), "R": right.sum()}
+            loss[outputs].backward()
+        pair.check()
+        step(pair)
+    assert RecordingOnProcessor.consumed >= 3
+    assert RecordingOnProcessor.counts[False] > RecordingOnProcessor.consumed
+
+
 def test_hooks_see_tensors_that_stay() -> None:
     """Whoever packs what is saved may keep it: nothing is lent."""
     kept: list[tuple[T, T]] = []

@@ -47,8 +47,9 @@ class Recording:
     def holds_for(self, constants: Sequence[torch.Tensor]) -> bool:
         return True
 
-    def moved(self, inputs: Sequence[Any]) -> list[int]:
-        return [k for k, address in self._addresses.items() if inputs[k].data_ptr() != address]
+    def moved(self, inputs: Sequence[Any]) -> frozenset[int]:
+        elsewhere = (k for k, a in self._addresses.items() if inputs[k].data_ptr() != a)
+        return frozenset(elsewhere)
 
     def replay(self, inputs: Sequence[Any]) -> Any:
         return self._compute(inputs, (), 0)

@@ -207,14 +207,12 @@ class GraphRecording:
         return self._consumed is None or (consumes and self._consumed.is_sole_holder())
 
     def holds_for(self, constants: Sequence[torch.Tensor]) -> bool:
-        """Whether a replay reads these constants, whose memory is where it was, and lends its own memory."""
-        if self._loan is not None and self._loan.is_recalled:
-            return False
+        """Whether a replay reads these constants: their memory is where it was."""
         return [c.data_ptr() for c in constants] == self._constants
 
-    def moved(self, inputs: Sequence[Any]) -> list[int]:
+    def moved(self, inputs: Sequence[Any]) -> frozenset[int]:
         """The positions of inputs that are no longer where a replay reads them."""
-        return [k for k, address in self._fixed if inputs[k].data_ptr() != address]
+        return frozenset(k for k, address in self._fixed if inputs[k].data_ptr() != address)
 
     def replay(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """Run on ``inputs``, none of them moved, while nothing is lent; copies are the caller's own."""

@@ -49,10 +49,8 @@ class Loan:
     ) -> None:
         self.pool = pool
         self.stream = stream
-        self.is_recalled = False
-        """Whether what is lent has to be recorded anew, because others use this memory too."""
         self.is_handed_over = False
-        """Whether a recording that consumes what is lent may overwrite it."""
+        """Whether there is, or was, a recording that overwrites what it has read of the loan."""
         self._storages: dict[int, _Lent] = {}
         for tensor in tensors:
             owner = tensor.untyped_storage()

@@ -161,31 +161,29 @@ class _Replay:
         Raises :class:`RecordingFailed` where replaying is to be given up.
         """
         recording, self._recording = self._recording, None
+        lent = None
         if recording is not None and recording.holds_for(constants):
             moved = recording.moved(inputs)
             in_use = recording.is_lent() or not recording.may_consume(consumes)
-            if in_use or (moved and not self._may_copy(inputs, moved, False)):
+            if not moved and not in_use:
+                self._recording, self._tries = recording, 0
+                return recording.replay(inputs)
+            lent = find_consumption(inputs, stream) if consumes and not in_use else None
+            moved = moved if lent is None else moved - lent.positions  # forward was recorded anew
+            if in_use or not self._may_copy(inputs, moved, lent is not None):
                 self._recording = recording
                 self._miss(in_use)
                 return None
-            if not moved:
-                self._recording, self._tries = recording, 0
-                return recording.replay(inputs)
-            self._moving.update(moved)
+            self._moving |= moved
         recording = None  # its memory may serve the new one
-        consumed = find_consumption(inputs, stream) if consumes else None
-        fixed = self._fixed(inputs, consumed)
-        if not self._may_copy(inputs, set(range(len(inputs))) - fixed, consumed is not None):
+        if lent is None and consumes:
+            lent = find_consumption(inputs, stream)
+        fixed = self._fixed(inputs, lent)
+        if not self._may_copy(inputs, set(range(len(inputs))) - fixed, lent is not None):
             self._addresses = _addresses(inputs)
             self._miss(False)
             return None
-        if consumed is not None and consumed.loan.is_handed_over:
-            consumed.loan.is_recalled = True  # an earlier recording's memory is in it
-            self._miss(False)
-            return None
-        self._recording = recording = self._record(
-            compute, inputs, constants, stream, fixed, consumed
-        )
+        self._recording = recording = self._record(compute, inputs, constants, stream, fixed, lent)
         return recording.replay(inputs)
 
     def _record(
@@ -195,11 +193,12 @@ class _Replay:
         constants: Sequence[torch.Tensor],
         stream: int,
         fixed: frozenset[int],
-        consumed: Consumption | None,
+        lent: Consumption | None,
     ) -> GraphRecording:
         moving = _bytes(t for k, t in enumerate(inputs) if k not in fixed)
         if not has_room(self._lent_bytes + self._returned_bytes + moving):
             raise RecordingFailed("a recording would leave too little memory")
+        consumed = None if lent is None or lent.loan.is_handed_over else lent
         try:
             return GraphRecording(
                 compute, inputs, constants, stream, fixed, *self._counts, consumed=consumed
@@ -218,11 +217,11 @@ class _Replay:
         copied = _bytes(inputs[k] for k in positions) + self._returned_bytes
         return self._limits.allow(copied, _held_bytes(inputs), consumes)
 
-    def _fixed(self, inputs: Sequence[Any], consumed: Consumption | None) -> frozenset[int]:
+    def _fixed(self, inputs: Sequence[Any], lent: Consumption | None) -> frozenset[int]:
         """Inputs that seem to stay where they are: parameters, and what has not moved so far.
 
-        What is ``consumed`` does, and can't be consumed by a second recording: then the others, which may
-        yet move, are copied if that is worth it.
+        What is lent does, and may be consumed by one recording only, so others are copied if that is worth
+        it: they may yet move.
         """
         stay = frozenset(
             k
@@ -232,11 +231,11 @@ class _Replay:
             and tensor.data_ptr() == address
         )
         certain = frozenset(k for k in stay if _is_parameter(inputs[k]))
-        if consumed is not None:
-            certain |= consumed.positions
+        if lent is not None:
+            certain |= lent.positions
+            stay |= lent.positions
             if self._may_copy(inputs, set(range(len(inputs))) - certain, True):
                 return certain
-            stay |= consumed.positions
         return stay if len(self._moving) <= MOST_SURPRISES else certain
 
 
