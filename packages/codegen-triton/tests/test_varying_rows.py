@@ -13,7 +13,13 @@ import weft_loop_ir
 from compiled_beside_eager import assert_equals_eager, schedule_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+)
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram
 from weft_codegen_triton.kernel.blocks import LEAST_VARYING_BLOCK
@@ -159,6 +165,29 @@ def test_moments_that_vary_stay_whole(cache: Path) -> None:
     program = codegen.compile(schedule_of(lambda x: x.var(1), (x,), codegen, dynamic=True), {})
     assert program.kernel_count == 1
     assert_equals_eager(program(x), lambda x: x.var(1), (x,))
+
+
+def test_moments_of_images_of_any_size_are_split_by_channels(cache: Path) -> None:
+    """Whose channels are fixed: so parts have one length, whatever it is."""
+
+    def function(x: T) -> Any:
+        return *torch.var_mean(x, (1, 2, 3)), F.group_norm(x, 2)
+
+    codegen = SplitsSooner(TritonOptions(cache_directory=cache))
+    fake = image_of_any_size(torch.randn(3, 6, 20, 9))
+    lowered = weft_loop_ir.lower(make_fx(function)(fake), options=codegen.lowering_options)
+    program = codegen.compile(weft_loop_ir.schedule(lowered, codegen.schedule_options), {})
+    assert program.kernel_count > 2
+    for height, width in ((20, 9), (1, 1), (16, 16), (2, 31), (40, 3)):
+        x = 100 + torch.randn(3, 6, height, width)
+        assert_equals_eager(program(x), function, (x,))
+
+
+def image_of_any_size(x: T) -> T:
+    """A fake tensor like ``x`` of which the last two sizes vary."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    varies = [DimDynamic.STATIC] * (x.dim() - 2) + [DimDynamic.DYNAMIC] * 2
+    return mode.from_tensor(x, symbolic_context=StatelessSymbolicContext(dynamic_sizes=varies))
 
 
 LONG: dict[str, Callable[[T], Any]] = {

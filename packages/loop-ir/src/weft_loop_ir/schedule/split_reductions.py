@@ -109,7 +109,7 @@ def _is_splittable(node: LoopNode, options: ScheduleOptions, hints: Hints) -> bo
     if not has_moments and not (len(kinds) == 1 and kinds[0] in SPLITTABLE):
         return False
     sizes = [v.size for v in node.loops + node.reduction_loops]
-    if has_moments and not all(size.is_Integer for size in sizes):
+    if has_moments and not node.reduction_loops[0].size.is_Integer:
         return False  # parts of one length are joined
     return all(size.xreplace(hints).is_Integer for size in sizes)
 
@@ -377,7 +377,10 @@ def _tail_of_moments(
     ops.store(within, kept, ops.reduction("sum", partial.dtype, inside))
     reduction = _node(ops, node.loops, joined.reduction_loops, node)
     ops = BodyRecorder(ranges_for(tuple((v.symbol, v.size) for v in node.loops)), dtype_of)
-    count = ops.constant(float(length), partial.dtype)
+    if length.is_Integer:
+        count = ops.constant(float(length), partial.dtype)
+    else:
+        count = ops.to_dtype(ops.index_expr(length, torch.int64), partial.dtype)
     total = ops.add(ops.load(within, kept), ops.mul(ops.load(between, kept), count))
     ops.store(deviations, stores[deviations], total)
     return [reduction, _node(ops, node.loops, (), node)]
