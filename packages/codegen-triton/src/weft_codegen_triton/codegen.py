@@ -62,6 +62,7 @@ from weft_codegen_triton.kernel.kernel_printer import (
     PrintedKernel,
     print_kernel,
 )
+from weft_codegen_triton.kernel.look_back import LEAST_ROW, MOST_ROWS
 from weft_codegen_triton.kernel.merging import merge_kernels
 from weft_codegen_triton.load_launches import load_launches
 from weft_codegen_triton.options import TritonOptions, options_for_mode
@@ -125,7 +126,8 @@ class TritonCodegen:
         split_columns=1 << 14,
         split_column_elements=1 << 12,
         split_varying=True,
-        split_scan_rows=256,
+        split_scan_rows=MOST_ROWS,
+        whole_scan_elements=LEAST_ROW,
         parallel_kernels=32,
         selected_elements=1 << 20,
         early_bytes=1 << 26,
@@ -474,6 +476,7 @@ def _host_functions(
         "bits_of_float": bits_of_float,
         "empty": torch.empty,
         "empty_strided": torch.empty_strided,
+        "zeros": torch.zeros,
         "as_strided": torch.as_strided,
         "uint8": torch.uint8,
         "settle": settle,

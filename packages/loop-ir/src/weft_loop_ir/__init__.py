@@ -79,6 +79,7 @@ from weft_loop_ir.rewriting.merged_products import merge_products
 from weft_loop_ir.schedule import ScheduleOptions, bytes_outside_arena, plan_memory, schedule
 from weft_loop_ir.schedule.independent_loops import independent_iterations
 from weft_loop_ir.schedule.iterations import trip_count
+from weft_loop_ir.schedule.split_scans import is_dear
 from weft_loop_ir.size_float import SizeFloat
 from weft_loop_ir.unsupported import Unsupported
 from weft_loop_ir.verify import VerificationError, verify
@@ -151,6 +152,7 @@ __all__ = [
     "has_effects",
     "holds_scan",
     "independent_iterations",
+    "is_dear",
     "item_reads",
     "item_writes",
     "last_uses",

@@ -472,8 +472,9 @@ class _HostPrinter:
         for number, scratch in enumerate(printed.scratch):
             variable = f"{launch.name}_scratch{number}"
             device = self.constant(self._device())
+            allocate = "zeros" if scratch.begins_zero else "empty"
             self.emit(
-                f"{variable} = empty(({print_size(scratch.elements)},), dtype={scratch.dtype}, "
+                f"{variable} = {allocate}(({print_size(scratch.elements)},), dtype={scratch.dtype}, "
                 f"device={device})"
             )
             arguments.append((f"{variable}.data_ptr()", 0))

@@ -35,6 +35,7 @@ from weft_codegen_triton.kernel.index_bounds import (
     bounds_of,
     largest,
 )
+from weft_codegen_triton.kernel.look_back import looks_back, print_look_back
 from weft_codegen_triton.kernel.loop_order import with_contiguous_rows
 from weft_codegen_triton.kernel.loop_printer import print_sequential_stage
 from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
@@ -61,11 +62,12 @@ from weft_codegen_triton.runtime import device_math as math
 
 @dataclass(frozen=True)
 class Scratch:
-    """Memory that a kernel needs for rows that it can't hold in registers."""
+    """Memory that a kernel needs besides its buffers; all zero before each launch if it ``begins_zero``."""
 
     name: str
     dtype: torch.dtype
     elements: sympy.Expr
+    begins_zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,9 @@ def print_kernel(
         printer.uses_assert,
         tuple(f"{axis.upper()}BLOCK" for axis in frame.grid_axes),
         tuple(f"{axis.upper()}BLOCK" for axis in frame.loop_axes),
-        not printer.uses_atomics and not overwritten,
+        not printer.uses_atomics
+        and not overwritten
+        and not any(row.begins_zero for row in body.scratch),
         numbers=numbers,
     )
     return PrintedKernel(
@@ -254,6 +258,10 @@ def _print_body(
     """Print the lines of ``frame.kernel``, by what its stages do."""
     stages = frame.kernel.stages
     if any(holds_scan(stage.body) for stage in stages):
+        if not limits.tile and looks_back(frame.kernel):
+            helpers, counts, blocks, warps, words = print_look_back(frame, COMBINE)
+            state = Scratch("state", torch.int64, words, begins_zero=True)
+            return _Body(counts, blocks, warps, (state,), helpers)
         helpers, counts, blocks, warps = print_scan(frame, COMBINE)
         return _Body(counts, blocks, warps, helpers=helpers)
     if any((s.inner and not s.is_sequential) or s.is_reduction for s in stages):

@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import COMBINED, LEFT, RIGHT, Combination, Kernel, LoopBody
+from weft_loop_ir import COMBINED, LEFT, RIGHT, Combination, Kernel, LoopBody, is_dear
 
 from weft_codegen_triton.kernel.blocks import (
     MOST_BLOCK_SCALE,
@@ -52,7 +52,6 @@ of 16 x 128 and 42.9 in those of 16 x 256; without loads ahead 44.1, 44.4 and 40
 """
 AHEAD_SEGMENTS = 256
 """Programs from which on each reads twice as much side by side then."""
-DEAR = frozenset("exp exp2 expm1 log log2 log10 log1p sin cos tan tanh pow truediv sigmoid".split())
 ELEMENTS_PER_WARP = 256
 
 
@@ -85,7 +84,7 @@ def scan_blocks(kernel: Kernel, items: Sequence[int]) -> ScanBlocks:
         is_along = any(steps_by_one(e, loop.symbol) for e in indices)
         return _blocks_across(kernel, items, rows, length, may_unroll=not is_along)
     elements = ELEMENTS if rows >= MANY_ROWS else ELEMENTS_OF_FEW
-    if _is_dear(_combination(kernel)):
+    if is_dear(combination_of(kernel)):
         elements = DEAR_ELEMENTS
     whole = power_of_two(length)
     block = max(1, min(elements // min(whole, elements), power_of_two(rows) // 512))
@@ -114,7 +113,7 @@ def _blocks_across(
         and columns >= 4 * UNROLLED
         and "fold" not in operations
         and "store" not in operations[: operations.index("scan")]
-        and not _is_dear(_combination(kernel))
+        and not is_dear(combination_of(kernel))
     ):
         ahead = block
         if rows // (2 * block) >= AHEAD_SEGMENTS:
@@ -126,7 +125,7 @@ def _blocks_across(
         warps = max(1, min(8, block * columns // (4 * ELEMENTS_PER_WARP)))
         return ScanBlocks(block, columns, is_static and whole <= columns, warps, UNROLLED)
     elements = ELEMENTS_OF_FEW if rows // block >= MANY_SEGMENTS else 2 * ELEMENTS_OF_FEW
-    if _is_dear(_combination(kernel)):
+    if is_dear(combination_of(kernel)):
         elements = DEAR_ELEMENTS
     columns = min(whole, max(1, elements // block))
     warps = max(1, min(8, block * columns // (2 * ELEMENTS_PER_WARP)))
@@ -139,7 +138,7 @@ def _is_plain(kernel: Kernel) -> bool:
     return not {i.operation for i in instructions} & {"indirect", "masked"}
 
 
-def _combination(kernel: Kernel) -> Combination:
+def combination_of(kernel: Kernel) -> Combination:
     """The combination that the kernel scans by."""
     found = {
         i.arguments[0]
@@ -151,16 +150,12 @@ def _combination(kernel: Kernel) -> Combination:
     return combination
 
 
-def _is_dear(combination: Combination) -> bool:
-    return any(i.operation in DEAR for i in combination.body.instructions)
-
-
 def print_scan(
     frame: KernelFrame, name: str
 ) -> tuple[list[str], tuple[sympy.Expr, ...], tuple[int, ...], int]:
     """Print the kernel; the lines of the function called ``name`` before it, the grid, and warps."""
     kernel, printer = frame.kernel, frame.printer
-    combination = _combination(kernel)
+    combination = combination_of(kernel)
     items = [printer.dtype_of(n).itemsize for n in (*kernel.reads, *kernel.writes)]
     blocks = scan_blocks(frame.called, items)
     if not kernel.stages[0].inner[0].size.is_Integer:  # rows may be longer than the first call's
@@ -169,14 +164,14 @@ def print_scan(
     tile.unit, tile.masks = "[1, 1]", {"x": "xmask"}
     print_axis(frame, "x", 0, kernel.outer, blocks.rows, "[:, None]")
     frame.constants["RBLOCK"] = blocks.columns
-    _ScanPrinter(frame, combination, name, blocks).print()
-    lines = _CombinePrinter(combination, printer).function(name)
+    ScanPrinter(frame, combination, name, blocks).print()
+    lines = function_of_combination(combination, printer, name)
     if blocks.unrolled > 1:
         lines += _function_of_before(combination, name)
     return lines, (extent(kernel.outer),), (blocks.rows,), blocks.warps
 
 
-class _ScanPrinter:
+class ScanPrinter:
     """Prints the loop over the blocks of rows, or the one block."""
 
     def __init__(
@@ -386,7 +381,7 @@ class _ScanPrinter:
     def _print_totals(self, target: str, source: str) -> None:
         """Print the values where ``is_last`` holds."""
         for k, dtype in enumerate(self.combination.dtypes):
-            held, restored = _HELD.get(dtype, ("{}", f"{{}}.to({triton_dtype(dtype)})"))
+            held, restored = HELD_BITS.get(dtype, ("{}", f"{{}}.to({triton_dtype(dtype)})"))
             picked = f"tl.sum(tl.where(is_last, {held.format(f'{source}{k}')}, 0), 1)[:, None]"
             self.printer.emit(f"{target}{k} = {restored.format(picked)}")
 
@@ -406,7 +401,7 @@ class _ScanPrinter:
             self.printer.emit(f"running{k} = tl.where(roffset > 0, joined{k}, total{k})")
 
 
-_HELD = {
+HELD_BITS = {
     torch.bool: ("{}.to(tl.int32)", "{}.to(tl.int1)"),
     torch.float32: ("{}.to(tl.int32, bitcast=True)", "{}.to(tl.float32, bitcast=True)"),
     torch.float64: ("{}.to(tl.int64, bitcast=True)", "{}.to(tl.float64, bitcast=True)"),
@@ -434,6 +429,11 @@ def _function_of_before(combination: Combination, name: str) -> list[str]:
     for k in numbers:
         lines.append(f"    before{k} = tl.where({RIGHT}_is_joined != 0, before{k}, {LEFT}_all{k})")
     return [*lines, f"    return {RIGHT}_is_joined | 1, {before}, {whole}", "", ""]
+
+
+def function_of_combination(combination: Combination, printer: BodyPrinter, name: str) -> list[str]:
+    """The lines of a function called ``name`` that combines left and right values."""
+    return _CombinePrinter(combination, printer).function(name)
 
 
 class _CombinePrinter(BodyPrinter):

@@ -324,3 +324,27 @@ def normal(seed, position):
     share = first.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10
     angle = second.to(tl.float32) * (6.283185307179586 * 2.3283064365386963e-10)
     return tl.sqrt_rn(-2.0 * tl.log(share)) * tl.cos(angle)
+
+
+@triton.jit
+def publish(pointer, bits):
+    """Write the lower half of ``bits`` in one word that says that it is there, for :func:`wait_for`."""
+    tl.atomic_xchg(pointer, (bits & 0xFFFFFFFF) | 0x100000000, sem="relaxed")
+
+
+@triton.jit
+def wait_for(pointer, wanted):
+    """What is published at ``pointer``, once it is; anything where it isn't ``wanted``."""
+    word = tl.load(pointer, wanted, other=0x100000000, volatile=True)
+    while (word >> 32) == 0:
+        word = tl.load(pointer, wanted, other=0x100000000, volatile=True)
+    return word & 0xFFFFFFFF
+
+
+@triton.jit
+def wait_for_all(pointers, wanted):
+    """As :func:`wait_for` at a row of ``pointers``, of which each thread has one."""
+    words = tl.load(pointers, wanted, other=0x100000000, volatile=True)
+    while tl.min(tl.min(words >> 32, 1), 0) == 0:
+        words = tl.load(pointers, wanted, other=0x100000000, volatile=True)
+    return words & 0xFFFFFFFF

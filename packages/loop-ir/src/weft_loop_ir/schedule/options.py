@@ -20,7 +20,9 @@ class ScheduleOptions:
     ``split_short_rows``: rows of at most so many elements side by side, between which the rows of other
     results lie, are added up for all results together and reduced then.
     ``split_scan_rows``: a scan of fewer rows (of as many groups of columns) is split in pieces of them, about
-    ``split_scan_parts`` in all; 0 never splits.
+    ``split_scan_parts`` in all; 0 never splits.  ``whole_scan_elements``: rows of at least so many elements,
+    where sizes are known and elements aren't dear to combine, stay whole, for a kernel that scans parts of
+    one at once; None: none do.
     ``parallel_kernels``: how many independent kernels become one step at most; 1 leaves each a step.
     ``parallel_bytes``: kernels that touch more bytes of intermediates stay apart, for memory's sake.
     ``early_bytes``: fusion doesn't begin a larger buffer, of which it writes a part, long before its other
@@ -51,6 +53,7 @@ class ScheduleOptions:
     split_short_rows: int = 0
     split_scan_rows: int = 0
     split_scan_parts: int = 1024
+    whole_scan_elements: int | None = None
     parallel_kernels: int = 1
     parallel_bytes: int = 1 << 20
     early_bytes: int | None = None

@@ -39,6 +39,8 @@ from weft_loop_ir.schedule.options import ScheduleOptions
 from weft_loop_ir.schedule.split_reductions import Hints, reads_columns
 from weft_loop_ir.schedule.transform import Replayer, without_unused
 
+DEAR = frozenset("exp exp2 expm1 log log2 log10 log1p sin cos tan tanh pow truediv sigmoid".split())
+"""Operations that take many instructions."""
 LEAST_PIECE = 2048
 """Elements of a piece of a row, at least; of columns side by side as many in :data:`SIDE_BY_SIDE` of them."""
 SIDE_BY_SIDE = 16
@@ -76,6 +78,8 @@ def _piece(node: LoopNode, options: ScheduleOptions, hints: Hints) -> int | None
     length = node.reduction_loops[0].size.xreplace(hints)
     if not (rows.is_Integer and length.is_Integer and rows > 0):
         return None
+    if _stays_whole(node, options):
+        return None
     together = SIDE_BY_SIDE if reads_columns(node) else 1
     if int(rows) >= options.split_scan_rows * together:
         return None
@@ -85,6 +89,29 @@ def _piece(node: LoopNode, options: ScheduleOptions, hints: Hints) -> int | None
         return None
     each = -(-int(length) // (pieces * ALIGNMENT)) * ALIGNMENT
     return each if each < int(length) else None
+
+
+def _stays_whole(node: LoopNode, options: ScheduleOptions) -> bool:
+    """Whether there is a kernel that scans parts of the long rows at once."""
+    rows = product(tuple(v.size for v in node.loops))
+    length = node.reduction_loops[0].size
+    if options.whole_scan_elements is None or not (rows.is_Integer and length.is_Integer):
+        return False
+    if int(rows) >= options.split_scan_rows or int(length) < options.whole_scan_elements:
+        return False
+    return not is_dear(_combination_of(node))
+
+
+def is_dear(combination: Combination) -> bool:
+    """Whether elements are combined by more than a few instructions of a processor."""
+    return any(i.operation in DEAR for i in combination.body.instructions)
+
+
+def _combination_of(node: LoopNode) -> Combination:
+    found: Combination = next(
+        i.arguments[0] for i in node.body.instructions if i.operation == "scan"
+    )
+    return found
 
 
 class _Split:
@@ -98,9 +125,7 @@ class _Split:
         size, piece = along.size, integer(each)
         self.pieces: sympy.Expr = size // piece if size.is_Integer else FloorDiv(size, piece)
         self.rest: sympy.Expr = size % piece if size.is_Integer else Mod(size, piece)
-        self.combination: Combination = next(
-            i.arguments[0] for i in node.body.instructions if i.operation == "scan"
-        )
+        self.combination = _combination_of(node)
         self.around = tuple(
             LoopVariable(loop_symbol("i", k + 1), v.size) for k, v in enumerate(node.loops)
         )
