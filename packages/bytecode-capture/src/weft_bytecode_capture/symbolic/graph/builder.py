@@ -54,6 +54,7 @@ from .versions import version_of
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
+    from ..regions.listed_rows import ReadRows
     from ..regions.positions import ElementVariable
     from ..regions.shared_rows import LeadingRows, SharedRows
     from ..variables.symbolic_integer import LoopCounter
@@ -125,6 +126,7 @@ class GraphBuilder:
         self.written_storages: list[int] = []  # in the order of the writes
         self.elements: list[ElementVariable] = []
         self.shared_rows: list[SharedRows | LeadingRows] = []
+        self.read_rows: list[ReadRows] = []
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.gradients_depend_on_data = False  # whether some tensor has any does
         self.in_block = False  # some node was made within ``try`` or ``with``
@@ -423,7 +425,8 @@ class GraphBuilder:
     ) -> torch.fx.Node:
         """A node where the graph stands, with the line that it comes from."""
         node = self.graph.create_node(kind, target, arguments, keywords)
-        if self.elements or self.shared_rows or self.graph is not self.outermost:
+        watched = self.elements or self.shared_rows or self.read_rows
+        if watched or self.graph is not self.outermost:
             self._note_write(node)
         reason = evaluator.current_reason()
         node.meta["stack_trace"] = (
@@ -444,7 +447,7 @@ class GraphBuilder:
                 for element in self.elements:
                     element.check()
 
-    def check_rows(self, outputs: Iterable[Variable]) -> None:
+    def check_rows(self, outputs: Sequence[Variable]) -> None:
         """
         :raises RegionRefused: what a loop appends to a list was written to, or leaves the graph, as another.
         """
@@ -452,6 +455,8 @@ class GraphBuilder:
         left = {storage_identity(fake) for fake in fakes if isinstance(fake, torch.Tensor)}
         for rows in self.shared_rows:
             rows.check(left)
+        for read in self.read_rows:
+            read.check(outputs)
 
     def _refuse_data_in_regions(self, arguments: Sequence[Variable]) -> None:
         if not self.shapes.data or self.graph is self.outermost:

@@ -7,6 +7,7 @@ import dis
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
 from ..operations import contains, is_same_object, unary_operation
+from ..regions.listed_rows import counted_element
 from ..variables.constant import ConstantVariable
 from ..variables.sequences import SliceVariable
 from ..variables.strings import format_value, join_strings
@@ -86,7 +87,10 @@ def _unary(evaluator: Evaluator, instruction: Instruction) -> None:
 def _binary_subscr(evaluator: Evaluator, instruction: Instruction) -> None:
     key = evaluator.pop()
     container = evaluator.pop()
-    evaluator.stack.append(container.call_method(evaluator, "__getitem__", [key], {}))
+    found = counted_element(evaluator, container, key)
+    if found is None:
+        found = container.call_method(evaluator, "__getitem__", [key], {})
+    evaluator.stack.append(found)
 
 
 @handles("STORE_SUBSCR")

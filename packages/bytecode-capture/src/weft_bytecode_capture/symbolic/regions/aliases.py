@@ -144,10 +144,13 @@ class RegionAliases:
             for row in rows
         )
 
-    def uniting(self, left: int, right: int, known: Collection[int] = ()) -> Place | None:
+    def uniting(
+        self, left: int, right: int, known: Collection[int] = (), base: int | None = None
+    ) -> Place | None:
         """The region by which two tensors may be one, the innermost; None if they can't be.
 
-        They may be one that has a storage in ``known``: that is decided otherwise.
+        They may be one that has a storage in ``known``: that is decided otherwise.  What ``base`` is a
+        view of in eager does not count.
         """
         first = (_Value(self.current(left)), _Value(self.current(right)))
         pending: list[tuple[tuple[_Value, _Value], Place | None]] = [(first, None)]
@@ -158,19 +161,19 @@ class RegionAliases:
                 if pair[0].storage in known:
                     continue
                 return place
-            for following in self._unfolded(*pair):
+            for following in self._unfolded(*pair, base):
                 if following[0] not in seen:
                     seen.add(following[0])
                     pending.append(following)
         return None
 
     def _unfolded(
-        self, left: _Value, right: _Value
+        self, left: _Value, right: _Value, base: int | None
     ) -> Iterator[tuple[tuple[_Value, _Value], Place]]:
         """The pairs of which one has to be one tensor for ``left`` and ``right`` to be."""
         for one, other in ((left, right), (right, left)):
-            for place, base in self._viewed.get(one.storage, ()):
-                yield (_Value(self.current(base)), other), place
+            for place, viewed in self._viewed.get(one.storage, ()) if one.storage != base else ():
+                yield (_Value(self.current(viewed)), other), place
         first, second = self._regions.get(left.storage), self._regions.get(right.storage)
         if first is not None and first is second and left.is_state == right.is_state:
             i, k = (first.results.index(value.storage) for value in (left, right))

@@ -43,9 +43,10 @@ RESULT = ".result"
 class RolledLoop(Protocol):
     """The loop whose body a frame evaluates; the sides of a branch that leaves it meet at ``head``.
 
-    ``around`` is the one whose body it is in.
+    ``around`` is the one whose body it is in; ``at`` the instruction by which it is known.
     """
 
+    at: int
     head: int
     inside: frozenset[int]
     opens: Opens
@@ -79,7 +80,7 @@ class RolledFor:
     ) -> None:
         self.stack = stack
         self.opens = opens
-        self.head = head.index
+        self.at = self.head = head.index
         self.inside = inside
         self.exit = after_loop(head)
         self.breaks = breaks

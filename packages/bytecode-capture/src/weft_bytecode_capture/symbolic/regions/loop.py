@@ -24,6 +24,7 @@ from ..variables.constant import ConstantVariable
 from ..variables.iterators import (
     IteratorVariable,
     JointIteratorVariable,
+    ListIteratorVariable,
     RangeIteratorVariable,
     TensorRowsVariable,
     kept_iterator,
@@ -48,6 +49,7 @@ from .early_exit import (
 from .evaluation import check_unchanged, may_attempt, refuse, run_until
 from .join_points import loops, reachable, resolved
 from .joint import JointElements, joint_span
+from .listed_rows import listed_rows
 from .rows import LoopRows, become_rows
 from .shared_rows import LeadingRows, RowSharing
 from .slots import CarriedSlots
@@ -99,6 +101,8 @@ def _counted(evaluator: Evaluator, iterator: Variable) -> tuple[CountedIterator,
         iterated = iterator.iterated
         bounds = (first, iterated.stop, iterated.step, iterated.ascends)
         return iterator, Span(*bounds, may_be_empty=iterated.differs)
+    if type(iterator) is ListIteratorVariable:
+        return listed_rows(evaluator, iterator)
     if not isinstance(iterator, (RangeIteratorVariable, TensorRowsVariable)):
         return None
     values = iterator.rest()

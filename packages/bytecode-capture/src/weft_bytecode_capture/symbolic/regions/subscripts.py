@@ -68,7 +68,7 @@ def _view(
             tensor = _sliced(evaluator, tensor, dimension, item)
             dimension += 1
         elif isinstance(item, SymbolicIntegerVariable) or _is_number(item):
-            index = _in_range(evaluator, item, tensor.fake.shape[dimension])
+            index = in_range(evaluator, item, tensor.fake.shape[dimension])
             tensor = _call(evaluator, torch.select, tensor, dimension, index)
         elif is_position(item):
             positions += [None] * (dimension - len(positions)) + [item]
@@ -88,7 +88,7 @@ def _is_number(item: Variable) -> bool:
     return item.is_constant() and type(item.as_constant()) is int
 
 
-def _in_range(evaluator: Evaluator, item: Variable, size: int | torch.SymInt) -> Variable:
+def in_range(evaluator: Evaluator, item: Variable, size: int | torch.SymInt) -> Variable:
     """The index counted from the beginning; it has to be inside in every iteration."""
     if not isinstance(item, SymbolicIntegerVariable):
         return item

@@ -117,6 +117,7 @@ class _RolledWhile:
         self.loop = loop
         self.stack = stack
         self.inside = loop.inside
+        self.at = loop.place[1]
         self.head = min(index for index in loop.tests if index in loop.inside)
         decoded = evaluator.decoded
         self.exits = frozenset(

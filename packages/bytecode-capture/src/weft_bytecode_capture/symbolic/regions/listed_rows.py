@@ -1,0 +1,155 @@
+"""Lists that kept loops have filled, whose elements another kept loop reads, one in each iteration.
+
+What it reads is a row of the filled buffer, where eager has the very tensor that was appended.  It is as good
+unless something is written to it, or it leaves the graph: then the frame is evaluated without that loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..._torch import expression_of, storage_identity
+from ...unsupported import Unsupported
+from ..variables.base import Variable
+from ..variables.constant import ConstantVariable
+from ..variables.iterators import ListIteratorVariable
+from ..variables.sequences import ListVariable
+from ..variables.symbolic_integer import SymbolicIntegerVariable
+from .evaluation import refuse
+from .rows import LoopRows, RowsVariable, RowVariable
+from .span import Span, combined, value_of
+from .subscripts import in_range
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+    from .decisions import RegionRefused
+
+
+@dataclass(frozen=True)
+class AllRows:
+    """All rows of one buffer, as a list has them: in order, or the last one first."""
+
+    rows: LoopRows
+    is_reversed: bool
+
+    def element(self, evaluator: Evaluator, index: Variable) -> Variable:
+        """The element at a number that is inside the list, whatever the iteration."""
+        count = self.rows.count
+        last = combined(evaluator, "sub", count, ConstantVariable(1))
+        if self.is_reversed:
+            index = combined(evaluator, "sub", last, index)
+        if index.is_constant() and count.is_constant():
+            return self.rows.row(index.as_constant())
+        if _are_equal(index, last):
+            return self.rows.row(count.as_constant() - 1 if count.is_constant() else -1)
+        self._note_read(evaluator)
+        return evaluator.call_method(self.rows.buffer, "select", ConstantVariable(0), index)
+
+    def _note_read(self, evaluator: Evaluator) -> None:
+        """Any row is read, in the loop at hand."""
+        frame: Evaluator | None = evaluator
+        while frame is not None and frame.rolled_loop is None:
+            frame = frame.parent
+        if frame is None or frame.rolled_loop is None:
+            raise Unsupported("element of a list that a loop has filled", repr(self.rows.buffer))
+        self.rows.note_use(is_view=False)
+        reason = "write to an element of a list that a loop has filled, or its return"
+        refusal = refuse(frame, (frame.code, frame.rolled_loop.at), reason)
+        evaluator.graph.read_rows.append(ReadRows(evaluator, self.rows, refusal))
+
+
+def _are_equal(left: Variable, right: Variable) -> bool:
+    """Whether two integers are one number, whatever the iteration and the call."""
+    distance = value_of(left) - value_of(right)
+    return bool(distance == 0) if isinstance(distance, int) else expression_of(distance) == 0
+
+
+def all_rows(sequence: Variable) -> AllRows | None:
+    """All rows of one buffer, if these are what a list has."""
+    if isinstance(sequence, RowsVariable):
+        return AllRows(sequence.rows, sequence.is_reversed)
+    if not isinstance(sequence, ListVariable) or not sequence.is_read or not sequence._items:
+        return None
+    items = sequence._items
+    for is_reversed, last in enumerate((items[-1], items[0])):
+        if not isinstance(last, RowVariable) or last.position != len(items) - 1:
+            continue
+        rows, order = last.rows, reversed(items) if is_reversed else items
+        is_all = rows.count.is_constant() and rows.count.as_constant() == len(items)
+        if is_all and all(row is rows.row(place) for place, row in enumerate(order)):
+            return AllRows(rows, bool(is_reversed))
+    return None
+
+
+def counted_element(evaluator: Evaluator, sequence: Variable, key: Variable) -> Variable | None:
+    """The element that a loop's counter gives, of all rows of a buffer; None for other things."""
+    if not isinstance(key, SymbolicIntegerVariable):
+        return None
+    found = all_rows(sequence)
+    if found is None:
+        return None
+    return found.element(evaluator, in_range(evaluator, key, value_of(found.rows.count)))
+
+
+class ListElements:
+    """The elements of a list of rows by their numbers, from an iterator's next one on."""
+
+    def __init__(self, iterator: ListIteratorVariable, found: AllRows) -> None:
+        self._iterator = iterator
+        self._found = found
+        self.position = iterator.position
+
+    def element(self, evaluator: Evaluator, index: Variable) -> Variable:
+        return self._found.element(evaluator, index)
+
+    def exhaust(self) -> None:
+        """Go to the end: a loop has used all elements.
+
+        :raises Unsupported: the loop has changed the list.
+        """
+        if all_rows(self._iterator.iterated) != self._found:
+            raise Unsupported("object that a region changes", repr(self._iterator.iterated))
+        self._iterator.exhausted = True
+
+
+def listed_rows(
+    evaluator: Evaluator, iterator: ListIteratorVariable
+) -> tuple[ListElements, Span] | None:
+    """What a loop over the rest of a list counts, if the list is all rows of a buffer."""
+    found = None if iterator.exhausted else all_rows(iterator.iterated)
+    if found is None:
+        return None
+    first, count = ConstantVariable(iterator.position), found.rows.count
+    if not evaluator.binary_operation("gt", count, first).truth(evaluator):
+        return None
+    return ListElements(iterator, found), Span(first, count, ConstantVariable(1), True)
+
+
+class ReadRows:
+    """Rows of a buffer that a loop has read by its counter; ``refusal`` is of that loop."""
+
+    def __init__(self, evaluator: Evaluator, rows: LoopRows, refusal: RegionRefused) -> None:
+        self._rows = rows
+        self._storage = storage_identity(rows.buffer.fake)
+        self._builder = evaluator.graph
+        self._aliases = evaluator.state.region_aliases
+        self._written = len(evaluator.graph.written_storages)
+        self._refusal = refusal
+
+    def check(self, outputs: Iterable[Variable]) -> None:
+        """Refuse the loop where one of them was written since, or is among ``outputs`` as another tensor."""
+        fakes = (getattr(v, "fake", None) for v in outputs if not self._is_own(v))
+        left = {storage_identity(fake) for fake in fakes if isinstance(fake, torch.Tensor)}
+        left.update(self._builder.written_storages[self._written :])
+        if any(storage == self._storage or self._may_be_one(storage) for storage in left):
+            raise self._refusal
+
+    def _is_own(self, variable: Variable) -> bool:
+        return isinstance(variable, RowVariable) and variable.rows is self._rows
+
+    def _may_be_one(self, storage: int) -> bool:
+        return self._aliases.uniting(self._storage, storage, base=self._storage) is not None
