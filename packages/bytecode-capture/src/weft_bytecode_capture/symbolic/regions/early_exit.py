@@ -24,7 +24,7 @@ from .carried import CarriedLocals, numbers_in_tensors
 from .containers import Opens
 from .evaluation import every_instruction, run_until
 from .iteration_sizes import check_size
-from .join_points import EXIT, meeting_point, reachable, resolved, successors
+from .join_points import EXIT, loops, meeting_point, reachable, resolved, successors
 from .state import leaves, rebuilt
 
 if TYPE_CHECKING:
@@ -138,7 +138,8 @@ def breaks_of(decoded: DecodedCode, head: Instruction, inside: frozenset[int]) -
         return Breaks(exits, frozenset(), after)
     landing = others[0] + 1
     is_one = all(is_same_code(decoded, k + 1, landing) for k in others)
-    if not is_one or meeting_point(decoded, (landing, after)) == EXIT:
+    is_inner = sum(head.index in loop.body for loop in loops(decoded)) > 1
+    if not is_one or (not is_inner and meeting_point(decoded, (landing, after)) == EXIT):
         return Breaks(exits, frozenset(), after)  # they return, as the frame then does
     return Breaks(exits, frozenset(others), landing)
 
