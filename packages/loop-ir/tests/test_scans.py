@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,11 +26,16 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splitting, "ALIGNMENT", 4)
 
 
-def schedule_of(function: Callable[..., Any], *inputs: T, mode: str = "fake") -> Schedule:
+def schedule_of(
+    function: Callable[..., Any],
+    *inputs: T,
+    mode: str = "fake",
+    options: ScheduleOptions = OPTIONS,
+) -> Schedule:
     graph = make_fx(function, tracing_mode=mode)(*inputs)
     graph.graph.eliminate_dead_code()
     loop_graph = weft_loop_ir.lower(graph, options=LoweringOptions(scans=True))
-    return weft_loop_ir.schedule(loop_graph, OPTIONS)
+    return weft_loop_ir.schedule(loop_graph, options)
 
 
 def check(function: Callable[..., Any], *inputs: T) -> Schedule:
@@ -138,3 +144,21 @@ def test_values_that_nobody_reads_are_left_out() -> None:
     (kernel,) = schedule.steps
     assert isinstance(kernel, Kernel)
     assert list(kernel.reads) == [schedule.inputs[0]]
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_long_rows_that_stay_whole() -> None:
+    """Where elements are cheap to combine, rows are few and lengths are known."""
+    options = replace(OPTIONS, whole_scan_elements=64)
+
+    def steps(function: Callable[[T], T], *size: int, mode: str = "fake") -> int:
+        x = torch.randn(size)
+        schedule = schedule_of(function, x, mode=mode, options=options)
+        if mode == "fake":
+            compare(schedule, function, x)
+        return len(schedule.steps)
+
+    assert steps(lambda x: x.cumsum(0), 200) == steps(lambda x: x.cumsum(1), 3, 64) == 1
+    assert steps(lambda x: x.cumsum(0), 60) > 1
+    assert steps(lambda x: x.logcumsumexp(0), 200) > 1
+    assert steps(lambda x: x.cumsum(1), 2, 200, mode="symbolic") > 1
