@@ -69,6 +69,11 @@ STEPS: dict[str, Step] = {
     "view of a known number": lambda v: _view_of_known(2),
     "write to a view of a known number": lambda v: _view_of_known(1),
     "known number, written": lambda v: (torch.tensor(3.0) * 2).add_(v[0].sum()),
+    "known number, converted": lambda v: torch.tensor(2.7).double() * 2,
+    "known number, copied and written": lambda v: torch.tensor(2.0).to(torch.int64).add_(1),
+    "known number of another memory": lambda v: torch.zeros(
+        torch.tensor(2.7).to(torch.int8).item()
+    ),
     "resize": lambda v: v[0].clone().resize_(1, 2).flatten() + 1,
     "transposed in place": lambda v: v[0].clone().unsqueeze_(0) + 1,
     "contiguous": lambda v: v[0].transpose(0, -1).contiguous(),
@@ -182,6 +187,29 @@ def test_an_operator_runs_once_for_operands_that_look_alike(monkeypatch: Any) ->
     asked = [operator for operator in asked if operator.namespace == "aten"]
     assert torch.ops.aten.mul.Tensor in asked
     assert len(asked) == len(set(asked))
+
+
+def test_conversions_of_known_numbers_run_once_and_have_values_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An optimizer converts the step count of each parameter, and reads it."""
+    asked = []
+    plain = FakeTensorMode.dispatch
+
+    def dispatch(self: Any, func: Any, *rest: Any) -> Any:
+        asked.append(func)
+        return plain(self, func, *rest)
+
+    monkeypatch.setattr(fake_mode.FakeTensorMode, "dispatch", dispatch)
+    with RememberingFakeMode(shape_env=ShapeEnv()):
+        numbers = [torch.tensor(value) for value in (1.5, -2.75, 300.0)]
+        converted = [number.double() for number in numbers]
+        whole = [number.to(torch.int32) for number in numbers]
+        converted[0].add_(1)
+        assert [number.item() for number in numbers] == [1.5, -2.75, 300.0]
+        assert [number.item() for number in converted] == [2.5, -2.75, 300.0]
+        assert [number.item() for number in whole] == [1, -2, 300]
+    assert asked.count(torch.ops.aten._to_copy.default) == 2
 
 
 def test_a_default_dtype_makes_another_result() -> None:

@@ -112,7 +112,7 @@ class RememberingFakeMode(FakeTensorMode):
             default_device(),
             torch.is_inference_mode_enabled(),
         ]
-        by_element = torch.Tag.pointwise in func.tags
+        by_element = torch.Tag.pointwise in func.tags or func in _CONVERSIONS
         if not all(self._add(value, parts, by_element) for value in args):
             return None
         for name, value in kwargs.items():
@@ -279,6 +279,9 @@ _VARYING = frozenset(
 """Tags of operators whose results depend on more than how their operands look."""
 
 _SELECTS = frozenset({torch.ops.aten.select.int})
+
+_CONVERSIONS = frozenset({torch.ops.aten._to_copy.default})
+"""Operators that compute by element although torch does not say so."""
 
 _LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 """Operators that make a fake tensor of a real one."""
