@@ -188,8 +188,7 @@ def print_kernel(
     printer = frame.printer
     body = _print_body(frame, new_frame, limits, overwritten)
     held = () if body.held is None else (body.held.condition, *body.held.lines)
-    mentioned = set(re.findall(r"\w+", " ".join((*printer.lines, *held))))
-    passed = tuple(symbol for symbol in symbols if symbol.name in mentioned)
+    passed = _mentioned(symbols, (*printer.lines, *held))
     numbers = tuple((symbol.name, number) for number, symbol in printer.numbers.names.items())
     dtypes = [(pointers[n], dtype_of(n)) for n in names]
     dtypes += [(f"{row.name}_ptr", row.dtype) for row in body.scratch]
@@ -222,6 +221,12 @@ def print_kernel(
         largest([*width.bounds, *body.grid_bounds]),
         aligning_products(kernel, symbols, (*passed, *printer.numbers.names)),
     )
+
+
+def _mentioned(symbols: tuple[sympy.Symbol, ...], lines: Sequence[str]) -> tuple[sympy.Symbol, ...]:
+    """Those of ``symbols`` that ``lines`` name: of others only the host computes something."""
+    words = set(re.findall(r"\w+", " ".join(lines)))
+    return tuple(symbol for symbol in symbols if symbol.name in words)
 
 
 @dataclass(frozen=True)
