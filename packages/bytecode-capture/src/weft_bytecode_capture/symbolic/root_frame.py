@@ -224,7 +224,10 @@ class _Capture:
             outputs = self._outputs(ending)
             place = refused_alias(self.evaluator, outputs, choices)
         if place is not None:
-            reason = "a result that may be an operand itself is returned"
+            reason = (
+                "a result that may be an operand itself, or a part of one, is returned; "
+                "a copy of it, .clone(), can be"
+            )
             raise self._refusal(place, reason, returned=True)
         state.graph.check_rows(outputs)
         state.graph.rules.check(outputs)
