@@ -55,7 +55,7 @@ class AllRows:
         while frame is not None and frame.rolled_loop is None:
             frame = frame.parent
         if frame is None or frame.rolled_loop is None:
-            raise Unsupported("element of a list that a loop has filled", repr(self.rows.buffer))
+            raise Unsupported("loop of another length in each call, of which all elements are used")
         self.rows.note_use(is_view=False)
         reason = "write to an element of a list that a loop has filled, or its return"
         refusal = refuse(frame, (frame.code, frame.rolled_loop.at), reason)
