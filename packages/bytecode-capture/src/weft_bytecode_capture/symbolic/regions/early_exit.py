@@ -124,16 +124,21 @@ class Breaks:
 def breaks_of(decoded: DecodedCode, head: Instruction, inside: frozenset[int]) -> Breaks:
     """Where ``break`` leaves the loop with this head."""
     depth, after = decoded.depth_at(head.index), after_loop(head)
-    pops = {  # of the loop's iterator
-        i.index
-        for i in decoded.instructions
-        if i.name == "POP_TOP" and i.index not in inside and decoded.depth_at(i.index) == depth
-    }
-    body = reachable(decoded, head.index + 1, pops | {head.index})
-    leaving = {k for i in body for k in successors(decoded.instructions, i)} & pops
-    exits = frozenset(k for k in leaving if is_same_code(decoded, k + 1, after))
-    others = sorted(leaving - exits)
-    returns = EXIT in {k for i in body for k in successors(decoded.instructions, i)}
+    assert depth is not None
+    pops, swaps = set(), set()  # of the loop's iterator: by ``break``, under a value by ``return``
+    for i in decoded.instructions:
+        at = decoded.depth_at(i.index)
+        if i.index in inside or at is None:
+            continue
+        if i.name == "POP_TOP" and at == depth:
+            pops.add(i.index)
+        elif i.name == "SWAP" and at - i.argument < depth:
+            swaps.add(i.index)
+    body = reachable(decoded, head.index + 1, pops | swaps | {head.index})
+    ends = {k for i in body for k in successors(decoded.instructions, i)}
+    exits = frozenset(k for k in ends & pops if is_same_code(decoded, k + 1, after))
+    others = sorted((ends & pops) - exits)
+    returns = EXIT in ends or bool(ends & swaps)
     if not others or exits or returns:
         return Breaks(exits, frozenset(), after)
     landing = others[0] + 1
