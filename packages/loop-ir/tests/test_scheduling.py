@@ -145,6 +145,22 @@ def test_reductions_to_few_results_are_split_where_asked(kind: str) -> None:
         assert len(kernels(scheduled(lambda v: reduce(v, (0, 1)), [y], options))) == 2
 
 
+def test_columns_are_split_whatever_is_read_for_each_row() -> None:
+    """As gradients of a layer norm's weight are: its rows' statistics lie side by side."""
+    options = ScheduleOptions(
+        split_rows=8, split_reduction_elements=100, split_columns=64, split_column_elements=100
+    )
+    x = torch.rand(6, 20, 40, dtype=torch.float64)
+    mean, scale = torch.rand(2, 6, 20, 1, dtype=torch.float64)
+
+    def function(x: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return ((x - mean) * scale).sum((0, 1))
+
+    assert len(kernels(scheduled(function, [x, mean, scale], options))) == 2
+    rows = [v.transpose(0, 2).contiguous().transpose(0, 2) for v in (x, mean, scale)]
+    assert len(kernels(scheduled(function, rows, options))) == 1
+
+
 def test_values_used_by_a_library_call_and_outside_keep_their_store() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = torch.tanh(x + 1)

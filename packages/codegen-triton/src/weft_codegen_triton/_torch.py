@@ -13,14 +13,20 @@ LARGE = 1 << 20
 
 
 def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
-    """Copy each source to its target, in few launches."""
-    pairs = list(zip(targets, sources, strict=True))
-    small = [pair for pair in pairs if pair[0].numel() * pair[0].itemsize < LARGE]
-    if small:
-        torch._foreach_copy_([target for target, _ in small], [source for _, source in small])
-    for target, source in pairs:
+    """Copy each source to its target, of the same dtype, in few launches.
+
+    Those of a dtype together: torch copies lists of several dtypes one by one.
+    """
+    small: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    for target, source in zip(targets, sources, strict=True):
         if target.numel() * target.itemsize >= LARGE:
             target.copy_(source)
+        else:
+            alike = small.setdefault(target.dtype, ([], []))
+            alike[0].append(target)
+            alike[1].append(source)
+    for alike in small.values():
+        torch._foreach_copy_(*alike)
 
 
 def holders(storage: torch.UntypedStorage) -> int:

@@ -180,7 +180,10 @@ def _kinds(node: LoopNode) -> tuple[str, ...]:
 
 
 def reads_columns(node: LoopNode) -> bool:
-    """Whether neighbouring results, not neighbouring elements of one, are read side by side."""
+    """Whether neighbouring results, not neighbouring elements of one, are read side by side.
+
+    What all results read alike, as the statistics of the rows that they add up, says nothing.
+    """
     loops = [v for v in node.loops if v.size != 1]
     if not loops:
         return False
@@ -188,7 +191,7 @@ def reads_columns(node: LoopNode) -> bool:
     steps = [
         linear_form(index, symbols).coefficients
         for buffer, is_store, index in index_expressions(node.body)
-        if buffer is not None and not is_store
+        if buffer is not None and not is_store and symbols[0] in index.free_symbols
     ]
     return any(step[0] == 1 for step in steps) and not any(step[1] == 1 for step in steps)
 
