@@ -50,6 +50,7 @@ class Case:
 class Outcome:
     """What became of a case: ``wrong`` and ``errors`` say how its samples failed, empty if none did.
 
+    ``refused`` says why a stage gave up a graph or its symbols, where the case asks for that.
     ``samples`` counts those compared.  ``kernels`` and ``externs`` count steps of the compiled graphs,
     ``eager`` holds why a graph ran eagerly, ``breaks`` why there was more than one graph, ``fallbacks``
     the operators that stayed calls of torch, with counts.
@@ -63,14 +64,17 @@ class Outcome:
     eager: list[str] = field(default_factory=list)
     breaks: list[str] = field(default_factory=list)
     fallbacks: dict[str, int] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
 
     @property
     def kind(self) -> str:
-        """``wrong``, ``error``, or how it ran: ``compiled``, ``in parts``, ``eager``, ``no sample``."""
+        """``wrong``, ``error``, ``refused``, ``no sample``; else ``compiled``, ``in parts`` or ``eager``."""
         if self.wrong:
             return "wrong"
         if self.errors:
             return "error"
+        if self.refused:
+            return "refused"
         if not self.samples:
             return "no sample"
         if self.kernels + self.externs == 0:

@@ -1,4 +1,6 @@
-"""The whole operator database: ``python -m tests.opinfo.report [--samples N] [--only TEXT] [--gradients]``.
+"""The whole operator database: ``python -m tests.opinfo.report [--samples N] [--only TEXT]``.
+
+``--gradients`` checks gradients, ``--dynamic`` symbolic sizes and numbers, strictly (see :mod:`.dynamic`).
 
 ``--every N --first K`` takes every Nth case from the Kth on, to run the whole in N pieces.
 Runs the cases in worker processes (a crash, or a case past its time limit, loses one case), prints counts and
@@ -14,22 +16,36 @@ import os
 import sys
 import time
 from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
 from tests.opinfo.checking import Case, Outcome, all_cases, check
+from tests.opinfo.dynamic import check_dynamic, dynamic_cases
 from tests.opinfo.gradients import check_gradients, gradient_cases
 from tests.opinfo.known import KNOWN, explained
 from tests.opinfo.workers import Worker
 
 
-def serve(samples: int, gradients: bool) -> None:
+def serve(options: argparse.Namespace) -> None:
     """Check the cases named on standard input, one a line; one line of JSON each."""
-    by_name = {str(case): case for case in all_cases()}
+    cases, check_case = chosen(options)
+    by_name = {str(case): case for case in cases}
     for name in sys.stdin:
-        outcome = (check_gradients if gradients else check)(by_name[name.strip()], samples)
+        outcome = check_case(by_name[name.strip()], options.samples)
         print(json.dumps(asdict(outcome)), flush=True)
+
+
+def chosen(
+    options: argparse.Namespace,
+) -> tuple[Iterator[Case], Callable[[Case, int], Outcome]]:
+    """The cases that the options ask for, and what checks one."""
+    if options.dynamic:
+        return dynamic_cases(), check_dynamic
+    if options.gradients:
+        return gradient_cases(), check_gradients
+    return all_cases(), check
 
 
 def run(cases: list[Case], options: argparse.Namespace) -> dict[Case, Outcome]:
@@ -38,7 +54,7 @@ def run(cases: list[Case], options: argparse.Namespace) -> dict[Case, Outcome]:
     outcomes: dict[Case, Outcome] = {}
     end = time.monotonic() + options.seconds
     arguments = ["--serve", "--samples", str(options.samples)]
-    arguments += ["--gradients"] * options.gradients
+    arguments += ["--gradients"] * options.gradients + ["--dynamic"] * options.dynamic
 
     def work(_: int) -> None:
         with Worker(arguments) as worker:
@@ -55,7 +71,7 @@ def run(cases: list[Case], options: argparse.Namespace) -> dict[Case, Outcome]:
 
 def summary(outcomes: dict[Case, Outcome], gradients: bool) -> str:
     """Counts by dtype and kind, as a Markdown table."""
-    kinds = ("compiled", "in parts", "eager", "no sample", "known", "wrong", "error")
+    kinds = ("compiled", "in parts", "eager", "no sample", "known", "refused", "wrong", "error")
     lines = ["| dtype | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 1) + "|"]
     rows: dict[str, Counter[str]] = {}
     for case, outcome in outcomes.items():
@@ -81,21 +97,22 @@ def main() -> None:
     parser.add_argument("--case-seconds", type=float, default=600.0, help="the limit of one case")
     parser.add_argument("--output", type=Path, default=Path("opinfo.jsonl"))
     parser.add_argument("--gradients", action="store_true", help="in float32 and float64")
+    parser.add_argument("--dynamic", action="store_true", help="symbolic sizes, strictly")
     parser.add_argument("--serve", action="store_true", help="be a worker process")
     options = parser.parse_args()
     if options.serve:
-        serve(options.samples, options.gradients)
+        serve(options)
         return
-    every = gradient_cases() if options.gradients else all_cases()
-    cases = [case for case in every if options.only in str(case)]
+    cases = [case for case in chosen(options)[0] if options.only in str(case)]
     outcomes = run(cases[options.first :: options.every], options)
     bad = {
         case: outcome
         for case, outcome in outcomes.items()
         if outcome.kind in ("wrong", "error") and not explained(case, outcome, options.gradients)
     }
-    for case, outcome in bad.items():
-        print(case, outcome.kind, *(outcome.wrong or outcome.errors)[:1])
+    for case, outcome in outcomes.items():
+        if case in bad or outcome.kind == "refused":
+            print(case, outcome.kind, *(outcome.wrong or outcome.errors or outcome.refused)[:1])
     ordered = dict(sorted(outcomes.items(), key=lambda item: all_order(item[0])))
     print(summary(ordered, options.gradients))
     print(f"{len(KNOWN)} operators have differences that tests/opinfo/known.py explains")
