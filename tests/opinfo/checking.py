@@ -180,26 +180,26 @@ def _as_accurate(result: Any, expected: Any, op: Any, arguments: Any) -> bool:
 
 
 def _run(function: Any, op: Any, arguments: Any) -> Any:
-    value, args, kwargs = tree_map(
-        lambda leaf: _copy(leaf) if isinstance(leaf, torch.Tensor) else leaf, arguments
-    )
+    value, args, kwargs = tree_map(copy_of, arguments)
     torch.manual_seed(0)
     with torch.no_grad():
         return function(op.op, value, args, kwargs)
 
 
+def copy_of(leaf: Any) -> Any:
+    """A tensor of its own memory with the same strides, so that neither run sees the other's writes.
+
+    Other values as they are.
+    """
+    return _copy(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of its own memory with the same strides, so that neither run sees the other's writes."""
     if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
         return tensor.clone()
-    copy = torch.empty_like(tensor, memory_format=torch.preserve_format)
-    if copy.stride() != tensor.stride():
-        span = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-        memory = torch.empty(span if tensor.numel() else 0, dtype=tensor.dtype)
-        copy = memory.as_strided(tensor.shape, tensor.stride())
-        if any(s == 0 for s in tensor.stride()):
-            return tensor.detach()
-    return copy.copy_(tensor)
+    memory = tensor.untyped_storage().clone()
+    place = tensor.storage_offset(), tensor.shape, tensor.stride()
+    return torch.empty(0, dtype=tensor.dtype).set_(memory, *place)
 
 
 def compare(result: Any, expected: Any) -> str:

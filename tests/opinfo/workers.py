@@ -19,10 +19,10 @@ START_SECONDS = 120.0
 
 
 class Worker:
-    """A process of ``python -m tests.opinfo.report``; a new one follows each that ended."""
+    """A process of ``python -m tests.opinfo.report``, or ``module``; a new one follows each that ended."""
 
-    def __init__(self, arguments: list[str]) -> None:
-        self._command = [sys.executable, "-m", "tests.opinfo.report", *arguments]
+    def __init__(self, arguments: list[str], module: str = "tests.opinfo.report") -> None:
+        self._command = [sys.executable, "-m", module, *arguments]
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
 
