@@ -19,6 +19,7 @@ from weft_codegen_cpp import (
     CompilerNotFound,
     CppCodegen,
     CppOptions,
+    Unsupported,
 )
 from weft_codegen_cpp.cache import cached_library, library_key
 from weft_codegen_cpp.toolchain import find_toolchain
@@ -386,7 +387,7 @@ def test_what_has_no_form_is_refused(codegen: CppCodegen) -> None:
         codegen.compile(b.schedule(), {})
     b = exp_builder()
     b.steps.append("a loop region")
-    with pytest.raises(CodegenError, match="a step of type str"):
+    with pytest.raises(Unsupported, match="a step: of type str"):
         codegen.compile(b.schedule(), {})
 
 

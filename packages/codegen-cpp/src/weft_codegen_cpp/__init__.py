@@ -1,5 +1,7 @@
 """Generates vectorised C++ kernels and a native host program from weft's loop IR."""
 
+from weft_loop_ir import Unsupported
+
 from weft_codegen_cpp.codegen import CppCodegen
 from weft_codegen_cpp.errors import CodegenError, CompileError, CompilerNotFound
 from weft_codegen_cpp.options import CppOptions
@@ -12,4 +14,5 @@ __all__ = [
     "CppCodegen",
     "CppOptions",
     "CppProgram",
+    "Unsupported",
 ]

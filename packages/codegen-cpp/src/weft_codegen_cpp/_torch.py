@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
+from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.api import (
@@ -143,6 +144,6 @@ def dtype_code(dtype: torch.dtype) -> int:
     """The number by which torch's C interface knows ``dtype``."""
     name = _DTYPE_NAMES.get(dtype)
     if name is None:
-        raise CodegenError(f"no code is generated for tensors of {dtype}")
+        raise Unsupported("no code is generated for a dtype", str(dtype))
     function = getattr(_library("torch_cpu"), f"aoti_torch_dtype_{name}")
     return int(function())

@@ -17,6 +17,7 @@ from weft_loop_ir import (
     ParallelKernels,
     Schedule,
     ScheduleOptions,
+    Unsupported,
     all_items,
     convolve_channels_last,
     use_library_attention,
@@ -68,7 +69,7 @@ class CppCodegen:
     """Compiles schedules for the CPU; implements :class:`weft_loop_ir.Codegen`.
 
     ``compile`` raises :class:`CompilerNotFound` without a compiler, :class:`CompileError` when it fails, and
-    :class:`CodegenError` for a schedule that has no C++ form.
+    :class:`weft_loop_ir.Unsupported` for a schedule that has no C++ form.
     """
 
     device_type = "cpu"
@@ -151,7 +152,7 @@ class CppCodegen:
             if buffer.kind is BufferKind.CONSTANT and name not in bound:
                 raise CodegenError(f"the constant {name} is not bound to a tensor")
             if buffer.layout.device.type != "cpu":
-                raise CodegenError(f"buffer {name} is on {buffer.layout.device}, not on the CPU")
+                raise Unsupported("not on the CPU", f"buffer {name}, on {buffer.layout.device}")
         schedule = with_linear_calls(schedule, self.options)
         kernels, kernels_printed = self._print_kernels(schedule)
         host = print_host(schedule, kernels, bound, self.options)

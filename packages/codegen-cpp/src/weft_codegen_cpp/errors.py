@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class CodegenError(RuntimeError):
-    """The schedule holds something that has no C++ form; the message says what."""
+    """The schedule is not sound, or torch is not as expected; a form that is missing is ``Unsupported``."""
 
 
 class CompilerNotFound(RuntimeError):

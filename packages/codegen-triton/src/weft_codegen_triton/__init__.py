@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft_codegen_triton.errors import CompileError, DeviceUnavailable, LaunchError, Unsupported
+from weft_codegen_triton.errors import CompileError, DeviceUnavailable, LaunchError
 from weft_codegen_triton.options import TritonOptions
 
 if TYPE_CHECKING:
+    from weft_loop_ir import Unsupported
+
     from weft_codegen_triton.codegen import TritonCodegen
     from weft_codegen_triton.program import TritonProgram
 
@@ -34,4 +36,8 @@ def __getattr__(name: str) -> Any:
         from weft_codegen_triton.program import TritonProgram
 
         return TritonProgram
+    if name == "Unsupported":
+        from weft_loop_ir import Unsupported
+
+        return Unsupported
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

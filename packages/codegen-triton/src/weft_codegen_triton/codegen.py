@@ -27,6 +27,7 @@ from weft_loop_ir import (
     ScheduleOptions,
     Step,
     SymbolInput,
+    Unsupported,
     all_items,
     devices_of,
     fuse_attention,
@@ -49,7 +50,7 @@ from weft_codegen_triton.attention.suitability import (
 from weft_codegen_triton.compilation.binary import triton_version
 from weft_codegen_triton.compilation.cache import cache_directory
 from weft_codegen_triton.compilation.client import compile_server, has_triton
-from weft_codegen_triton.errors import DeviceUnavailable, IndicesTooLarge, Unsupported
+from weft_codegen_triton.errors import DeviceUnavailable, IndicesTooLarge
 from weft_codegen_triton.generated import GeneratedProgram, PrintedProgram
 from weft_codegen_triton.host.expressions import bits_of_float
 from weft_codegen_triton.host.host_printer import KernelLaunch, print_host
@@ -219,7 +220,7 @@ class TritonCodegen:
         bound = {**schedule.constants, **constants}
         for name, buffer in schedule.buffers.items():
             if buffer.kind is BufferKind.CONSTANT and name not in bound:
-                raise Unsupported(f"the constant {name} is not bound to a tensor")
+                raise ValueError(f"the constant {name} is not bound to a tensor")
         schedule = self._with_attention(schedule, device)
 
         def compile_for(precision: Precision) -> tuple[Schedule, TritonProgram]:
@@ -401,7 +402,7 @@ class TritonCodegen:
         if self.interprets and all(d.type == "cpu" for d in devices):
             return InterpretedDevice(folder)
         if any(d.type != "cuda" for d in devices):
-            raise Unsupported(f"a graph on {', '.join(sorted(map(str, devices)))}, not on a GPU")
+            raise Unsupported("not on a GPU", ", ".join(sorted(map(str, devices))))
         if len(devices) > 1:
             raise Unsupported("a graph over several GPUs")
         if not torch.cuda.is_available():

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 
-class Unsupported(RuntimeError):
-    """The schedule holds something that has no form on this device; the message says what."""
-
-
 class DeviceUnavailable(RuntimeError):
     """There is no Triton to compile with, or no GPU to run on."""
 

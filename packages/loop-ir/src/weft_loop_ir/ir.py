@@ -428,6 +428,7 @@ class Codegen(Protocol):
         """Compile ``schedule``; ``constants`` binds each buffer of kind CONSTANT by name.
 
         A constant's memory is read anew at each call (its owner may change it in place or swap its
-        storage), so a program keeps the tensor and not its address.
+        storage), so a program keeps the tensor and not its address.  Raises :class:`Unsupported` for what it
+        has no form for; any other error counts as a fault.
         """
         ...

@@ -24,6 +24,7 @@ from weft_bytecode_capture import (
     DropDataDependence,
     SpecialiseSizes,
     depends_on_data,
+    refused_by_torch,
 )
 from weft_loop_ir import Codegen, CompiledProgram, LoopGraph, Schedule
 
@@ -42,7 +43,7 @@ from .warm_start import LoadedGraph, WarmStart, device_types_of_capture
 _REFUSALS = (
     weft_functionalize.Unsupported,
     weft_aot_autograd.Unsupported,
-    weft_loop_ir.Unsupported,
+    weft_loop_ir.Unsupported,  # of code generators too
 )
 
 
@@ -92,23 +93,26 @@ class Pipeline:
     ) -> Callable[..., Any]:
         """Compile; an error falls back to running the captured graph, with one warning, or is raised.
 
-        Raises :class:`DropControlFlow` where a stage does not take a graph with regions, else
-        :class:`DropDataDependence` where the graph reads numbers from its tensors, else
-        :class:`SpecialiseSizes` for an error with a graph of symbolic sizes.
+        A stage's refusal first asks for another capture: it raises :class:`DropControlFlow` where the
+        graph has regions, else :class:`DropDataDependence` where it reads numbers from its tensors, else
+        :class:`SpecialiseSizes` where its sizes are symbols.  A fault is shown by none of these.
         """
         location = user_location(graph_module)
         try:
             return self.compile_graph(graph_module, example_inputs, location)
         except StageError as error:
-            refused = isinstance(error.__cause__, _REFUSALS)
-            if (refused or not self._raise_errors) and _has_regions(graph_module):
-                raise DropControlFlow(str(error)) from error
-            if depends_on_data(graph_module):
-                raise DropDataDependence(str(error)) from error
-            if _is_symbolic(example_inputs):
-                raise SpecialiseSizes from error  # it may be the symbols that a stage does not take
+            if isinstance(error.__cause__, _REFUSALS):
+                if _has_regions(graph_module):
+                    raise DropControlFlow(str(error)) from error
+                if depends_on_data(graph_module):
+                    raise DropDataDependence(str(error)) from error
+                if _is_symbolic(example_inputs):
+                    raise SpecialiseSizes(str(error)) from error
             if self._raise_errors:
                 raise
+            if refused_by_torch(graph_module):
+                self._warn(f"{error}. The function is compiled without its control flow.")
+                raise DropControlFlow(str(error)) from error
             self.finish(GraphReport(location, 0, 0, {}, {}, str(error)))
             self._warn(f"{error}. The graph runs eagerly.")
             return graph_module.forward

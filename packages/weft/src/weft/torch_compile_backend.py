@@ -31,14 +31,15 @@ def weft_backend(
     pipeline = Pipeline(resolved, raise_errors=resolved.strict, observers=active_graph_observers)
     try:
         return pipeline(graph_module, example_inputs)
-    except SpecialiseSizes:
-        warnings.warn(
-            "weft: a graph with symbolic sizes that needs gradients runs eagerly behind torch.compile; "
-            "compile with dynamic=False",
-            WeftWarning,
-            stacklevel=2,
-        )
-        return graph_module.forward
-    except (DropControlFlow, DropDataDependence) as error:
-        warnings.warn(f"{error}. The graph runs eagerly.", WeftWarning, stacklevel=2)
+    except (
+        DropControlFlow,
+        DropDataDependence,
+        SpecialiseSizes,
+    ) as request:  # torch does not capture again
+        if resolved.strict and request.__cause__ is not None:
+            raise request.__cause__ from None
+        hint = ""
+        if isinstance(request, SpecialiseSizes):
+            hint = " It has symbolic sizes: compile with dynamic=False."
+        warnings.warn(f"{request}. The graph runs eagerly.{hint}", WeftWarning, stacklevel=2)
         return graph_module.forward

@@ -15,8 +15,8 @@ from weft_loop_ir import (
     SymbolDefinition,
     all_items,
 )
+from weft_loop_ir.unsupported import Unsupported
 
-from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.kernel.dtypes import NARROW_FLOATS, memory_type
 
 Index = Callable[[Any], str]
@@ -42,7 +42,7 @@ def read_number(call: ExternCall, index: Index) -> list[str]:
     (definition,) = call.defines
     assert isinstance(view, BufferView)
     if view.dtype.is_complex or (memory_type(view.dtype) == "ui8" and view.dtype != torch.uint8):
-        raise CodegenError(f"a number of dtype {view.dtype}")
+        raise Unsupported("a number read from a tensor", f"of dtype {view.dtype}")
     element = f"c.{view.buffer}[{index(view.offset)}]"
     half = NARROW_FLOATS.get(view.dtype)
     if half is not None:

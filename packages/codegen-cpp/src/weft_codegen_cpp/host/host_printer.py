@@ -27,8 +27,8 @@ from weft_loop_ir import (
     print_number,
     sized_within,
 )
+from weft_loop_ir.unsupported import Unsupported
 
-from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.call_tables import print_calls
 from weft_codegen_cpp.host.entry import Entry, print_entry
 from weft_codegen_cpp.host.extern_calls import writes_into
@@ -104,7 +104,7 @@ class _HostPrinter(HostWriter):
     def print(self) -> PrintedHost:
         for step in all_items(self.schedule.steps):
             if not isinstance(step, Kernel | ParallelKernels | ExternCall | Region):
-                raise CodegenError(f"no C++ form for a step of type {type(step).__name__}")
+                raise Unsupported("no C++ form for a step", f"of type {type(step).__name__}")
         self.last_uses = last_uses(self.schedule)
         self._inputs()
         for number, step in enumerate(self.schedule.steps):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sympy
-from weft_loop_ir import BufferView
+from weft_loop_ir import BufferView, Unsupported
 
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.writer import HostWriter
@@ -99,7 +99,7 @@ def _tensor(
     name = output.buffer
     layout = writer.schedule.buffers[name].layout
     if output.dtype != layout.dtype:
-        raise CodegenError(f"a result that views {layout.dtype} as {output.dtype}")
+        raise Unsupported("a result of another dtype", f"{layout.dtype} as {output.dtype}")
     if name not in writer.sources:
         raise CodegenError(f"a result lies in the arena ({name})")
     handle = writer.sources[name]

@@ -7,9 +7,9 @@ from typing import Any
 
 import sympy
 from weft_loop_ir import BufferView, Schedule, print_index
+from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp import _torch
-from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.data_symbols import definitions
 from weft_codegen_cpp.host.regions import counters
 from weft_codegen_cpp.kernel.dtypes import memory_type
@@ -145,7 +145,7 @@ class HostWriter:
         """Print what lets ``slot``, a ``View``, be a tensor of ``view``."""
         rank = len(view.size)
         if rank > MAX_DIMENSIONS:
-            raise CodegenError(f"a tensor of {rank} dimensions as an operator's argument")
+            raise Unsupported("too many dimensions", f"{rank}, of an operator's argument")
         data = f"c.{view.buffer}"
         if view.offset != 0:
             data = f"{data} + {self.index(view.offset)} * {self._stride_unit(view)}"

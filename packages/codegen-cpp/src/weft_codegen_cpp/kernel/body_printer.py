@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
-from weft_loop_ir import SizeFloat, ops, print_index
+from weft_loop_ir import SizeFloat, Unsupported, ops, print_index
 
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE, NARROW_FLOATS, literal, memory_type
@@ -168,9 +168,9 @@ class BodyPrinter:
         suffix = "_bool" if is_bool else ""
         pointer = memory.pointer
         if mode is not None and mode not in ops.ATOMIC_MODES:
-            raise CodegenError(f"no C++ form for a store with mode {mode!r}")
+            raise Unsupported("no C++ form for a store", f"mode {mode!r}")
         if mode is not None and memory.dtype in (torch.bool, *NARROW_FLOATS):
-            raise CodegenError(f"no C++ form for {mode} of {memory.dtype}")
+            raise Unsupported("no C++ form for a store", f"{mode} of {memory.dtype}")
         if memory.per_lane:
             address = f"{pointer} + ({self._index(index)}) * lanes"
             call = f"store_bool(Full{{}}, {address}, " if is_bool else f"Full::store({address}, "

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import sympy
 import torch
+from weft_loop_ir.unsupported import Unsupported
 
-from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Text
 from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE
 
@@ -79,7 +79,7 @@ class ReductionSet:
             type_name = f"Moments<{x}>"
             arguments = operand
         else:
-            raise CodegenError(f"no C++ form for the reduction {kind!r}")
+            raise Unsupported("no C++ form for a reduction", repr(kind))
         self.accumulators[name] = Accumulator(name, type_name)
         printer.emit(f"{name}[which].step({printer.scope.tag}, {arguments});")
 

@@ -32,8 +32,8 @@ from weft_loop_ir import (
     last_uses,
     size_hints,
 )
+from weft_loop_ir.unsupported import Unsupported
 
-from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.host.expressions import (
     print_bound,
     print_magnitude,
@@ -234,7 +234,7 @@ class _HostPrinter:
         elif isinstance(step, Region):
             print_region(self, step, number)
         else:
-            raise Unsupported(f"no host program for a step of type {type(step).__name__}")
+            raise Unsupported("no host program for a step", f"of type {type(step).__name__}")
 
     def _touched_before(self, edge: int) -> set[str]:
         """The buffers that steps before ``edge`` read or write."""

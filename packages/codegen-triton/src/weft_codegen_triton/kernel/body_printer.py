@@ -17,8 +17,8 @@ from weft_loop_ir.ops import (
     TOO_LARGE_IN_FLOAT8,
     define_elementwise,
 )
+from weft_loop_ir.unsupported import Unsupported
 
-from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.kernel.dtypes import ATOMIC_ADD, literal, triton_dtype, wrapped
 from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.index_bounds import is_beyond
@@ -257,7 +257,7 @@ class BodyPrinter:
             return
         dtype = self.dtype_of(buffer)
         if mode != "atomic_add" or dtype not in ATOMIC_ADD:
-            raise Unsupported(f"no {mode} of {dtype}")
+            raise Unsupported("no Triton form for a store", f"{mode} of {dtype}")
         self.uses_atomics = True
         spread = f"tl.broadcast_to({value.code}, {self.tile.shape})"
         self.emit(f'tl.atomic_add({address}, {spread}{options}, sem="relaxed")')

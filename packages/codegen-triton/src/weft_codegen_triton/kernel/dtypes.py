@@ -6,8 +6,7 @@ import math
 
 import torch
 from weft_loop_ir.ops import FLOAT8
-
-from weft_codegen_triton.errors import Unsupported
+from weft_loop_ir.unsupported import Unsupported
 
 TRITON_DTYPES = {
     torch.bool: "tl.int1",
@@ -54,7 +53,7 @@ def triton_dtype(dtype: torch.dtype) -> str:
     if dtype in FLOAT8:
         return TRITON_DTYPES[torch.uint8]
     if dtype not in TRITON_DTYPES:
-        raise Unsupported(f"no Triton kernel handles {dtype}")
+        raise Unsupported("no Triton kernel handles a dtype", str(dtype))
     return TRITON_DTYPES[dtype]
 
 

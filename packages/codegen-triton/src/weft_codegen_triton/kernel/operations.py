@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import torch
-
-from weft_codegen_triton.errors import Unsupported
+from weft_loop_ir.unsupported import Unsupported
 
 UNARY = {
     "reciprocal": "1.0 / {0}",
@@ -124,4 +123,4 @@ def template(operation: str, dtype: torch.dtype, for_half: bool = False) -> str:
     for table in (by_kind, UNARY, BINARY):
         if operation in table:
             return table[operation]
-    raise Unsupported(f"no Triton form for {operation} on {dtype}")
+    raise Unsupported("no Triton form", f"for {operation} on {dtype}")

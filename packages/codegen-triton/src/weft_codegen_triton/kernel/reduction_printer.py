@@ -12,8 +12,8 @@ from dataclasses import replace
 import sympy
 import torch
 from weft_loop_ir import FloorDiv, LoopBody, LoopVariable, Stage
+from weft_loop_ir.unsupported import Unsupported
 
-from weft_codegen_triton.errors import Unsupported
 from weft_codegen_triton.kernel.accumulators import COLUMN, Accumulators, FoundVector
 from weft_codegen_triton.kernel.blocks import (
     VECTOR_BYTES,
