@@ -313,7 +313,6 @@ _CONTROL = {
     "text of an exception": BreakKind("the exception writes its own text"),
     "cell without a source": BreakKind(_NOT_MODELLED),
     "empty cell from outside the frame": BreakKind("CPython raises its own error"),
-    "deletion of a cell's contents": BreakKind(_NOT_MODELLED),
 }
 
 _REBUILDING = {

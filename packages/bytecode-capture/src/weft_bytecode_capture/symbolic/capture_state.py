@@ -6,7 +6,7 @@ import linecache
 import sys
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft_guards import (
     AttributeSource,
@@ -93,16 +93,21 @@ class ModuleGlobals:
                 variable = self._wrap(evaluator, name, self.dictionary[name])
                 self._cached[name] = variable
                 return variable
-        if name in self.builtins:
-            if not self.trusted and name not in self.written:
-                evaluator.guard(self._dictionary_source, DictContains(name, False))
-                builtins = ConstantSource("builtins.__dict__", self.builtins)
-                evaluator.guard(ItemSource(builtins, name), IsObject(self.builtins[name]))
-            variable = evaluator.wrap_known(self.builtins[name], f"builtins.{name}")
-            if name not in self.written:
-                self._cached[name] = variable
-            return variable
-        return evaluator.raise_error(NameError, f"name {name!r} is not defined")
+        builtins = ConstantSource("builtins.__dict__", self.builtins)
+        if name not in self.written and (not self.trusted or name not in self.builtins):
+            evaluator.guard(self._dictionary_source, DictContains(name, False))
+        if name not in self.builtins:
+            evaluator.guard(builtins, DictContains(name, False))
+            self._raise_undefined(evaluator, name)
+        if not self.trusted:
+            evaluator.guard(ItemSource(builtins, name), IsObject(self.builtins[name]))
+        variable = evaluator.wrap_known(self.builtins[name], f"builtins.{name}")
+        if name not in self.written:
+            self._cached[name] = variable
+        return variable
+
+    def _raise_undefined(self, evaluator: Evaluator, name: str) -> NoReturn:
+        evaluator.raise_error(NameError, f"name {name!r} is not defined", name=name)
 
     def _wrap(self, evaluator: Evaluator, name: str, value: Any) -> Variable:
         if self.trusted and not is_constant_value(value):
@@ -114,18 +119,23 @@ class ModuleGlobals:
         evaluator.side_effects.mutated(self)
 
     def delete(self, evaluator: Evaluator, name: str) -> None:
-        present = self.written.get(name) if name in self.written else name in self.dictionary
+        present = name in self.dictionary
+        evaluator.guard(self._dictionary_source, DictContains(name, present))
+        if name in self.written:
+            present = self.written[name] is not None
         if not present:
-            evaluator.raise_error(NameError, f"name {name!r} is not defined")
+            self._raise_undefined(evaluator, name)
         self.written[name] = None
         evaluator.side_effects.mutated(self)
 
     def emit_mutation(self, emitter: Emitter) -> None:
         for name, value in self.written.items():
             if value is None:
-                emitter.load_callable(self.dictionary.pop)
+                if name not in self.dictionary:
+                    continue  # the program has made it too
+                emitter.load_callable(dict.__delitem__)
+                emitter.load_object(self.dictionary)
                 emitter.load_constant(name)
-                emitter.load_constant(None)
                 emitter.call(2)
                 emitter.pop()
             else:

@@ -88,14 +88,18 @@ def _load_deref(evaluator: Evaluator, instruction: Instruction) -> None:
     name = instruction.operand
     contents = evaluator.cells[name].read(evaluator)
     if contents is None:
-        if name in evaluator.code.co_freevars:
-            evaluator.raise_error(
-                NameError,
-                f"cannot access free variable {name!r} where it is not associated with a value in "
-                "enclosing scope",
-            )
-        _unbound_local(evaluator, name)
+        _unbound_cell(evaluator, name)
     evaluator.stack.append(contents)
+
+
+def _unbound_cell(evaluator: Evaluator, name: str) -> None:
+    if name in evaluator.code.co_freevars:
+        evaluator.raise_error(
+            NameError,
+            f"cannot access free variable {name!r} where it is not associated with a value in "
+            "enclosing scope",
+        )
+    _unbound_local(evaluator, name)
 
 
 @handles("STORE_DEREF")
@@ -107,7 +111,7 @@ def _store_deref(evaluator: Evaluator, instruction: Instruction) -> None:
 def _delete_deref(evaluator: Evaluator, instruction: Instruction) -> None:
     cell = evaluator.cells[instruction.operand]
     if cell.read(evaluator) is None:
-        _unbound_local(evaluator, instruction.operand)
+        _unbound_cell(evaluator, instruction.operand)
     cell.write(evaluator, None)
 
 

@@ -76,7 +76,12 @@ class CellVariable(Variable):
 
     def emit_mutation(self, emitter: Emitter) -> None:
         if self.contents is None:
-            raise Unsupported("deletion of a cell's contents", repr(self))
+            emitter.load_callable(types.CellType.__delattr__)
+            self._load_cell(emitter)
+            emitter.load_constant("cell_contents")
+            emitter.call(2)
+            emitter.pop()
+            return
         emitter.load_variable(self.contents)
         self._load_cell(emitter)
         emitter.store_attribute("cell_contents")

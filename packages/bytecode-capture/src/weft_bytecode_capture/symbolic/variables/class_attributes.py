@@ -42,7 +42,8 @@ def class_attribute_source(kind: type, owner: type, name: str, raw: Any) -> Sour
     if is_library_module(module_of(kind)):
         return ConstantSource(f"{owner.__qualname__}.{name}", raw)
     class_source = ConstantSource(kind.__qualname__, kind)
-    if _read_runs_code(raw) or is_data_descriptor(find_raw(type(kind), name)):
+    hidden = kind is not owner and find_raw(kind, name) is not raw  # by one that is deleted by now
+    if hidden or _read_runs_code(raw) or is_data_descriptor(find_raw(type(kind), name)):
         owner_source = ConstantSource(owner.__qualname__, owner)
         return ItemSource(AttributeSource(owner_source, "__dict__"), name)
     return AttributeSource(class_source, name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weft_guards import (
     AttributeSource,
     ConstantSource,
+    DictContains,
     EqualsConstant,
     IsObject,
     Source,
@@ -104,8 +105,15 @@ class ClassVariable(Variable):
         self._write(evaluator, name, WrittenAttribute(value))
 
     def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
-        if self.written.get(name) is None and name not in self.value.__dict__:
-            evaluator.raise_error(AttributeError, name)
+        present = name in self.value.__dict__
+        own = AttributeSource(ConstantSource(self.value.__qualname__, self.value), "__dict__")
+        evaluator.guard(own, DictContains(name, present))
+        if name in self.written:
+            present = self.written[name] is not None
+        if not present:
+            evaluator.raise_error(
+                AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}"
+            )
         self._write(evaluator, name, None)
 
     def _write(self, evaluator: Evaluator, name: str, written: WrittenAttribute | None) -> None:
