@@ -137,7 +137,8 @@ class CppCodegen:
         library = cached_library(
             folder, library_key(source, toolchain), source, build, self.options.keep_sources
         )
-        return CppProgram(make_entry(load_library(library), generated.objects), generated, source)
+        loaded = load_library(library)
+        return CppProgram(make_entry(loaded, generated.objects), generated, source, loaded)
 
     def environment(self) -> str:
         """What generated programs depend on besides their schedules: options, compiler, processor."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,13 +38,25 @@ class CppProgram:
         entry: Callable[..., tuple[Any, ...]],
         generated: GeneratedProgram,
         source: str,
+        library: ctypes.PyDLL,
     ) -> None:
         self.entry = entry
+        self._library = library
         self.generated = generated  # holds the objects, which the native program borrows
         self.source = source
         self.kernel_count = generated.kernel_count
         self.extern_count = generated.extern_count
         self.may_fail = generated.may_fail
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory for intermediates that is kept from earlier calls for the next.
+
+        It follows what calls need: 16 smaller ones after a large one have it given back.
+        """
+        function = self._library.weft_held_bytes
+        function.restype, function.argtypes = ctypes.c_int64, [ctypes.py_object]
+        return int(function(self.entry.__self__))  # type: ignore[attr-defined]
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self.entry(*inputs)

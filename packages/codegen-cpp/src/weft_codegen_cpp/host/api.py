@@ -15,6 +15,7 @@ PYTHON_FUNCTIONS = (
     "PyFloat_FromDouble",
     "PyFloat_AsDouble",
     "PyErr_Occurred",
+    "PyErr_NoMemory",
     "PyCapsule_GetPointer",
     "PyEval_SaveThread",
     "PyEval_RestoreThread",

@@ -94,7 +94,7 @@ def print_attention(writer: HostWriter, call: ExternCall, native: NativeCall) ->
     batch, heads, queries, keys = (f"f64(call0.{n})" for n in ("batch", "heads", "queries", "keys"))
     cost = f"{4 * depth / OPERATIONS_A_NANOSECOND:.3f} * {batch} * {heads} * {queries} * {keys}"
     blocks = "((call0.queries + attention_queries - 1) / attention_queries)"
-    fields = [*pointers, *extents, *strides, number, str(bool(causal)).lower()]
+    fields = [*pointers, *extents, *strides, number, str(bool(causal)).lower(), "&c.error"]
     task = f"attend<{types[0]}, {types[1]}, {depth}>, &call0, units, {cost}"
     writer.headers.add(HEADER)
     writer.steps += [
@@ -102,6 +102,7 @@ def print_attention(writer: HostWriter, call: ExternCall, native: NativeCall) ->
         f"  const Attention call0 = {{{', '.join(fields)}}};",
         f"  const i64 units = call0.batch * call0.heads * {blocks};",
         f"  run_task({{{task}}}, {writer.options.threads});",
+        "  if (c.error.status) return Status(c.error.status);",
         "}",
     ]
 

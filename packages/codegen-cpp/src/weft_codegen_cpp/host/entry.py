@@ -11,7 +11,8 @@ class Entry:
     """What the entry of a program needs to know.
 
     ``inputs``: how many there are; ``tensors``: the positions of those that are tensors; ``sizes``:
-    statements that define the sizes in ``arena_bytes``, a C++ expression.  ``owned`` counts the
+    statements that define the sizes in ``arena_bytes``, a C++ expression; ``magnitude`` is the same in
+    doubles, which don't overflow.  ``owned`` counts the
     slots of a call, ``calls_torch`` and ``uses_python`` say what its steps do.
     """
 
@@ -19,6 +20,7 @@ class Entry:
     tensors: tuple[int, ...]
     sizes: tuple[str, ...]
     arena_bytes: str
+    magnitude: str
     owned: int
     calls_torch: bool
     uses_python: bool
@@ -42,9 +44,10 @@ def print_entry(entry: Entry) -> str:
         '  c.program = (Program*)api.PyCapsule_GetPointer(self, "weft.program");',
         "  c.arguments = arguments;",
         *("  " + s for s in entry.sizes),
-        f"  c.frame = take_frame(c.program, {entry.arena_bytes}, view_count);",
-        "  if (c.frame->bytes && !c.frame->whole)",
-        '    return api.PyErr_SetString(api.runtime_error, "out of memory"), nullptr;',
+        f"  const f64 magnitude = {entry.magnitude};",
+        f"  const i64 bytes = magnitude < most_bytes ? {entry.arena_bytes} : ~ui64(0) >> 1;",
+        "  c.frame = take_frame(c.program, bytes, view_count);",
+        "  if (!c.frame) return no_memory(bytes);",
         *("  " + line for line in _run(entry)),
         "  Object result = status == ok ? results(c) : nullptr;",
         f"  for (int k = 0; k < {entry.owned}; ++k) {{",
@@ -83,15 +86,19 @@ _END_OF_CALL = """\
   if (status == index_out_of_range)
     api.PyErr_Format(api.index_error,
                      "index %lld is out of bounds for dimension with size %lld",
-                     (long long)c.index_error.index, (long long)c.index_error.size);
+                     (long long)c.error.index, (long long)c.error.size);
   else if (status == operator_failed)
     api.PyErr_Format(api.runtime_error, "%s failed: %s", c.failed,
                      c.frame->message[0] ? c.frame->message : torch_message());
   else if (status == requirement_failed)
     api.PyErr_SetString(api.runtime_error, c.failed);
+  else if (status == out_of_memory)
+    no_memory(c.error.size);
+  else if (status == too_large)
+    api.PyErr_SetString(api.runtime_error, "Storage size calculation overflowed");
   else if (!result && !api.PyErr_Occurred())
     api.PyErr_SetString(api.runtime_error, "a result could not be made");
-  give_frame(c.program, c.frame);
+  give_frame(c.program, c.frame, view_count);
   return result;
 }
 
@@ -99,14 +106,21 @@ extern "C" i64 weft_api_bytes() { return sizeof(Api); }
 extern "C" void weft_bind(const Api* table) { api = *table; }
 extern "C" void* weft_create(Object const* objects, i64 count) {
   Program* program = (Program*)__builtin_calloc(1, sizeof(Program));
-  program->objects = (Object*)__builtin_malloc(sizeof(Object) * (count + 1));
+  Object* kept = (Object*)__builtin_malloc(sizeof(Object) * (count + 1));
+  if (!program || !kept) {
+    __builtin_free(program);
+    __builtin_free(kept);
+    return api.PyErr_NoMemory();
+  }
+  program->objects = kept;
   for (i64 k = 0; k < count; ++k) program->objects[k] = objects[k];
   return program;
 }
 extern "C" void weft_destroy(Object capsule) {
-  Program* program = (Program*)api.PyCapsule_GetPointer(capsule, "weft.program");
-  __builtin_free(program->objects);
-  destroy_program(program, view_count);
+  destroy_program((Program*)api.PyCapsule_GetPointer(capsule, "weft.program"), view_count);
+}
+extern "C" i64 weft_held_bytes(Object capsule) {
+  return held_bytes((const Program*)api.PyCapsule_GetPointer(capsule, "weft.program"));
 }
 struct Method {
   const char* name;

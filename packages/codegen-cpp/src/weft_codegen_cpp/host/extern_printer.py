@@ -158,9 +158,8 @@ def _callback(writer: HostWriter, call: ExternCall) -> None:
     function = writer.object(make_callback(call, buffers, into_memory))
     lines = [
         *_pass_arguments(writer, views, symbols),
-        f"Object result = api.PyObject_CallObject({function}, passed);",
-        "api.Py_DecRef(passed);",
-        "if (!result) return python_error;",
+        f"Reference result(api.PyObject_CallObject({function}, passed));",
+        "if (!result.object) return python_error;",
     ]
     names = [] if into_memory else [name for name in call.outputs if name is not None]
     for position, name in enumerate(names):
@@ -172,7 +171,7 @@ def _callback(writer: HostWriter, call: ExternCall) -> None:
             f"api.Py_IncRef(c.made[{slot}]);",
             f"c.{name} = ({type_name}*)data_of({writer.sources[name]});",
         ]
-    lines += ["api.Py_DecRef(result);", *read_sizes(call, writer.sources)]
+    lines += read_sizes(call, writer.sources)
     writer.steps += ["{", *("  " + line for line in lines), "}"]
 
 
@@ -184,24 +183,24 @@ def _pass_arguments(
     The very tensor that an operator gave is passed on where the view is all of it: waits know it.
     """
     saved, writer.steps = writer.steps, []
-    writer.steps.append(f"Object passed = api.PyTuple_New({len(views) + len(symbols)});")
+    writer.steps += [
+        f"Reference passed(api.PyTuple_New({len(views) + len(symbols)}));",
+        "if (!passed.object) return python_error;",
+    ]
     for position, view in enumerate(views):
         made = writer.object_of(view.buffer) if writer.is_whole(view) else None
         if made is not None:
-            writer.steps.append(
-                f"api.Py_IncRef({made}); api.PyTuple_SetItem(passed, {position}, {made});"
-            )
+            writer.steps.append(_put(position, f"same({made})"))
             continue
         writer.steps.append(f"View view{position} = {{}};")
         writer.set_view(f"view{position}", view)
-        writer.steps.append(
-            f"api.PyTuple_SetItem(passed, {position}, api.wrap(view{position}.handle)); "
-            f"api.delete_tensor(view{position}.handle);"
-        )
+        writer.steps.append(_put(position, f"object_from(view{position}.handle)"))
     for position, symbol in enumerate(symbols, len(views)):
         make = "PyLong_FromLongLong" if symbol.is_integer else "PyFloat_FromDouble"
-        writer.steps.append(
-            f"api.PyTuple_SetItem(passed, {position}, api.{make}(c.{symbol.name}));"
-        )
+        writer.steps.append(_put(position, f"api.{make}(c.{symbol.name})"))
     lines, writer.steps = writer.steps, saved
     return lines
+
+
+def _put(position: int, item: str) -> str:
+    return f"if (!put(passed, {position}, {item})) return python_error;"

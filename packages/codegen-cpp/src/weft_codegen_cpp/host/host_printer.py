@@ -38,7 +38,7 @@ from weft_codegen_cpp.host.regions import allocated_by_calls, print_region
 from weft_codegen_cpp.host.results import print_results
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import memory_type
-from weft_codegen_cpp.kernel.expressions import INDEX, NUMBER
+from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE, NUMBER, doubles
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
 from weft_codegen_cpp.options import CppOptions
 from weft_codegen_cpp.statements import indent
@@ -160,12 +160,14 @@ class _HostPrinter(HostWriter):
             lines += self._tasks(members, f"calls{number}", first)
             first += len(members)
         threads = self.options.threads
+        if any(self.kernels[kernel.name].has_symbols for kernel in kernels):
+            lines.append(f"if (endless(tasks, {len(kernels)})) return too_large;")
         if len(kernels) == 1:
             lines.append(f"run_task(tasks[0], {threads});")
         else:
             lines.append(f"run_tasks(tasks, {len(kernels)}, {threads});")
-        if any(self.kernels[kernel.name].checks_indices for kernel in kernels):
-            lines.append("if (c.index_error.raised) return index_out_of_range;")
+        if any(self.kernels[kernel.name].may_fail for kernel in kernels):
+            lines.append("if (c.error.status) return Status(c.error.status);")
         self.steps += ["{", *("  " + line for line in lines), "}"]
 
     def _tasks(self, kernels: Sequence[Kernel], calls: str, first: int) -> list[str]:
@@ -192,7 +194,7 @@ class _HostPrinter(HostWriter):
         fields = [f"c.{name}" for name in one.buffers]
         fields += [str(one.values.get(s, f"c.{s.name}")) for s in one.symbols]
         fields += [print_number(scalar, NUMBER, self.names()) for scalar in one.scalars]
-        return [*fields, "&c.index_error"]
+        return [*fields, "&c.error"]
 
     # -- inputs ------------------------------------------------------------------------------------------
 
@@ -302,7 +304,7 @@ class _HostPrinter(HostWriter):
                 f"  Handle owned[{owned}];  // tensors made in this call: {', '.join(self.owned) or 'none'}",
                 f"  Object made[{owned}];  // their Python objects, where they have one",
                 "  const char* failed;",
-                "  IndexError index_error;",
+                "  KernelError error;",
                 "};",
                 "",
             ]
@@ -329,7 +331,8 @@ class _HostPrinter(HostWriter):
                 self.input_count,
                 tuple(self.positions.values()),
                 tuple(self._early_symbols(arena.free_symbols)),
-                print_index(arena, INDEX),
+                _clipped(arena),
+                print_index(arena, MAGNITUDE, doubles(arena)),
                 len(self.owned),
                 self.calls_torch,
                 self.uses_python,
@@ -352,6 +355,11 @@ class _HostPrinter(HostWriter):
                 )
                 lines.append(f"const i64 {symbol.name} = {symbol.name}_sizes[{source.dimension}];")
         return lines
+
+
+def _clipped(size: sympy.Expr) -> str:
+    """A number of bytes in C++; more than an integer holds are as many as it does."""
+    return print_index(min(int(size), 2**63 - 1) if size.is_Integer else size, INDEX)
 
 
 def _number_type(symbol: sympy.Symbol) -> str:

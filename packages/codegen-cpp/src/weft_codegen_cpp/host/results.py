@@ -26,7 +26,8 @@ def print_results(writer: HostWriter, given: Mapping[str, str]) -> str:
     lines = [
         "// The tuple that the call returns.",
         "static Object results(Call& c) {",
-        f"  Object tuple = api.PyTuple_New({len(outputs)});",
+        f"  Reference tuple(api.PyTuple_New({len(outputs)}));",
+        "  if (!tuple.object) return nullptr;",
     ]
     made: dict[str, int] = {}  # outputs that are whole buffers, returned as one object
     items = [
@@ -40,7 +41,7 @@ def print_results(writer: HostWriter, given: Mapping[str, str]) -> str:
         count = len(list(same))
         lines += _put(items[position : position + count], position, item, distance)
         position += count
-    return "\n".join([*lines, "  return tuple;", "}", ""])
+    return "\n".join([*lines, "  return tuple.give();", "}", ""])
 
 
 def _put(items: Sequence[str], position: int, item: str, distance: int | None) -> list[str]:

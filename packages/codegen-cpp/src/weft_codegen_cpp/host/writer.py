@@ -13,7 +13,7 @@ from weft_codegen_cpp import _torch
 from weft_codegen_cpp.host.data_symbols import definitions
 from weft_codegen_cpp.host.regions import counters
 from weft_codegen_cpp.kernel.dtypes import memory_type
-from weft_codegen_cpp.kernel.expressions import INDEX
+from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE
 from weft_codegen_cpp.options import CppOptions
 
 MAX_DIMENSIONS = 8  # as in weft_host.h
@@ -63,6 +63,10 @@ class HostWriter:
         """Where the call keeps sizes, numbers and counters."""
         return {s: f"c.{s.name}" for s in (*self.symbols, *self.counters, *self.given)}
 
+    def magnitudes(self) -> dict[sympy.Symbol, str]:
+        """The same as doubles."""
+        return {symbol: f"f64({name})" for symbol, name in self.names().items()}
+
     def index(self, expression: Any) -> str:
         """An integer expression over sizes and counters in C++."""
         return print_index(sympy.sympify(expression), INDEX, self.names())
@@ -101,6 +105,11 @@ class HostWriter:
         layout = self.schedule.buffers[name].layout
         slot = self.own(name)
         self.steps += self.drops("owned", [slot])
+        compound = [e for e in layout.size if not (e.is_Integer or e.is_Symbol)]
+        self.steps += [
+            f"if (!({print_index(e, MAGNITUDE, self.magnitudes())} < most_bytes)) return too_large;"
+            for e in compound
+        ]
         self.steps.append(
             f"if (!allocate(c.owned[{slot}], &c.{name}, {len(layout.size)}, {self.array(layout.size)}, "
             f"{self.array(layout.stride)}, {_torch.dtype_code(layout.dtype)})) "

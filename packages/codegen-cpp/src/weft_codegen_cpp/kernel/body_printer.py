@@ -293,7 +293,7 @@ class BodyPrinter:
         active = self._tag if wide.varying else f"{self._tag}.any()"
         self.emit(
             f"const auto {name} = wrap_index<{flag}>({active}, {wide.code}, {self._index(size)}, "
-            "call.index_error);"
+            "call.error);"
         )
         self.scope.names[symbol] = name
         if wide.varying:

@@ -24,6 +24,24 @@ INDEX = IndexSpelling(
     integer=_integer,
     power="power_index({}, {})".format,
 )
+MAGNITUDE = IndexSpelling(
+    quotient="floor_div_f64({}, {})",
+    floor_quotient="floor_div_f64({}, {})",
+    remainder="floor_mod_f64({}, {})",
+    floor_remainder="floor_mod_f64({}, {})",
+    minimum="min_f64({}, {})",
+    maximum="max_f64({}, {})",
+    integer=lambda value: repr(float(value)),
+    power="power_f64({}, {})".format,
+)
+"""The same in doubles, by which sizes are known that don't fit in an integer."""
+
+
+def doubles(expression: sympy.Expr) -> dict[sympy.Symbol, str]:
+    """How an expression in :data:`MAGNITUDE` writes the symbols of ``expression``."""
+    return {symbol: f"f64({symbol.name})" for symbol in expression.free_symbols}
+
+
 NUMBER = NumberSpelling(
     index=INDEX,
     operations={

@@ -6,11 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import sympy
-from weft_loop_ir import Buffer, Kernel, SizeFloat, print_index
+from weft_loop_ir import Buffer, Kernel, LoopVariable, SizeFloat, print_index
 
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter
 from weft_codegen_cpp.kernel.dtypes import memory_type
-from weft_codegen_cpp.kernel.expressions import INDEX, size_of, static_int
+from weft_codegen_cpp.kernel.expressions import (
+    INDEX,
+    MAGNITUDE,
+    doubles,
+    size_of,
+    static_int,
+)
 from weft_codegen_cpp.kernel.kernel_layout import KernelLayout
 from weft_codegen_cpp.kernel.loop_structure import merge_loops, stage_nanoseconds
 from weft_codegen_cpp.kernel.program_loops import expected_sizes
@@ -38,7 +44,8 @@ class PrintedKernel:
     scalars: tuple[SizeFloat, ...]
     units: str  # C++ expression over the symbols: the number of units of work
     nanoseconds: str  # C++ expression: the estimated time of the whole kernel
-    checks_indices: bool
+    may_fail: bool  # an index is out of range, or memory for rows is not to be had
+    has_symbols: bool  # its loops' sizes are known in a call
     values: Mapping[sympy.Symbol, int] = field(default_factory=dict)  # symbols that aren't sizes
 
 
@@ -61,6 +68,7 @@ class _KernelPrinter:
         self.lanes = layout.lanes
         self.qualifier = "const" if shares_memory else "__restrict const"
         self.units = UnitPrinter(layout)
+        self.may_fail = layout.checks
 
     def print(self) -> PrintedKernel:
         layout = self.layout
@@ -69,7 +77,7 @@ class _KernelPrinter:
         fields = [f"{t}* {p};" for p, t in types.items()]
         fields += [f"i64 {s.name};" for s in symbols]
         fields += [f"f64 {name};" for name in layout.scalars.values()]
-        fields.append("IndexError* index_error;")
+        fields.append("KernelError* error;")
         setup = [f"{t}* {self.qualifier} {p} = call.{p};" for p, t in types.items()]
         setup += [f"const i64 {s.name} = call.{s.name};" for s in symbols]
         setup += [f"const f64 {name} = call.{name};" for name in layout.scalars.values()]
@@ -87,7 +95,8 @@ class _KernelPrinter:
             tuple(layout.scalars),
             self.units.count(),
             self._cost(),
-            layout.checks,
+            self.may_fail,
+            bool(symbols),
         )
 
     def _local_storage(self) -> list[str]:
@@ -100,7 +109,9 @@ class _KernelPrinter:
             if size is not None and size * copies * local.dtype.itemsize <= STACK_BYTES:
                 lines.append(f"alignas(64) {type_name} {row}_all[{max(size * copies, 1)}];")
             else:
-                lines.append(f"Scratch<{type_name}> {row}_all({count});")
+                lines.append(f"Scratch<{type_name}> {row}_all({count}, call.error);")
+                lines.append(f"if ({row}_all.failed) return;")
+                self.may_fail = True
             if self.plan.outer is None:
                 lines.append(f"{type_name}* const {row} = {row}_all;")
         return lines
@@ -128,10 +139,16 @@ class _KernelPrinter:
 
     def _cost(self) -> str:
         terms = []
-        outer = [size_of(v) for v in self.kernel.outer]
+        outer = [_magnitude(v) for v in self.kernel.outer]
         for stage in self.kernel.stages:
             lanes = self.lanes if self.plan.outer is not None or stage.inner else 1
-            sizes = outer + [size_of(v) for v in stage.inner] + expected_sizes(stage)
+            sizes = outer + [_magnitude(v) for v in stage.inner]
+            sizes += [f"f64({s})" for s in expected_sizes(stage)]
             cost = f"{stage_nanoseconds(stage.body, lanes):.3f}"
-            terms.append(" * ".join([cost, *(f"f64({s})" for s in sizes)]))
+            terms.append(" * ".join([cost, *sizes]))
         return " + ".join(terms)
+
+
+def _magnitude(variable: LoopVariable) -> str:
+    """The number of a loop's iterations as a double, which is right beyond an integer's range."""
+    return print_index(variable.size, MAGNITUDE, doubles(variable.size))

@@ -19,6 +19,7 @@ struct Attention {
   i64 mask_stride[4], log_sums_stride[3];
   f32 scale;
   bool causal;
+  KernelError* error;
 };
 
 constexpr int attention_rows = lanes == 16 ? 8 : 4;   // queries in a tile
@@ -190,7 +191,8 @@ template <class T, int depth> struct AttentionTile {
 template <class T, class M, int depth> static void attend(const void* raw, i64 begin, i64 end) {
   typedef AttentionTile<T, depth> Tile;
   const Attention& a = *(const Attention*)raw;
-  Scratch<Tile> scratch(1);
+  Scratch<Tile> scratch(1, a.error);
+  if (scratch.failed) return;
   Tile& t = *(Tile*)scratch;
   const i64 blocks = (a.queries + attention_queries - 1) / attention_queries;
   for (i64 unit = begin; unit < end; ++unit) {

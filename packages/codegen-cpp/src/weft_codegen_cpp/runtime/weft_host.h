@@ -26,6 +26,7 @@ struct Api {
   Object (*PyFloat_FromDouble)(double);
   double (*PyFloat_AsDouble)(Object);
   Object (*PyErr_Occurred)();
+  Object (*PyErr_NoMemory)();
   void* (*PyCapsule_GetPointer)(Object, const char*);
   void* (*PyEval_SaveThread)();
   void (*PyEval_RestoreThread)(void*);
@@ -156,61 +157,124 @@ struct Frame {
   char* whole;  // malloc's
   char* arena;  // aligned
   i64 bytes;
+  i64 calls, most;  // since the arena was last looked at: how many, and the bytes of the largest
   View* views;
   char message[message_bytes];  // of an exception in another thread, empty for none
 };
 struct Program {
   Frame* idle;
+  i64 running, most_running;  // calls at once: now, and since idle frames were last looked at
+  i64 calls;  // since then
   Object* objects;  // borrowed: the Python side keeps them
 };
 
-static void grow_arena(Frame* frame, i64 bytes) {
-  if (frame->bytes >= bytes) return;
+static void free_arena(Frame* frame) {
   __builtin_free(frame->whole);
-  frame->whole = (char*)__builtin_malloc(bytes + 64);
-  frame->bytes = frame->whole ? bytes : 0;
-  frame->arena = (char*)((ui64(frame->whole) + 63) & ~ui64(63));
+  frame->whole = frame->arena = nullptr;
+  frame->bytes = 0;
+}
+static bool grow_arena(Frame* frame, i64 bytes) {
+  if (frame->bytes >= bytes) return true;
+  free_arena(frame);
+  frame->whole = take_memory(bytes);
+  if (!frame->whole) return false;
+  frame->bytes = bytes;
+  frame->arena = aligned(frame->whole);
+  return true;
+}
+static void destroy_frame(Frame* frame, i64 views) {
+  if (frame->helper) destroy_frame(frame->helper, views);
+  for (i64 k = 0; k < views && frame->views; ++k)
+    if (frame->views[k].handle) api.delete_tensor(frame->views[k].handle);
+  __builtin_free(frame->whole);
+  __builtin_free(frame->views);
+  __builtin_free(frame);
 }
 static Frame* make_frame(i64 views) {
   Frame* frame = (Frame*)__builtin_calloc(1, sizeof(Frame));
+  if (!frame) return nullptr;
   frame->views = (View*)__builtin_calloc(views + 1, sizeof(View));
-  return frame;
+  if (frame->views) return frame;
+  destroy_frame(frame, views);
+  return nullptr;
 }
+
+// Memory is kept from call to call, so that pages need not be mapped again, but not for ever what one large call
+// or many threads at once have needed: after so many calls it is cut down to what these have used.
+constexpr i64 calls_between_cuts = 16;
+constexpr i64 spare_bytes = 1 << 20;  // as much more than that may be kept
+
+// A frame for a call that needs `bytes`; null where there is no memory.
 static Frame* take_frame(Program* program, i64 bytes, i64 views) {
   Frame* frame = program->idle;
   if (frame) program->idle = frame->next;
   else frame = make_frame(views);
-  grow_arena(frame, bytes);
+  if (!frame) return nullptr;
+  if (!grow_arena(frame, bytes)) return destroy_frame(frame, views), nullptr;
   frame->message[0] = 0;
+  frame->most = max_index(frame->most, bytes);
+  program->most_running = max_index(program->most_running, ++program->running);
   return frame;
 }
-static void give_frame(Program* program, Frame* frame) {
+// Cuts the arenas of `frame` and its helpers down to what its last calls have used.
+static void cut_arena(Frame* frame) {
+  if (++frame->calls < calls_between_cuts) return;
+  if (frame->bytes > 2 * frame->most + spare_bytes)
+    for (Frame* f = frame; f; f = f->helper) free_arena(f);
+  frame->calls = frame->most = 0;
+}
+static void give_frame(Program* program, Frame* frame, i64 views) {
+  cut_arena(frame);
   frame->next = program->idle;
   program->idle = frame;
+  --program->running;
+  if (++program->calls < calls_between_cuts * program->most_running) return;
+  i64 kept = program->most_running - program->running;
+  Frame** last = &program->idle;
+  for (; kept > 0 && *last; --kept) last = &(*last)->next;
+  while (Frame* rest = *last) {
+    *last = rest->next;
+    destroy_frame(rest, views);
+  }
+  program->calls = 0;
+  program->most_running = program->running;
 }
 // Whether `frame` and its helpers are enough for `threads`, each with an arena as large; makes what is missing.
 [[maybe_unused]] static bool with_helpers(Frame* frame, i64 threads, i64 views) {
   const i64 bytes = frame->bytes;
   for (i64 k = 1; k < threads; ++k, frame = frame->helper) {
     if (!frame->helper) frame->helper = make_frame(views);
-    grow_arena(frame->helper, bytes);
-    if (frame->helper->bytes < bytes) return false;
+    if (!frame->helper || !grow_arena(frame->helper, bytes)) return false;
   }
   return true;
-}
-static void destroy_frame(Frame* frame, i64 views) {
-  if (frame->helper) destroy_frame(frame->helper, views);
-  for (i64 k = 0; k < views; ++k) if (frame->views[k].handle) api.delete_tensor(frame->views[k].handle);
-  __builtin_free(frame->whole);
-  __builtin_free(frame->views);
-  __builtin_free(frame);
 }
 static void destroy_program(Program* program, i64 views) {
   while (Frame* frame = program->idle) {
     program->idle = frame->next;
     destroy_frame(frame, views);
   }
+  __builtin_free(program->objects);
   __builtin_free(program);
+}
+// The bytes that idle frames hold.
+static i64 held_bytes(const Program* program) {
+  i64 bytes = 0;
+  for (const Frame* frame = program->idle; frame; frame = frame->next)
+    for (const Frame* f = frame; f; f = f->helper) bytes += f->bytes;
+  return bytes;
+}
+
+// Sizes as doubles: what is beyond 64 bits as integers has its magnitude still.
+[[maybe_unused]] static f64 floor_div_f64(f64 a, f64 b) { return __builtin_floor(a / b); }
+[[maybe_unused]] static f64 floor_mod_f64(f64 a, f64 b) { return a - b * __builtin_floor(a / b); }
+[[maybe_unused]] static f64 min_f64(f64 a, f64 b) { return a < b ? a : b; }
+[[maybe_unused]] static f64 max_f64(f64 a, f64 b) { return a > b ? a : b; }
+[[maybe_unused]] static f64 power_f64(f64 a, int n) { f64 r = 1; while (n-- > 0) r *= a; return r; }
+constexpr f64 most_bytes = 9.2e18;  // of a size, and of a call's memory
+// Tasks that would take a year: there may be more iterations than an integer counts.
+[[maybe_unused]] static bool endless(const Task* tasks, i64 count) {
+  for (i64 k = 0; k < count; ++k) if (!(tasks[k].nanoseconds < 3e16)) return true;
+  return false;
 }
 
 // The text of the exception that an operator has left in this thread.
@@ -265,11 +329,28 @@ static bool is_tensor(Object object) {
   return type == api.tensor_type || type == api.parameter_type ||
          api.PyObject_IsInstance(object, api.tensor_type) == 1;
 }
-// Puts `item`, a new reference or null for an error, in a tuple, which an error frees.
+// A reference that ends with its block unless it is given away.
+struct Reference {
+  Object object;
+  explicit Reference(Object made) : object(made) {}
+  ~Reference() { if (object) api.Py_DecRef(object); }
+  Reference(const Reference&) = delete;
+  operator Object() const { return object; }
+  Object give() {
+    Object given = object;
+    object = nullptr;
+    return given;
+  }
+};
+// Puts `item`, a new reference or null for an error, in a tuple.
 static bool put(Object tuple, i64 position, Object item) {
-  if (!item) return api.Py_DecRef(tuple), false;
-  api.PyTuple_SetItem(tuple, position, item);
-  return true;
+  return item && api.PyTuple_SetItem(tuple, position, item) == 0;
+}
+// The Python object of a tensor that nothing else needs.
+static Object object_from(Handle handle) {
+  Object object = api.wrap(handle);
+  api.delete_tensor(handle);
+  return object;
 }
 static Object same(Object object) {
   api.Py_IncRef(object);
@@ -278,9 +359,7 @@ static Object same(Object object) {
 static Object shared_view(Handle handle, int ndim, const i64* sizes, const i64* strides, i64 offset) {
   Handle view = nullptr;  // the offset counts from the tensor's own
   if (api.reinterpret(handle, ndim, sizes, strides, offset, &view)) return nullptr;
-  Object object = api.wrap(view);
-  api.delete_tensor(view);
-  return object;
+  return object_from(view);
 }
 // Gives `handle` the strides that the program was compiled for, if the operator chose others.
 static bool settle_layout(Handle& handle, int ndim, const i64* sizes, const i64* strides, i32 dtype) {
@@ -309,6 +388,11 @@ static inline i32 onednn_convolution(Handle x, Handle weight, Handle* bias, cons
                                    "none", nullptr, 0, nullptr, result);
 }
 
-enum Status { ok, python_error, index_out_of_range, operator_failed, requirement_failed };
+// Raises what eager does where a tensor's memory is not to be had.
+static Object no_memory(i64 bytes) {
+  return api.PyErr_Format(api.runtime_error,
+                          "DefaultCPUAllocator: can't allocate memory: you tried to allocate %lld bytes.",
+                          (long long)bytes);
+}
 
 }  // namespace weft

@@ -479,15 +479,42 @@ WEFT_INLINE void read_transposed(V* tile, Tag tag, i64 count, Row row) {
 
 template <int n> struct Count { static constexpr int value = n; };
 
-// Memory for one thread's local rows that are too large for the stack.
+enum Status { ok, python_error, index_out_of_range, operator_failed, requirement_failed, out_of_memory, too_large };
+
+// What first went wrong in the kernels of a call: an index out of `size`, or memory of `size` bytes that is not
+// to be had.
+struct KernelError { i64 status, index, size; };
+
+inline __attribute__((noinline, cold)) void fail_kernel(KernelError* error, Status status, i64 index, i64 size) {
+  i64 none = ok;
+  if (__atomic_compare_exchange_n(&error->status, &none, i64(status), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    error->index = index;
+    error->size = size;
+  }
+}
+
+// malloc's memory with a first address that is a multiple of 64; null where there is none, or for too many bytes.
+static inline char* take_memory(i64 bytes) {
+  i64 whole;
+  if (bytes < 0 || __builtin_add_overflow(bytes, 64, &whole)) return nullptr;
+  return (char*)__builtin_malloc(whole);
+}
+static inline char* aligned(char* whole) { return (char*)((ui64(whole) + 63) & ~ui64(63)); }
+
+// Memory for one thread's local rows that are too large for the stack; a kernel ends where it has failed.
 template <class T> struct Scratch {
   char* whole;
-  explicit Scratch(i64 count) : whole((char*)__builtin_malloc(count * sizeof(T) + 64)) {
-    if (!whole) __builtin_trap();
+  bool failed;
+  Scratch(i64 count, KernelError* error) : whole(nullptr) {
+    i64 bytes;
+    if (__builtin_mul_overflow(count, i64(sizeof(T)), &bytes)) bytes = ~ui64(0) >> 1;
+    whole = take_memory(bytes);
+    failed = !whole;
+    if (failed) fail_kernel(error, out_of_memory, 0, bytes);
   }
   ~Scratch() { __builtin_free(whole); }
   Scratch(const Scratch&) = delete;
-  operator T*() const { return (T*)((ui64(whole) + 63) & ~ui64(63)); }
+  operator T*() const { return (T*)aligned(whole); }
 };
 
 // ---- index arithmetic --------------------------------------------------------------------------------
@@ -498,30 +525,22 @@ WEFT_INLINE i64 min_index(i64 a, i64 b) { return a < b ? a : b; }
 WEFT_INLINE i64 max_index(i64 a, i64 b) { return a > b ? a : b; }
 WEFT_INLINE i64 power_index(i64 a, int n) { i64 r = 1; while (n-- > 0) r *= a; return r; }
 
-struct IndexError { i64 raised, index, size; };  // the first bad index of a call
-
-inline __attribute__((noinline, cold)) void bad_index(IndexError* error, i64 index, i64 size) {
-  if (__atomic_exchange_n(&error->raised, 1, __ATOMIC_RELAXED) == 0) {
-    error->index = index;
-    error->size = size;
-  }
-}
-template <bool check> WEFT_INLINE i64 wrap_index(bool active, i64 index, i64 size, IndexError* error) {
+template <bool check> WEFT_INLINE i64 wrap_index(bool active, i64 index, i64 size, KernelError* error) {
   i64 wrapped = index < 0 ? index + size : index;
   if constexpr (check)
     if (active && ui64(wrapped) >= ui64(size)) {
-      bad_index(error, index, size);
+      fail_kernel(error, index_out_of_range, index, size);
       return 0;
     }
   return wrapped;
 }
 template <bool check, class Tag>
-WEFT_INLINE vi64 wrap_index(Tag tag, vi64 index, i64 size, IndexError* error) {
+WEFT_INLINE vi64 wrap_index(Tag tag, vi64 index, i64 size, KernelError* error) {
   vi64 wrapped = index < 0 ? index + size : index;
   if constexpr (check) {
     for (int k = 0; k < lanes; ++k)
       if (ui64(wrapped[k]) >= ui64(size)) {
-        if (tag.active(k)) bad_index(error, index[k], size);
+        if (tag.active(k)) fail_kernel(error, index_out_of_range, index[k], size);
         wrapped[k] = 0;
       }
   }

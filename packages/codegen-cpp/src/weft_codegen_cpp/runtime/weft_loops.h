@@ -30,7 +30,7 @@ template <class Call> static void note_failure(SharedLoop<Call>& loop, const Cal
     loop.failed = first;
     loop.status = status;
     loop.call->failed = call.failed;
-    loop.call->index_error = call.index_error;
+    loop.call->error = call.error;
     if (status == operator_failed) keep_message(loop.call->frame);  // the exception is this thread's own
   }
   __atomic_clear(&loop.locked, __ATOMIC_RELEASE);

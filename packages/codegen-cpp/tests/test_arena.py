@@ -1,0 +1,64 @@
+"""The memory that a program keeps between calls is bounded by what its last calls have needed."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from differential import schedule_of
+from weft_codegen_cpp import CppCodegen
+from weft_codegen_cpp.program import CppProgram
+
+CALLS = 16
+SPARE = 1 << 20
+LARGE = 1 << 21
+
+
+def columns(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2).sort(0)[0].flip(0) + 1
+
+
+@pytest.fixture
+def program(codegen: CppCodegen) -> CppProgram:
+    return codegen.compile(schedule_of(columns, [torch.rand(9)], symbolic=True), {})
+
+
+def call(program: CppProgram, size: int) -> None:
+    x = torch.rand(size)
+    torch.testing.assert_close(program(x)[0], columns(x))
+
+
+def test_smaller_calls_give_the_memory_of_a_large_one_back(program: CppProgram) -> None:
+    call(program, LARGE)
+    assert program.held_bytes >= 4 * LARGE
+    for _ in range(2 * CALLS):
+        call(program, 100)
+    assert 400 <= program.held_bytes <= SPARE
+    call(program, LARGE)
+
+
+def test_memory_that_calls_use_now_and_then_is_kept(program: CppProgram) -> None:
+    call(program, LARGE)
+    held = program.held_bytes
+    for k in range(4 * CALLS):
+        call(program, LARGE if k % (CALLS // 2) == 0 else 100)
+        assert program.held_bytes == held
+
+
+def test_memory_of_threads_that_have_ended_is_given_back(program: CppProgram) -> None:
+    size, count = 1 << 18, 6
+    one_at_a_time = 4 * size
+    for _ in range(20):  # until several have run at once
+        threads = [threading.Thread(target=call, args=(program, size)) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if program.held_bytes >= 2 * one_at_a_time:
+            break
+    else:
+        pytest.skip("no two threads ran at once")
+    for _ in range(2 * count * CALLS):
+        call(program, size)
+    assert one_at_a_time <= program.held_bytes < 2 * one_at_a_time
