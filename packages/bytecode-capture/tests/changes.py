@@ -48,6 +48,7 @@ def check(make: Case) -> None:
         for restore in undo:
             restore()
     _compare(compiled, function)
+    assert graphs, "nothing was compiled"
     assert len(graphs) <= 6, "more compilations than there are states, breaks included"
 
 
@@ -59,7 +60,7 @@ def _compare(compiled, function):
             try:
                 results.append(called(torch.arange(6.0).reshape(2, 3) + 1))
             except Exception as error:
-                results.append(type(error))
+                results.append((type(error), str(error)))
         assert _same(*results), results
 
 
@@ -67,7 +68,7 @@ def _same(left, right):
     if isinstance(left, tuple):
         return len(left) == len(right) and all(map(_same, left, right))
     if not isinstance(left, torch.Tensor):
-        return left == right
+        return type(left) is type(right) and left == right
     alike = (left.dtype, left.shape, left.device, left.requires_grad) == (
         right.dtype, right.shape, right.device, right.requires_grad,
     )  # fmt: skip

@@ -309,9 +309,9 @@ def rop_added():
 
     def f(x):
         try:
-            return v + 3
+            return x * (v + 3)
         except TypeError:
-            return x
+            return x + 1
 
     def change():
         V.__add__ = lambda s, o: 5

@@ -91,7 +91,8 @@ def autocast_on():
     w = torch.ones(3, 3)
 
     def f(x):
-        return (x @ w).dtype, x
+        y = x @ w
+        return y.dtype, y
 
     ctx = torch.autocast("cpu")
     return f, lambda: ctx.__enter__(), lambda: ctx.__exit__(None, None, None)

@@ -63,7 +63,8 @@ def tensor_requires_grad():
     t = torch.ones(3)
 
     def f(x):
-        return (x * t).requires_grad
+        y = x * t
+        return y.requires_grad, y
 
     return f, lambda: t.requires_grad_()
 
