@@ -3,7 +3,7 @@
 from weft_loop_ir import Unsupported
 
 from weft_codegen_cpp.codegen import CppCodegen
-from weft_codegen_cpp.errors import CodegenError, CompileError, CompilerNotFound
+from weft_codegen_cpp.errors import CodegenError, CompileError, CompilerNotFound, CompilerTimeout
 from weft_codegen_cpp.options import CppOptions
 from weft_codegen_cpp.program import CppProgram
 
@@ -11,6 +11,7 @@ __all__ = [
     "CodegenError",
     "CompileError",
     "CompilerNotFound",
+    "CompilerTimeout",
     "CppCodegen",
     "CppOptions",
     "CppProgram",

@@ -39,7 +39,7 @@ def library_key(source: str, toolchain: Toolchain) -> str:
     digest = hashlib.sha256(_runtime_digest())
     for part in (
         source,
-        toolchain.compiler,
+        *toolchain.compiler,
         toolchain.version,
         *toolchain.flags,
         *sorted(cpu_flags()),

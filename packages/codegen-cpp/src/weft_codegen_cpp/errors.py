@@ -21,3 +21,14 @@ class CompileError(RuntimeError):
         self.command = command
         self.source_path = source_path
         self.stderr = stderr
+
+
+class CompilerTimeout(CompileError):
+    """The C++ compiler did not end in time."""
+
+    def __init__(self, command: list[str], source_path: str, seconds: float) -> None:
+        super().__init__(
+            command,
+            source_path,
+            f"it did not end in {seconds:g} seconds (options: compiler_seconds; WEFT_COMPILER_SECONDS)",
+        )

@@ -12,13 +12,15 @@ class CppOptions:
     """Options of :class:`~weft_codegen_cpp.CppCodegen`.
 
     ``cache_directory``: where compiled libraries are kept; None: ``$WEFT_CACHE_DIR/cpp``, else the user's
-    cache directory.  ``compiler``: the command of a GCC or Clang; None: ``$CXX``, then ``g++``, ``clang++``,
+    cache directory.  ``compiler``: the command of a GCC or Clang, words quoted
+    as in a shell; None: ``$CXX``, then ``g++``, ``clang++``,
     ``c++`` on the path.  ``threads``: the most threads a kernel runs on, 0 for torch's own number.
     ``architecture``: the value of ``-march`` (None: ``native``), with ``lanes`` values of any type in a
     vector (4, 8 or 16; None: by the instruction set).  ``keep_sources`` keeps the generated source beside the
     library.  ``poison_arena`` fills intermediate memory with NaN before each call, to find reads of memory
     that nothing wrote.  ``matrix_products``: the library of large float32 products, "torch" for the one that
     torch uses, "onednn", or "auto" for oneDNN where torch's is MKL on a processor that it is not tuned for.
+    ``compiler_seconds``: how long one run of the compiler may take; None: ``$WEFT_COMPILER_SECONDS``, or 900.
     ``processes``: how many compilers work on one graph at once; 0: by its kernels and the idle cores.
     """
 
@@ -30,4 +32,5 @@ class CppOptions:
     keep_sources: bool = False
     poison_arena: bool = False
     processes: int = 0
+    compiler_seconds: float | None = None
     matrix_products: Literal["auto", "torch", "onednn"] = "auto"

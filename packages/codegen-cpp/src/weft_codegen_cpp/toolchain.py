@@ -5,19 +5,25 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import shlex
 import shutil
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft_codegen_cpp.errors import CompileError, CompilerNotFound
+from weft_codegen_cpp.compiler_process import run_compiler
+from weft_codegen_cpp.errors import CompileError, CompilerNotFound, CompilerTimeout
 from weft_codegen_cpp.options import CppOptions
 
 RUNTIME = Path(__file__).parent / "runtime"
 HOST_HEADER = "weft_host.h"
 PRECOMPILED = f"{HOST_HEADER}.gch"
+
+COMPILER_SECONDS = 900.0
+"""How long one run of the compiler may take if nothing else is said: one that takes so long is stuck."""
+
+VERSION_SECONDS = 30.0
 
 FLAGS = (
     "-std=c++17",
@@ -77,15 +83,19 @@ def lanes(options: CppOptions) -> int:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A compiler and the flags it is run with.  ``version`` is part of the cache's key."""
+    """A compiler and the flags it is run with.  ``version`` is part of the cache's key.
 
-    compiler: str
+    ``compiler`` is a command of one word or several (``ccache g++``), one run of which may take ``seconds``.
+    """
+
+    compiler: tuple[str, ...]
     version: str
     flags: tuple[str, ...]
+    seconds: float
 
     def command(self, source: Path, library: Path, headers: Path | None = None) -> list[str]:
         folders = [f"-I{folder}" for folder in (headers, RUNTIME) if folder is not None]
-        return [self.compiler, *self.flags, *folders, str(source), "-o", str(library)]
+        return [*self.compiler, *self.flags, *folders, str(source), "-o", str(library)]
 
     def compile(
         self,
@@ -104,7 +114,7 @@ class Toolchain:
         if len(units) < 2:
             if headers is not None and self._compile_with(headers, source, library):
                 return
-            _finish(self.command(source, library), source)
+            self._run(self.command(source, library), source)
             if headers is not None:  # it was they that failed
                 (headers / PRECOMPILED).unlink(missing_ok=True)
             return
@@ -118,9 +128,9 @@ class Toolchain:
                 for part, made in zip(parts, objects, strict=True)
             ]
             with ThreadPoolExecutor(len(units)) as pool:
-                list(pool.map(_finish, commands, parts))
-            link = [self.compiler, *self.flags, *map(str, objects), "-o", str(library)]
-            _finish(link, source)
+                list(pool.map(self._run, commands, parts))
+            link = [*self.compiler, *self.flags, *map(str, objects), "-o", str(library)]
+            self._run(link, source)
         finally:
             for made in objects:
                 made.unlink(missing_ok=True)
@@ -129,7 +139,9 @@ class Toolchain:
 
     def _compile_with(self, headers: Path, source: Path, library: Path) -> bool:
         try:
-            _finish(self.command(source, library, headers), source)
+            self._run(self.command(source, library, headers), source)
+        except CompilerTimeout:
+            raise
         except CompileError:
             return False  # of a damaged file, perhaps: without it the compiler says what is wrong
         return True
@@ -137,7 +149,7 @@ class Toolchain:
     @property
     def precompiles(self) -> bool:
         """Whether this compiler finds precompiled headers by their names, as GCC does."""
-        return not _is_clang(self.compiler)
+        return "clang" not in (_version(self.compiler) or "").lower()
 
     def precompile(self, result: Path) -> None:
         """Make ``result`` of the headers that every program includes; raises :class:`CompileError`.
@@ -149,16 +161,18 @@ class Toolchain:
         source.write_text(f'#include "{HOST_HEADER}"\n')
         try:
             command = self.command(source, result)
-            _finish([*command[:1], "-x", "c++-header", *command[1:]], source)
+            words = len(self.compiler)
+            self._run([*self.compiler, "-x", "c++-header", *command[words:]], source)
         finally:
             source.unlink()
 
-
-def _finish(command: list[str], source: Path) -> None:
-    """Run a compiler; raises :class:`CompileError` with what it printed about ``source``."""
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise CompileError(command, str(source), result.stderr)
+    def _run(self, command: list[str], source: Path) -> None:
+        """Run the compiler; raises :class:`CompileError` with what it printed about ``source``."""
+        status, printed = run_compiler(command, self.seconds)
+        if status is None:
+            raise CompilerTimeout(command, str(source), self.seconds)
+        if status != 0:
+            raise CompileError(command, str(source), printed)
 
 
 KERNELS_A_PROCESS = 10
@@ -176,26 +190,55 @@ def idle_processes(kernels: int) -> int:
 
 def find_toolchain(options: CppOptions) -> Toolchain:
     """The compiler named by the options, the environment or the path; raises :class:`CompilerNotFound`."""
-    named = options.compiler or os.environ.get("CXX")
+    named = (options.compiler or os.environ.get("CXX") or "").strip()
     candidates = [named] if named else ["g++", "clang++", "c++"]
+    mute = []
     for candidate in candidates:
-        path = shutil.which(candidate)
-        if path is not None:
-            return Toolchain(path, _version(path), _flags(options, _is_clang(path)))
+        words = _words(candidate)
+        version = _version(words) if words else None
+        if version is not None:
+            flags = _flags(options, "clang" in version.lower())
+            return Toolchain(words, version.splitlines()[0], flags, _seconds(options))
+        if words:
+            mute.append(shlex.join(words))
     raise CompilerNotFound(
-        f"No C++ compiler was found (looked for {', '.join(candidates)}): install g++ or clang++, "
-        "or name one in the environment variable CXX."
+        f"No C++ compiler was found (looked for {', '.join(candidates)}"
+        + (f"; {', '.join(mute)} did not answer --version" if mute else "")
+        + "): install g++ or clang++, or name one in the environment variable CXX."
     )
 
 
+def _words(named: str) -> tuple[str, ...]:
+    """The command that ``named`` says, its program with its path; empty where there is no such program.
+
+    ``ccache g++`` and ``"/a folder/g++" -m64`` are several words, a path with blanks alone is one.
+    """
+    whole = shutil.which(named)
+    if whole is not None:
+        return (whole,)
+    try:
+        words = shlex.split(named)
+    except ValueError:  # a quote that is not closed
+        return ()
+    program = shutil.which(words[0]) if words else None
+    return () if program is None else (program, *words[1:])
+
+
+def _seconds(options: CppOptions) -> float:
+    """How long one run of the compiler may take; raises ValueError for a setting that is no number."""
+    if options.compiler_seconds is not None:
+        return options.compiler_seconds
+    return float(os.environ.get("WEFT_COMPILER_SECONDS") or COMPILER_SECONDS)
+
+
 @functools.cache
-def _version(path: str) -> str:
-    result = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    return result.stdout.splitlines()[0] if result.stdout else path
-
-
-def _is_clang(path: str) -> bool:
-    return "clang" in _version(path).lower()
+def _version(command: tuple[str, ...]) -> str | None:
+    """What a compiler says of itself; None where it can't be run, fails or takes too long."""
+    try:
+        status, printed = run_compiler([*command, "--version"], VERSION_SECONDS)
+    except OSError:
+        return None
+    return (printed.strip() or shlex.join(command)) if status == 0 else None
 
 
 def _flags(options: CppOptions, clang: bool) -> tuple[str, ...]:
