@@ -81,6 +81,9 @@ _TENSORS = {
         ("convert the tensor before the compiled function",),
     ),
     "a tensor that is no output of the graph": BreakKind(_OUTLIVES),
+    "question about a tensor": BreakKind(
+        "another tensor of the same shape, type and device may give another answer", (_OUTSIDE,)
+    ),
     "graph output by number": BreakKind(_OUTLIVES),
     "storage of a tensor": BreakKind(
         "graphs know tensors, not the memory behind them", (_OUTSIDE,)

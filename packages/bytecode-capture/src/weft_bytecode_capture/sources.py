@@ -50,6 +50,25 @@ class SubclassIs(Predicate):
 
 
 @dataclass(frozen=True)
+class StorageOffsetIs(Predicate):
+    """The tensor begins ``expected`` elements behind the beginning of its storage."""
+
+    expected: int
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        with without_overrides():
+            offset: int = value.storage_offset()
+        return offset == self.expected
+
+    def expected_text(self) -> str:
+        return f"storage offset {self.expected}"
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        with without_overrides():
+            return f"storage offset {value.storage_offset()}"
+
+
+@dataclass(frozen=True)
 class EqualsScalar(Predicate):
     """The value is a NumPy scalar of the same type and bits as ``expected``."""
 

@@ -233,7 +233,7 @@ class _Capture:
         state.graph.rules.check(outputs)
         # Every variable of a graph's value is one of the torch families.
         graph = state.graph.finish(cast("Any", outputs))
-        state.graph.guard_overlap(self.evaluator)
+        state.graph.guard_written(self.evaluator)
         guards = self._guards()
         if graph is not None:
             graph = dataclasses.replace(graph, guards=guards)

@@ -39,6 +39,7 @@ from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..shapes import DataPlace, ShapeSymbols
 from ..shapes.symbols import require_history
 from ..variables.base import Variable
+from .answers import Given, guard_absolute_place, guard_leaf, require_held
 from .data_dependence import (
     refuse_unchecked_window,
     require_selected_inside,
@@ -113,6 +114,7 @@ class GraphBuilder:
         self._sources: list[Source] = []
         self._examples: list[Any] = []
         self._inputs: list[_Input] = []
+        self.given: list[Given] = []
         self._numbers: dict[Any, torch.fx.Node] = {}  # by expression
         self._last_placeholder: torch.fx.Node | None = None
         self._last_attribute: torch.fx.Node | None = None
@@ -142,6 +144,7 @@ class GraphBuilder:
             raise Unsupported("tensor of unusual kind", source.name(), str(error)) from error
         evaluator.guard(source, TensorMatches(metadata))
         self._inputs.append(_Input(source, tensor, fake, _version(fake)))
+        self.given.append((source, tensor, fake))
         return self._variable(evaluator, self._placeholder(source, fake), fake, source)
 
     def add_number(self, number: Any, source: Source) -> Variable:
@@ -221,6 +224,7 @@ class GraphBuilder:
         """A tensor known by identity (a parameter, a buffer): an attribute of the graph module."""
         fake = self._fake(evaluator, tensor, source)
         evaluator.guard(source, IsObject(tensor, weak=True))
+        self.given.append((source, tensor, fake))
         target = _readable_name(source)
         while hasattr(self.root, target):
             target += "_"
@@ -273,14 +277,15 @@ class GraphBuilder:
         sources = tuple(itertools.compress(self._sources, used))
         return CapturedGraph(module, examples, sources, (), self.modes.graph_inference())
 
-    def guard_overlap(self, evaluator: Evaluator) -> None:
-        """Guard which inputs share storage with one that the graph writes to."""
+    def guard_written(self, evaluator: Evaluator) -> None:
+        """Guard which inputs share storage with one that the graph writes to, and which are leaves."""
+        written = [_version(given.fake) != given.version for given in self._inputs]
+        for given, is_written in zip(self._inputs, written, strict=True):
+            if is_written:  # by itself or by a view: eager refuses to write to a leaf
+                guard_leaf(evaluator, given.source, given.fake)
         guard_overlap(
             evaluator,
-            [
-                (given.source, given.tensor, _version(given.fake) != given.version)
-                for given in self._inputs
-            ],
+            [(g.source, g.tensor, w) for g, w in zip(self._inputs, written, strict=True)],
         )
 
     def _remove_dead_nodes(self) -> None:
@@ -357,7 +362,9 @@ class GraphBuilder:
         checks = deferred_checks(self.shapes.environment)
         outs = _out_tensors(fake_keywords)
         sizes = [out.shape for out in outs]
+        guard_absolute_place(evaluator, target, fakes, fake_keywords)
         value = self._fake_result(kind, target, fakes, fake_keywords)
+        require_held(target, value)
         if sizes != [out.shape for out in outs]:
             raise Unsupported("storage of a tensor", f"out= that {target} resizes")
         _require_dense(target, (value, *fakes, *fake_keywords.values()))

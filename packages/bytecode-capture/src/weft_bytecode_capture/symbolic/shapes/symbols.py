@@ -380,8 +380,11 @@ def _fixed_extents(extents: Sequence[Number]) -> tuple[int | None, ...]:
 def require_history(tensor: torch.Tensor) -> None:
     """:raises TypeError: autograd refuses to say how the tensor was made or to use it where gradients are on.
 
-    It is a view, one of several or made in another mode, of what was written to since.
+    It is a view, one of several or made in another mode, of what was written to since.  Nor do fakes tell
+    MKL-DNN's layout.
     """
+    if tensor.is_mkldnn:
+        raise TypeError("an MKL-DNN tensor")
     try:
         tensor.is_leaf  # noqa: B018
     except RuntimeError as error:

@@ -22,6 +22,7 @@ from weft_guards import (
 from ..._torch import expression_of, has_unbacked_symbols, is_dispatching_class, unbacked_symbols
 from ...unsupported import Unsupported
 from ..builder import is_scalar, register_wrapper
+from ..graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_offset
 from ..graph.data_dependence import can_read, read_list, read_number, require_small
 from ..overrides import overridden
 from ..regions.iteration_sizes import differ_by_iteration, size_variable
@@ -41,19 +42,9 @@ if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
-# Attributes whose value a fake tensor tells as the tensor itself would.
-_METADATA = frozenset(
-    "dtype device layout ndim requires_grad is_cuda is_cpu is_leaf is_sparse is_quantized is_meta "
-    "itemsize names is_mps is_xpu is_sparse_csr is_mkldnn is_nested output_nr".split()
-)
-# Of these, what the iterations of a loop may change.
+# Of the attributes of tensors that guards hold, what the iterations of a loop may change.
 _GRADIENT_METADATA = frozenset({"requires_grad", "is_leaf", "grad_fn"})
 _TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
-# Methods that give numbers and need no node, as metadata is fixed by guards.
-_QUERIES = frozenset(
-    "size dim numel nelement stride is_contiguous element_size is_floating_point is_complex ndimension "
-    "is_signed get_device storage_offset is_inference __len__".split()
-)
 _VALUE = "value of a tensor as a Python object"
 _STORAGE = "storage of a tensor"
 # Methods that a graph cannot hold, and the kind of break that each is.
@@ -157,7 +148,9 @@ class TensorVariable(Variable):
             return evaluator.binary_operation("mul", elements, itemsize)
         if name in _GRADIENT_METADATA:
             self._check_gradients_known(evaluator, name)
-        if name in _METADATA:
+        if name == "is_leaf":
+            guard_leaf(evaluator, self.source, self.fake)
+        if name in HELD_ATTRIBUTES:
             return evaluator.wrap_result(getattr(self.fake, name))
         if name in _TENSOR_ATTRIBUTES:
             return evaluator.graph.call_function(
@@ -187,6 +180,8 @@ class TensorVariable(Variable):
 
     def _query(self, evaluator: Evaluator, name: str, *arguments: Any, **keywords: Any) -> Variable:
         """What a method that asks for metadata gives; symbolic numbers in it are nodes."""
+        if name == "storage_offset":
+            guard_offset(evaluator, self.fake)
         value = evaluator.pure(getattr(self.fake, name), *arguments, **keywords)
         evaluator.graph.shapes.note_relations()
         node = self.node
@@ -287,7 +282,7 @@ class TensorVariable(Variable):
             return number
         if name in _REFUSED:
             raise Unsupported(_REFUSED[name], f"{self!r}.{name}()")
-        if name in _QUERIES:
+        if name in HELD_METHODS:
             positional, named = evaluator.snapshots(arguments, keywords, name)
             return self._query(evaluator, name, *positional, **named)
         if name in ("__getitem__", "__setitem__"):

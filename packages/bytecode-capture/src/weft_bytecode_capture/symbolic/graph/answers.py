@@ -1,0 +1,104 @@
+"""Questions about tensors that capture answers, and the guards that hold the answers.
+
+A question that no guard holds is not answered: a later call would be given the first call's answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from weft_guards import AttributeSource, IsObject, Source
+
+from ..._torch import storage_identity
+from ...sources import StorageOffsetIs
+from ...unsupported import Unsupported
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+Given = tuple[Source, torch.Tensor, torch.Tensor]
+"""A tensor from outside: where it was found, itself, and its fake."""
+
+HELD_METHODS = frozenset(
+    "size dim numel nelement stride is_contiguous element_size is_floating_point is_complex ndimension "
+    "is_signed get_device storage_offset is_inference __len__ is_conj is_neg dim_order "
+    "sparse_dim dense_dim has_names".split()
+)
+"""Methods whose answers ``TensorMatches`` holds; ``storage_offset``'s :func:`guard_offset` does."""
+
+HELD_ATTRIBUTES = frozenset(
+    "dtype device layout ndim requires_grad is_cuda is_cpu is_leaf is_sparse is_quantized is_meta "
+    "itemsize names is_mps is_xpu is_sparse_csr is_mkldnn is_nested".split()
+)
+"""Attributes whose values ``TensorMatches`` holds; ``is_leaf``'s :func:`guard_leaf` does."""
+
+_HELD_FUNCTIONS = (HELD_METHODS - {"storage_offset"}) | {
+    *("result_type", "promote_types", "can_cast", "broadcast_shapes", "is_same_size", "type")
+}
+_ABSOLUTE = {"as_strided": 3, "as_strided_": 3, "as_strided_copy": 3, "as_strided_scatter": 4}
+"""Operators that are given a place in the storage, whatever their operand's own: the argument's position."""
+
+
+def require_held(target: Any, value: Any) -> None:
+    """Refuse an operator's result that is no tensor, where no guard holds it.
+
+    :raises Unsupported: it is such a result.
+    """
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    if name.partition(".")[0] not in _HELD_FUNCTIONS and any(map(_is_answer, _leaves(value))):
+        raise Unsupported("question about a tensor", f"{name}: {value!r}")
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield value
+
+
+def _is_answer(value: Any) -> bool:
+    symbolic = (torch.SymInt, torch.SymFloat, torch.SymBool)
+    return value is not None and not isinstance(value, (torch.Tensor, *symbolic))
+
+
+def guard_leaf(evaluator: Evaluator, source: Source | None, fake: torch.Tensor) -> None:
+    """Guard whether a tensor from outside that has gradients is a leaf of autograd's graph."""
+    if source is not None and fake.requires_grad:
+        evaluator.guard(AttributeSource(source, "is_leaf"), IsObject(fake.is_leaf))
+
+
+def guard_offset(evaluator: Evaluator, fake: torch.Tensor) -> None:
+    """Guard where in the storage the tensors from outside begin that ``fake`` may be a view of.
+
+    :raises Unsupported: the fake does not tell where that is.
+    """
+    for source, tensor, base in evaluator.graph.given:
+        if storage_identity(base) != storage_identity(fake):
+            continue
+        offset = int(tensor.storage_offset())
+        if base.storage_offset() != offset:
+            raise Unsupported("storage of a tensor", f"offset of {source.name()}")
+        evaluator.guard(source, StorageOffsetIs(offset))
+
+
+def guard_absolute_place(
+    evaluator: Evaluator, target: Any, fakes: tuple[Any, ...], keywords: dict[str, Any]
+) -> None:
+    """Guard an operand's storage offset where the operator is given a place in the storage itself.
+
+    :raises Unsupported: the operand begins elsewhere than its storage, which later stages do not know.
+    """
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    position = _ABSOLUTE.get(name.partition(".")[0])
+    if position is None or not fakes or not isinstance(fakes[0], torch.Tensor):
+        return
+    given = fakes[position] if len(fakes) > position else keywords.get("storage_offset")
+    if given is None:
+        return
+    guard_offset(evaluator, fakes[0])
+    for source, tensor, base in evaluator.graph.given:
+        if storage_identity(base) == storage_identity(fakes[0]) and tensor.storage_offset():
+            raise Unsupported("storage of a tensor", f"{name} of a part, {source.name()}")
