@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
+from torch.autograd import forward_ad
 from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
@@ -38,7 +39,9 @@ __all__ = [
     "rename_data_dependent",
     "schema_arguments",
     "set_grad_enabled",
+    "stands_for_another",
     "storage_identity",
+    "without_transforms",
 ]
 
 # What FakeTensorMode raises where a result's value or shape depends on the data.
@@ -75,6 +78,41 @@ set_grad_enabled = torch._C._set_grad_enabled
 def keeps_graph() -> bool:
     """Whether the backward pass that is running may be run again (``retain_graph``)."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
+def _keys(*names: str) -> Any:
+    """The set of some dispatch keys, by name."""
+    kind: Any = torch._C.DispatchKeySet
+    parse = torch._C._dispatch_key_parse  # some keys have no name in Python
+    return functools.reduce(
+        lambda keys, name: keys | kind(parse(name)), names, kind(parse("Undefined"))
+    )
+
+
+# Wrappers with the Python type of plain tensors: of functorch's transforms, of the older vmap by which
+# autograd batches gradients, of C++ functionalization, of the zeros that autograd makes without memory.
+_WRAPPERS: int = _keys(
+    "FuncTorchBatched", "FuncTorchGradWrapper", "Batched", "Functionalize", "ZeroTensor", "Python"
+).raw_repr()
+_TRANSFORMS = _keys("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "VmapMode")
+
+
+def stands_for_another(tensor: torch.Tensor) -> bool:
+    """Whether what a program reads at a tensor's address need not be the tensor's values.
+
+    So for wrappers of a transform, dual tensors, subclasses, and tensors of other layouts or without memory.
+    """
+    if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
+        return True
+    if tensor.layout is not torch.strided or tensor.device.type == "meta":
+        return True
+    keys: int = torch._C._dispatch_keys(tensor).raw_repr()
+    return bool(keys & _WRAPPERS) or forward_ad._current_level >= 0
+
+
+def without_transforms() -> Any:
+    """A context in which operators take plain tensors as they are, whatever transform is running."""
+    return torch._C._ExcludeDispatchKeyGuard(_TRANSFORMS)
 
 
 def packs_saved_tensors() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
@@ -11,7 +12,14 @@ import torch
 import torch.fx
 from weft_functionalize import FunctionalGraph, symbols_of
 
-from ._torch import keeps_graph, packed_saved_tensors, packs_saved_tensors, unpacked
+from ._torch import (
+    keeps_graph,
+    packed_saved_tensors,
+    packs_saved_tensors,
+    stands_for_another,
+    unpacked,
+    without_transforms,
+)
 from .given_gradients import GivenGradients
 from .joint_graph import PartitionedGraph
 from .partial_backward import is_linear, partial_backward
@@ -142,6 +150,17 @@ class _Tangent:
             return gradient
         prepared = torch.empty_strided(shape, stride, dtype=self.dtype, device=self.device)
         return prepared.copy_(gradient)
+
+    def prepare_any(self, gradient: torch.Tensor | None, layout: _Layout) -> torch.Tensor:
+        """The same for a gradient that stands for another, such as a batched one: not by a write."""
+        if gradient is None:
+            return self.prepare(gradient, layout)
+        if gradient.layout is not torch.strided:
+            gradient = gradient.to_dense()
+        _, stride = layout
+        order = sorted(range(len(stride)), key=lambda k: -stride[k])
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return gradient.permute(order).contiguous().permute(back)
 
 
 def _saved_numbers(partitioned: PartitionedGraph) -> frozenset[int]:
@@ -285,6 +304,11 @@ class _Plan:
             return _Stage(stage, stage.graph_module.forward, self.gradients)
         return _Stage(stage, self._compile_later(stage.graph_module), self.gradients)
 
+    def operator_stage(self) -> _Stage:
+        """Backward as the one stage whose program is its graph's operators."""
+        whole = _whole_backward(self._partitioned)
+        return _Stage(whole, GradientModeInterpreter(whole.graph_module).run, self.gradients)
+
     def absent(self, gradients: Sequence[Any], flags: torch.Tensor | None) -> frozenset[int]:
         """The arguments that eager gives no gradient, by the outputs' gradients and what data decided."""
         given = {t.output_index for t in self.tangents if gradients[t.output_index] is not None}
@@ -367,7 +391,7 @@ class CompiledFunction(torch.autograd.Function):
         if plan.is_unreached(gradients):
             return _placed(plan, (), ())
         if torch.is_grad_enabled() or any(
-            type(g) is not torch.Tensor and g is not None for g in gradients
+            g is not None and stands_for_another(g) for g in gradients
         ):
             return _backward_by_operators(ctx, gradients)
         tangents = (
@@ -463,8 +487,13 @@ def _placed(plan: _Plan, positions: Sequence[int], gradients: Sequence[Any]) -> 
 
 
 def _backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
-    """The gradients as differentiable results: the functional graph runs again on the kept inputs."""
+    """The gradients as differentiable results: the functional graph runs again on the kept inputs.
+
+    The inputs, and thus what forward computes, are not what a transform around backward is about.
+    """
     plan: _Plan = ctx.plan
+    if not torch.is_grad_enabled() and not _can_run_again(ctx):
+        return _backward_graph_by_operators(ctx, gradients)
     every = _inputs_again(ctx)
     arguments = [every[index] for index in plan.argument_indices]
     wanted = [arguments[k] for k in plan.gradients]
@@ -472,6 +501,7 @@ def _backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...
         torch.enable_grad(),
         without_autocast(plan.device_types),
         with_random_state(ctx.random_state),
+        without_transforms(),
     ):
         results = GradientModeInterpreter(plan.functional.graph_module).run(*every)
     given = [t.output_index for t in plan.tangents if gradients[t.output_index] is not None]
@@ -494,6 +524,26 @@ def _backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...
     return _placed(plan, plan.gradients, computed)
 
 
+def _can_run_again(ctx: Any) -> bool:
+    """Whether the inputs that the functional graph reads are what they were in forward."""
+    current = map(_version, ctx.kept)
+    return bool(ctx.plan.replayable) and all(map(operator.eq, current, ctx.versions))
+
+
+def _backward_graph_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients by the backward graph's operators: for gradients that no program can read."""
+    plan: _Plan = ctx.plan
+    tangents = (
+        tangent.prepare_any(gradients[tangent.output_index], layout)
+        for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True)
+    )
+    stage = plan.operator_stage()
+    ctx.values.known = [*_take_saved(ctx, None), *tangents]
+    ctx.values.absent = plan.absent(gradients, ctx.flags)
+    with without_autocast(plan.device_types):
+        return _placed(plan, stage.arguments, stage.run(ctx.values, is_last=True))
+
+
 def _inputs_again(ctx: Any) -> list[Any]:
     """The functional graph's inputs as they were in forward; tensors with gradients as own views.
 
@@ -507,7 +557,7 @@ def _inputs_again(ctx: Any) -> list[Any]:
             "weft: gradients of gradients of a graph that writes to its inputs are not supported; "
             "leave the function that is differentiated twice uncompiled"
         )
-    if not plan.warned:
+    if torch.is_grad_enabled() and not plan.warned:
         plan.warned = True
         warnings.warn(
             "weft: gradients of gradients run the compiled graph's operators in eager PyTorch",

@@ -19,6 +19,7 @@ on them expect; read the former on entry to the frame, outside any mode of the c
 sources and predicates are subclasses that define ``evaluate`` or ``holds``; they are checked in Python.
 """
 
+from ._torch import transform_active as transform_active
 from .computations import ARITHMETIC as ARITHMETIC
 from .computations import COMPARISONS as COMPARISONS
 from .computations import Computation as Computation

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 from torch.utils._sympy.functions import CeilDiv as CeilDiv
 from torch.utils._sympy.functions import CleanDiv as CleanDiv
@@ -41,13 +42,16 @@ def _raw_keys(*names: str) -> int:
     backend: int = _KeySet(_Key.CPU).raw_repr() & ~_KeySet(_Key.Dense).raw_repr()
     bits: int = 0
     for name in names:
-        bits |= _KeySet(getattr(_Key, name)).raw_repr()
+        bits |= _KeySet(torch._C._dispatch_key_parse(name)).raw_repr()
     return bits & ~backend
 
 
-# Wrappers that have the Python type of a plain tensor: of functorch's transforms, of C++
-# functionalization, and of the zeros that autograd makes without memory.
-_WRAPPERS = _raw_keys("FuncTorchBatched", "FuncTorchGradWrapper", "Functionalize", "ZeroTensor")
+# Wrappers that have the Python type of a plain tensor: of functorch's transforms, of the older vmap by
+# which autograd batches gradients, of C++ functionalization, and of the zeros that autograd makes without
+# memory.
+_WRAPPERS = _raw_keys(
+    "FuncTorchBatched", "FuncTorchGradWrapper", "Batched", "Functionalize", "ZeroTensor"
+)
 _CONJUGATE = _raw_keys("Conjugate")
 _NEGATIVE = _raw_keys("Negative")
 _PLACE_OR_VIEW = _raw_keys("ADInplaceOrView")
@@ -109,10 +113,15 @@ def torch_dispatch_modes() -> int:
     return int(torch._C._len_torch_dispatch_stack())
 
 
-def functorch_active() -> bool:
-    """Whether a functorch transform (vmap, grad, ...) is running in this thread."""
+def transform_active() -> bool:
+    """Whether tensors may stand for others: in a functorch transform, or with dual tensors about.
+
+    A transform (vmap, grad, ...) runs in one thread; a level of forward-mode gradients is the process's.
+    """
     included = torch._C._dispatch_tls_is_dispatch_key_included
-    return bool(included(_Key.FuncTorchDynamicLayerFrontMode))
+    if included(_Key.FuncTorchDynamicLayerFrontMode):
+        return True
+    return forward_ad._current_level >= 0
 
 
 @functools.cache
@@ -218,7 +227,7 @@ def global_state_numbers(
         state.deterministic_algorithms,
         state.torch_function_modes,
         state.torch_dispatch_modes,
-        state.functorch_active,
+        state.transform_active,
     )
     devices = [
         (tables.device_types.get(name), enabled, tables.dtypes.get(dtype))
@@ -246,6 +255,7 @@ def _state_difference(
         torch.enable_grad(),
         torch.inference_mode(),
         torch.autocast("cpu", dtype=torch.float16, cache_enabled=False),
+        forward_ad.dual_level(),
     ]
     for context in contexts:
         with context, without_torch_function():
@@ -268,7 +278,8 @@ def connect(native: ModuleType, current: Callable[[], GlobalState]) -> NativeTor
         samples = _sample_tensors()
         described = tuple((tensor, tensor._cdata, dispatch_keys(tensor)) for tensor in samples)
         functorch_key = int(_Key.FuncTorchDynamicLayerFrontMode)
-        problem: str | None = native.connect(library, described, functorch_key)
+        dual_levels = vars(forward_ad)  # with the level in ``_current_level``
+        problem: str | None = native.connect(library, described, functorch_key, dual_levels)
         if problem is not None:
             return problem
         tables = _tables(native)

@@ -27,7 +27,7 @@ class GlobalState:
     deterministic_algorithms: bool
     torch_function_modes: int  # depth of the mode stack
     torch_dispatch_modes: int = 0  # depth of the mode stack
-    functorch_active: bool = False  # inside vmap, grad, ...
+    transform_active: bool = False  # inside vmap, grad, a level of forward-mode gradients, ...
 
     @classmethod
     def current(cls) -> GlobalState:
@@ -45,7 +45,7 @@ class GlobalState:
             deterministic_algorithms=torch.are_deterministic_algorithms_enabled(),
             torch_function_modes=_torch.torch_function_modes(),
             torch_dispatch_modes=_torch.torch_dispatch_modes(),
-            functorch_active=_torch.functorch_active(),
+            transform_active=_torch.transform_active(),
         )
 
     def differences(self, found: GlobalState) -> list[tuple[str, object, object]]:

@@ -97,6 +97,8 @@ class Pipeline:
         graph has regions, else :class:`DropDataDependence` where it reads numbers from its tensors, else
         :class:`SpecialiseSizes` where its sizes are symbols.  A fault is shown by none of these.
         """
+        if "meta" in device_types_of_capture(graph_module):
+            return graph_module.forward  # tensors without memory: nothing to compute
         location = user_location(graph_module)
         try:
             return self.compile_graph(graph_module, example_inputs, location)

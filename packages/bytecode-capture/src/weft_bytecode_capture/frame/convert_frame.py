@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from weft_guards import Guard, GuardSet, Scope
+from weft_guards import Guard, GuardSet, Scope, transform_active
 
 from .. import _frame_hook
 from .._torch import mode_of_the_program, without_saved_tensor_hooks
@@ -126,10 +126,10 @@ class FrameConverter:
         stance = _frame_hook.stance()
         if stance == _frame_hook.STANCE_EAGER_ON_RECOMPILE:
             return _frame_hook.PASS
-        if mode_of_the_program() is not None:
-            return (
-                _frame_hook.PASS
-            )  # its code runs with every operator, and must not with capture's
+        if mode_of_the_program() is not None or transform_active():
+            # A mode's code runs with every operator, and must not with capture's; a transform's tensors
+            # stand for others.
+            return _frame_hook.PASS
         if not self._lock.acquire(blocking=False):
             # Another thread converts a frame, maybe of this very code: look again after it.
             with self._lock:

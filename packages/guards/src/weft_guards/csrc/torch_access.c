@@ -79,6 +79,8 @@ static const struct {
 static Py_ssize_t tensor_offset;  /* of the at::Tensor in its Python object; 0: not known */
 static Py_ssize_t keys_offset;    /* of the dispatch keys in the TensorImpl; 0: not known */
 static uint16_t functorch_key;    /* the dispatch key that functorch's transforms include */
+static PyObject *dual_levels;     /* the module with the level of forward-mode gradients, a dict */
+static PyObject *dual_level_name;
 
 static void *tensor_handle(PyObject *tensor)
 {
@@ -258,6 +260,16 @@ int tensor_storage_offset(PyObject *tensor, int64_t *offset)
     return torch.storage_offset(tensor_handle(tensor), offset) == 0;
 }
 
+/* Whether tensors may stand for others: in a functorch transform, or dual tensors. */
+static int transform_active(void)
+{
+    if (torch.dispatch_key_included(functorch_key)) {
+        return 1;
+    }
+    PyObject *level = PyDict_GetItem(dual_levels, dual_level_name);
+    return level == NULL || !PyLong_Check(level) || PyLong_AsLong(level) >= 0;
+}
+
 static void read_fields(int64_t *fields)
 {
     fields[0] = torch.grad_enabled();
@@ -267,7 +279,7 @@ static void read_fields(int64_t *fields)
     fields[4] = torch.deterministic(torch.global_context());
     fields[5] = torch.function_modes();
     fields[6] = torch.dispatch_modes();
-    fields[7] = torch.dispatch_key_included(functorch_key);
+    fields[7] = transform_active();
 }
 
 int global_state_matches(const GlobalStateExpectation *expected)
@@ -402,12 +414,19 @@ static PyObject *device_types(PyObject *module, PyObject *unused)
 static PyObject *connect(PyObject *module, PyObject *args)
 {
     const char *library;
-    PyObject *samples;
+    PyObject *samples, *levels;
     int key;
-    if (!PyArg_ParseTuple(args, "sO!i:connect", &library, &PyTuple_Type, &samples, &key)) {
+    if (!PyArg_ParseTuple(args, "sO!iO!:connect", &library, &PyTuple_Type, &samples, &key,
+                          &PyDict_Type, &levels)) {
+        return NULL;
+    }
+    PyObject *name = PyUnicode_InternFromString("_current_level");
+    if (name == NULL) {
         return NULL;
     }
     functorch_key = (uint16_t)key;
+    Py_XSETREF(dual_level_name, name);
+    Py_XSETREF(dual_levels, Py_NewRef(levels));
     PyObject *problem = find_symbols(library);
     if (problem != Py_None) {
         return problem;
@@ -502,7 +521,7 @@ static PyObject *read_global_state(PyObject *module, PyObject *device_types)
 
 PyMethodDef torch_access_methods[] = {
     {"connect", connect, METH_VARARGS,
-     "connect(library, samples, functorch_key) -> None, or a sentence saying why it failed"},
+     "connect(library, samples, functorch_key, dual_levels) -> None, or a sentence saying why it failed"},
     {"device_types", device_types, METH_NOARGS, "torch's numbers of device types, by name"},
     {"read_tensor", read_tensor, METH_O,
      "(dtype, device type, device index, layout, dispatch keys, requires_grad, size, stride, "
