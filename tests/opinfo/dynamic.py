@@ -59,10 +59,9 @@ class _Seen:
 
     def note(self, *_: object) -> None:
         error = sys.exception()
-        while error is not None and type(error) is weft.StageError and error.__cause__ is not None:
-            error = error.__cause__
         text = f"{type(error).__name__}: {error}".split("\n")[0]
-        (self.refusals if isinstance(error, _REFUSALS) else self.faults).append(text)
+        is_fault = isinstance(error, weft.StageError) and not isinstance(error.__cause__, _REFUSALS)
+        (self.faults if is_fault else self.refusals).append(text)  # fakes may reject symbols too
 
 
 @contextmanager

@@ -56,7 +56,7 @@ class NodeRecorder(TorchDispatchMode):
         return self.numbers.node_of(value)
 
     def record(self, func: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
-        """Append a call, and an item for each tensor of a result of several."""
+        """Append a call, and an item for each tensor of a result of several; a check has no result."""
         node = self.append(func, self.nodes_in(args), self.nodes_in(kwargs), result)
         if isinstance(result, torch.Tensor):
             self.know(result, node)
@@ -64,7 +64,7 @@ class NodeRecorder(TorchDispatchMode):
             for index, item in enumerate(result):
                 if isinstance(item, torch.Tensor):
                     self.know(item, self.append(operator.getitem, (node, index), {}, item))
-        else:
+        elif func._schema.returns:
             self.refuse("operator that gives no tensor", str(func))
 
     def append(

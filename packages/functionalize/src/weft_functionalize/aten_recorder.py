@@ -365,8 +365,9 @@ class AtenRecorder(TorchDispatchMode):
     def append_check(self, condition: Any) -> None:
         """Append the assertion of a symbolic condition."""
         message = f"a condition on data does not hold: {condition}"
-        args = (self.numbers.node_of(condition), message)
-        self._append(aten._assert_scalar.default, args, {}, None)
+        number = self.numbers.node_of(condition)
+        if number is not True:  # what has been relied on since may imply it
+            self._append(aten._assert_scalar.default, (number, message), {}, None)
 
     def append_region_operator(
         self, target: HigherOrderOperator, args: tuple[Any, ...], results: Sequence[Any]

@@ -104,7 +104,7 @@ class NumberNodes:
         if not isinstance(number, SYMBOLIC_TYPES):
             return number
         expression = expression_of(number)
-        if expression.is_number:
+        if not expression.free_symbols:
             kinds: dict[type, type] = {
                 torch.SymInt: int,
                 torch.SymFloat: float,

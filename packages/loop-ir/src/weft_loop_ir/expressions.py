@@ -117,20 +117,34 @@ def from_torch(expression: sympy.Expr) -> sympy.Expr:
     arguments = [from_torch(a) for a in expression.args]
     name = type(expression).__name__
     if name in ("FloorDiv", "CleanDiv"):
-        return FloorDiv(*arguments)
+        return _by_any_sign(FloorDiv, *arguments)[0]
     if name == "ModularIndexing":
         return Mod(FloorDiv(arguments[0], arguments[1]), arguments[2])
     if name in ("Mod", "PythonMod"):
-        return Mod(*arguments)
+        remainder, sign = _by_any_sign(Mod, *arguments)
+        return sign * remainder
     if name == "Max":
         return sympy.Max(*arguments)
     if name == "Min":
         return sympy.Min(*arguments)
-    if name in ("PowByNatural", "Pow"):
+    if name in ("PowByNatural", "Pow") and arguments[1].is_Integer and arguments[1] >= 0:
         return sympy.Pow(*arguments)
     if name in ("Add", "Mul"):
         return expression.func(*arguments)
     raise _unsupported(expression)
+
+
+def _by_any_sign(
+    function: type[FloorDiv | Mod], dividend: sympy.Expr, divisor: sympy.Expr
+) -> tuple[sympy.Expr, sympy.Expr]:
+    """``function`` of a divisor made positive, the dividend's sign changed with it, and that sign.
+
+    A number that is passed, such as the step of ``arange``, may have either.
+    """
+    if divisor.is_nonnegative:
+        return function(dividend, divisor), sympy.S.One
+    sign = sympy.Max(-1, sympy.Min(1, divisor))
+    return function(sympy.expand(sign * dividend), sympy.Max(divisor, -divisor)), sign
 
 
 def _integer_part(expression: sympy.Expr) -> sympy.Expr:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from operator import getitem
 
 import torch
 import torch.fx
 
-from .._torch import LazyGraphModule
+from .._torch import LazyGraphModule, OpOverload
 from ..joint_graph import JointGraph, PartitionedGraph, SavedDescriptor
 from ..passes.collectives import overlap_collectives
 from ..passes.dead_code import is_impure
@@ -88,6 +89,8 @@ def _backward(
     recomputed: list[str] = []
     order = {node: index for index, node in enumerate(sides.forward)}
     needed = ancestors(sides.gradients, stop=copies)
+    needed |= {node for node in sides.backward if _checks(node, needed)}
+    needed = ancestors(needed, stop=copies)
     for node in _graph_of(sides).nodes:
         if (node in sides.backward and node in needed) and node not in copies:
             _copy_with_arguments(graph, node, copies, order, recomputed)
@@ -95,6 +98,13 @@ def _backward(
         _copy_with_arguments(graph, node, copies, order, recomputed)
     _finish(graph, [copies[node] for node in sides.gradients])
     return graph, tuple(recomputed)
+
+
+def _checks(node: torch.fx.Node, needed: Collection[torch.fx.Node]) -> bool:
+    """Whether a node only raises an error, by results of calls that are needed anyway."""
+    calls = {a.args[0] if a.target is getitem else a for a in node.all_input_nodes}
+    returns_nothing = isinstance(node.target, OpOverload) and not node.target._schema.returns
+    return returns_nothing and calls <= set(needed)
 
 
 def _copy_with_arguments(

@@ -342,10 +342,16 @@ def _full(emit: Emitter, node: torch.fx.Node, value: object) -> torch.fx.Node:
     )
 
 
-# Writes that need no value of the written tensor, or that have simpler forms than their counterparts.
+def _polygamma(emit: Emitter, node: torch.fx.Node) -> torch.fx.Node:
+    """The counterpart takes the arguments in the other order."""
+    return emit.call(aten.polygamma.default, *reversed(node.args))
+
+
+# Writes that need no value of the written tensor, or have simpler forms than their counterparts.
 _SPECIAL = {
     aten.copy_.default: _copied,
     aten.fill_.Scalar: _filled,
     aten.fill_.Tensor: _filled_from_tensor,
+    aten.polygamma_.default: _polygamma,
     aten.zero_.default: _zeroed,
 }

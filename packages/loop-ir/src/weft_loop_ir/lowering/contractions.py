@@ -12,6 +12,7 @@ from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pointwise import elementwise
+from weft_loop_ir.lowering.pooling_windows import expanded
 from weft_loop_ir.lowering.promotion import Promotion
 from weft_loop_ir.lowering.registry import overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
@@ -29,7 +30,7 @@ OUT_VARIANTS: dict[OpOverload, OpOverload] = {
 INLINED_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 LIBRARY = (
-    "convolution addmv mv dot linear matmul _int_mm "
+    "addmv mv dot linear matmul _int_mm "
     "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
     "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
     "_scaled_dot_product_fused_attention_overrideable scaled_dot_product_attention "
@@ -44,6 +45,17 @@ def _library_rule(operator: OpOverload) -> Callable[..., Any]:
         return context.extern(operator, args, kwargs, context.meta, "library", out_variant)
 
     return rule
+
+
+@register_lowering(aten.convolution.default)
+def _convolution(
+    context: LoweringContext, image: TensorValue, weight: TensorValue, *rest: Any
+) -> Any:
+    """A list of one number, as ``padding="valid"`` gives ``[0]``, is one for each dim of the image."""
+    rank = len(weight.size) - 2
+    numbers = (list(expanded(n, rank)) if isinstance(n, list | tuple) else n for n in rest)
+    arguments = (image, weight, *numbers)
+    return context.extern(aten.convolution.default, arguments, {}, context.meta, "library")
 
 
 def _product_rule(operator: OpOverload) -> Callable[..., Any]:

@@ -74,6 +74,7 @@ def fill(context: LoweringContext, tensor: TensorValue, value: Any) -> TensorVal
 @register_lowering(aten.arange.default, aten.arange.start, aten.arange.start_step)
 def arange(context: LoweringContext, *args: Any, **options: Any) -> TensorValue:
     start, step = (0, 1) if len(args) < 2 else (args[0], args[2] if len(args) > 2 else 1)
+    start, step = (int(v) if isinstance(v, bool) else v for v in (start, step))
     dtype = context.meta_dtype()
     check_supported(dtype)
     exact = not any(isinstance(v, float) for v in (start, step))

@@ -138,12 +138,12 @@ class Driver:
             self.symbols.setdefault(symbol, defined)
             self.inputs.append(defined)
             return expression
-        if isinstance(value, torch.SymFloat):
+        if isinstance(value, torch.SymFloat) and not value.node.expr.is_number:
             return self._float_input(value.node.expr, position)
         # a plain number (specialised) or None: the graph doesn't read it from the input
         symbol = sympy.Symbol(f"input{position}", integer=True)
         self.inputs.append(SymbolInput(symbol, None, 0, position))
-        return value
+        return float(value) if isinstance(value, torch.SymFloat) else value
 
     def _float_input(self, symbol: sympy.Expr, position: int) -> SizeFloat:
         if not symbol.is_Symbol:

@@ -1,0 +1,101 @@
+"""Arguments in every form that an operator takes, with symbolic sizes: strings, one number, steps of any sign."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import weft
+from torch import Tensor
+
+CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
+def _compare(function: Callable[..., Any], *calls: tuple[Any, ...], graphs: int = 1) -> None:
+    """Values, dtypes and strides as eager's in calls of several sizes, by one program."""
+    log = weft.CompileLog()
+    compiled = weft.compile(function, dynamic=True, fullgraph=True)
+    with weft.observe(log):
+        for arguments in calls:
+            expected = function(*arguments)
+            torch.testing.assert_close(compiled(*arguments), expected, check_stride=True)
+    assert len(log.graphs) == graphs
+    assert all(report.eager_reason is None for report in log.graphs)
+
+
+@pytest.mark.parametrize("padding", ["valid", "same", 1, [1]], ids=str)
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_padding_of_convolutions(dims: int, padding: Any) -> None:
+    images = [torch.randn(b, 3, *range(6 + b, 6 + b + dims)) for b in (2, 3)]
+    weight = torch.randn(4, 3, *(3, 3, 3)[:dims])
+    _compare(lambda x, w: CONVOLUTIONS[dims](x, w, padding=padding), *((x, weight) for x in images))
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_convolutions_as_operators(dims: int) -> None:
+    """Lists of one number reach the operator itself."""
+    images = [torch.randn(b, 4, *range(8 + b, 8 + b + dims)) for b in (2, 3)]
+    weight = torch.randn(4, 2, *(3,) * dims)
+
+    def convolve(x: Tensor, w: Tensor) -> Tensor:
+        return torch.convolution(x, w, None, [2], [1], [2], False, [0], 2)
+
+    _compare(convolve, *((x, weight) for x in images))
+
+
+def test_steps_of_either_sign() -> None:
+    """A quotient of numbers that are passed rounds as Python's does, whatever the divisor's sign."""
+
+    def count(start: int, stop: int, step: int) -> Tensor:
+        return torch.arange(start, stop, step, dtype=torch.float32)
+
+    steps = ((0, 8, 2), (2, 11, 3), (0, -8, -4), (1, -8, -3), (10, 0, -3), (9, 0, -4))
+    _compare(count, *steps, graphs=2)  # one for each sign
+
+
+def test_remainders_by_numbers_of_either_sign() -> None:
+    def fill(x: Tensor, a: int, b: int) -> Tensor:
+        return x + a // b + 10 * (a % b)
+
+    pairs = [(a, b) for a in (7, -7, 8) for b in (2, -3, 4, -4)]
+    _compare(fill, *((torch.zeros(3), *pair) for pair in pairs))
+
+
+def test_flags_in_place_of_numbers() -> None:
+    _compare(lambda x: x + torch.arange(False, True, True), (torch.zeros(3),), (torch.zeros(5),))
+
+
+def test_polygamma_in_place() -> None:
+    def write(x: Tensor, order: int) -> Tensor:
+        return x.clone().polygamma_(order)
+
+    _compare(write, (torch.rand(3, 4) + 1, 2), (torch.rand(5, 4) + 1, 2))
+
+
+def test_a_float_that_an_operator_fixes() -> None:
+    """The operator's fake asks for the number's value, so that it is none of the graph's symbols."""
+
+    def draw(x: Tensor, mean: float, deviation: float) -> Tensor:
+        torch.manual_seed(0)
+        return x.clone().log_normal_(mean, deviation)
+
+    calls = [(torch.zeros(n), 1.5, deviation) for n, deviation in ((3, 0.25), (4, 0.5), (5, 0.5))]
+    compiled = weft.compile(draw, dynamic=True)
+    for arguments in calls:
+        torch.testing.assert_close(compiled(*arguments), draw(*arguments))
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_gradients_that_check_for_errors(size: int) -> None:
+    """The gradient solves linear equations, and raises where it can't."""
+    x = torch.randn(size, size, dtype=torch.float64, requires_grad=True)
+
+    def spread(x: Tensor) -> Tensor:
+        return torch.linalg.eig(x)[1].abs().sum()
+
+    (expected,) = torch.autograd.grad(spread(x), x)
+    (found,) = torch.autograd.grad(weft.compile(spread, dynamic=True)(x), x)
+    torch.testing.assert_close(found, expected)
