@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from weft_codegen_cpp.cache import (
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.host_printer import PrintedHost, print_host
 from weft_codegen_cpp.host.linear import with_linear_calls
+from weft_codegen_cpp.kernel.body_printer import OUT_OF_LINE, PERHAPS_OUT_OF_LINE
 from weft_codegen_cpp.kernel.common_extents import with_common_extents
 from weft_codegen_cpp.kernel.kernel_printer import PLACEHOLDER, PrintedKernel, print_kernel
 from weft_codegen_cpp.loader import load_library, make_entry
@@ -62,6 +63,15 @@ INLINED_PRODUCTS = 1 << 15
 
 Measured on one thread, µs for the call of a program: 8 x 8 by 8 x 8 1.04 and 0.45, 32 x 32 by 32 x 32 1.73
 and 0.86, in bfloat16 12.5 and 1.3; a thousand of 3 x 3 by 3 x 3 27.9 and 4.0.
+"""
+
+
+INLINED = 16
+INLINED_IN_ALL = 192
+"""Functions as large as ``exp`` in a kernel, and in all kernels of a program, up to which they are inlined.
+
+The compiler takes 10 ms for each, half of one for a call.  Calls cost time at run time: measured on one thread,
+3 percent of a chain of 40 operators, 6 to 9 of gelu, softmax and an LSTM's cell, 20 of sums of columns of tanh.
 """
 
 
@@ -176,9 +186,11 @@ class CppCodegen:
             alike.append(kernel)
             kernels[kernel.name] = replace(printed, name=alike[0].name, values=values)
         sources = []
-        for texts, steps in users.items():
+        placed = _placed([definition for _, definition in users])
+        for (declaration, _), definition, steps in zip(users, placed, users.values(), strict=True):
             comment = [f"// {s.name}: {', '.join(s.origins) or 'no origin'}\n" for s in steps]
-            declaration, definition = (t.replace(PLACEHOLDER, steps[0].name) for t in texts)
+            declaration = declaration.replace(PLACEHOLDER, steps[0].name)
+            definition = definition.replace(PLACEHOLDER, steps[0].name)
             sources.append(KernelSource("".join(comment), declaration, definition))
         return kernels, tuple(sources)
 
@@ -192,6 +204,16 @@ def _kernels(schedule: Schedule) -> Iterator[tuple[Kernel, Mapping[sympy.Symbol,
             seen.update(kernel.name for kernel in step.kernels)
         elif isinstance(step, Kernel) and step.name not in seen:
             yield step, {}
+
+
+def _placed(definitions: Sequence[str]) -> list[str]:
+    """Kernels whose large functions are called out of line where they, or all kernels together, have many."""
+    counts = [text.count(PERHAPS_OUT_OF_LINE) for text in definitions]
+    are_many = sum(count for count in counts if count <= INLINED) > INLINED_IN_ALL
+    return [
+        text.replace(PERHAPS_OUT_OF_LINE, OUT_OF_LINE if are_many or count > INLINED else "")
+        for text, count in zip(definitions, counts, strict=True)
+    ]
 
 
 def _shares_memory(kernel: Kernel, schedule: Schedule) -> bool:

@@ -17,6 +17,7 @@ from weft_loop_ir import SizeFloat, Unsupported, ops, print_index
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE, NARROW_FLOATS, literal, memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, coefficient
+from weft_codegen_cpp.kernel.loop_structure import HEAVY, by_lane
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class Scope:
     """Loads that are read already, as vectors of the memory type."""
     scalars: Mapping[SizeFloat, str] = field(default_factory=dict)
     """The kernel's parameters that are doubles."""
+
+
+OUT_OF_LINE = "far::"
+PERHAPS_OUT_OF_LINE = "@far@"
+"""Before a large function that is to be inlined where there are few of them."""
 
 
 class BodyPrinter:
@@ -254,6 +260,9 @@ class BodyPrinter:
     def call(self, function: str, operands: tuple[Text, ...], dtype: torch.dtype) -> Text:
         """``function`` of ``operands``, on vectors if any of them varies."""
         varying = any(o.varying for o in operands)
+        if function in HEAVY:
+            where = OUT_OF_LINE if by_lane(function, operands[0].dtype) else PERHAPS_OUT_OF_LINE
+            function = where + function
         arguments = ", ".join(self.vector(o) if varying else o.code for o in operands)
         return self.value(f"{function}({arguments})", dtype, varying)
 

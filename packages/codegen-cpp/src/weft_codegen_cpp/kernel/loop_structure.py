@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import sympy
+import torch
 from weft_loop_ir import Instruction, Kernel, LoopBody, LoopVariable
 
 from weft_codegen_cpp.kernel.expressions import coefficient, static_int
@@ -19,6 +20,19 @@ HEAVY = frozenset(
     )
 )
 """Operations that cost tens of instructions."""
+
+_ON_VECTORS = frozenset(
+    (
+        *("sigmoid", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos"),
+        *("tanh", "erf"),
+    )
+)
+"""Those that float32 has polynomials for; the others go lane by lane."""
+
+
+def by_lane(operation: str, dtype: torch.dtype) -> bool:
+    """Whether a heavy operation on floats is a library's call for each lane, beside which one more is nothing."""
+    return dtype.is_floating_point and (dtype != torch.float32 or operation not in _ON_VECTORS)
 
 
 def instructions_of(body: LoopBody) -> Iterator[Instruction]:

@@ -679,5 +679,5 @@ WEFT_INLINE vf32 e5m2_to_f32(vui8 a) {
 
 }  // namespace weft
 
-#include "weft_math.h"
+#include "weft_far.h"
 #include "weft_reduce.h"

@@ -1,0 +1,75 @@
+"""What keeps the compiler's time in proportion to a program's length leaves its results as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+import weft_codegen_cpp.codegen as codegen_module
+from differential import schedule_of
+from weft_codegen_cpp import CppCodegen
+from weft_codegen_cpp.program import CppProgram
+
+LARGE = (
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sigmoid"),
+    *("asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "erf", "erfc", "erfinv"),
+    *("lgamma", "digamma"),
+)
+LARGE_OF_TWO = ("pow", "atan2", "hypot", "fmod", "remainder", "nextafter", "floor_divide")
+
+
+def compiled(
+    codegen: CppCodegen, function: Callable[..., object], *inputs: torch.Tensor
+) -> CppProgram:
+    return codegen.compile(schedule_of(function, inputs, symbolic=False), {})
+
+
+def chain(x: torch.Tensor, length: int) -> torch.Tensor:
+    for k in range(length):
+        x = (x.sin() + 0.1 * k).tanh()
+    return x
+
+
+def test_functions_are_inlined_where_they_are_few(codegen: CppCodegen) -> None:
+    x = torch.randn(70)
+    for length, far in ((3, False), (40, True)):
+        program = compiled(codegen, partial(chain, length=length), x)
+        assert ("far::" in program.source) == far
+        torch.testing.assert_close(program(x)[0], chain(x, length))
+
+
+def test_functions_of_many_kernels_are_out_of_line(codegen: CppCodegen) -> None:
+    x = torch.randn(40, 9)
+
+    def sums(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple((x[:, : 1 + k % 9] * k).exp().sum(k % 2) for k in range(240))
+
+    program = compiled(codegen, sums, x)
+    assert len(re.findall("WEFT_KERNEL", program.source)) > 20
+    torch.testing.assert_close(program(x), sums(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_functions_out_of_line_are_the_same(
+    codegen: CppCodegen, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = (torch.rand(2, 37).to(dtype) + 0.1).unbind(0)
+
+    def every(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        single = [getattr(torch.special, name, None) or getattr(torch, name) for name in LARGE]
+        return (
+            *(f(x * 0.9) for f in single),
+            *(getattr(torch, name)(x, y) for name in LARGE_OF_TWO),
+        )
+
+    results = []
+    for most in (0, 1 << 30):
+        monkeypatch.setattr(codegen_module, "INLINED", most)
+        monkeypatch.setattr(codegen_module, "INLINED_IN_ALL", most)
+        program = compiled(codegen, every, x, y)
+        assert ("far::tanh" in program.source) == (most == 0 or dtype == torch.float64)
+        results.append(program(x, y))
+    torch.testing.assert_close(*results, rtol=0, atol=0, equal_nan=True)
