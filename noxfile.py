@@ -268,6 +268,13 @@ def opinfo(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Random whole programs beside eager; `nox -s fuzz -- --programs 20000 --first 0`."""
+    environment = development_environment(session, "weft")
+    session.run(python_of(environment), "-m", "tests.fuzz.report", *session.posargs)
+
+
+@nox.session
 def cpython(session: nox.Session) -> None:
     """CPython's own test modules under the frame hook; `nox -s cpython -- test_scope` runs one."""
     environment = development_environment(session, "bytecode-capture")

@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from tests.opinfo.checking import Case, Outcome
 
@@ -39,23 +40,28 @@ class Worker:
 
     def ask(self, case: Case, seconds: float) -> Outcome:
         """The outcome of ``case``; an error where the process crashes or takes more than ``seconds``."""
+        return Outcome(**self.answer(str(case), seconds))
+
+    def answer(self, question: str, seconds: float) -> dict[str, Any]:
+        """The JSON object that the process prints for a line; only "errors" where it does not in time."""
         extra = 0.0
         if self._process is None:
             self._start()
             extra = START_SECONDS
         assert self._process is not None and self._process.stdin is not None
-        self._process.stdin.write(f"{case}\n")
+        self._process.stdin.write(f"{question}\n")
         self._process.stdin.flush()
         try:
             line = self._lines.get(timeout=seconds + extra)
         except queue.Empty:
             self._end()
-            return Outcome(errors=[f"no answer in {seconds:g} s"])
+            return {"errors": [f"no answer in {seconds:g} s"]}
         if line is None:
             code = self._process.wait()
             self._end()
-            return Outcome(errors=[f"the process ended with {code}"])
-        return Outcome(**json.loads(line))
+            return {"errors": [f"the process ended with {code}"]}
+        found: dict[str, Any] = json.loads(line)
+        return found
 
     def _start(self) -> None:
         self._process = subprocess.Popen(

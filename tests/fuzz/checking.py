@@ -1,0 +1,220 @@
+"""One random program compiled and beside eager: results, arguments, objects, gradients, exceptions."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import weft
+
+from .programs import Call, Program, World, tensors_of
+
+FLOAT32, HALF = ("float32", "autocast", ".float("), ("float16", "autocast")
+"""Words of programs that compute in such a dtype: float64 results may have been rounded to it before."""
+
+NUDGES: tuple[tuple[float, float, tuple[str, ...]], ...] = (
+    (1e-11, 1e-4, ()),
+    (1e-6, 1.0, (*FLOAT32, *HALF)),
+    (1e-2, 1.0, HALF),
+)
+"""Relative changes of arguments, the part of a tolerance that results may then change by, and the words of
+which a program must have one."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``kind``: "right", "wrong", "fault", "refused" (a stage said so, nothing ran) or "unstable"."""
+
+    kind: str
+    detail: str = ""
+
+    @property
+    def bad(self) -> bool:
+        return self.kind in ("wrong", "fault")
+
+
+Compile = Callable[[Any, bool | None], Any]
+
+
+def compiled_by_weft(function: Any, dynamic: bool | None) -> Any:
+    return weft.compile(function, dynamic=dynamic, options={"strict": True, "verify": True})
+
+
+def check(program: Program, compile_function: Compile = compiled_by_weft) -> Outcome:
+    """Run all calls of a program, compiled and as it is; the first difference decides."""
+    weft.reset()
+    plain = World(program.source)
+    compiled = World(program.source, lambda f: compile_function(f, program.dynamic))
+    for number, call in enumerate(program.calls):
+        wanted = _observe(plain, program, call)
+        try:
+            found = _observe(compiled, program, call)
+        except weft.StageError as error:
+            refused = type(error.__cause__).__name__ == "Unsupported"
+            return Outcome("refused" if refused else "fault", f"call {number}: {error}"[:2000])
+        difference = _difference(found, wanted, tolerance(program))
+        if difference:
+            if _unstable(program, number, wanted):
+                return Outcome("unstable", f"call {number}: {difference}")
+            return Outcome("wrong", f"call {number}: {difference}"[:2000])
+    return Outcome("right")
+
+
+@dataclass(frozen=True)
+class Observation:
+    """``facts`` are compared as they are, ``values`` within rounding."""
+
+    facts: list[Any]
+    values: list[torch.Tensor | float]
+
+
+def _observe(world: World, program: Program, call: Call, nudge: float = 0.0) -> Observation:
+    """All that there is to see after a call.  ``nudge`` changes the tensors by so much, relatively."""
+    given, leaves = tensors_of(program, call)
+    if nudge:
+        _nudge(leaves or given, nudge)
+    try:
+        outcome: Any = world.call(given, call)
+    except weft.StageError:
+        raise
+    except Exception as error:
+        outcome = (type(error).__name__, str(error))
+    scope = world.scope
+    lasting = [scope["LOG"], vars(scope["meter"]), scope["layer"].seen, scope["layer"].scale]
+    state = torch.get_rng_state().sum().item()
+    wanted = [*leaves, scope["layer"].weight]
+    facts, values = _look([outcome, given, lasting, state])
+    gradients = _gradients((outcome, given, lasting), wanted)
+    more, further = _look(gradients)
+    return Observation([facts, more], [*values, *further])
+
+
+def _nudge(tensors: list[torch.Tensor], by: float) -> None:
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for x in {x.untyped_storage().data_ptr(): x for x in tensors}.values():
+            if x.is_floating_point() and not any(s == 0 for s in x.stride()):
+                noise = torch.rand(x.shape, generator=generator, dtype=torch.float64) - 0.5
+                x.mul_((1 + by * noise).to(x.dtype))
+
+
+def _parts(value: Any, met: set[int]) -> Iterator[Any]:
+    """A value and what is in it, each container once."""
+    yield value
+    if isinstance(value, (list, tuple, dict)) and id(value) not in met:
+        met.add(id(value))
+        for part in value.items() if isinstance(value, dict) else value:
+            yield from _parts(part, met)
+
+
+def _look(value: Any) -> tuple[list[Any], list[torch.Tensor | float]]:
+    """Facts and values of everything in a value: which objects are one, which storages, layouts."""
+    first: dict[int, int] = {}
+    storages: dict[int, int] = {}
+    facts: list[Any] = []
+    values: list[torch.Tensor | float] = []
+    for number, part in enumerate(_parts(value, set())):
+        if isinstance(part, torch.Tensor):
+            values.append(part.detach())
+            facts.append((first.setdefault(id(part), number), *_metadata(part, storages, number)))
+        elif isinstance(part, float):
+            values.append(part)
+            facts.append("float")
+        elif isinstance(part, (bool, int, str, type(None))):
+            facts.append((type(part).__name__, part))
+        else:
+            facts.append((type(part).__name__, first.setdefault(id(part), number)))
+    return facts, values
+
+
+def _metadata(x: torch.Tensor, storages: dict[int, int], number: int) -> tuple[Any, ...]:
+    strides = tuple(s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1)
+    layout = (strides, x.storage_offset()) if x.numel() > 1 else ()
+    storage = storages.setdefault(x.untyped_storage()._cdata, number) if x.numel() else -1
+    try:
+        leaf: bool | str = x.is_leaf
+    except RuntimeError as error:  # a view of what was written to since
+        leaf = str(error)
+    return str(x.dtype), tuple(x.shape), x.requires_grad, leaf, storage, layout
+
+
+def _gradients(value: Any, leaves: list[torch.Tensor]) -> list[Any]:
+    """Of a weighted sum of all floating tensors in a value."""
+    found = [part for part in _parts(value, set()) if isinstance(part, torch.Tensor)]
+    try:
+        roots = [x for x in found if x.requires_grad and not x.is_leaf]
+    except RuntimeError as error:
+        return [str(error)]
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    if not roots or not wanted:
+        return []
+    weights = [torch.linspace(0.5, 1.5, x.numel()).view(x.shape).to(x.dtype) for x in roots]
+    try:
+        return list(torch.autograd.grad(roots, wanted, weights, allow_unused=True))
+    except RuntimeError as error:
+        return [str(error)]
+
+
+def _difference(found: Observation, wanted: Observation, epsilon: float) -> str:
+    if found.facts != wanted.facts:
+        pairs = zip(_flat(found.facts), _flat(wanted.facts), strict=False)
+        told = next((f"{a} where eager has {b}" for a, b in pairs if a != b), "more or fewer parts")
+        return f"facts: {told}"
+    for mine, plain in zip(found.values, wanted.values, strict=True):
+        left, right = torch.as_tensor(mine), torch.as_tensor(plain)
+        if not _close(left, right, epsilon):
+            return f"values: {left.flatten()[:12].tolist()} where eager has {right.flatten()[:12].tolist()}"
+    return ""
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    for part in value:
+        if isinstance(part, list):
+            yield from _flat(part)
+        else:
+            yield part
+
+
+def _close(left: torch.Tensor, right: torch.Tensor, epsilon: float) -> bool:
+    if not (right.is_floating_point() or right.is_complex()):
+        return torch.equal(left, right)
+    if right.is_complex():
+        left, right = (
+            torch.view_as_real(left.resolve_conj()),
+            torch.view_as_real(right.resolve_conj()),
+        )
+    left, right = left.double(), right.double()
+    finite = right[right.isfinite()]
+    largest = max(finite.abs().max().item() if finite.numel() else 1.0, 1e-3)
+    return torch.allclose(left, right, rtol=epsilon, atol=epsilon * largest, equal_nan=True)
+
+
+def tolerance(program: Program) -> float:
+    """How far apart results may lie, relative to their size, by the narrowest dtype of a program."""
+    text = program.text("") + str(program.inputs)
+    if any(word in text for word in HALF):
+        return 0.1
+    return 1e-4 if any(word in text for word in FLOAT32) else 1e-8
+
+
+def _unstable(program: Program, number: int, wanted: Observation) -> bool:
+    """Whether eager's own results change as much where its arguments change by rounding."""
+    text = program.source + str(program.inputs)
+    for nudge, scale, words in NUDGES:
+        if words and not any(word in text for word in words):
+            continue
+        world = World(program.source)
+        for call in program.calls[:number]:
+            _observe(world, program, call)
+        changed = _observe(world, program, program.calls[number], nudge)
+        if _difference(changed, wanted, tolerance(program) * scale):
+            return True
+    return False
+
+
+os.environ.setdefault("WEFT_STRICT", "1")
+warnings.filterwarnings("ignore", module="torch")
