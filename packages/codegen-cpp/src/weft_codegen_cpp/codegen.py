@@ -92,7 +92,7 @@ class CppCodegen:
     @property
     def lowering_options(self) -> LoweringOptions:
         """Made anew for each graph: some of them are torch's settings at that moment."""
-        return LoweringOptions(inlined_products=INLINED_PRODUCTS)
+        return LoweringOptions(inlined_products=INLINED_PRODUCTS, wide_moments=True)
 
     def rewrite(self, graph_module: torch.fx.GraphModule) -> None:
         """Lay convolutions channels-last, in place, where turning their weights at each call pays."""

@@ -30,6 +30,7 @@ class Text:
     constant: bool | int | float | None = None
     reduction: str | None = None  # the key of the reduction that this is the result of
     rounded: str | None = None  # the float32 expression that this bfloat16 was rounded from
+    widened: str | None = None  # the float32 expression that this float64 is
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,12 @@ class BodyPrinter:
                 code = f"{code[:-1]}, {ops.TOO_LARGE_IN_FLOAT8[dtype]})"
             half = self.value(code, dtype, value.varying)
             return replace(half, rounded=single.code) if dtype == torch.bfloat16 else half
-        return self.value(f"convert<{COMPUTE_TYPE[dtype]}>({value.code})", dtype, value.varying)
+        converted = self.value(
+            f"convert<{COMPUTE_TYPE[dtype]}>({value.code})", dtype, value.varying
+        )
+        if (value.dtype, dtype) == (torch.float32, torch.float64):
+            return replace(converted, widened=self.vector(value))
+        return converted
 
     def to_dtype_bitcast(self, value: Text, dtype: torch.dtype) -> Text:
         if value.dtype == torch.bool:

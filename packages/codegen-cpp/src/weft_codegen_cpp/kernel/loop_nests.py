@@ -31,25 +31,40 @@ def chunked(
 ) -> list[str]:
     """The nest of ``loops``; a long one in chunks, each with a total of its own."""
     if not loops or not reductions.loses_digits:
-        return [*nest(loops, body), *reductions.settle(copies)]
+        return one_run(reductions, nest(loops, body), copies)
     last = loops[-1]
     extent = static_int(last.size)
     if extent is None or extent > 2 * CHUNK:
         run = in_runs(reductions, last, CHUNK, body, copies)
     elif len(loops) == 1:
-        return [*nest(loops, body), *reductions.settle(copies)]
+        return one_run(reductions, nest(loops, body), copies)
     else:
         run = in_run(reductions, nest((last,), body), copies)
     return totalled(reductions, nest(loops[:-1], run), copies)
 
 
+def one_run(reductions: ReductionSet, body: list[str], copies: str) -> list[str]:
+    """``body``, all of a reduction, in one run."""
+    start = reductions.start_run(copies) if reductions.rescales else []
+    run = reductions.repeated([*start, *body], copies)
+    return [*run, *reductions.settle(copies)]
+
+
 def in_run(reductions: ReductionSet, body: list[str], copies: str) -> list[str]:
     """``body`` with accumulators of its own, which then join the totals."""
-    return [*reductions.start_run(copies), *body, *reductions.end_run(copies)]
+    run = [*reductions.start_run(copies), *body]
+    return [
+        *reductions.repeated(run, copies),
+        *reductions.end_run(copies),
+    ]
 
 
 def in_runs(
-    reductions: ReductionSet, loop: LoopVariable, step: int, body: list[str], copies: str
+    reductions: ReductionSet,
+    loop: LoopVariable,
+    step: int,
+    body: list[str],
+    copies: str,
 ) -> list[str]:
     """The loop over ``body`` in chunks of ``step`` iterations, each with accumulators of its own."""
     name, size = loop.symbol.name, size_of(loop)

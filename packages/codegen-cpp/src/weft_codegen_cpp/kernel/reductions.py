@@ -10,6 +10,7 @@ from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Text
 from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE
+from weft_codegen_cpp.statements import indent
 
 SIMPLE = {"sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any", "all": "All"}
 MOMENTS = {"welford_mean": "mean", "welford_m2": "m2"}
@@ -24,7 +25,12 @@ class Accumulator:
 
     @property
     def is_moments(self) -> bool:
-        return self.type_name.startswith("Moments<")
+        return self.type_name.startswith("Moments<") or self.is_wide
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it may ask for a run to be repeated."""
+        return self.type_name == "WideMoments"
 
 
 @dataclass(frozen=True)
@@ -38,12 +44,26 @@ class Result:
 
 
 class ReductionSet:
-    """Collects the accumulators of one stage while its body is printed."""
+    """Collects the accumulators of one stage while its body is printed.
 
-    def __init__(self, prefix: str, position: sympy.Expr, varying: bool) -> None:
+    ``is_row``: lanes are parts of one result.  ``repeatable``: a run of steps may be made again, since they
+    write nothing.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        position: sympy.Expr,
+        varying: bool,
+        *,
+        is_row: bool = False,
+        repeatable: bool = False,
+    ) -> None:
         self._prefix = prefix
         self._position = position
         self._varying = varying  # accumulators hold vectors
+        self._is_row = is_row
+        self._repeatable = repeatable
         self.accumulators: dict[str, Accumulator] = {}
         self.results: dict[str, Result] = {}
         self._by_value: dict[tuple[str, str], str] = {}
@@ -61,6 +81,8 @@ class ReductionSet:
         key = f"{name}.{kind}"
         is_position = kind in ("argmax", "argmin")
         result = torch.int64 if is_position else (torch.bool if kind in ("any", "all") else dtype)
+        if self.accumulators[name].is_wide:
+            result = torch.float64
         self.results[key] = Result(name, MOMENTS.get(kind, "value"), result, is_position)
         return key
 
@@ -68,6 +90,7 @@ class ReductionSet:
         element = COMPUTE_TYPE[value.dtype]
         x = f"Vec<{element}>" if self._varying else element
         operand = printer.vector(value) if self._varying else value.code
+        single = operand if value.dtype is torch.float32 else value.widened
         if kind in SIMPLE:
             type_name = f"Accumulator<{SIMPLE[kind]}, {x}>"
             arguments = operand
@@ -75,6 +98,11 @@ class ReductionSet:
             type_name = f"ArgAccumulator<{'true' if kind == 'argmax' else 'false'}, {x}>"
             position = printer.index_expr(self._position, torch.int64)
             arguments = f"{operand}, {printer.vector(position) if self._varying else position.code}"
+        elif kind in MOMENTS and self._repeatable and single is not None:
+            self.accumulators[name] = Accumulator(name, "WideMoments")
+            place, copy = ("0", "which") if self._is_row else ("which", "0")
+            printer.emit(f"{name}[{place}].step({printer.scope.tag}, {copy}, {single});")
+            return
         elif kind in MOMENTS:
             type_name = f"Moments<{x}>"
             arguments = operand
@@ -82,6 +110,11 @@ class ReductionSet:
             raise Unsupported("no C++ form for a reduction", repr(kind))
         self.accumulators[name] = Accumulator(name, type_name)
         printer.emit(f"{name}[which].step({printer.scope.tag}, {arguments});")
+
+    @property
+    def rescales(self) -> bool:
+        """Whether runs may be repeated."""
+        return any(a.is_wide for a in self.accumulators.values())
 
     @property
     def loses_digits(self) -> bool:
@@ -92,7 +125,18 @@ class ReductionSet:
         )
 
     def declare(self, copies: str) -> list[str]:
-        return [f"{a.type_name} {a.name}[{copies}];" for a in self.accumulators.values()]
+        return [self._declaration(a, copies) for a in self.accumulators.values()]
+
+    def _declaration(self, accumulator: Accumulator, copies: str) -> str:
+        type_name = accumulator.type_name
+        if accumulator.is_wide:
+            copied = copies if self._is_row else "1"
+            type_name = f"WideMoments<{str(self._is_row).lower()}, {copied}>"
+        return f"{type_name} {accumulator.name}[{self._length(accumulator, copies)}];"
+
+    def _length(self, accumulator: Accumulator, copies: str) -> str:
+        """How many accumulators there are, where ``copies`` take turns."""
+        return "1" if accumulator.is_wide and self._is_row else copies
 
     def declare_totals(self, copies: str) -> list[str]:
         """The accumulators ``<name>_total`` that short runs join; moments are their own."""
@@ -123,10 +167,22 @@ class ReductionSet:
     def settle(self, copies: str) -> list[str]:
         """Make the moments those of all steps so far."""
         return [
-            f"for (int which = 0; which < {copies}; ++which) {a.name}[which].settle();"
+            f"for (int which = 0; which < {self._length(a, copies)}; ++which) "
+            f"{a.name}[which].settle();"
             for a in self.accumulators.values()
             if a.is_moments
         ]
+
+    def repeated(self, run: list[str], copies: str) -> list[str]:
+        """``run``, which sets other accumulators to their start, as often as moments ask for it."""
+        wide = [a for a in self.accumulators.values() if a.is_wide]
+        if not wide:
+            return run
+        each = f"for (int which = 0; which < {self._length(wide[0], copies)}; ++which)"
+        ask = [f"{each} again |= {a.name}[which].rescale();" for a in wide]
+        restart = [f"if (again) {each} {a.name}[which].restart();" for a in wide]
+        body = [*run, "again = false;", *ask, *restart]
+        return ["for (bool again = true; again;) {", *indent(body), "}"]
 
     def _summed(self) -> list[Accumulator]:
         return [a for a in self.accumulators.values() if not a.is_moments]
@@ -135,7 +191,9 @@ class ReductionSet:
         """Join the copies into the first, then its lanes into one value ``<name>_all``."""
         lines: list[str] = []
         for a in self.accumulators.values():
-            lines.extend(f"{a.name}[0].join({a.name}[{k}]);" for k in range(1, copies))
+            lines.extend(
+                f"{a.name}[0].join({a.name}[{k}]);" for k in range(1, copies) if not a.is_wide
+            )
             lines.append(f"const auto {a.name}_all = {a.name}[0].across();")
         return lines
 
@@ -150,4 +208,6 @@ class ReductionSet:
         """The result of copy ``which``, one for each lane (or one scalar)."""
         result = self.results[key]
         field = "position" if result.is_position else result.field
+        if self.accumulators[result.accumulator].is_wide:
+            field += "()"
         return Text(f"{result.accumulator}[which].{field}", result.dtype, self._varying)

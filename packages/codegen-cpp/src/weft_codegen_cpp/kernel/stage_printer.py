@@ -9,7 +9,15 @@ from weft_codegen_cpp.kernel.body_printer import BodyPrinter
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, size_of, static_int
 from weft_codegen_cpp.kernel.kernel_layout import KernelLayout
-from weft_codegen_cpp.kernel.loop_nests import CHUNK, chunked, in_run, in_runs, nest, totalled
+from weft_codegen_cpp.kernel.loop_nests import (
+    CHUNK,
+    chunked,
+    in_run,
+    in_runs,
+    nest,
+    one_run,
+    totalled,
+)
 from weft_codegen_cpp.kernel.loop_structure import HEAVY, instructions_of
 from weft_codegen_cpp.kernel.program_loops import ending, unbounded
 from weft_codegen_cpp.kernel.reductions import ReductionSet
@@ -71,11 +79,21 @@ class StagePrinter:
             position = position * variable.size + variable.symbol
         return position
 
+    def _reductions(self, stage: Stage, number: int, is_row: bool) -> ReductionSet:
+        """The accumulators of a stage with vectors: steps repeat where only results are stored."""
+        body = stage.body.instructions
+        results = {k for k, i in enumerate(body) if i.operation == "reduction"}
+        only_results = all(i.arguments[2].index in results for i in body if i.operation == "store")
+        repeatable = only_results and not stage.is_sequential
+        return ReductionSet(
+            f"s{number}_", self._position(stage), True, is_row=is_row, repeatable=repeatable
+        )
+
     def _column_stage(self, stage: Stage, number: int) -> list[str]:
         """All of the stage with lanes along the outer vectorised loop, ``count`` vectors side by side."""
         assert self.plan.outer is not None
         name = self.plan.outer.name
-        reductions = ReductionSet(f"s{number}_", self._position(stage), True)
+        reductions = self._reductions(stage, number, False)
         printer = BodyPrinter(self.layout.scope(self.plan.outer, "tag"), reductions.reduce)
         stage.body.replay(printer)
         place = [f"const i64 {name} = {name}_first + which * lanes;", f"(void){name};"]
@@ -115,7 +133,7 @@ class StagePrinter:
         """Lanes along one inner loop, which becomes the innermost."""
         symbol = self.plan.inner[number]
         vector = next(v for v in stage.inner if v.symbol == symbol)
-        reductions = ReductionSet(f"s{number}_", self._position(stage), True)
+        reductions = self._reductions(stage, number, True)
         printer = BodyPrinter(self.layout.scope(symbol, "tag"), reductions.reduce)
         stage.body.replay(printer)
         heavy = any(i.operation in HEAVY for i in instructions_of(stage.body))
@@ -153,7 +171,7 @@ class StagePrinter:
         is_long = extent is None or extent > 2 * chunk
         row = [*step, *self._row_loop(name, "0", size, extent, copies)]
         if not reductions.loses_digits or not (is_long or others):
-            return [*nest(others, row), *reductions.settle(number)]
+            return one_run(reductions, nest(others, row), number)
         if is_long:
             part = self._row_loop(name, f"{name}_chunk", f"{name}_end", None, copies)
             row = [

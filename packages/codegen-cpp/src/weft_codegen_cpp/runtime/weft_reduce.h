@@ -102,32 +102,40 @@ template <bool greatest, class X> struct ArgAccumulator {
 
 // Mean and sum of squared deviations.  A run of steps adds up distances from a value near the mean, its
 // first one or the mean so far, and their squares: unlike Welford's recurrence without a division a step, and
-// as exact, as long as runs are short.  `settle` ends a run; parts are joined by Chan's formula.
+// as exact, as long as runs are short.  `settle` ends a run; parts are joined by Chan's formula.  Squares of
+// finite distances that are too large make the sum infinite, not NaN.
 template <class X> struct Moments {
   typedef Element<X> T;
   X mean = {}, m2 = {}, count = {};
   X near = {}, distances = {}, squares = {}, steps = {};
+  T whole = 0;  // steps of all lanes, not in `steps`
   bool fresh = true;
   template <class Tag> WEFT_INLINE void step(Tag tag, X x) {
     if (fresh) near = tag.select(x, near), fresh = false;
     X distance = x - near;
     distances = tag.select(distances + distance, distances);
     squares = tag.select(squares + distance * distance, squares);
-    steps = tag.select(steps + T(1), steps);
+    if constexpr (is_same<Tag, Full> || is_same<Tag, One>) whole += 1;
+    else steps = tag.select(steps + T(1), steps);
   }
   WEFT_INLINE void settle() {
-    X share = where(eq(steps, X{}), X{}, X(distances / steps));
+    X all = steps + whole;
+    X share = where(eq(all, X{}), X{}, X(distances / all));
     X spread = squares - distances * share;
-    add_part(near + share, where(lt(spread, X{}), X{}, spread), steps);
+    spread = where(lt(spread, X{}), X{}, spread);
+    X highest = widen_to<X>(Limits<T>::highest());
+    spread = where(logical_and(eq(squares, highest), lt(abs(distances), highest)), squares, spread);
+    add_part(near + share, spread, all);
     near = mean;
     distances = squares = steps = X{};
+    whole = 0;
   }
   WEFT_INLINE void add_part(X part_mean, X part_m2, X part_count) {
     X total = count + part_count;
     X share = where(eq(total, X{}), X{}, X(part_count / total));
     X delta = part_mean - mean;
     mean = mean + delta * share;
-    m2 = m2 + part_m2 + delta * delta * count * share;
+    m2 = m2 + part_m2 + (delta * count) * (delta * share);
     count = total;
   }
   WEFT_INLINE void join(const Moments& o) { add_part(o.mean, o.m2, o.count); }
@@ -149,6 +157,106 @@ template <class X> struct Moments {
       return total;
     }
   }
+};
+
+template <int n> struct Doubles { typedef f64 type __attribute__((vector_size(8 * n))); };
+template <int n> WEFT_INLINE f64 total_of(typename Doubles<n>::type v) {
+  if constexpr (n == 2) return v[0] + v[1];
+  else {
+    typename Doubles<n / 2>::type half[2];
+    __builtin_memcpy(half, &v, sizeof(v));
+    return total_of<n / 2>(half[0] + half[1]);
+  }
+}
+
+// The same for float32, with results in float64: steps in float32, of short runs, whose sums are added up in
+// float64.  Squares that leave float32's range make `rescale` ask for the run to be repeated, with distances
+// multiplied by a power of two; that power is kept, so this happens once where data is alike.  Lanes and
+// `copies`, which steps take turns with, are parts of one result (`row`), or lanes are results of their own.
+template <bool row, int copies> struct WideMoments {
+  typedef Vec<f32> X;
+  typedef Vec<f64> W;
+  static constexpr f32 large = 0x1p100f, small = 0x1p-100f;
+  X near = {}, shift = {};                                  // shift is -near * scale
+  X scale = splat<f32>(1), unit = splat<f32>(1);            // unit is 1 / scale
+  X distances[copies] = {}, squares[copies] = {}, steps = {};  // of this run; steps not in `whole`
+  f32 whole = 0, parts = 0;
+  W reference = {}, sum = {}, squared = {}, count = {};  // of all runs: distances from `reference`
+  f64 taken = 0;
+  bool fresh = true, settled = false;
+
+  template <class Tag> WEFT_INLINE void step(Tag tag, int which, X x) {
+    if (fresh) near = tag.select(x, near), shift = -near * scale, fresh = false;
+#if defined(__FMA__)
+    X distance = fma(x, scale, shift);
+    X square = fma(distance, distance, squares[which]);
+#else
+    X distance = x * scale + shift;
+    X square = squares[which] + distance * distance;
+#endif
+    distances[which] = tag.select(distances[which] + distance, distances[which]);
+    squares[which] = tag.select(square, squares[which]);
+    if constexpr (is_same<Tag, Full>) whole += 1;
+    else steps = tag.select(steps + 1.0f, steps), parts += f32(tag.count);
+  }
+  WEFT_INLINE void restart() {
+    for (int k = 0; k < copies; ++k) distances[k] = squares[k] = X{};
+    steps = X{};
+    whole = parts = 0;
+  }
+  // Whether the run has to be repeated: what is too small beside other lanes of a row doesn't matter.
+  WEFT_INLINE bool rescale() {
+    X largest = squares[0];
+    for (int k = 1; k < copies; ++k) largest += squares[k];
+    Mask high = to_mask(largest == __builtin_inff()), low = to_mask(largest < small);
+    if (__builtin_expect(!any_lane(logical_or(high, low)), 1)) return false;
+    return rescale_lanes(high, low);
+  }
+  WEFT_INLINE bool rescale_lanes(Mask high, Mask low) {
+    high = logical_and(high, to_mask(scale > small));
+    Mask several = to_mask(steps + whole > 1.0f);
+    if (row && any_lane(logical_and(several, logical_not(low)))) low = Mask{};
+    low = logical_and(logical_and(low, several), to_mask(scale == 1.0f));
+    low = logical_and(low, logical_and(to_mask(abs(near) < 0x1p27f), to_mask(squared < 0x1p-60)));
+    if (!any_lane(logical_or(high, low))) return false;
+    X smaller = where(to_mask(scale == 1.0f), splat<f32>(small), splat<f32>(1));
+    scale = where(high, smaller, where(low, splat<f32>(large), scale));
+    unit = 1.0f / scale;
+    shift = -near * scale;
+    return true;
+  }
+  // Ends a run: sum of (x - reference) and of its square, from those of (x - near).
+  WEFT_INLINE void settle() {
+    if (!settled) reference = convert<f64>(row ? splat<f32>(first_lane(near)) : near), settled = true;
+    X total = distances[0], spread = squares[0];
+    for (int k = 1; k < copies; ++k) total += distances[k], spread += squares[k];
+    const X made = steps + whole;
+    const W one = convert<f64>(unit), n = convert<f64>(made), d = convert<f64>(total) * one;
+    const W away = reference - convert<f64>(near), moved = d - n * away;
+    sum += moved;
+    squared += convert<f64>(spread) * one * one - away * (d + moved);
+    count += n;
+    taken += whole * lanes + parts;
+    const X middle = near + total * unit / made;  // no number where no step was made
+    near = where(to_mask(abs(middle) < __builtin_inff()), middle, near);
+    shift = -near * scale;
+    restart();
+  }
+  template <class V> static WEFT_INLINE V deviations(V sum, V squared, V count) {
+    V m2 = squared - sum * (sum / count);
+    return where(lt(m2, V{}), V{}, m2);
+  }
+  WEFT_INLINE Moments<f64> across() const {
+    Moments<f64> all;
+    if (taken > 0) {
+      const f64 total = total_of<lanes>(sum);
+      all.mean = reference[0] + total / taken;
+      all.m2 = deviations(total, total_of<lanes>(squared), taken);
+    }
+    return all;
+  }
+  WEFT_INLINE W mean() const { return where(to_mask(count > 0.0), W(reference + sum / count), W{}); }
+  WEFT_INLINE W m2() const { return where(to_mask(count > 0.0), deviations(sum, squared, count), W{}); }
 };
 
 }  // namespace weft

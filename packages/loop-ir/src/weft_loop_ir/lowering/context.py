@@ -66,6 +66,7 @@ class LoweringOptions:
     ``inlined_products``: products of matrices with at most so many multiplications each are loops instead of
     calls of a library, or a quarter of that, all of a batch together, where the right one's rows are strided.
     ``scans``: scans along a dimension are one node with ``ops.scan``; without it they are loops or extern.
+    ``wide_moments``: deviations of float32 and halves are accumulated in float64, as eager's on the CPU are.
     """
 
     max_instructions: int = 96
@@ -77,6 +78,7 @@ class LoweringOptions:
     deterministic: bool = field(default_factory=torch.are_deterministic_algorithms_enabled)
     inlined_products: int = 0
     scans: bool = False
+    wide_moments: bool = False
 
 
 class LoweringContext:

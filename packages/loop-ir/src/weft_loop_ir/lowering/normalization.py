@@ -127,17 +127,38 @@ def log_softmax(
     )
 
 
+def _statistics(
+    context: LoweringContext,
+    tensor: TensorValue,
+    dims: Sequence[int],
+    epsilon: float,
+) -> tuple[TensorValue, TensorValue, TensorValue]:
+    """The mean and ``1 / sqrt(variance + epsilon)`` over ``dims``, which are kept as 1, in the compute dtype.
+
+    The third is the sum of squared deviations, as :func:`moments` gives it.
+    """
+    mean, m2 = moments(context, tensor, dims, True)
+    compute = compute_dtype(tensor.dtype)
+    rstd = _rsqrt_of_mean(context, m2, count_of(tensor, dims), epsilon, compute)
+    return context.realize(cast(context, mean, compute)), rstd, m2
+
+
 def _rsqrt_of_mean(
-    context: LoweringContext, total: TensorValue, count: sympy.Expr, epsilon: float
+    context: LoweringContext,
+    total: TensorValue,
+    count: sympy.Expr,
+    epsilon: float,
+    target: torch.dtype,
 ) -> TensorValue:
-    """``1 / sqrt(total / count + epsilon)``."""
+    """``1 / sqrt(total / count + epsilon)``, computed in the dtype of ``total``."""
     dtype = total.dtype
 
     def formula(ops: BodyRecorder, value: Value) -> Value:
         average = ops.truediv(value, scalar(ops, count, dtype))
         return ops.rsqrt(ops.add(average, ops.constant(float(epsilon), dtype)))
 
-    return context.realize(map_values(context, [total], dtype, formula, heavy=True, instructions=3))
+    rstd = map_values(context, [total], target, formula, heavy=True, instructions=3)
+    return context.realize(rstd)
 
 
 @register_lowering(aten.native_layer_norm.default)
@@ -155,8 +176,7 @@ def layer_norm(
     compute = compute_dtype(tensor.dtype)
     rank = len(tensor.size)
     dims = list(range(rank - len(normalized_shape), rank))
-    mean, m2 = moments(context, tensor, dims, True)
-    rstd = _rsqrt_of_mean(context, m2, count_of(tensor, dims), eps)
+    mean, rstd, _ = _statistics(context, tensor, dims, eps)
     result = _normalized(context, [tensor, mean, rstd], weight, bias, compute, tensor.dtype)
     return (
         result,
@@ -209,8 +229,7 @@ def group_norm(
     context.realize_computed(tensor)
     grouped = reshape(context, tensor, grouped_size)
     dims = list(range(2, len(grouped_size)))
-    mean, m2 = moments(context, grouped, dims, True)
-    rstd = _rsqrt_of_mean(context, m2, count_of(grouped, dims), eps)
+    mean, rstd, _ = _statistics(context, grouped, dims, eps)
     affine = [_per_channel(t, grouped_size) for t in (weight, bias)]
     result = _normalized(
         context, [grouped, mean, rstd], affine[0], affine[1], compute, tensor.dtype
@@ -319,8 +338,9 @@ def native_batch_norm_functional(
     """As :func:`batch_norm_of_batch`, and the running statistics moved by ``momentum`` toward the batch's."""
     if not training:
         raise NoLowering("batch norm that keeps its statistics")
-    mean, m2, dims = _batch_moments(context, tensor)
-    results = _by_batch(context, tensor, weight, bias, eps, mean, m2, dims)
+    dims = _all_but_channels(tensor)
+    mean, rstd, m2 = _statistics(context, tensor, dims, eps)
+    results = _by_batch(context, tensor, weight, bias, mean, rstd, dims)
     variance = variance_of(context, m2, count_of(tensor, dims), 1, m2.dtype)
 
     def moved(ops: BodyRecorder, new: Value, old: Value) -> Value:
@@ -343,20 +363,17 @@ def batch_norm_of_batch(
     eps: float,
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
     """``(result, mean, 1 / sqrt(variance + eps))`` by the statistics of the batch, which dim 1 keeps."""
-    mean, m2, dims = _batch_moments(context, tensor)
-    return _by_batch(context, tensor, weight, bias, eps, mean, m2, dims)
+    dims = _all_but_channels(tensor)
+    mean, rstd, _ = _statistics(context, tensor, dims, eps)
+    return _by_batch(context, tensor, weight, bias, mean, rstd, dims)
 
 
-def _batch_moments(
-    context: LoweringContext, tensor: TensorValue
-) -> tuple[TensorValue, TensorValue, list[int]]:
-    """Mean, sum of squared deviations, and the dims that they are over: all but dim 1."""
+def _all_but_channels(tensor: TensorValue) -> list[int]:
+    """The dims that a batch's statistics are over: all but dim 1."""
     check_supported(tensor.dtype)
     if is_empty(tensor.size) or len(tensor.size) < 2:
         raise NoLowering("batch norm of no elements")
-    dims = [d for d in range(len(tensor.size)) if d != 1]
-    mean, m2 = moments(context, tensor, dims, True)
-    return mean, m2, dims
+    return [d for d in range(len(tensor.size)) if d != 1]
 
 
 def _by_batch(
@@ -364,13 +381,11 @@ def _by_batch(
     tensor: TensorValue,
     weight: TensorValue | None,
     bias: TensorValue | None,
-    eps: float,
     mean: TensorValue,
-    m2: TensorValue,
+    rstd: TensorValue,
     dims: list[int],
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
     compute = compute_dtype(tensor.dtype)
-    rstd = _rsqrt_of_mean(context, m2, count_of(tensor, dims), eps)
     scale, shift = (None if t is None else _column(t, len(tensor.size)) for t in (weight, bias))
     result = _normalized(context, [tensor, mean, rstd], scale, shift, compute, tensor.dtype)
     flat_mean, flat_rstd = (
@@ -407,7 +422,7 @@ def rms_norm(
     (total,) = over_dims(
         context, tensor, ["sum"], dims, True, compute, lambda ops, v: ops.mul(v, v)
     )
-    rstd = _rsqrt_of_mean(context, total, count_of(tensor, dims), epsilon)
+    rstd = _rsqrt_of_mean(context, total, count_of(tensor, dims), epsilon, compute)
     operands = [tensor, rstd] + ([] if weight is None else [weight])
 
     def formula(ops: BodyRecorder, x: Value, r: Value, *rest: Value) -> Value:

@@ -186,15 +186,17 @@ def mean(
 def moments(
     context: LoweringContext, tensor: TensorValue, dims: Sequence[int], keepdim: bool
 ) -> tuple[TensorValue, TensorValue]:
-    """The mean and the sum of squared deviations over ``dims``, by Welford, in the compute dtype."""
+    """The mean and the sum of squared deviations over ``dims``, by Welford.
+
+    In the compute dtype, or in float64 instead of float32 where squares of all of its range are to be had
+    (``wide_moments``): the deviation of numbers of 1e-30 is 1e-30, and their variance no float32.
+    """
     context.realize_computed(tensor)
+    accumulate = compute_dtype(tensor.dtype)
+    if context.options.wide_moments and accumulate is torch.float32:
+        accumulate = torch.float64
     mean_, m2 = over_dims(
-        context,
-        tensor,
-        ["welford_mean", "welford_m2"],
-        dims,
-        keepdim,
-        compute_dtype(tensor.dtype),
+        context, tensor, ["welford_mean", "welford_m2"], dims, keepdim, accumulate
     )
     return mean_, m2
 
