@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import filelock
-import platformdirs
+from weft_loop_ir.disk_cache import (
+    DamagedEntry,
+    cache_folder,
+    discard_entry,
+    install_entry,
+    locked,
+    mark_used,
+    private_folder,
+    read_entry,
+    trusted_folder,
+    write_entry,
+)
 
 from weft_codegen_cpp.errors import CompileError
 from weft_codegen_cpp.toolchain import PRECOMPILED, RUNTIME, Toolchain, cpu_flags
 
 _MARK = b"weft library "
+FULL = 1 << 20
+"""Bytes that are left of a file system where a compiler's failure may be its."""
 
 
 def cache_directory(chosen: Path | None) -> Path:
-    """``chosen``, else ``$WEFT_CACHE_DIR/cpp``, else the user's cache directory."""
-    if chosen is not None:
-        return chosen
-    named = os.environ.get("WEFT_CACHE_DIR")
-    return Path(named if named else platformdirs.user_cache_dir("weft")) / "cpp"
+    """``chosen``, else ``$WEFT_CACHE_DIR/cpp``, else in the user's cache directory, or a private one."""
+    return cache_folder("cpp", chosen)
 
 
 @functools.cache
@@ -50,35 +61,56 @@ def library_key(source: str, toolchain: Toolchain) -> str:
 
 
 def cached_library(
-    folder: Path, key: str, source: str, build: Callable[[Path, Path], None], keep_source: bool
+    folder: Path,
+    key: str,
+    source: str,
+    build: Callable[[Path, Path], None],
+    keep_source: bool,
+    seconds: float = 900.0,
 ) -> Path:
     """The library ``key`` in ``folder``, built by ``build(source path, library path)`` if need be.
 
     A library counts only if the checksum beside it fits, so that a truncated or damaged file is rebuilt.
-    Several processes may ask at once: one builds, under a lock, and renames what it built into place.
+    Several processes may ask at once: one builds, under a lock, and renames what it built into place; another
+    waits for it for ``seconds``.  Where the folder takes no more files the library is in a private one.
     """
-    library, seal = folder / f"{key}.so", folder / f"{key}.sum"
-    if _is_sound(library, seal):
-        return library
-    folder.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(folder / f"{key}.lock"):
-        if _is_sound(library, seal):
+    if _is_sound(folder, f"{key}.so", f"{key}.sum"):
+        return folder / f"{key}.so"
+    try:
+        return _built(folder, key, source, build, keep_source, seconds)
+    except (OSError, CompileError) as error:
+        private = private_folder("cpp")
+        if private == folder or not (isinstance(error, OSError) or _is_full(folder)):
+            raise
+        return _built(private, key, source, build, keep_source, seconds)
+
+
+def _built(
+    folder: Path,
+    key: str,
+    source: str,
+    build: Callable[[Path, Path], None],
+    keep_source: bool,
+    seconds: float,
+) -> Path:
+    library, seal = folder / f"{key}.so", f"{key}.sum"
+    with locked(folder, key, seconds):
+        if _is_sound(folder, library.name, seal):
             return library
         source_path = folder / f"{key}.cpp"
-        _put(source.encode(), source_path)  # stays if the compiler fails
-        handle, name = tempfile.mkstemp(dir=folder, suffix=".so")
-        os.close(handle)
-        built = Path(name)
-        try:
+        write_entry(folder, source_path.name, source.encode())  # stays if the compiler fails
+        with _new_file(folder, ".so") as built:
             build(source_path, built)
-            checksum = hashlib.sha256(built.read_bytes()).digest()
-            os.replace(built, library)
-            _put(_MARK + checksum, seal)
-        finally:
-            built.unlink(missing_ok=True)
+            _install(folder, library.name, seal, built)
         if not keep_source:
-            source_path.unlink()
+            source_path.unlink(missing_ok=True)
     return library
+
+
+def discard_library(library: Path) -> None:
+    """Forget a library that is as it was written, and can't be loaded."""
+    for name in (library.with_suffix(".sum").name, library.name):
+        discard_entry(library.parent, name)
 
 
 def precompiled_headers(folder: Path, toolchain: Toolchain) -> Path | None:
@@ -90,39 +122,55 @@ def precompiled_headers(folder: Path, toolchain: Toolchain) -> Path | None:
     if not toolchain.precompiles:
         return None
     headers = folder / f"headers-{library_key('', toolchain)}"
-    precompiled, seal = headers / PRECOMPILED, headers / "seal"
-    if _is_sound(precompiled, seal):
-        return headers
-    if not any(folder.glob("*.sum")):
-        return None
-    headers.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(headers / "lock"):
-        if _is_sound(precompiled, seal):
+    try:
+        if headers.is_dir() and _is_sound(headers, PRECOMPILED, "seal"):
             return headers
-        handle, name = tempfile.mkstemp(dir=headers)
-        os.close(handle)
-        made = Path(name)
-        try:
-            toolchain.precompile(made)
-            checksum = hashlib.sha256(made.read_bytes()).digest()
-            os.replace(made, precompiled)
-            _put(_MARK + checksum, seal)
-        except CompileError:
-            return None  # programs compile without, or say what is wrong
-        finally:
-            made.unlink(missing_ok=True)
+        if not any(folder.glob("*.sum")):
+            return None
+        if not headers.is_dir():
+            discard_entry(folder, headers.name)
+        trusted_folder(headers)
+        with locked(headers, "headers", toolchain.seconds):
+            if _is_sound(headers, PRECOMPILED, "seal"):
+                return headers
+            with _new_file(headers, "") as made:
+                toolchain.precompile(made)
+                _install(headers, PRECOMPILED, "seal", made)
+    except (CompileError, OSError):
+        return None  # programs compile without, or say what is wrong
     return headers
 
 
-def _put(content: bytes, path: Path) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    os.replace(name, path)
-
-
-def _is_sound(library: Path, seal: Path) -> bool:
+@contextlib.contextmanager
+def _new_file(folder: Path, suffix: str) -> Iterator[Path]:
+    """A new file in ``folder``, which is removed unless it gets another name."""
+    handle, name = tempfile.mkstemp(dir=folder, suffix=suffix)
+    os.close(handle)
     try:
-        return seal.read_bytes() == _MARK + hashlib.sha256(library.read_bytes()).digest()
-    except OSError:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _install(folder: Path, name: str, seal: str, made: Path) -> None:
+    checksum = hashlib.sha256(made.read_bytes()).digest()
+    install_entry(folder, name, made)
+    write_entry(folder, seal, _MARK + checksum)
+
+
+def _is_sound(folder: Path, name: str, seal: str) -> bool:
+    try:
+        sealed = read_entry(folder, seal)
+        if sealed != _MARK + hashlib.sha256(read_entry(folder, name)).digest():
+            return False
+    except (OSError, DamagedEntry):
         return False
+    mark_used(folder / seal)
+    return True
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < FULL
+    except OSError:
+        return True

@@ -26,6 +26,7 @@ from weft_loop_ir import (
 from weft_codegen_cpp.cache import (
     cache_directory,
     cached_library,
+    discard_library,
     library_key,
     precompiled_headers,
 )
@@ -144,10 +145,21 @@ class CppCodegen:
             headers = precompiled_headers(folder, toolchain)
             toolchain.compile(path, library, units=unit.split(processes), headers=headers)
 
-        library = cached_library(
-            folder, library_key(source, toolchain), source, build, self.options.keep_sources
-        )
-        loaded = load_library(library)
+        def cached() -> Path:
+            key = library_key(source, toolchain)
+            keep = self.options.keep_sources
+            return cached_library(folder, key, source, build, keep, toolchain.seconds)
+
+        library = cached()
+        try:
+            loaded = load_library(library)
+        except (
+            OSError,
+            AttributeError,
+            RuntimeError,
+        ):  # no library of ours: as sealed as it may be
+            discard_library(library)
+            loaded = load_library(cached())
         return CppProgram(make_entry(loaded, generated.objects), generated, source, loaded)
 
     def environment(self) -> str:

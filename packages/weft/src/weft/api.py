@@ -19,7 +19,7 @@ from .foreign_backend import foreign_backend
 from .logs import requested_logs, with_logs
 from .options import CompileOptions, resolve_options
 from .pipeline import Pipeline
-from .program_cache import ProgramCache, program_directory
+from .program_cache import ProgramCache
 from .registry import BackendFunction, find_backend, stage_folders
 from .report import active_graph_observers, notify_conversion
 
@@ -166,7 +166,7 @@ def _pipeline(options: CompileOptions, fullgraph: bool) -> Pipeline:
         options,
         raise_errors=fullgraph or options.strict,
         observers=active_graph_observers,
-        programs=ProgramCache(program_directory()),
+        programs=ProgramCache(),
     )
 
 

@@ -9,12 +9,9 @@ the captured module are names in it, so that it holds no parameter.
 from __future__ import annotations
 
 import collections
-import contextlib
 import hashlib
 import io
-import os
 import pickle
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +21,13 @@ import torch
 import torch.fx
 from weft_aot_autograd import PartitionedGraph
 from weft_functionalize import FunctionalGraph, InputDescriptor, OutputDescriptor, SharedBase
+from weft_loop_ir.disk_cache import (
+    DamagedEntry,
+    cache_folder,
+    mark_used,
+    read_entry,
+    write_entry,
+)
 
 from .graph_description import GraphDescription
 from .kept_values import ValuePickler, ValueUnpickler, find_tensor
@@ -33,14 +37,6 @@ DAMAGES = (
     ValueError,
 )  # fmt: skip
 """What reading an entry raises that is not what this version writes."""
-
-
-def program_directory() -> Path:
-    """``$WEFT_CACHE_DIR/programs``, else ``weft/programs`` in the user's cache directory."""
-    named = os.environ.get("WEFT_CACHE_DIR")
-    if named:
-        return Path(named) / "programs"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft" / "programs"
 
 
 @dataclass(frozen=True)
@@ -95,13 +91,13 @@ def empty_graph() -> torch.fx.GraphModule:
 
 @dataclass
 class ProgramCache:
-    """The entries in ``folder``, and how often they served.
+    """The entries in ``folder``, and how often they served; None: ``programs`` among weft's caches.
 
     ``counts``: ``hit``, ``miss``, ``damaged`` (an entry that cannot be read: its program is compiled again),
     ``stored``, and ``not stored: REASON`` for programs that no entry can hold.
     """
 
-    folder: Path
+    folder: Path | None = None
     counts: collections.Counter[str] = field(default_factory=collections.Counter)
 
     def find(
@@ -111,11 +107,15 @@ class ProgramCache:
 
         What its compilation relied on has to hold in this call and becomes relations of the capture.
         """
-        path = self._path(description)
+        name = _name(description)
         try:
-            content = path.read_bytes()
+            folder = cache_folder("programs", self.folder)
+            content = read_entry(folder, name)
         except OSError:
             self.counts["miss"] += 1
+            return None
+        except DamagedEntry:
+            self.counts["damaged"] += 1
             return None
         digest, pickled = content[:32], content[32:]
         if hashlib.sha256(pickled).digest() != digest:
@@ -133,6 +133,7 @@ class ProgramCache:
             self.counts["damaged"] += 1
             return None
         self.counts["hit"] += 1
+        mark_used(folder / name)
         return entry
 
     def store(
@@ -149,10 +150,9 @@ class ProgramCache:
             self.skip(str(error))
             return
         content = pickled.getvalue()
-        path = self._path(description)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, hashlib.sha256(content).digest() + content)
+            folder = cache_folder("programs", self.folder)
+            write_entry(folder, _name(description), hashlib.sha256(content).digest() + content)
         except OSError as error:  # a cache that cannot be written to is no reason to fail
             self.skip(str(error))
             return
@@ -162,19 +162,6 @@ class ProgramCache:
         """Count a program that is not kept."""
         self.counts[f"not stored: {reason}"] += 1
 
-    def _path(self, description: GraphDescription) -> Path:
-        name = hashlib.sha256(description.text.encode()).hexdigest()[:40]
-        return self.folder / f"{name}.program"
 
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file in one step, so that no other process reads half of it."""
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(name, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+def _name(description: GraphDescription) -> str:
+    return f"{hashlib.sha256(description.text.encode()).hexdigest()[:40]}.program"

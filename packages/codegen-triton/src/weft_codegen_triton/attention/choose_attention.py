@@ -7,7 +7,6 @@ problem (the functions' texts, which hold sizes, strides and dtypes) and device.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from weft_loop_ir import AttentionKernel, Buffer, Kernel
 
 from weft_codegen_triton.attention.print_attention import print_attention
-from weft_codegen_triton.compilation.cache import put
+from weft_codegen_triton.compilation.cache import keep_choice, read_choice
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel, print_kernel
 from weft_codegen_triton.products.time_products import (
@@ -77,7 +76,7 @@ class AttentionChooser:
         times = _read(path)
         if times is None or len(times.tiles_ms) != len(kernels):
             times = self._time(attention, kernels, apart)
-            put(path, json.dumps(vars(times)).encode())
+            keep_choice(path, vars(times))
         return times.prefers_kernel
 
     def _can_be_timed(self, attention: AttentionKernel) -> bool:
@@ -123,7 +122,7 @@ class AttentionChooser:
 def _read(path: Path) -> AttentionTimes | None:
     """What was found before; None if nothing was."""
     try:
-        known = AttentionTimes(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        known = AttentionTimes(**read_choice(path))
+    except TypeError:
         return None
     return replace(known, tiles_ms=tuple(known.tiles_ms))

@@ -1,25 +1,30 @@
-"""Compiled kernels on disk, found by a hash of everything that they depend on."""
+"""Compiled kernels on disk, found by a hash of everything that they depend on.
+
+The compile server writes them, which has no torch and so none of ``weft_loop_ir``; who asks it has made sure
+that the folder is the user's.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from weft_codegen_triton.compilation.binary import KernelBinary
 
 
 def cache_directory(chosen: Path | None) -> Path:
-    """``chosen``, else ``$WEFT_CACHE_DIR/triton``, else ``weft/triton`` in the user's cache directory."""
-    if chosen is not None:
-        return chosen
-    named = os.environ.get("WEFT_CACHE_DIR")
-    if named:
-        return Path(named) / "triton"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft" / "triton"
+    """``chosen``, else ``$WEFT_CACHE_DIR/triton``, else in the user's cache directory, or a private one."""
+    from weft_loop_ir.disk_cache import cache_folder
+
+    return cache_folder("triton", chosen)
 
 
 def write_binary(folder: Path, key: str, binary: KernelBinary) -> None:
@@ -33,20 +38,57 @@ def write_binary(folder: Path, key: str, binary: KernelBinary) -> None:
 
 def read_binary(folder: Path, key: str) -> KernelBinary | None:
     """The kernel ``key``; None if it isn't there whole."""
+    from weft_loop_ir.disk_cache import DamagedEntry, mark_used, read_entry
+
     try:
-        fields = json.loads((folder / f"{key}.json").read_text())
-        cubin = (folder / f"{key}.cubin").read_bytes()
-    except (OSError, ValueError):
+        fields = json.loads(read_entry(folder, f"{key}.json"))
+        cubin = read_entry(folder, f"{key}.cubin")
+        if hashlib.sha256(cubin).hexdigest() != fields.pop("sha256"):
+            return None
+        binary = KernelBinary(cubin=cubin, **fields)
+    except (OSError, DamagedEntry, ValueError, TypeError, KeyError, AttributeError):
         return None
-    if hashlib.sha256(cubin).hexdigest() != fields.pop("sha256", None):
-        return None
-    return KernelBinary(cubin=cubin, **fields)
+    mark_used(folder / f"{key}.json")
+    return binary
+
+
+def holds(path: Path, content: bytes) -> bool:
+    """Whether that is what the file holds."""
+    from weft_loop_ir.disk_cache import DamagedEntry, read_entry
+
+    try:
+        return read_entry(path.parent, path.name) == content
+    except (OSError, DamagedEntry):
+        return False
+
+
+def read_choice(path: Path) -> dict[str, Any]:
+    """What was measured once, by name; empty if it isn't there whole."""
+    from weft_loop_ir.disk_cache import DamagedEntry, read_entry
+
+    try:
+        found = json.loads(read_entry(path.parent, path.name))
+    except (OSError, DamagedEntry, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def keep_choice(path: Path, found: Mapping[str, Any]) -> None:
+    """Keep what was measured, if that is possible."""
+    with contextlib.suppress(OSError):
+        put(path, json.dumps(dict(found)).encode())
 
 
 def put(path: Path, content: bytes) -> None:
     """Write a file in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    os.replace(name, path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        if path.is_dir() and not path.is_symlink():  # what has no place here, and can't be replaced
+            shutil.rmtree(path)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

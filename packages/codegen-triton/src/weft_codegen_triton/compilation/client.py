@@ -7,6 +7,8 @@ import functools
 import importlib.util
 import json
 import os
+import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -16,11 +18,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
+from weft_loop_ir.disk_cache import collect, trusted_folder
+from weft_loop_ir.process_lock import ProcessLock
+
 from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
 from weft_codegen_triton.compilation.cache import read_binary
 from weft_codegen_triton.errors import CompileError, DeviceUnavailable
 
 MOST_PROCESSES = 16
+COMPILER_SECONDS = 900.0
+"""How long the next of several kernels may take if ``WEFT_COMPILER_SECONDS`` says nothing else."""
+
+STOPPING_SECONDS = 10.0
 START = (
     "import sys, pathlib; from weft_codegen_triton.compilation.server import serve; "
     "serve(pathlib.Path(sys.argv[1]), int(sys.argv[2]))"
@@ -33,9 +42,10 @@ class CompileServer:
     def __init__(self, folder: Path, processes: int) -> None:
         self.folder = folder
         self._processes = processes
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
+        self._received = b""  # of answers
 
     def start(self) -> None:
         """Start the process, which then imports Triton while this one goes on."""
@@ -44,19 +54,23 @@ class CompileServer:
 
     def _running(self) -> subprocess.Popen[bytes]:
         process = self._process
+        if process is not None and self._owner != os.getpid():
+            _let_go(process)
         if process is None or self._owner != os.getpid() or process.poll() is not None:
             environment = {**os.environ, "TRITON_CACHE_DIR": str(self.folder / "work")}
             environment.pop("TRITON_INTERPRET", None)
             environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-            self.folder.mkdir(parents=True, exist_ok=True)
+            trusted_folder(self.folder)
+            collect(self.folder)
             process = subprocess.Popen(
                 [sys.executable, "-c", START, str(self.folder), str(self._processes)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment,
+                start_new_session=True,  # its children end with it
             )
             weakref.finalize(self, _stop, process, os.getpid())
-            self._process, self._owner = process, os.getpid()
+            self._process, self._owner, self._received = process, os.getpid(), b""
         return process
 
     def compile(self, jobs: Iterable[CompileJob]) -> dict[str, KernelBinary]:
@@ -100,7 +114,7 @@ class CompileServer:
             errors = {}
             unanswered = set(jobs)
             while unanswered:  # answers to a call that was interrupted may come first
-                line = process.stdout.readline()
+                line = self._next_answer(process)
                 if not line:
                     raise CompileError("the compile server has ended; its stderr says why")
                 answer = json.loads(line)
@@ -109,6 +123,43 @@ class CompileServer:
                     errors[key] = str(answer["error"])
                 unanswered.discard(key)
         return errors
+
+    def _next_answer(self, process: subprocess.Popen[bytes]) -> bytes:
+        """A line of the server's; empty where it has ended.
+
+        Raises :class:`CompileError` where none comes in time: then the server is stopped.
+        """
+        assert process.stdout is not None
+        seconds = float(os.environ.get("WEFT_COMPILER_SECONDS") or COMPILER_SECONDS)
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._received:
+                if not selector.select(seconds):
+                    _kill(process)
+                    raise CompileError(
+                        f"Triton did not compile a kernel in {seconds:g} seconds (WEFT_COMPILER_SECONDS)"
+                    )
+                part = os.read(process.stdout.fileno(), 1 << 16)
+                if not part:
+                    return b""
+                self._received += part
+        line, _, self._received = self._received.partition(b"\n")
+        return line
+
+
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    """Not keep a parent's server from seeing its end; the file objects may be in use by threads of it."""
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None and not pipe.closed:
+            os.dup2(nowhere, pipe.fileno(), inheritable=False)
+    os.close(nowhere)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _send(stream: IO[bytes], lines: Iterable[bytes]) -> None:
@@ -123,7 +174,10 @@ def _stop(process: subprocess.Popen[bytes], owner: int) -> None:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.close()
         process.stdout.close()
-        process.wait()
+        try:
+            process.wait(STOPPING_SECONDS)
+        except subprocess.TimeoutExpired:
+            _kill(process)
 
 
 @functools.cache

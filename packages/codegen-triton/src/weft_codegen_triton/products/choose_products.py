@@ -7,7 +7,6 @@ Where sizes vary a kernel of our own is chosen only if it is faster for small an
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 import torch
 from weft_loop_ir import Buffer, Kernel
 
-from weft_codegen_triton.compilation.cache import put
+from weft_codegen_triton.compilation.cache import keep_choice, read_choice
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.precision import Precision
@@ -120,7 +119,7 @@ class ProductChooser:
         known = {path: _read(path, forms) for path, forms in paths.items()}
         missing = [path for path, choice in known.items() if choice is None]
         for path, made in zip(missing, self._time([paths[p] for p in missing]), strict=True):
-            put(path, json.dumps(vars(made)).encode())
+            keep_choice(path, vars(made))
             known[path] = made
         return [choice for path, _ in asked if (choice := known[path]) is not None]
 
@@ -248,10 +247,10 @@ def _in_tiles(form: ProductKernel) -> list[ProductKernel]:
 def _read(path: Path, forms: Sequence[ProductKernel]) -> Choice | None:
     """What was chosen before; None if nothing was, or it is not about ``forms``."""
     try:
-        known = Choice(**json.loads(path.read_text()))
+        known = Choice(**read_choice(path))
         known = replace(known, forms_ms=tuple(known.forms_ms))
         tile = None if known.tile is None else TileShape.of(known.tile)
-    except (OSError, ValueError, TypeError):
+    except (ValueError, TypeError):
         return None
     if known.form is None or tile is None:
         return known

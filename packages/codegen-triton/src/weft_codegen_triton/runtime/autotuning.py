@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from weft_codegen_triton.compilation.cache import put
+from weft_codegen_triton.compilation.cache import keep_choice, read_choice
 from weft_codegen_triton.kernel.blocks import MOST_BLOCK_SCALE
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.runtime.device_clock import LEAST_GAIN, Clock, milliseconds
@@ -81,17 +80,14 @@ class Choice:
 
     def read(self) -> int | None:
         """The number of the variant that was chosen before; None if none was."""
-        try:
-            known = json.loads(self._path.read_text())
-        except (OSError, ValueError):
-            return None
+        known = read_choice(self._path)
         chosen = known.get("chosen")
         is_valid = isinstance(chosen, int) and 0 <= chosen < self._count
         return chosen if is_valid and known.get("device") == self._device else None
 
     def write(self, chosen: int) -> None:
         """Keep what is chosen."""
-        put(self._path, json.dumps({"device": self._device, "chosen": chosen}).encode())
+        keep_choice(self._path, {"device": self._device, "chosen": chosen})
 
 
 class TunedKernel:

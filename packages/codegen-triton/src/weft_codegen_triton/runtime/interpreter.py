@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from weft_codegen_triton.compilation.cache import put
+from weft_codegen_triton.compilation.cache import holds, put
 from weft_codegen_triton.errors import DeviceUnavailable
 from weft_codegen_triton.kernel.aligned_sizes import SIZE_MULTIPLE
 from weft_codegen_triton.kernel.dtypes import POINTER_TYPES
@@ -74,7 +74,7 @@ class InterpretedDevice:
     def _load(self, function: Function) -> Any:
         text = function.module("kernel").encode()
         path = self._folder / f"{hashlib.sha256(text).hexdigest()[:32]}.py"
-        if not path.exists():
+        if not holds(path, text):
             put(path, text)
         specification = importlib.util.spec_from_file_location(f"weft_kernel_{path.stem}", path)
         assert specification is not None and specification.loader is not None
