@@ -163,6 +163,14 @@ class VariableBuilder:
         row = self._memo.get(id(value))
         return row[1] if row is not None else None
 
+    def held(self, value: Any) -> Variable | None:
+        """The variable of an object wrapped before, guarded to be this very one."""
+        row = self._memo.get(id(value))
+        if row is None:
+            return None
+        self._current_evaluator().guard(row[2], IsObject(value, weak=True))
+        return row[1]
+
     def remember(self, value: Any, variable: Variable, source: Source) -> None:
         """Let ``variable`` stand for ``value`` from now on (before wrapping what may refer back to it)."""
         self._memo[id(value)] = (value, variable, source)
@@ -185,7 +193,10 @@ class VariableBuilder:
         self, evaluator: Evaluator, value: Any, row: tuple[Any, Variable, Source], source: Source
     ) -> None:
         first = row[2]
-        if source == first or isinstance(source, ConstantSource):
+        if source == first:
+            return
+        if isinstance(source, ConstantSource):
+            evaluator.guard(first, IsObject(value, weak=True))
             return
         key = (id(value), source)
         if key in self._equal_paths:

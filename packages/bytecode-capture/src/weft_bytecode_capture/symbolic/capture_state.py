@@ -192,6 +192,7 @@ class CaptureState:
         self.overrides = Overrides()
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.identified: set[Source] = set()  # sources with an identity guard
+        self.hashed: dict[Variable, None] = {}  # tensors that are keys, in the order of first use
         self.instruction_count = 0
         self.element_count = 0
         self.generators: list[GeneratorVariable] = []

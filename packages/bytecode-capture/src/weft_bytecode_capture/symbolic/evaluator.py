@@ -244,7 +244,7 @@ class Evaluator:
         """A variable of an object that the guard set may hold itself: a library's or a class's own."""
         if is_constant_value(value):
             return ConstantVariable(value)
-        known = self.builder.known(value)
+        known = self.builder.held(value)
         if known is not None:
             return known
         if label is None:

@@ -7,7 +7,10 @@ import types
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from weft_guards import IsObject
+
 from ...unsupported import Unsupported
+from ..aliasing import guard_distinct
 from ..policy import is_library_module
 from .base import Variable
 from .values import find_raw
@@ -29,7 +32,7 @@ class HashedKey:
         self,
         variable: Variable,
         python_key: tuple[Any] | None,
-        token: InstanceKey | tuple[HashedKey, ...] | None = None,
+        token: InstanceKey | _Identity | tuple[HashedKey, ...] | None = None,
     ) -> None:
         self.variable = variable
         self.python_key = python_key
@@ -133,6 +136,33 @@ def hashed_key(evaluator: Evaluator, variable: Variable) -> HashedKey:
 def identity_key(evaluator: Evaluator, variable: Variable, value: Any) -> HashedKey:
     """The key of an object that is hashed by identity: ``value`` is it, None if it is new."""
     return HashedKey(variable, None if value is None else (value,))
+
+
+def outside_key(evaluator: Evaluator, variable: Variable) -> HashedKey:
+    """The key of a tensor, which is hashed by identity; one from outside may be another in a later call.
+
+    It is guarded to be the very one, or, where it has changed before, to be none of the others hashed.
+    """
+    state, source = evaluator.state, variable.source
+    if source is None:
+        return identity_key(evaluator, variable, None)
+    value = evaluator.builder.value_of(variable)
+    if not state.is_identified(source) and variable not in state.hashed:
+        others = [other for other in state.hashed if other.source is not None]
+        if len(others) > _MAX_APART or not state.frame.history.object_changed(source, value):
+            evaluator.guard(source, IsObject(value, weak=True))
+        else:
+            for other in others:
+                guard_distinct(evaluator, variable, other)
+    elif variable not in state.hashed:
+        for other in state.hashed:
+            guard_distinct(evaluator, variable, other)
+    state.hashed[variable] = None
+    known = (value,) if state.is_identified(source) else None
+    return HashedKey(variable, known, _Identity(variable))
+
+
+_MAX_APART = 64
 
 
 def unhashable(evaluator: Evaluator, variable: Variable) -> HashedKey:

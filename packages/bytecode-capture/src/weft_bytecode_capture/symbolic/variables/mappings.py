@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft_guards import (
     AttributeSource,
+    ConstantSource,
     DictContains,
     DictKeysAre,
     HasAttribute,
@@ -87,7 +88,12 @@ class DictVariable(Variable):
     def _wrap_key(self, evaluator: Evaluator, key: Any, position: int) -> Variable:
         # The guard on the keys holds them by identity or equality.
         if isinstance(key, tuple):
-            return TupleVariable([self._wrap_key(evaluator, part, position) for part in key])
+            known = evaluator.builder.held(key)
+            if known is None:
+                known = TupleVariable([self._wrap_key(evaluator, part, position) for part in key])
+                known.source = ConstantSource("a key", key)
+                evaluator.builder.remember(key, known, known.source)
+            return known
         return evaluator.wrap_known(key)
 
     def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:

@@ -240,7 +240,10 @@ class TupleVariable(SequenceVariable):
         items = self.items(evaluator)
         if all(i.is_constant() or isinstance(i, SymbolicNumberVariable) for i in items):
             return HashedKey(self, (tuple(item.as_constant() for item in items),))
-        return HashedKey(self, None, tuple(hashed_key(evaluator, item) for item in items))
+        parts = tuple(hashed_key(evaluator, item) for item in items)
+        found = [part.python_key for part in parts]
+        known = None if None in found else (tuple(part[0] for part in found if part),)
+        return HashedKey(self, known, parts)
 
     def reconstruct(self, emitter: Emitter) -> None:
         for item in self._items:

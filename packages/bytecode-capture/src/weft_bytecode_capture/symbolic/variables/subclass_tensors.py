@@ -23,7 +23,7 @@ from ..overrides import overridden
 from .base import Variable
 from .class_attributes import bind_attribute, raise_no_attribute
 from .constant import OPERATORS, ConstantVariable
-from .hashing import HashedKey, identity_key
+from .hashing import HashedKey, outside_key
 from .methods import BuiltinMethodVariable
 from .opaque import RefusedVariable
 from .sequences import ListVariable, TupleVariable
@@ -53,7 +53,7 @@ class SubclassTensorVariable(Variable):
         return self.plain.truth(evaluator)
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
-        return identity_key(evaluator, self, None)
+        return outside_key(evaluator, self)
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         own = self._own(evaluator, name)

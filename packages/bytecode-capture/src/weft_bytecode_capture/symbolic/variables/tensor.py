@@ -30,7 +30,7 @@ from ..regions.subscripts import symbolic_subscript
 from ..shapes import DataPlace
 from .base import Variable
 from .constant import OPERATORS, ConstantVariable
-from .hashing import HashedKey, identity_key
+from .hashing import HashedKey, outside_key
 from .known_truth import known_truth
 from .methods import BuiltinMethodVariable
 from .sequences import ListVariable, SliceVariable, TupleVariable
@@ -215,9 +215,7 @@ class TensorVariable(Variable):
         return evaluator.builder.wrap(value, AttributeSource(self.source, "grad"))
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
-        """Tensors are hashed by identity; the guards hold that of a parameter."""
-        known = self.source is not None and evaluator.state.is_identified(self.source)
-        return identity_key(evaluator, self, evaluator.builder.value_of(self) if known else None)
+        return outside_key(evaluator, self)
 
     def _python_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         """An attribute that a program gave a tensor."""
