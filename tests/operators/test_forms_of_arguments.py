@@ -64,6 +64,49 @@ def test_remainders_by_numbers_of_either_sign() -> None:
     _compare(fill, *((torch.zeros(3), *pair) for pair in pairs))
 
 
+def test_amounts_of_a_roll() -> None:
+    """Backward is given a number that is computed of the amount, and not the amount."""
+
+    def roll(x: Tensor, amount: int) -> Tensor:
+        return x.roll(amount, 0)
+
+    compiled = weft.compile(roll, dynamic=True)
+    for size, amount in ((5, 2), (6, 1), (7, -3)):
+        x = torch.randn(size, 3, requires_grad=True)
+        tangent = torch.randn(size, 3)
+        (expected,) = torch.autograd.grad(roll(x, amount), x, tangent)
+        (found,) = torch.autograd.grad(compiled(x, amount), x, tangent)
+        torch.testing.assert_close(found, expected)
+
+
+NUMBERS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "elu": lambda x, n: F.elu(x, n),
+    "leaky_relu": lambda x, n: F.leaky_relu(x, n),
+    "linalg.vector_norm": lambda x, n: torch.linalg.vector_norm(x, n, 1),
+    "softplus": lambda x, n: F.softplus(x, n, n),
+    "std": lambda x, n: torch.std(x, correction=n),
+    "var_mean": lambda x, n: torch.var_mean(x, 1, correction=n)[0],
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_kernels_are_made_for(name: str) -> None:
+    """What an operator's kernel depends on may vary all the same: then it is torch's kernel."""
+    _compare(NUMBERS[name], *((torch.randn(size, 4), n) for size, n in ((3, 2), (4, 3), (5, 2))))
+
+
+def test_sizes_by_a_factor() -> None:
+    """Sizes that are rounded products of floats are numbers again where a stage has no form for them."""
+
+    def enlarge(x: Tensor) -> Tensor:
+        return F.interpolate(x, scale_factor=1.7)
+
+    compiled = weft.compile(enlarge, dynamic=True)
+    for size in (5, 6):
+        x = torch.randn(2, 3, size)
+        torch.testing.assert_close(compiled(x), enlarge(x))
+
+
 def test_flags_in_place_of_numbers() -> None:
     _compare(lambda x: x + torch.arange(False, True, True), (torch.zeros(3),), (torch.zeros(5),))
 

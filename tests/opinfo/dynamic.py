@@ -166,7 +166,8 @@ def _kind(arguments: Any) -> Any:
 
 def _kind_of_leaf(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        return leaf.dtype, leaf.dim(), leaf.is_contiguous()
+        is_dense = leaf.layout == torch.strided and leaf.is_contiguous()
+        return leaf.dtype, leaf.layout, leaf.dim(), is_dense
     if isinstance(leaf, int | float) and not isinstance(leaf, bool):
         return type(leaf)
     return str(leaf)

@@ -210,12 +210,47 @@ def is_empty(tensor: torch.Tensor) -> bool:
     return any(known_equal(size, 0) for size in tensor.shape)
 
 
+def _called(function: Callable[..., Any], *operands: Any) -> Any:
+    """What a call gives, or its node where an operand is a proxy: Python's functions take none."""
+    for operand in operands:
+        if isinstance(operand, torch.fx.Proxy):
+            return operand.tracer.create_proxy("call_function", function, operands, {})
+    return function(*operands)
+
+
 class _NodeAnalysis(PythonReferenceAnalysis):
     """What SymPy functions are on a graph's proxies, where torch's own analysis is for numbers only."""
 
     @staticmethod
     def int_truediv(left: Any, right: Any) -> Any:
         return left / right
+
+    @staticmethod
+    def trunc_to_int(value: Any, dtype: torch.dtype) -> Any:
+        return _called(math.trunc, value)
+
+    @staticmethod
+    def floor_to_int(value: Any, dtype: torch.dtype) -> Any:
+        return _called(math.floor, value)
+
+    @staticmethod
+    def ceil_to_int(value: Any, dtype: torch.dtype) -> Any:
+        return _called(math.ceil, value)
+
+    @staticmethod
+    def round_to_int(value: Any, dtype: torch.dtype) -> Any:
+        return _called(round, value)
+
+    @staticmethod
+    def expr_cond_pair(value: Any, condition: Any) -> tuple[Any, Any]:
+        return value, condition
+
+    @staticmethod
+    def piecewise(*pairs: tuple[Any, Any]) -> Any:
+        result = pairs[-1][0]
+        for value, condition in reversed(pairs[:-1]):
+            result = _called(torch.sym_ite, condition, value, result)
+        return result
 
 
 def expression_nodes(

@@ -448,8 +448,10 @@ def _check_promise(operator: OpOverload, fake: torch.Tensor) -> None:
     symbols = {symbol for extent in (*size, *stride) for symbol in extent.free_symbols}
     numbers = dict(zip(sorted(symbols, key=str), sympy.primerange(1000, 10**6), strict=False))
     reach = 0
-    values = ((evaluate_expression(e, numbers) for e in extents) for extents in (stride, size))
-    for step, extent in sorted(zip(*values, strict=True)):
+    steps, extents = ([evaluate_expression(e, numbers) for e in es] for es in (stride, size))
+    if min(extents, default=0) < 0:
+        return  # no call has these sizes
+    for step, extent in sorted(zip(steps, extents, strict=True)):
         if step == 0 or extent <= 1:
             continue
         if step <= reach:

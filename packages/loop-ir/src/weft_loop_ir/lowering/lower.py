@@ -36,7 +36,7 @@ from weft_loop_ir.lowering.context import LoweringContext, LoweringOptions, stor
 from weft_loop_ir.lowering.data_dependence import ASSERTION, READ
 from weft_loop_ir.lowering.in_place import overwrite_in_place
 from weft_loop_ir.lowering.regions import lower_region
-from weft_loop_ir.lowering.registry import RULES, TAKES_FLOATS, NoLowering
+from weft_loop_ir.lowering.registry import KNOWN_NUMBERS, RULES, TAKES_FLOATS, NoLowering
 from weft_loop_ir.lowering.sharing import realize_if_last, realize_if_shared
 from weft_loop_ir.lowering.tensors import Cost, Storage, TensorValue, whole
 from weft_loop_ir.lowering.views import strided_window
@@ -91,11 +91,14 @@ class Driver:
         self.constants: dict[str, torch.Tensor] = {}
         self.fallbacks: Counter[str] = Counter()
         self.outputs: tuple[Any, ...] = ()
+        self.given: set[sympy.Symbol] = set()  # by the inputs' sizes, strides and numbers
         self.counters: frozenset[sympy.Symbol] = frozenset()  # of the loops around this block
         self.carried: frozenset[str] = frozenset()  # buffers that the block may overwrite in place
         self.versions: set[str] = set()  # buffers that the block itself has made for that
 
     def run(self) -> LoopGraph:
+        placeholders = self.graph_module.graph.find_nodes(op="placeholder")
+        self.given = _symbols_given_by([node.meta.get("val") for node in placeholders])
         for node in self.graph_module.graph.nodes:
             self.context.node = node
             if node.op == "placeholder":
@@ -137,7 +140,8 @@ class Driver:
             defined = SymbolInput(symbol, None, 0, position, hint=hint_of(value))
             self.symbols.setdefault(symbol, defined)
             self.inputs.append(defined)
-            return expression
+            # Backward may be given a number computed from others that it is not given.
+            return expression if expression.free_symbols <= self.given else symbol
         if isinstance(value, torch.SymFloat) and not value.node.expr.is_number:
             return self._float_input(value.node.expr, position)
         # a plain number (specialised) or None: the graph doesn't read it from the input
@@ -328,8 +332,11 @@ class Driver:
             target, fake = COMPUTED[target], torch.empty_like(fake)
         rule = RULES.get(target)
         reason = "no lowering rule"
-        if target._schema.name not in TAKES_FLOATS and _holds_float((arguments, keywords)):
+        name = target._schema.name
+        if name not in TAKES_FLOATS and _holds(SizeFloat, (arguments, keywords)):
             rule, reason = None, "a float that varies"
+        elif name in KNOWN_NUMBERS and _holds(sympy.Expr, (arguments, keywords)):
+            rule, reason = None, "a number that varies"
         if rule is not None:
             try:
                 return rule(context, *arguments, **keywords)
@@ -458,12 +465,22 @@ class Driver:
         )
 
 
-def _holds_float(value: Any) -> bool:
+def _symbols_given_by(values: list[Any]) -> set[sympy.Symbol]:
+    """The symbols that are numbers among ``values``, or sizes or strides of tensors."""
+    numbers = [value for value in values if isinstance(value, torch.SymInt | torch.SymFloat)]
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            numbers += [n for n in (*value.shape, *value.stride()) if not isinstance(n, int)]
+    return {number.node.expr for number in numbers if number.node.expr.is_Symbol}
+
+
+def _holds(kind: type, value: Any) -> bool:
+    """Whether an operator's arguments hold a number of that kind."""
     if isinstance(value, list | tuple):
-        return any(map(_holds_float, value))
-    return isinstance(value, SizeFloat) or (
-        isinstance(value, dict) and _holds_float(tuple(value.values()))
-    )
+        return any(_holds(kind, item) for item in value)
+    if isinstance(value, dict):
+        return _holds(kind, tuple(value.values()))
+    return isinstance(value, kind)
 
 
 def _float_operation(node: torch.fx.Node) -> str:

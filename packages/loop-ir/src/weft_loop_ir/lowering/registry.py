@@ -25,6 +25,12 @@ TAKES_FLOATS = frozenset(
 )
 """Operators whose rules take a :class:`~weft_loop_ir.SizeFloat` as a number."""
 
+KNOWN_NUMBERS = frozenset(
+    f"aten::{name}"
+    for name in "elu leaky_relu linalg_vector_norm softplus std std_mean var var_mean".split()
+)
+"""Operators whose rules have to know the numbers among their arguments."""
+
 
 class NoLowering(Exception):
     """Raised by a rule for arguments that it doesn't cover: the operator is called as an extern.
