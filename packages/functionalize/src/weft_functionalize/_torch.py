@@ -27,7 +27,7 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.fx.proxy import GraphAppendingTracer
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.printers import PythonPrinter
@@ -59,6 +59,7 @@ __all__ = [
     "mark_one_of_several",
     "new_fake_mode",
     "new_integer",
+    "number_hint",
     "python_function",
     "pytree",
     "quiet_meta_failures",
@@ -69,6 +70,7 @@ __all__ = [
     "size_hint",
     "storage_identity",
     "view_base",
+    "without_modes",
 ]
 
 # What FakeTensorMode raises where a result's value or shape depends on the data.
@@ -182,6 +184,22 @@ def size_hint(number: Any) -> int:
 
 
 _MIDDLING = 64
+
+
+def number_hint(number: Any) -> Any:
+    """A number in the call that is being compiled; None for one that depends on data."""
+    if isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        node = number.node
+        return node.hint if node.has_hint() and not free_unbacked_symbols(node.expr) else None
+    return number
+
+
+@contextlib.contextmanager
+def without_modes() -> Iterator[None]:
+    """Let operators run on real tensors as they do outside every mode, gradients and autocast included."""
+    disabled: Any = torch._C._DisableAutocast
+    with _disable_current_modes(), torch.no_grad(), disabled():
+        yield
 
 
 def is_data_dependent(symbol: Any) -> bool:

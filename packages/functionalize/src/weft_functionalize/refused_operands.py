@@ -1,4 +1,4 @@
-"""Operands that an operator refuses in eager and its fake lets pass: other dtypes than its kernels take.
+"""Operands that an operator refuses in eager and its fake lets pass: dtypes, and what other files check.
 
 Later stages would compute with them.  Found by calling each operator with one operand of another dtype, on
 torch 2.11 and 2.13.
@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 from ._torch import OpOverload
+from .refused_by_kernels import check_by_kernel
+from .refused_shapes import check_shapes
 from .tensor_ssa.functional_counterparts import functional_counterpart, written_arguments
 from .unsupported import Unsupported
 
@@ -53,10 +55,11 @@ _NO_INTEGERS = frozenset(
 def check_operands(
     operator: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> None:
-    """Raise :class:`Unsupported` where eager raises an error for the dtypes of fake ``arguments``.
+    """Raise :class:`Unsupported` where eager raises an error for fake ``arguments``, whatever their values.
 
     The graph then runs as it was captured, so that the error is eager's own.
     """
+    check_shapes(operator, arguments, keywords)
     name = operator._schema.name.removesuffix("_")
     if (
         _differ(_ONE_DTYPE.get(name, ()), arguments, None)
@@ -69,6 +72,7 @@ def check_operands(
             str(operator),
             "give it tensors of the dtypes that eager takes",
         )
+    check_by_kernel(operator, arguments, keywords)
 
 
 def _differ(

@@ -1,0 +1,89 @@
+"""Sizes and numbers that kernels refuse: refused exactly where eager raises an error for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+from beside_eager import check
+from torch import Tensor
+from torch.nn import functional as F
+from weft_functionalize import Unsupported, functionalize
+
+A = torch.linspace(0.1, 0.9, 16).reshape(4, 4)
+IMAGE = A.reshape(1, 1, 4, 4)
+PLACES = torch.tensor([0, 2])
+
+
+def _set_columns(tensor: Tensor, values: Tensor) -> Tensor:
+    tensor[:, PLACES] = values
+    return tensor
+
+
+# Of tensors of other sizes in turn.  A large one is not tried on its kernel.
+PROGRAMS: dict[str, Any] = {
+    "index_add": lambda t: A.index_add(0, PLACES, t),
+    "index_add_of": lambda t: t.index_add(0, 0 * PLACES, A[:2]),
+    "index_reduce": lambda t: A.index_reduce(0, PLACES, t, "amax"),
+    "index_put": lambda t: A.index_put((PLACES,), t),
+    "index_put_": lambda t: _set_columns(A.clone(), t),
+    "index_select": lambda t: t.index_select(0, 0 * PLACES),
+    "put": lambda t: A.put(PLACES, t),
+    "select_scatter": lambda t: A.select_scatter(t, 0, 1),
+    "slice_scatter": lambda t: A.slice_scatter(t, 0, 1, 3),
+    "diagonal_scatter": lambda t: A.diagonal_scatter(t),
+    "as_strided": lambda t: t.contiguous().as_strided((2, 4), (4, 1)) + 1,
+    "as_strided_scatter": lambda t: A.as_strided_scatter(t, (2, 4), (4, 1)),
+    "lt_": lambda t: A[:1].clone().lt_(t),
+    "add_": lambda t: t.clone().add_(A),
+    "shift_": lambda t: PLACES.clone().bitwise_left_shift_(t.long()),
+    "interpolate": lambda t: F.interpolate(IMAGE[..., : t.dim()], 3, mode="bilinear"),
+    "softmax gradient": lambda t: torch._softmax_backward_data(t, A, 1, torch.float32),
+}
+SIZES = ((), (0,), (1,), (2,), (4,), (2, 4), (4, 2), (4, 4), (2, 50), (1, 2, 4), (0, 4), (100, 100))
+
+NUMBERS: dict[str, Any] = {
+    "celu": lambda n: F.celu(A, alpha=n),
+    "softshrink": lambda n: F.softshrink(A, n),
+    "pixel_shuffle": lambda n: F.pixel_shuffle(IMAGE, int(n)),
+    "hardshrink": lambda n: F.hardshrink(A.long(), n),
+    "glu": lambda n: F.glu(A, int(n)),
+    "max_pool": lambda n: F.max_pool2d(IMAGE, 2, int(n)),
+    "conv": lambda n: F.conv2d(IMAGE, IMAGE[..., :2, :2], dilation=int(n)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sizes(name: str) -> None:
+    program = PROGRAMS[name]
+    outcomes = {_agrees(program, torch.ones(size)) for size in SIZES}
+    assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers(name: str) -> None:
+    program = NUMBERS[name]
+    for number in (-1.0, 0.0, 1.0, 2.0):
+        _agrees(lambda t, n=number: program(n) + t, torch.zeros(()))
+
+
+def captured(program: Any) -> torch.fx.GraphModule:
+    """A graph of one call of ``program``, which runs as it is."""
+    graph = torch.fx.Graph()
+    graph.output((graph.call_function(program, (graph.placeholder("t"),)),))
+    return torch.fx.GraphModule(torch.nn.Module(), graph)
+
+
+def _agrees(program: Any, tensor: Tensor) -> bool:
+    """Whether eager takes the call; what it takes is converted, and the rest is refused."""
+    module = captured(program)
+    try:
+        program(tensor)
+    except (RuntimeError, IndexError, NotImplementedError):
+        with pytest.raises((Unsupported, RuntimeError, IndexError)):
+            functionalize(module, [tensor])
+        return False
+    check(module, tensor)
+    return True
