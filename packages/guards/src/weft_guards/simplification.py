@@ -61,7 +61,7 @@ class _Simplification:
         """Take ``a == b`` of symbols and ``a == 3``; from there on ``a`` is the other side."""
         remaining = []
         for relation in self._given:
-            condition = relation.condition.xreplace(self._replaced)
+            condition = self._with_replaced(relation.condition)
             if isinstance(condition, sympy.Eq) and self._take_equality(condition, relation.reason):
                 continue
             remaining.append(relation)
@@ -76,9 +76,16 @@ class _Simplification:
         self._equalities.append(Relation(sympy.Eq(right, left, evaluate=False), reason))
         return True
 
+    def _with_replaced(self, condition: sympy.Basic) -> sympy.Basic:
+        """A condition of what symbols are known to equal; as it is where it divides by what is 0 then."""
+        try:
+            return condition.xreplace(self._replaced)
+        except ZeroDivisionError:
+            return condition
+
     def _substituted(self) -> Iterator[Relation]:
         for relation in self._given:
-            condition = relation.condition.xreplace(self._replaced)
+            condition = self._with_replaced(relation.condition)
             if condition is not sympy.true:
                 yield Relation(condition, relation.reason)
 
@@ -125,7 +132,10 @@ class _Simplification:
         return False
 
     def _is_implied(self, condition: sympy.Basic) -> bool:
-        condition = condition.replace(self._divides, lambda *_: sympy.S.Zero)
+        try:
+            condition = condition.replace(self._divides, lambda *_: sympy.S.Zero)
+        except ZeroDivisionError:  # by such a remainder: the condition never holds
+            return False
         if condition is sympy.true:
             return True
         symbols = condition.free_symbols
@@ -194,7 +204,7 @@ def _bound(condition: sympy.Basic) -> tuple[sympy.Symbol, int, bool] | None:
     # left <= right - strict, that is 0 <= difference
     difference = sympy.expand(right - left - strict)
     symbols = difference.free_symbols
-    if len(symbols) != 1:
+    if len(symbols) != 1 or difference.has(sympy.Function):
         return None
     (symbol,) = symbols
     constant, factor = difference.subs(symbol, 0), difference.coeff(symbol)
