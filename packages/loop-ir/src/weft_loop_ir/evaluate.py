@@ -228,21 +228,18 @@ class _Run:
     def _extern(self, call: ExternCall) -> None:
         arguments = [self._argument(a) for a in call.arguments]
         keywords = {k: self._argument(a) for k, a in call.keywords.items()}
-        if call.out_variant is not None:
-            (name,) = call.outputs
-            assert name is not None
+        name = call.outputs[0] if len(call.outputs) == 1 else None
+        if call.out_variant is not None and name is not None:
             call.out_variant(*arguments, **keywords, out=self.memory[name])
             return
         results = call.operator(*arguments, **keywords)
         if not isinstance(results, list | tuple):
             results = (results,)
-        for name, result in zip(call.outputs, results, strict=True):
-            if name is not None:
-                self.memory[name] = result
+        made = [(n, r) for n, r in zip(call.outputs, results, strict=True) if n is not None]
+        self.memory.update(made)
         define(call, results, self.sizes)
-        for name in call.outputs:
-            if name is not None:
-                self._settle(name)
+        for name, _ in made:
+            self._settle(name)
 
     def _settle(self, name: str) -> None:
         """Give a buffer that a call has made the layout that the program reads it by."""

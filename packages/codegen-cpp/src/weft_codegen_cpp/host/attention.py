@@ -66,13 +66,13 @@ def _is_readable(mask: BufferView, dtype: torch.dtype) -> bool:
 
 
 def print_attention(writer: HostWriter, call: ExternCall, native: NativeCall) -> None:
-    """Append the statements that allocate the results of ``call`` and compute them."""
+    """Append the statements that allocate the results of ``call`` and compute them, if anything reads one."""
+    if not any(call.outputs):
+        return
     query, key, _, mask = native.tensors
     assert query is not None and key is not None
     _, causal, scale = native.scalars
     out, log_sums = call.outputs
-    name = out if out is not None else log_sums
-    assert name is not None
     for result in (out, log_sums):
         if result is not None:
             writer.allocate(result)

@@ -496,9 +496,8 @@ class _HostPrinter:
             f"{k}={print_argument(a, self.view, self.constant)}" for k, a in call.keywords.items()
         ]
         self.emit(f"# {call.name}: {call.operator} ({call.origin})")
-        if call.out_variant is not None and len(call.outputs) == 1:
-            (name,) = call.outputs
-            assert name is not None
+        name = call.outputs[0] if len(call.outputs) == 1 else None
+        if call.out_variant is not None and name is not None:
             self.allocate(name)
             out = next(a.name for a in call.out_variant._schema.arguments if a.is_out)
             arguments.append(f"{out}={self.tensor(name)}")
