@@ -93,8 +93,31 @@ CONDITIONS = st.recursive(
 )
 
 
+def division(function, dividend, divisor):
+    return dividend if divisor == 0 else function(dividend, divisor)
+
+
+# By sizes and by what may be 0, which no relation holds of: at the top, as Python leaves out what "or" decides.
+DIVISIONS = st.builds(
+    division,
+    st.sampled_from([FloorDiv, PythonMod]),
+    EXPRESSIONS,
+    st.sampled_from([A, B, C, NUMBER, A - 1, A + NUMBER, A * B]),
+)
+COMPARED = st.sampled_from([sympy.Integer(0), sympy.Integer(1), A, C]) | EXPRESSIONS
+KINDS = st.sampled_from([sympy.Eq, sympy.Ne, sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge])
+CONDITIONS_THAT_DIVIDE = st.builds(
+    lambda kind, left, right: kind(left, right), KINDS, DIVISIONS, COMPARED
+) | st.builds(
+    lambda kind, left, right: kind(left, right),
+    KINDS,
+    st.sampled_from([A, B, C, NUMBER]),
+    COMPARED,
+)
+
+
 @settings(max_examples=80, deadline=None)
-@given(st.lists(CONDITIONS, max_size=3), st.data())
+@given(st.lists(CONDITIONS | CONDITIONS_THAT_DIVIDE, max_size=3), st.data())
 def test_native_relations_agree_with_python(conditions, data):
     guards = guard_set(*conditions)
     for _ in range(3):
@@ -115,6 +138,30 @@ def test_simplified_relations_say_the_same(conditions):
     after = [expression_function(r.condition, (A, B, C, NUMBER)) for r in simplified]
     for numbers in itertools.product((1, 2, 3, 6), (1, 2, 4), (1, 2, 5), (-2, 0, 3)):
         assert all(f(*numbers) for f in after) is bool(before(*numbers)), numbers
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(CONDITIONS_THAT_DIVIDE, max_size=6))
+@example([FloorDiv(4, NUMBER) <= 0])
+@example([sympy.Eq(NUMBER, 0), sympy.Eq(PythonMod(A, NUMBER), 0)])
+@example([sympy.Eq(NUMBER, 1), sympy.Eq(FloorDiv(A, NUMBER - 1), 0)])
+@example([sympy.Eq(PythonMod(A, 2), 0), sympy.Ge(FloorDiv(B, PythonMod(A, 2)), 1)])
+@example([sympy.Ge(C, FloorDiv(C, B - 1)), sympy.Ge(B, 1)])
+def test_simplified_relations_that_divide_say_the_same(conditions):
+    simplified = simplify_relations([Relation(c, REASON) for c in conditions])
+    symbols = (A, B, C, NUMBER)
+    before = [expression_function(condition, symbols) for condition in conditions]
+    after = [expression_function(r.condition, symbols) for r in simplified]
+    for numbers in itertools.product((1, 2, 3, 6), (1, 2, 4), (1, 2, 5), (-2, -1, 0, 1, 3)):
+        assert all_hold(after, numbers) is all_hold(before, numbers), (numbers, simplified)
+
+
+def all_hold(functions, numbers):
+    """Whether all conditions hold; none does that divides by zero."""
+    try:
+        return all([bool(function(*numbers)) for function in functions])
+    except ZeroDivisionError:
+        return False
 
 
 def conditions_of(*conditions):
