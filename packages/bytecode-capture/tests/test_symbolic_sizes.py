@@ -444,3 +444,40 @@ def test_dropout_of_a_share_that_is_none_is_eagers_error() -> None:
         for run in (compiled.compiled, compiled.function):
             with pytest.raises(ValueError, match="between 0 and 1"):
                 run(torch.ones(rows, 3), 1.5)
+
+
+def test_chunks_whose_number_and_length_vary():
+    """As state-space models do: sizes are divided by a size, and by a number that varies."""
+
+    def function(x, chunk):
+        n, k = x.shape[0], chunk.shape[0]
+        padded = torch.nn.functional.pad(x, (0, 0, 0, (k - n % k) % k))
+        chunks = padded.reshape(padded.shape[0] // k, k, -1)
+        if n // k > 2 and n % k == 0:
+            return chunks.cumsum(1) * chunk[:, None]
+        return chunks.sum(1) + n % k, n // k
+
+    graphs = []
+
+    def backend(graph_module, inputs):
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    compiled = compile_frames(function, backend)
+    for n, k in (
+        (5, 4),
+        (8, 4),
+        (12, 4),
+        (12, 3),
+        (13, 3),
+        (24, 6),
+        (7, 2),
+        (64, 8),
+        (9, 5),
+        (30, 5),
+        (2, 7),
+    ):
+        x, chunk = torch.randn(n, 2), torch.arange(float(k))
+        found, wanted = compiled(x, chunk), function(x, chunk)
+        torch.testing.assert_close(found, wanted)
+    assert 2 <= len(graphs) <= 8

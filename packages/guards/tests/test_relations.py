@@ -97,7 +97,7 @@ def division(function, dividend, divisor):
     return dividend if divisor == 0 else function(dividend, divisor)
 
 
-# By sizes and by what may be 0, which no relation holds of: at the top, as Python leaves out what "or" decides.
+# By sizes and by what may be 0, of which no relation holds: not below "or", where Python may never divide.
 DIVISIONS = st.builds(
     division,
     st.sampled_from([FloorDiv, PythonMod]),
@@ -159,9 +159,10 @@ def test_simplified_relations_that_divide_say_the_same(conditions):
 def all_hold(functions, numbers):
     """Whether all conditions hold; none does that divides by zero."""
     try:
-        return all([bool(function(*numbers)) for function in functions])
+        held = [bool(function(*numbers)) for function in functions]
     except ZeroDivisionError:
         return False
+    return all(held)
 
 
 def conditions_of(*conditions):
