@@ -26,13 +26,17 @@ aten = torch.ops.aten
 
 
 def partial_backward(
-    partitioned: PartitionedGraph, absent: Collection[int], dropped: Collection[int] = ()
+    partitioned: PartitionedGraph,
+    absent: Collection[int],
+    dropped: Collection[int] = (),
+    *,
+    only_present: bool = False,
 ) -> BackwardStage | None:
     """Backward where the tangents at the positions ``absent`` are not there.
 
     Gradients at the positions ``dropped`` are not wanted; another that nothing present leads to is zero.
-    None where zeros for absent tangents do as well, as they only meet additions and moves, and where zeros
-    of symbolic size are needed.
+    None where zeros of symbolic size are needed, and, unless ``only_present``, where zeros for absent ones
+    do as well, as they only meet additions and moves.
     """
     source = partitioned.backward.graph
     placeholders = source.find_nodes(op="placeholder")
@@ -42,7 +46,7 @@ def partial_backward(
     wanted = [(k, node) for k, node in enumerate(output.args[0]) if k not in dropped]
     try:
         pruned.run()
-        if not pruned.is_selective:
+        if not pruned.is_selective and not only_present:
             return None
         pruned.return_owned([node for _, node in wanted])
     except _NeedsSymbolicZeros:

@@ -1,0 +1,122 @@
+"""Backward by operators: gradients of gradients, and gradients that no program can read."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from weft_functionalize import FunctionalGraph
+
+from ._torch import keeps_graph, without_transforms
+from .replay import GradientModeInterpreter, with_random_state, without_autocast
+from .saved_values import SECOND_TIME, check_version, release, take_saved, version_of
+from .training_plan import Plan, placed
+
+
+def backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients as differentiable results: the functional graph runs again on the kept inputs.
+
+    The inputs, and thus what forward computes, are not what a transform around backward is about.
+    """
+    plan: Plan = ctx.plan
+    if not torch.is_grad_enabled() and not _can_run_again(ctx):
+        return _backward_graph_by_operators(ctx, gradients)
+    every = _inputs_again(ctx, plan.present(gradients))
+    arguments = [every[index] for index in plan.argument_indices]
+    wanted = [arguments[k] for k in plan.gradients]
+    with (
+        torch.enable_grad(),
+        without_autocast(plan.device_types),
+        with_random_state(ctx.random_state),
+        without_transforms(),
+    ):
+        results = GradientModeInterpreter(plan.functional.graph_module).run(*every)
+    given = [t.output_index for t in plan.tangents if gradients[t.output_index] is not None]
+    used = [index for index in given if results[index].requires_grad]  # others have zeros in eager
+    computed: Sequence[Any] = torch.autograd.grad(
+        [results[index] for index in used],
+        wanted,
+        [gradients[index] for index in used],
+        create_graph=torch.is_grad_enabled(),
+        allow_unused=True,
+    )
+    absent = plan.absent(gradients, ctx.flags)
+    computed = [
+        None if position in absent else torch.zeros_like(like) if gradient is None else gradient
+        for position, like, gradient in zip(plan.gradients, wanted, computed, strict=True)
+    ]
+    ctx.values.known = None
+    if not keeps_graph():
+        release(ctx, plan.present(gradients))
+    return placed(plan, plan.gradients, computed)
+
+
+def _can_run_again(ctx: Any) -> bool:
+    """Whether the inputs that the functional graph reads are what they were in forward."""
+    current = map(version_of, ctx.kept)
+    return bool(ctx.plan.replayable) and all(map(operator.eq, current, ctx.versions))
+
+
+def _backward_graph_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients by the backward graph's operators: for gradients that no program can read."""
+    plan: Plan = ctx.plan
+    tangents = (
+        tangent.prepare_any(gradients[tangent.output_index], layout)
+        for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True)
+    )
+    stage = plan.operator_stage()
+    ctx.values.known = [*take_saved(ctx, plan.present(gradients), None), *tangents]
+    ctx.values.absent = plan.absent(gradients, ctx.flags)
+    with without_autocast(plan.device_types):
+        return placed(plan, stage.arguments, stage.run(ctx.values, is_last=True))
+
+
+def _inputs_again(ctx: Any, present: frozenset[int]) -> list[Any]:
+    """The functional graph's inputs as they were in forward; tensors with gradients as own views.
+
+    Views of their own keep apart the gradients of inputs that are computed from one another.  Raises
+    RuntimeError where an input was written to since.
+    """
+    plan: Plan = ctx.plan
+    if ctx.remaining is None:
+        _ = ctx.saved_tensors  # eager's errors: freed already, or written to
+    elif plan.repeated.meets(ctx.remaining.released, present):
+        raise RuntimeError(SECOND_TIME)
+    if not plan.replayable:
+        raise RuntimeError(
+            "weft: gradients of gradients of a graph that writes to its inputs are not supported; "
+            "leave the function that is differentiated twice uncompiled"
+        )
+    if torch.is_grad_enabled() and not plan.warned:
+        plan.warned = True
+        warnings.warn(
+            "weft: gradients of gradients run the compiled graph's operators in eager PyTorch",
+            stacklevel=2,
+        )
+    given = {plan.argument_indices[k] for k in plan.kept}
+    every = [
+        None if index in given else _stand_in(plan.functional, index)
+        for index in range(len(plan.functional.inputs))
+    ]
+    for k, value, version in zip(plan.kept, ctx.kept, ctx.versions, strict=True):
+        check_version(value, version)
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            with torch.enable_grad():
+                value = value.view_as(value)
+        every[plan.argument_indices[k]] = value
+    return every
+
+
+def _stand_in(functional: FunctionalGraph, index: int) -> Any:
+    """A value for an input that no gradient depends on."""
+    if index in functional.lifted:
+        return functional.lifted[index]
+    value = functional.graph_module.graph.find_nodes(op="placeholder")[index].meta["val"]
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(
+        value.shape, value.stride(), dtype=value.dtype, device=value.device
+    ).zero_()

@@ -1,0 +1,139 @@
+"""What a call keeps for its backward: in autograd, in the context, and what is left after one backward."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ._torch import keeps_graph, packed_saved_tensors, unpacked
+from .training_plan import Plan, Stage
+
+
+def version_of(value: Any) -> int:
+    """How often a tensor was written to; 0 for what does not count writes."""
+    if not isinstance(value, torch.Tensor) or value.is_inference():
+        return 0
+    return value._version
+
+
+@dataclass(frozen=True)
+class _Remaining:
+    """What is left for backward of other tangents than those ``released``.
+
+    Saved values with their versions, by position.  They have no history, which may hold the context itself.
+    """
+
+    values: dict[int, tuple[Any, int]]
+    released: frozenset[int]
+
+
+def take_saved(ctx: Any, present: frozenset[int], partial: Stage | None) -> list[Any]:
+    """The saved values; None may stand for those that ``partial`` does not need.
+
+    ``ctx`` holds what only backward reads no longer, unless backward may run again: autograd would hold it
+    until all gradients are computed.
+    """
+    if ctx.remaining is not None:
+        saved = _take_remaining(ctx, present, partial)
+    else:
+        saved = _take_first(ctx, partial)
+    if not keeps_graph():
+        release(ctx, present)
+    return saved
+
+
+def _take_first(ctx: Any, partial: Stage | None) -> list[Any]:
+    """The saved values where no backward has let go of any."""
+    try:
+        tensors = iter(ctx.saved_tensors)
+    except RuntimeError:
+        if partial is None:
+            raise
+        tensors = iter(_needed_tensors(ctx, frozenset(partial.inputs)))
+    apart = ctx.apart
+    if apart is None:  # an earlier backward came to an error
+        raise RuntimeError("Trying to backward through the graph a second time")
+    return [apart[k] if k in apart else next(tensors) for k in range(len(ctx.plan.saved))]
+
+
+def _take_remaining(ctx: Any, present: frozenset[int], partial: Stage | None) -> list[Any]:
+    """The saved values that an earlier backward has left; eager's error where it left too little."""
+    plan: Plan = ctx.plan
+    left: _Remaining = ctx.remaining
+    needed = () if partial is None else partial.inputs
+    saved = range(len(plan.saved))
+    is_left = all(k in left.values for k in needed if k in saved)
+    if partial is None or not is_left or plan.repeated.meets(left.released, present):
+        raise RuntimeError(SECOND_TIME)
+    for k in needed:
+        if k in saved:
+            check_version(*left.values[k])
+    return [left.values[k][0] if k in left.values else None for k in saved]
+
+
+SECOND_TIME = """\
+Trying to backward through the graph a second time (or directly access saved tensors after they have already \
+been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). \
+Specify retain_graph=True if you need to backward through the graph a second time or if you need to access \
+saved tensors after calling backward."""
+
+
+def release(ctx: Any, present: frozenset[int]) -> None:
+    """Let go of what backward of other tangents than ``present``, and those before, does not read."""
+    plan: Plan = ctx.plan
+    earlier: _Remaining | None = ctx.remaining
+    released = present if earlier is None else present | earlier.released
+    kept = plan.kept_for_others(released)
+    if earlier is not None:
+        values = {k: value for k, value in earlier.values.items() if k in kept}
+    else:
+        values = _held(ctx, kept)
+    ctx.values.are_last_read = values.keys() <= plan.numbers
+    ctx.remaining = _Remaining(values, released)
+    ctx.apart = None
+
+
+def _held(ctx: Any, kept: Set[int]) -> dict[int, tuple[Any, int]]:
+    """The saved values at the positions ``kept`` with their versions when they were saved, unchecked."""
+    apart: dict[int, Any] = ctx.apart
+    held = {k: (value, version_of(value)) for k, value in apart.items() if k in kept}
+    if kept <= held.keys():
+        return held
+    positions = [k for k in range(len(ctx.plan.saved)) if k not in apart]
+    packed = packed_saved_tensors(ctx)
+    for k, tensor, version in zip(positions, packed, ctx.saved_versions, strict=True):
+        if k in kept:
+            held[k] = unpacked(tensor, False).detach(), version
+    return held
+
+
+def _needed_tensors(ctx: Any, needed: frozenset[int]) -> list[torch.Tensor | None]:
+    """The tensors that autograd saved, each checked by itself, None for those that nobody needs.
+
+    Raises what eager does: for one that is needed and was written to, and where all are freed.
+    """
+    plan: Plan = ctx.plan
+    positions = [k for k in range(len(plan.saved)) if k not in (ctx.apart or ())]
+    tensors: list[torch.Tensor | None] = []
+    for k, packed, version in zip(
+        positions, packed_saved_tensors(ctx), ctx.saved_versions, strict=True
+    ):
+        is_argument, _ = plan.saved[k]
+        tensor = None
+        if k in needed:
+            tensor = unpacked(packed, is_argument)
+            check_version(tensor, version)
+        tensors.append(tensor)
+    return tensors
+
+
+def check_version(value: Any, expected: int) -> None:
+    """Raise eager's error for a tensor that was written to."""
+    if version_of(value) != expected:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace "
+            f"operation: {tuple(value.shape)} is at version {version_of(value)}; expected {expected}"
+        )

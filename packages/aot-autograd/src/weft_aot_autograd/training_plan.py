@@ -1,0 +1,317 @@
+"""What each call of one compiled graph with gradients has to do, decided when the graph is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from weft_functionalize import FunctionalGraph, symbols_of
+
+from ._torch import keeps_graph
+from .given_gradients import GivenGradients
+from .joint_graph import PartitionedGraph
+from .partial_backward import is_linear, partial_backward
+from .partition import BackwardStage
+from .repeated_backward import RepeatedBackward
+from .replay import GradientModeInterpreter
+
+Program = Callable[..., Sequence[Any]]
+
+CompileLater = Callable[[torch.fx.GraphModule], Program]
+"""Compiles a graph that backward turns out to need, at that time: the graph has no symbolic sizes."""
+
+
+class Values:
+    """What the stages of one backward pass hand on: inputs of the backward graph, then what stages kept."""
+
+    def __init__(self) -> None:
+        self.known: list[Any] | None = None
+        # Arguments that eager gives no gradient this time.
+        self.absent: frozenset[int] = frozenset()
+        # Whether nobody reads the known values after this backward.
+        self.are_last_read = True
+
+
+class Stage:
+    """A stage with its program; ``arguments`` are the positions of what it computes the gradients of."""
+
+    def __init__(self, stage: BackwardStage, program: Program, gradients: Sequence[int]) -> None:
+        self.inputs = stage.inputs
+        self._program = program
+        self.arguments = tuple(gradients[k] for k in stage.gradients)
+
+    def select(self, arguments: Sequence[Any]) -> list[Any]:
+        return [arguments[k] for k in self.arguments]
+
+    def run(self, values: Values, is_last: bool) -> Sequence[Any]:
+        """The gradients of ``arguments``, in order; the last stage lets go of what its program has read."""
+        assert values.known is not None
+        inputs = [values.known[k] for k in self.inputs]
+        if is_last:
+            values.known = None
+        consume = getattr(self._program, "consume", None)
+        if consume is None or not is_last or keeps_graph() or not values.are_last_read:
+            results = self._program(*inputs)
+        else:
+            results = consume(inputs)
+        count = len(self.arguments)
+        if values.known is not None:
+            values.known.extend(results[count:])
+        if not values.absent:
+            return results[:count]
+        return [
+            None if k in values.absent else gradient
+            for k, gradient in zip(self.arguments, results, strict=False)
+        ]
+
+
+Layout = tuple[tuple[int, ...], tuple[int, ...]]  # size and stride, in elements
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """How the gradient of one output has to look in memory.
+
+    ``fixed`` is its layout, None where it differs from call to call: as ``empty_like`` of the output.
+    """
+
+    output_index: int
+    fixed: Layout | None
+    dtype: torch.dtype
+    device: torch.device
+
+    def layout(self, output: torch.Tensor) -> Layout:
+        if self.fixed is not None:
+            return self.fixed
+        like = torch.empty_like(output, device="meta", requires_grad=False)
+        return tuple(like.shape), like.stride()
+
+    def prepare(self, gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
+        shape, stride = layout
+        if gradient is None:
+            return torch.empty_strided(shape, stride, dtype=self.dtype, device=self.device).zero_()
+        if gradient.stride() == stride and not gradient.is_conj() and not gradient.is_neg():
+            return gradient
+        prepared = torch.empty_strided(shape, stride, dtype=self.dtype, device=self.device)
+        return prepared.copy_(gradient)
+
+    def prepare_any(self, gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
+        """The same for a gradient that stands for another, such as a batched one: not by a write."""
+        if gradient is None:
+            return self.prepare(gradient, layout)
+        if gradient.layout is not torch.strided:
+            gradient = gradient.to_dense()
+        _, stride = layout
+        order = sorted(range(len(stride)), key=lambda k: -stride[k])
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return gradient.permute(order).contiguous().permute(back)
+
+
+def _saved_numbers(partitioned: PartitionedGraph) -> frozenset[int]:
+    """Which of the saved values are symbolic numbers, by position."""
+    given = partitioned.backward.graph.find_nodes(op="placeholder")[: len(partitioned.saved)]
+    return frozenset(
+        k for k, node in enumerate(given) if not isinstance(node.meta["val"], torch.Tensor)
+    )
+
+
+def _whole_backward(partitioned: PartitionedGraph) -> BackwardStage:
+    """Backward as the one stage that takes everything and gives every gradient."""
+    taken = range(len(partitioned.saved) + len(partitioned.tangents))
+    given = range(len(partitioned.gradients))
+    return BackwardStage(partitioned.backward, tuple(taken), tuple(given))
+
+
+def _devices(nodes: Iterable[torch.fx.Node]) -> set[torch.device]:
+    values = (node.meta["val"] for node in nodes)
+    return {value.device for value in values if isinstance(value, torch.Tensor)}
+
+
+def _draws_numbers(graph: torch.fx.Graph) -> bool:
+    """Whether the graph draws from torch's random numbers."""
+    return any(
+        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        for node in graph.nodes
+    )
+
+
+class Plan:
+    """What each call of one compiled graph has to do, decided when the graph is compiled.
+
+    The function's tensor arguments are the lifted tensors that backward reads or has gradients of, at
+    ``lifted_indices`` of the graph's inputs, then the user inputs.
+    """
+
+    def __init__(
+        self,
+        functional: FunctionalGraph,
+        partitioned: PartitionedGraph,
+        forward: Program,
+        backward: Program | Sequence[tuple[BackwardStage, Program]],
+        compile_later: CompileLater,
+    ) -> None:
+        self.functional = functional
+        self.forward = forward
+        self.lending_forward: Program = getattr(forward, "lend", forward)
+        users = functional.user_input_indices
+        read = {s.input_index for s in partitioned.saved if s.input_index is not None}
+        read |= {gradient.input_index for gradient in partitioned.gradients}
+        self.lifted_indices = tuple(i for i in functional.lifted if i in read)
+        self.lifted_count = len(self.lifted_indices)
+        order = {index: k for k, index in enumerate((*self.lifted_indices, *users))}
+        self.argument_indices = tuple(order)
+        self.output_count = partitioned.output_count
+        self.saved = tuple(
+            (False, s.output_index or 0) if s.input_index is None else (True, order[s.input_index])
+            for s in partitioned.saved
+        )
+        self.numbers = _saved_numbers(partitioned)
+        only_kept = (
+            k
+            for k, (is_argument, index) in enumerate(self.saved)
+            if not is_argument and index >= self.output_count
+        )
+        self.private = self.numbers.union(only_kept)  # what nobody but backward has
+        self.tangents = tuple(
+            _tangent(partitioned, position, tangent.output_index)
+            for position, tangent in enumerate(partitioned.tangents)
+        )
+        differentiated = {tangent.output_index for tangent in self.tangents}
+        self.returned_count = self.output_count - (partitioned.flags is not None)
+        self.constants = tuple(i for i in range(self.returned_count) if i not in differentiated)
+        self.gradients = tuple(order[g.input_index] for g in partitioned.gradients)
+        self.given = GivenGradients(partitioned, self.gradients)
+        if callable(backward):
+            backward = [(_whole_backward(partitioned), backward)]
+        self.stages = tuple(Stage(stage, run, self.gradients) for stage, run in backward)
+        self.argument_count = len(order)
+        self._partitioned, self._compile_later = partitioned, compile_later
+        self._partial: dict[tuple[frozenset[int], bool], Stage | None] = {}
+        self.repeated = RepeatedBackward(partitioned)
+        self._kept_for_others: dict[frozenset[int], Set[int]] = {}
+        self._is_linear = is_linear(functional)
+        self.warned = False
+        self._examine(functional, differentiated)
+
+    def _examine(self, functional: FunctionalGraph, differentiated: set[int]) -> None:
+        """What the forward graph writes to, where it runs and whether it draws random numbers."""
+        graph = functional.graph_module.graph
+        placeholders = graph.find_nodes(op="placeholder")
+        free = _without_influence(functional, differentiated)
+        mutated = {i for i, descriptor in enumerate(functional.inputs) if descriptor.mutated}
+        sized = any(symbols_of(placeholders[i].meta["val"]) for i in mutated)
+        self.replayable = mutated <= free and not sized
+        self.kept = tuple(
+            k
+            for k, index in enumerate(self.argument_indices)
+            if self.replayable and index not in mutated
+        )
+        devices = _devices(placeholders)
+        self.device_types = sorted({device.type for device in devices})
+        self.cuda_devices = sorted(d.index or 0 for d in devices if d.type == "cuda")
+        self.random = _draws_numbers(graph)
+
+    def is_unreached(self, gradients: Sequence[Any]) -> bool:
+        """Whether no output has a gradient, so that no input has one and nothing saved matters.
+
+        Autograd calls backward so when all that leads to it is another compiled graph, whose output with a
+        gradient does not depend on this one's; eager's nodes would not have been reached.
+        """
+        return self._is_linear and all(gradients[t.output_index] is None for t in self.tangents)
+
+    def present(self, gradients: Sequence[Any]) -> frozenset[int]:
+        """The tangents that are there, by position."""
+        given = (k for k, t in enumerate(self.tangents) if gradients[t.output_index] is not None)
+        return frozenset(given)
+
+    def kept_for_others(self, released: frozenset[int]) -> Set[int]:
+        """The saved values that a later backward may read, of other tangents than those ``released``."""
+        if not self._is_linear:
+            return frozenset()
+        if released not in self._kept_for_others:
+            self._kept_for_others[released] = self.repeated.keeps(released) | self.numbers
+        return self._kept_for_others[released]
+
+    def partial_stage(self, present: Set[int], *, is_repeated: bool) -> Stage | None:
+        """Backward for the tangents that are there; None where that is the whole, or as good.
+
+        An output that has gradients in some calls only may do without: backward is made for that.
+        ``is_repeated``: only what the tangents that are there need can be read.
+        """
+        if not self._is_linear:
+            return None
+        missing = frozenset(
+            k
+            for k, tangent in enumerate(self.tangents)
+            if k not in present
+            and (is_repeated or tangent.output_index not in self.given.in_some_calls)
+        )
+        if not missing and not is_repeated:
+            return None
+        key = missing, is_repeated
+        if key not in self._partial:
+            self._partial[key] = self._make_partial(*key)
+        return self._partial[key]
+
+    def _make_partial(self, missing: frozenset[int], is_repeated: bool) -> Stage | None:
+        present = {t.output_index for k, t in enumerate(self.tangents) if k not in missing}
+        never = self.given.never(present)
+        dropped = [k for k, argument in enumerate(self.gradients) if argument in never]
+        stage = partial_backward(self._partitioned, missing, dropped, only_present=is_repeated)
+        if stage is None:
+            return None
+        placeholders = stage.graph_module.graph.find_nodes(op="placeholder")
+        if any(symbols_of(node.meta["val"]) for node in placeholders):
+            return Stage(stage, stage.graph_module.forward, self.gradients)
+        return Stage(stage, self._compile_later(stage.graph_module), self.gradients)
+
+    def operator_stage(self) -> Stage:
+        """Backward as the one stage whose program is its graph's operators."""
+        whole = _whole_backward(self._partitioned)
+        return Stage(whole, GradientModeInterpreter(whole.graph_module).run, self.gradients)
+
+    def absent(self, gradients: Sequence[Any], flags: torch.Tensor | None) -> frozenset[int]:
+        """The arguments that eager gives no gradient, by the outputs' gradients and what data decided."""
+        given = {t.output_index for t in self.tangents if gradients[t.output_index] is not None}
+        return self.given.absent(given, flags)
+
+
+def _tangent(partitioned: PartitionedGraph, position: int, output_index: int) -> Tangent:
+    placeholders = partitioned.backward.graph.find_nodes(op="placeholder")
+    value = placeholders[len(partitioned.saved) + position].meta["val"]
+    fixed = None if symbols_of(value) else (tuple(value.shape), tuple(value.stride()))
+    return Tangent(output_index, fixed, value.dtype, value.device)
+
+
+def _without_influence(functional: FunctionalGraph, outputs: Set[int]) -> set[int]:
+    """Indices of the inputs on which none of ``outputs`` depends."""
+    graph = functional.graph_module.graph
+    (output,) = graph.find_nodes(op="output")
+    returned: Any = output.args[0]
+    pending = [returned[index] for index in outputs]
+    seen = set(pending)
+    while pending:
+        fresh = [node for node in _influences(pending.pop()) if node not in seen]
+        seen.update(fresh)
+        pending += fresh
+    placeholders = graph.find_nodes(op="placeholder")
+    return {index for index, node in enumerate(placeholders) if node not in seen}
+
+
+def _influences(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The arguments that matter for what is differentiated of ``node``."""
+    if node.target is torch.ops.aten._native_batch_norm_legit_functional.default and node.args[5]:
+        running = set(node.args[3:5])  # in training they are only carried on
+        return [argument for argument in node.all_input_nodes if argument not in running]
+    return node.all_input_nodes
+
+
+def placed(plan: Plan, positions: Sequence[int], gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """What backward of :class:`CompiledFunction` returns: gradients at arguments' positions, else None."""
+    returned: list[Any] = [None] * plan.argument_count
+    for position, gradient in zip(positions, gradients, strict=True):
+        returned[position] = gradient
+    return None, None, None, *returned

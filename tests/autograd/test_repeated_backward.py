@@ -1,0 +1,323 @@
+"""Several backward calls through one compiled graph, as a GAN's step makes them: beside eager."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft
+import weft_aot_autograd as aot
+import weft_functionalize
+from torch import nn
+from torch.utils import _pytree as pytree
+
+Step = Callable[..., Any]
+
+
+class Nets:
+    """A generator, a discriminator, and what a step leaves in their parameters."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.g = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+        self.d = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+        self.w = torch.full((4,), 1.5, requires_grad=True)
+
+    def parameters(self) -> list[torch.Tensor]:
+        return [*self.g.parameters(), *self.d.parameters(), self.w]
+
+
+def gan(n: Nets, optimizer: Any = torch.optim.SGD) -> Step:
+    of_g, of_d = optimizer(n.g.parameters(), lr=0.05), optimizer(n.d.parameters(), lr=0.05)
+
+    def step(x: torch.Tensor) -> Any:
+        of_d.zero_grad()
+        made = n.g(x.cos())
+        loss_d = n.d(x).mean() - n.d(made.detach()).mean()
+        loss_d.backward()
+        of_d.step()
+        of_g.zero_grad()
+        loss_g = -n.d(made).mean()
+        loss_g.backward()
+        of_g.step()
+        return loss_d.detach(), loss_g.detach()
+
+    return step
+
+
+def gan_with_adam(n: Nets) -> Step:
+    return gan(n, torch.optim.Adam)
+
+
+def apart(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        a, b = n.g(x).exp().sum(), n.d(x).exp().sum()
+        a.backward()
+        b.backward()
+        return a.detach() + b.detach()
+
+    return step
+
+
+def apart_the_other_way(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        a, b = n.g(x).exp().sum(), n.d(x).exp().sum()
+        (grads,) = torch.autograd.grad(b, [n.d[0].weight])
+        a.backward()
+        return grads
+
+    return step
+
+
+def three(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        a, b, c = n.g(x).exp().sum(), n.d(x).exp().sum(), (n.w * x).sin().sum()
+        b.backward()
+        (c + c * 2).backward()
+        a.backward()
+
+    return step
+
+
+def shared_sums(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        h = n.w + x
+        a, b = h.sum(), (h * 2).sum()
+        a.backward()
+        b.backward()
+
+    return step
+
+
+def the_same_sum(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        y = (n.w + x).sum()
+        y.backward()
+        y.backward()
+
+    return step
+
+
+def retained(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        h = n.g(x)
+        a, b = (h**2).sum(), h.sin().sum()
+        a.backward(retain_graph=True)
+        b.backward(retain_graph=True)
+        (a + b).backward()
+
+    return step
+
+
+def retained_at_first(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        a, b = n.g(x).exp().sum(), n.d(x).exp().sum()
+        a.backward(retain_graph=True)
+        a.backward()
+        b.backward()
+
+    return step
+
+
+def shared(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        h = n.g(x)
+        a, b = (h**2).sum(), h.sin().sum()
+        a.backward()
+        b.backward()
+
+    return step
+
+
+def twice(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        y = n.g(x).exp().sum()
+        y.backward()
+        y.backward()
+
+    return step
+
+
+def second_of_three(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        a, b = n.g(x).exp().sum(), n.d(x).exp().sum()
+        a.backward()
+        b.backward()
+        a.backward()
+
+    return step
+
+
+def written_between(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        a, b = n.g(x).exp().sum(), (n.w * n.w * x).sum()
+        a.backward()
+        with torch.no_grad():
+            n.w.add_(1)
+        b.backward()
+
+    return step
+
+
+def written_and_not_read(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        a, b = n.g(x).exp().sum(), (n.w * n.w * x).sum()
+        b.backward()
+        with torch.no_grad():
+            n.w.add_(1)
+        a.backward()
+
+    return step
+
+
+def penalty(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        x.requires_grad_()
+        score = n.d(x).sum()
+        (gradient,) = torch.autograd.grad(score, x, create_graph=True)
+        (score + ((gradient.norm(dim=1) - 1) ** 2).mean()).backward()
+        n.g(x).exp().sum().backward()
+
+    return step
+
+
+def chosen_inputs(n: Nets) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        a, b = n.d(n.g(x)).sum(), n.w.exp().sum()
+        a.backward(inputs=list(n.g.parameters()))
+        b.backward()
+
+    return step
+
+
+STEPS = (
+    gan, gan_with_adam, apart, apart_the_other_way, three, shared_sums, the_same_sum, retained,
+    retained_at_first, shared, twice, second_of_three, written_between, written_and_not_read, penalty,
+    chosen_inputs,
+)  # fmt: skip
+ERRORS = {"shared", "twice", "second_of_three", "written_between"}
+
+
+def by_operators(graph_module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+    """The stages up to code generation, which nothing here is about; their graphs run as they are."""
+    functional = weft_functionalize.functionalize(graph_module, inputs)
+    joint = aot.trace_joint(functional)
+    if joint is None:
+        forward = aot.trace_inference(functional).graph_module
+        return weft_functionalize.wrap(functional, weft_functionalize.bind(functional, forward))
+    parts = aot.partition(joint)
+    forward = without_gradients(weft_functionalize.bind(functional, parts.forward))
+    program = aot.TrainingProgram(functional, parts, forward, without_gradients(parts.backward))
+    return weft_functionalize.wrap(functional, program)
+
+
+def without_gradients(run: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.no_grad()(lambda *inputs: run(*inputs))
+
+
+def outcome(make: Callable[[Nets], Step], compiles: Callable[[Step], Step]) -> Any:
+    """What three steps give and leave, or the message of the first's error."""
+    nets = Nets()
+    step = compiles(make(nets))
+    found = []
+    for k in range(3):
+        torch.manual_seed(k)
+        x = torch.randn(5 + k // 2, 4)
+        try:
+            result = step(x)
+        except RuntimeError as error:
+            return str(error)[:60].partition(" by an inplace")[0]
+        state = [None if p.grad is None else p.grad.clone() for p in nets.parameters()]
+        found.append((result, state, [p.detach().clone() for p in nets.parameters()]))
+    return pytree.tree_leaves(found)
+
+
+@pytest.mark.filterwarnings("ignore:weft. gradients of gradients")
+@pytest.mark.parametrize("make", STEPS, ids=lambda make: make.__name__)
+def test_like_eager(make: Callable[[Nets], Step]) -> None:
+    expected = outcome(make, lambda step: step)
+    found = outcome(make, lambda step: weft.compile(step, backend=by_operators))
+    assert isinstance(expected, str) == (make.__name__ in ERRORS)
+    if isinstance(expected, str):
+        assert found == expected
+    else:
+        torch.testing.assert_close(found, expected)
+
+
+def test_native_programs() -> None:
+    torch.testing.assert_close(outcome(gan, weft.compile), outcome(gan, lambda step: step))
+
+
+def test_backward_outside() -> None:
+    """The compiled function only gives what several backward calls begin with."""
+    nets = Nets()
+
+    @weft.compile(fullgraph=True, backend=by_operators)
+    def losses(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        h = nets.w + x
+        return nets.g(x).exp().sum(), nets.d(x).exp().sum(), h.sum(), (h * 2).sum()
+
+    x = torch.linspace(-1, 1, 20).view(5, 4)
+    for loss in losses(x):
+        loss.backward()
+    found = [p.grad for p in nets.parameters()]
+    for p in nets.parameters():
+        p.grad = None
+    h = nets.w + x
+    total = nets.g(x).exp().sum() + nets.d(x).exp().sum() + h.sum() + (h * 2).sum()
+    total.backward()
+    torch.testing.assert_close(found, [p.grad for p in nets.parameters()])
+
+
+def test_a_graph_that_backward_only_passes() -> None:
+    """Backward of one result goes through a later graph, none of whose other results it needs."""
+    w = torch.tensor([1.0, 2.0], requires_grad=True)
+    v = torch.tensor([3.0, 4.0], requires_grad=True)
+
+    @weft.compile(backend=by_operators)
+    def first(x: torch.Tensor) -> Any:
+        return (w * x).exp(), (v * x).exp()
+
+    @weft.compile(backend=by_operators)
+    def second(a: torch.Tensor, b: torch.Tensor) -> Any:
+        return a.sin(), b.sin()
+
+    x = torch.tensor([0.1, 0.2])
+    a, b = second(*first(x))
+    a.sum().backward()
+    b.sum().backward()
+    expected = torch.autograd.grad((w * x).exp().sin().sum() + (v * x).exp().sin().sum(), [w, v])
+    torch.testing.assert_close([w.grad, v.grad], list(expected))
+
+
+def test_what_is_on_the_way_of_a_gradient_is_let_go() -> None:
+    """Another result that needs the same values can't have its gradient then, as in eager."""
+    w = torch.randn(4, 4, requires_grad=True)
+
+    @weft.compile(backend=by_operators)
+    def f(x: torch.Tensor) -> Any:
+        h = (x @ w).sin()
+        return (h @ w).exp().sum(), h.sum()
+
+    x = torch.randn(4, 4)
+    loss, rest = f(x)
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        rest.backward()
+
+
+def test_results_kept_for_another_backward_are_freed_with_it() -> None:
+    w = torch.randn(4, requires_grad=True)
+
+    @weft.compile(backend=by_operators)
+    def f(x: torch.Tensor) -> Any:
+        return (w * x).exp(), w.sin().exp()
+
+    a, b = f(torch.randn(4))
+    a.sum().backward()
+    left = weakref.ref(b)
+    del a, b
+    assert left() is None  # no cycle with the node that keeps its values
