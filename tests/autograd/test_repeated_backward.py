@@ -247,6 +247,7 @@ def test_like_eager(make: Callable[[Nets], Step]) -> None:
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.filterwarnings("error:weft")
 def test_native_programs() -> None:
     torch.testing.assert_close(outcome(gan, weft.compile), outcome(gan, lambda step: step))
 

@@ -24,6 +24,7 @@ from weft_bytecode_capture import (
     DropDataDependence,
     SpecialiseSizes,
     depends_on_data,
+    disable,
     refused_by_torch,
 )
 from weft_loop_ir import Codegen, CompiledProgram, LoopGraph, Schedule
@@ -217,7 +218,7 @@ class Pipeline:
             ]
         line.finish()
         training = weft_aot_autograd.TrainingProgram(
-            functional, partitioned, forward, backward, line.compile_partial_backward
+            functional, partitioned, forward, backward, disable(line.compile_partial_backward)
         )
         return _with_gradients_on(weft_functionalize.wrap(functional, training))
 
@@ -225,7 +226,7 @@ class Pipeline:
         """What runs the graph that the line describes, if it is kept."""
         if self._warm_start is None or line.description is None:
             return None
-        later = line.compile_partial_backward
+        later = disable(line.compile_partial_backward)  # a compiled function may call backward
         found = self._warm_start.find(line.description, graph_module, later)
         if found is not None:
             line.count(found.programs, found.fallbacks)
