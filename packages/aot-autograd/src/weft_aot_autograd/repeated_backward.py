@@ -1,6 +1,6 @@
 """Backward again, for other outputs, after a backward that let go of the graph.
 
-A GAN's step calls ``loss_d.backward()``, then ``loss_g.backward()``, and both ways lead to one compiled graph.
+A GAN's step calls ``loss_d.backward()``, then ``loss_g.backward()``: both go through one compiled graph.
 In eager the second call finds what it needs: the first has only freed what the nodes on its own way had
 saved.  Here all outputs have one node, so it keeps what the ways of the others read.
 """
