@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 import weft_codegen_cpp.codegen as codegen_module
 from differential import schedule_of
-from weft_codegen_cpp import CppCodegen
+from weft_codegen_cpp import CppCodegen, CppOptions
 from weft_codegen_cpp.program import CppProgram
+from weft_codegen_cpp.toolchain import Toolchain
 
 LARGE = (
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sigmoid"),
@@ -73,3 +75,26 @@ def test_functions_out_of_line_are_the_same(
         assert ("far::tanh" in program.source) == (most == 0 or dtype == torch.float64)
         results.append(program(x, y))
     torch.testing.assert_close(*results, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_long_program_is_compiled_in_parts(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codegen_module, "LONG", 1000)
+    commands: list[list[str]] = []
+    run = Toolchain._run
+
+    def recorded(self: Toolchain, command: list[str], source: Path) -> None:
+        commands.append(command)
+        run(self, command, source)
+
+    monkeypatch.setattr(Toolchain, "_run", recorded)
+    x = torch.randn(40, 9)
+
+    def several(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple((x[:, : 1 + k] * k).exp().sum(k % 2) for k in range(9))
+
+    codegen = CppCodegen(CppOptions(cache_directory=cache / "long", processes=2))
+    program = compiled(codegen, several, x)
+    torch.testing.assert_close(program(x), several(x))
+    compiles = [command for command in commands if "-c" in command]
+    assert len(compiles) == 2
+    assert all(c.index("-O1") > c.index("-O2") for c in compiles)

@@ -113,6 +113,25 @@ def test_sums_of_multiples_that_may_meet(distance: int, digits: list[tuple[int, 
         assert found == meets
 
 
+@pytest.mark.parametrize("kind", ["chain", "rows", "network"])
+def test_kernels_are_bounded_and_about_as_few_as_that_allows(kind: str) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        values = [x, y]
+        for k in range(300):
+            old = values[(7 * k) % len(values)] if kind == "network" else y
+            values.append((values[-1] + old * 0.25).sin())
+            if kind == "rows" and k % 20 == 0:
+                values.append(values[-1] - values[-1].mean(-1, keepdim=True))
+        return values[-1]
+
+    most = 128
+    options = ScheduleOptions(max_instructions=most)
+    found = kernels(scheduled(function, [torch.randn(3, 8), torch.randn(3, 8)], options))
+    counts = [sum(len(stage.body.instructions) for stage in kernel.stages) for kernel in found]
+    assert max(counts) <= most
+    assert len(counts) <= 4 * sum(counts) / most + 2
+
+
 def test_a_fusion_that_would_make_a_cycle_is_refused() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         first = torch.exp(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -71,9 +72,21 @@ INLINED = 16
 INLINED_IN_ALL = 192
 """Functions as large as ``exp`` in a kernel, and in all kernels of a program, up to which they are inlined.
 
-The compiler takes 10 ms for each, half of one for a call.  Calls cost time at run time: measured on one thread,
-3 percent of a chain of 40 operators, 6 to 9 of gelu, softmax and an LSTM's cell, 20 of sums of columns of tanh.
+The compiler takes 10 ms for each, half of one for a call.  What calls cost, measured on one thread: 3 percent
+of a chain of 40 operators, 6 to 9 of gelu, softmax and an LSTM's cell, 20 of sums of columns of tanh.
 """
+
+
+LONG = 300_000
+LONG_FLAGS = ("-O1",)
+"""Characters from which a program is compiled with other flags: with fewer of the compiler's passes.
+
+That halves its time, and costs 2 to 5 percent of a kernel's, 30 where a library is called lane by lane.  Only
+straight-line code of thousands of operators, or of hundreds of different kernels, is so long.
+"""
+
+CHARACTERS_A_KERNEL = 2000
+"""Of the source, on average."""
 
 
 class CppCodegen:
@@ -138,12 +151,14 @@ class CppCodegen:
         """
         unit, toolchain = generated.unit, find_toolchain(self.options)
         source = unit.whole
-        processes = self.options.processes or idle_processes(len(unit.kernels))
+        processes = self.options.processes or _processes(unit, len(source))
+        flags = LONG_FLAGS if len(source) > LONG else ()
         folder = cache_directory(self.options.cache_directory)
 
         def build(path: Path, library: Path) -> None:
             headers = precompiled_headers(folder, toolchain)
-            toolchain.compile(path, library, units=unit.split(processes), headers=headers)
+            units = unit.split(processes)
+            toolchain.compile(path, library, units=units, headers=headers, flags=flags)
 
         def cached() -> Path:
             key = library_key(source, toolchain)
@@ -216,6 +231,12 @@ def _kernels(schedule: Schedule) -> Iterator[tuple[Kernel, Mapping[sympy.Symbol,
             seen.update(kernel.name for kernel in step.kernels)
         elif isinstance(step, Kernel) and step.name not in seen:
             yield step, {}
+
+
+def _processes(unit: TranslationUnit, length: int) -> int:
+    """How many compilers work on a program; two on a long one, since this process does nothing meanwhile."""
+    processes = idle_processes(max(len(unit.kernels), length // CHARACTERS_A_KERNEL))
+    return max(processes, min(2, os.cpu_count() or 1)) if length > LONG else processes
 
 
 def _placed(definitions: Sequence[str]) -> list[str]:

@@ -31,7 +31,7 @@ _ON_VECTORS = frozenset(
 
 
 def by_lane(operation: str, dtype: torch.dtype) -> bool:
-    """Whether a heavy operation on floats is a library's call for each lane, beside which one more is nothing."""
+    """Whether a heavy operation is a library's call for each lane, beside which one more is nothing."""
     return dtype.is_floating_point and (dtype != torch.float32 or operation not in _ON_VECTORS)
 
 

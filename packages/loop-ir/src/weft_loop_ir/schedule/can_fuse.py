@@ -42,6 +42,8 @@ def fuse(first: Group, second: Group, options: ScheduleOptions) -> Group | None:
         return None
     if len(first.members) + len(second.members) > options.max_members:
         return None
+    if first.instructions + second.instructions > options.max_instructions:
+        return None
     both = first.writes & second.writes
     if both and not _only_write(first, second, both):
         return None
@@ -269,6 +271,7 @@ def _fused_over(first: Group, second: Group, alignment: Alignment) -> Group:
         first.reads | second.reads,
         first.writes | second.writes,
         first.has_scan or second.has_scan,
+        first.instructions + second.instructions,
     )
 
 

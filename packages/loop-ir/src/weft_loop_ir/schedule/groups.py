@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sympy
 
 from weft_loop_ir.expressions import to_int
-from weft_loop_ir.ir import LoopVariable
+from weft_loop_ir.ir import LoopBody, LoopVariable
 from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.schedule.accesses import (
     Extent,
@@ -48,7 +48,7 @@ class Member:
 class Group:
     """Members over loops of extents ``outer + inner``; ``has_reduction`` gives ``inner`` its meaning.
 
-    ``has_scan``: that is one loop, which a member scans along.
+    ``has_scan``: that is one loop, which a member scans along.  ``instructions`` counts all members'.
     """
 
     outer: tuple[Extent, ...]
@@ -60,6 +60,7 @@ class Group:
     reads: frozenset[str]
     writes: frozenset[str]
     has_scan: bool = False
+    instructions: int = 1
 
     @property
     def loops(self) -> tuple[Extent, ...]:
@@ -121,7 +122,14 @@ def group_of_node(node: LoopNode, order: int) -> Group:
         frozenset(node.reads),
         frozenset(node.writes),
         node.is_scan,
+        _count_instructions(node.body),
     )
+
+
+def _count_instructions(body: LoopBody) -> int:
+    """How many there are, nested bodies included."""
+    nested = (a for i in body.instructions for a in i.arguments if isinstance(a, LoopBody))
+    return len(body.instructions) + sum(map(_count_instructions, nested))
 
 
 def _unit(rank: int, position: int, factor: Extent) -> Row:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ScheduleOptions:
-    """``max_members``: loop nodes in one kernel.  ``max_distance``: graph distance, in nodes, over which
-    kernels without a dependency are fused.  ``max_search``: nodes visited to prove that a fusion makes
-    no cycle; beyond it the fusion is refused.  ``min_outer_iterations`` and ``max_serial_elements``:
-    pointwise work joins a reduction that has fewer outer iterations only below so many elements.
-    ``max_local_bytes``: the largest row kept in a local buffer.  ``split_reduction_elements``: a
-    reduction of at least so many elements to few results is split in two kernels; None never splits.
+    """``max_members``: loop nodes in one kernel, ``max_instructions``: what these compute for an element: of
+    more, compilers take more than their share of time, and one more buffer costs little.
+    ``max_distance``: graph distance, in nodes, over which kernels without a dependency are fused.
+    ``max_search``: nodes visited to prove that a fusion makes no cycle; beyond it the fusion is refused.
+    ``min_outer_iterations`` and ``max_serial_elements``: pointwise work joins a reduction that has fewer
+    outer iterations only below so many elements.  ``max_local_bytes``: the largest row kept in a local
+    buffer.  ``split_reduction_elements``: a reduction of at least so many elements to few results is split
+    in two kernels; None never splits.
     ``split_reduction_parts``: how many partial results such a split makes of one, at most.
     ``split_rows`` and ``split_columns``: how many results count as few where the elements of each lie side by
     side, and where those of neighbours do; ``split_column_elements``: how long the latter must be.
@@ -39,6 +41,7 @@ class ScheduleOptions:
     """
 
     max_members: int = 64
+    max_instructions: int = 512
     max_distance: int = 64
     max_search: int = 256
     min_outer_iterations: int = 8
