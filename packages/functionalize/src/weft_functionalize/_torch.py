@@ -56,6 +56,7 @@ __all__ = [
     "known_bounds",
     "known_equal",
     "known_true",
+    "lazily_negated",
     "mark_one_of_several",
     "new_fake_mode",
     "new_integer",
@@ -110,6 +111,11 @@ def is_one_of_several(tensor: torch.Tensor) -> bool:
         return False
     autograd: Any = torch._C._autograd
     return bool(autograd._get_creation_meta(tensor) == autograd.CreationMeta.MULTI_OUTPUT_NODE)
+
+
+def lazily_negated(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of the negative values, as the imaginary part of a lazy conjugate is."""
+    return torch._neg_view(tensor)
 
 
 def mark_one_of_several(view: torch.Tensor) -> None:

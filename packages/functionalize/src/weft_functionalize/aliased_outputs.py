@@ -16,6 +16,7 @@ from .functional_graph import (
     Number,
     OutputDescriptor,
     OutputKind,
+    Reading,
     SameAsArgument,
     SameAsInput,
     SameAsOutput,
@@ -238,13 +239,14 @@ def _is_laid_out_as(node: torch.fx.Node, origin: torch.fx.Node) -> bool:
 
 def _view_of(
     value: torch.Tensor, base: torch.Tensor
-) -> tuple[tuple[int, ...], tuple[int, ...], int, bool]:
-    if value.dtype != base.dtype or value.is_conj() != base.is_conj():
-        raise Unsupported("returned view with another dtype than its base", str(value.dtype))
-    if value.is_neg() != base.is_neg():
-        raise Unsupported("returned view with another sign than its base", "a lazy negative")
-    offset: Any = value.storage_offset() - base.storage_offset()
-    return tuple(value.shape), tuple(value.stride()), offset, is_one_of_several(value)
+) -> tuple[tuple[int, ...], tuple[int, ...], int, bool, Reading | None]:
+    own, other = (tensor.dtype.itemsize for tensor in (value, base))
+    unit = min(own, other)
+    offset: Any = value.storage_offset() * (own // unit) - base.storage_offset() * (other // unit)
+    conjugated = value.is_conj() != base.is_conj() and value.is_complex()
+    reading = Reading(value.dtype, conjugated, value.is_neg() != base.is_neg())
+    plain = None if reading == Reading(base.dtype) else reading
+    return tuple(value.shape), tuple(value.stride()), offset, is_one_of_several(value), plain
 
 
 def shared_storage(values: Sequence[Any]) -> list[set[int]]:

@@ -52,6 +52,15 @@ class InputDescriptor:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How a view reads its base's memory: as which dtype, lazily conjugated or negated."""
+
+    dtype: torch.dtype
+    is_conjugate: bool = False
+    is_negative: bool = False
+
+
+@dataclass(frozen=True)
 class ViewOfInput:
     """A view of the functional graph's input ``input_index``, after write-back.
 
@@ -65,6 +74,7 @@ class ViewOfInput:
     stride: tuple[int, ...]
     offset: int
     is_one_of_several: bool = False
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True)
@@ -83,13 +93,17 @@ class SameAsArgument:
 
 @dataclass(frozen=True)
 class ViewOfOutput:
-    """A view of output ``output_index`` of the graph; ``offset`` is relative to that output's own."""
+    """A view of output ``output_index`` of the graph; ``offset`` is relative to that output's own.
+
+    ``reading`` is None where it reads as the base does, else ``offset`` counts in the smaller of both dtypes.
+    """
 
     output_index: int
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
     is_one_of_several: bool = False
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import expression_of, mark_one_of_several
+from ._torch import expression_of, lazily_negated, mark_one_of_several
 from .functional_graph import (
     Constant,
     FunctionalGraph,
@@ -17,6 +17,7 @@ from .functional_graph import (
     Number,
     OutputDescriptor,
     OutputKind,
+    Reading,
     SameAsArgument,
     SameAsInput,
     SameAsOutput,
@@ -245,10 +246,44 @@ def _view(
 ) -> torch.Tensor:
     if detached and base.requires_grad:
         base = base.detach()
-    made = torch.as_strided(base, size, stride, base.storage_offset() + offset)
+    if view.reading is None:
+        made = torch.as_strided(base, size, stride, base.storage_offset() + offset)
+    else:
+        made = _read_otherwise(base, view.reading, size, stride, offset)
     if view.is_one_of_several:
         mark_one_of_several(made)
     return made
+
+
+def _read_otherwise(
+    base: torch.Tensor,
+    reading: Reading,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+) -> torch.Tensor:
+    """A view of ``base``'s storage as another dtype, or with its values conjugated or negated."""
+    own, other = reading.dtype.itemsize, base.dtype.itemsize
+    unit = min(own, other)
+    start, rest = divmod(int(base.storage_offset()) * (other // unit) + offset, own // unit)
+    assert rest == 0, "no tensor of the dtype begins there"
+    made = torch.as_strided(_storage_as(base, reading.dtype), size, stride, start)
+    if reading.is_conjugate:
+        made = made.conj()
+    return lazily_negated(made) if reading.is_negative else made
+
+
+def _storage_as(base: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """All of ``base``'s storage in one dimension, as ``dtype``; autograd knows it where it can."""
+    count = base.untyped_storage().nbytes() // max(base.dtype.itemsize, dtype.itemsize)
+    whole = dtype.itemsize // base.dtype.itemsize  # elements of the base in one
+    if dtype == base.dtype:
+        return torch.as_strided(base, (count,), (1,), 0)
+    if dtype.is_complex and dtype.to_real() == base.dtype:
+        return torch.view_as_complex(torch.as_strided(base, (count, 2), (2, 1), 0))
+    if base.dtype.is_complex and base.dtype.to_real() == dtype:
+        return torch.view_as_real(torch.as_strided(base, (count,), (1,), 0)).view(-1)
+    return torch.as_strided(base, (count * max(whole, 1),), (1,), 0).view(dtype)
 
 
 def _overlaps(every: Sequence[Any], mutated: frozenset[int]) -> bool:

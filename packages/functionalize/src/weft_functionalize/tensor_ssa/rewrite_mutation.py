@@ -28,6 +28,7 @@ from .custom_operators import functional_form, is_custom
 from .emitter import Emitter
 from .functional_counterparts import HIDDEN_WRITES, functional_counterpart, written_arguments
 from .kept_history import hides_writes, keep_history, runs_unseen
+from .random_slopes import RRELU, leave_unwritten, scale_at_random
 from .region_aliases import SharedValues, any_of
 from .view_operators import emit_access, emit_assign
 from .writes import block_writes, written_variables
@@ -118,14 +119,19 @@ class _Rewrite:
         if variables:
             assert isinstance(self._node.target, OpOverload)
             special = _SPECIAL.get(self._node.target)
-            if special is not None:
+            if self._node.target in RRELU:
+                values = scale_at_random(self._emit, self._node)
+            elif special is not None:
                 values = [special(self._emit, self._node)]
             else:
                 values = self._call_counterpart(len(variables))
             for variable, value in zip(variables, values, strict=True):
                 self._new_version(variable, value)
+            if self._node.target is aten.mul.Tensor:
+                return  # it has become what it gives, which may be viewed and returned
         elif self._node.target in HIDDEN_WRITES:
-            return  # what it would write is absent: it writes nothing, and stays
+            leave_unwritten(self._node)  # what it would write is absent
+            return
         elif self._node.users:
             raise Unsupported("write without a target", str(self._node.target))
         self._remove()
