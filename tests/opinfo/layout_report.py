@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import weft
+import weft.pipeline
 import weft_loop_ir
 from torch.utils._pytree import tree_leaves, tree_map
 from weft_loop_ir import Schedule
@@ -256,11 +257,9 @@ def _run(function: Any, operator: Any, arguments: Any) -> Any:
         return function(operator, *arguments)
 
 
-def evaluate_schedules() -> None:
+def evaluate_schedules(replace: Callable[[object, str, object], None] = setattr) -> None:
     """Let the evaluator run what is compiled from now on in this process."""
-    import weft.pipeline
-
-    weft.pipeline.find_codegen = lambda device_type, mode="default": EvaluatedCodegen()
+    replace(weft.pipeline, "find_codegen", lambda device_type, mode="default": EvaluatedCodegen())
 
 
 def serve_one(case: Case, samples: int) -> Outcome:

@@ -36,6 +36,7 @@ from torch._higher_order_ops.while_loop import while_loop as while_loop
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
+from torch._prims_common import suggest_memory_format as suggested_format
 from torch._refs import expand as checked_expand
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException as DataDependentOutputException,
@@ -154,6 +155,11 @@ def storage_identity(tensor: torch.Tensor) -> int:
 def has_symbolic_layout(tensor: torch.Tensor) -> bool:
     """Whether a size, a stride or the offset is symbolic."""
     return bool(tensor._has_symbolic_sizes_strides)
+
+
+def argument_names(operator: OpOverload) -> list[str]:
+    """The names of an operator's arguments, in the schema's order."""
+    return [str(argument.name) for argument in operator._schema.arguments]
 
 
 def is_composite(operator: OpOverload) -> bool:
@@ -453,6 +459,7 @@ __all__ = [
     "TensorBase",
     "UnsupportedFakeTensorException",
     "WithoutOverrides",
+    "argument_names",
     "associative_scan",
     "assume",
     "checked_expand",
@@ -490,6 +497,7 @@ __all__ = [
     "push_torch_function_mode",
     "pytree",
     "set_grad_enabled",
+    "suggested_format",
     "symbolic_number",
     "torch_dispatch_modes",
     "torch_function_modes",

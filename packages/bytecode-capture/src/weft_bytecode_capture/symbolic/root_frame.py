@@ -277,10 +277,8 @@ class _Capture:
             if recovery is None:
                 raise _NoRecovery
             return recovery
-        # Effects come before the operator that failed, a traceback shows the block's line; neither is worth
-        # copies at each call.
-        seen = graph.in_block or self.state.side_effects
-        return recovery if seen and recovery == Recovery() else None
+        # An error is eager's own then, and comes where eager's does: not worth copies at each call.
+        return recovery if recovery == Recovery() else None
 
     def _refusal(self, place: Place, reason: str, returned: bool = False) -> RegionRefused:
         """What to raise to have the frame evaluated again without the region at ``place``."""

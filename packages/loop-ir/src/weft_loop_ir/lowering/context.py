@@ -383,7 +383,7 @@ class LoweringContext:
             )
             if wanted and not is_view_operator(operator):
                 _check_promise(operator, fake)
-            results.append(self._extern_result(fake) if wanted else None)
+            results.append(self._extern_result(operator, fake) if wanted else None)
         names = tuple(None if r is None else r.storage.buffer for r in results)
         given = enumerate(fakes if several else (fakes,))
         defines = self.data.sizes_given_by(
@@ -423,9 +423,11 @@ class LoweringContext:
             )
         )
 
-    def _extern_result(self, fake: torch.Tensor) -> TensorValue:
+    def _extern_result(self, operator: OpOverload, fake: torch.Tensor) -> TensorValue:
         size = tuple(to_expression(s) for s in fake.shape)
         stride = tuple(to_expression(s) for s in fake.stride())
+        if operator.namespace == "aten":
+            stride = storage_stride(fake)  # fakes may be expanded as operands are; results are not
         device = torch.device(fake.device)
         name = self.new_buffer(size, stride, fake.dtype, device)
         return self.buffer_tensor(name, size, stride, fake.dtype, device)

@@ -28,6 +28,7 @@ from ..._torch import (
     storage_identity,
     written_operands,
 )
+from .fake_layouts import has_eager_strides, with_eager_strides
 from .fake_sizes_of_data import rule_for
 
 _Result = Callable[[Sequence[Any], Mapping[str, Any]], Any]
@@ -69,7 +70,7 @@ class RememberingFakeMode(FakeTensorMode):
         if known is not None:
             return known(args, kwargs)
         self._check(func, args, kwargs)
-        result = super().dispatch(func, types, args, kwargs)
+        result = self._dispatch_plain(func, types, args, kwargs)
         made = _MAKERS[kind](self, func, args, kwargs, result)
         if made is not None and key == self._key(kind, func, args, kwargs):
             self._results[key] = made
@@ -93,7 +94,17 @@ class RememberingFakeMode(FakeTensorMode):
                 result = rule(*args, **kwargs)
             if result is not None:
                 return result
-        return super().dispatch(func, types, args, kwargs)
+        return self._dispatch_plain(func, types, args, kwargs)
+
+    def _dispatch_plain(
+        self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """What torch's own mode gives, with eager's strides."""
+        result = super().dispatch(func, types, args, kwargs)
+        if not has_eager_strides(func):
+            with self:
+                return with_eager_strides(func, args, kwargs, result)
+        return result
 
     def _kind(self, func: Any) -> str | None:
         """How the results of an operator are made again, None where they are not."""

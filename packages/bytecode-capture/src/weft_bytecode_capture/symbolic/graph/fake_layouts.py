@@ -1,0 +1,108 @@
+"""Strides of results where torch's meta functions promise others than eager gives.
+
+``torch.roll`` of a channels-last image is channels-last, ``copysign(x, y)`` of a transposed ``x`` and a row
+``y`` is transposed.  A program may read strides (``is_contiguous``, ``as_strided``), so fakes have eager's.
+Found on the CPU by ``tests/opinfo/layout_report.py``, on torch 2.11 and 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..._torch import OpOverload, argument_names, suggested_format
+
+aten = torch.ops.aten
+Given = Mapping[str, Any]
+Layout = Callable[[Given, torch.Tensor], torch.Tensor | None]
+"""A fake with the strides of a result, from the operands by name and the promised result; None: these."""
+
+
+def has_eager_strides(operator: Any) -> bool:
+    """Whether what torch's meta function promises for an operator may be relied on."""
+    return operator not in _LAYOUTS
+
+
+def with_eager_strides(
+    operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+) -> Any:
+    """A fake result, or the first of several, with the strides that eager gives."""
+    layout = _LAYOUTS[operator]
+    several = isinstance(result, tuple)
+    promised = result[0] if several else result
+    if promised.device.type != "cpu" or promised.dim() < 2:
+        return result
+    given = dict(zip(argument_names(operator), args, strict=False)) | dict(kwargs)
+    like = layout(given, promised)
+    if like is None or like.shape != promised.shape or like.stride() == promised.stride():
+        return result
+    mended = promised.new_empty_strided(promised.shape, like.stride())
+    return (mended, *result[1:]) if several else mended
+
+
+def _by_element(given: Given, promised: torch.Tensor) -> torch.Tensor:
+    """As all that kernels compute by element: in the order of the operands, the first before others."""
+    first, *rest = (value for value in given.values() if isinstance(value, torch.Tensor))
+    return torch.add(first, rest[0]) if rest else torch.empty_like(first)
+
+
+def _image(given: Given, promised: torch.Tensor) -> torch.Tensor:
+    """Channels-last as the first operand is, contiguous else."""
+    first = next(value for value in given.values() if isinstance(value, torch.Tensor))
+    return torch.empty_like(promised, memory_format=suggested_format(first))
+
+
+def _rolled(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
+    """Parts put behind one another, as an image; without dims all elements in a row."""
+    return _image(given, promised) if given.get("dims") else None
+
+
+def _contiguous(given: Given, promised: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(promised, memory_format=torch.contiguous_format)
+
+
+def _contiguous_if_complex(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
+    return _contiguous(given, promised) if given["self"].is_complex() else None
+
+
+def _like_first(given: Given, promised: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(given["self"])
+
+
+def _outer(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
+    """``addr`` with ``beta=0`` lies as it does with any other."""
+    if given.get("beta", 1) != 0:
+        return None
+    return torch.addr(given["self"], given["vec1"], given["vec2"])
+
+
+_LAYOUTS: dict[OpOverload, Layout] = {
+    aten.copysign.Tensor: _by_element,
+    aten.div.Tensor_mode: _by_element,
+    aten.floor_divide.default: _by_element,
+    aten.xlogy.Tensor: _by_element,
+    aten.special_xlog1py.default: _by_element,
+    aten.native_dropout_backward.default: _by_element,
+    aten.addr.default: _outer,
+    aten.roll.default: _rolled,
+    aten.native_batch_norm.default: _image,
+    aten._native_batch_norm_legit.default: _image,
+    aten._native_batch_norm_legit.no_stats: _image,
+    aten._native_batch_norm_legit_no_training.default: _image,
+    aten._native_batch_norm_legit_functional.default: _image,
+    aten._batch_norm_with_update.default: _image,
+    aten.max_unpool2d.default: _image,
+    aten.replication_pad2d.default: _image,
+    aten.channel_shuffle.default: _image,
+    aten.native_channel_shuffle.default: _image,
+    aten.upsample_nearest1d.default: _contiguous,
+    aten._upsample_nearest_exact1d.default: _contiguous,
+    aten.angle.default: _contiguous_if_complex,
+    aten.normal.Tensor_Tensor: _contiguous,
+    aten.normal.Tensor_float: _contiguous,
+    aten.normal.float_Tensor: _contiguous,
+    aten.index_fill.int_Scalar: _like_first,
+    aten.index_fill.int_Tensor: _like_first,
+}

@@ -1,0 +1,55 @@
+"""Errors and layouts of a fixed sample of the operator database in every run, of all of it as slow tests.
+
+``python -m tests.opinfo.error_report`` and ``layout_report`` do the same in many processes.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("expecttest", reason="torch's operator database imports it")
+
+from tests.opinfo import layout_report
+from tests.opinfo.checking import Case
+from tests.opinfo.error_report import IN_PLACE, check_errors, error_cases
+from tests.opinfo.layout_report import check_layouts, layout_cases
+
+ONCE_WRONG = (
+    "index_add",
+    "nn.functional.celu",
+    "gather",
+    "bitwise_left_shift" + IN_PLACE,
+    "lt" + IN_PLACE,
+)
+ONCE_ELSEWHERE = ("copysign", "native_batch_norm", "nn.functional.channel_shuffle", "floor_divide")
+ERRORS, LAYOUTS = list(error_cases()), list(layout_cases())
+SOME_ERRORS = [*ERRORS[::211], *(case for case in ERRORS if case.name in ONCE_WRONG)]
+SOME_LAYOUTS = [
+    *LAYOUTS[::499],
+    *(c for c in LAYOUTS if c.name in ONCE_ELSEWHERE and "float32" in str(c)),
+]
+
+
+@pytest.mark.parametrize("case", SOME_ERRORS, ids=str)
+def test_errors(case: Case) -> None:
+    outcome = check_errors(case, samples=2)
+    assert not (outcome.wrong or outcome.errors)
+
+
+@pytest.mark.parametrize("case", SOME_LAYOUTS, ids=str)
+def test_layouts(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout_report.evaluate_schedules(monkeypatch.setattr)
+    outcome = check_layouts(case, samples=3)
+    assert not (outcome.wrong or outcome.errors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [c for c in ERRORS if c not in SOME_ERRORS], ids=str)
+def test_every_error(case: Case) -> None:
+    test_errors(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [c for c in LAYOUTS if c not in SOME_LAYOUTS], ids=str)
+def test_every_layout(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    test_layouts(case, monkeypatch)
