@@ -161,6 +161,8 @@ QUESTIONS = {
               [inner, lambda: observed(lambda x: x.register_hook(lambda g: g))]),
     "_version": (lambda x: x._version, [lambda: written(0), lambda: written(2)]),
     "write to what may be a leaf": (lambda x: x.mul_(2).detach().clone(), grads),
+    "is_leaf after a write": (lambda x: (x.mul_(leaf().sum()).is_leaf, x.detach()), grads),
+    "write of a gradient to what has none": (lambda x: x.add_(leaf()).detach().clone(), grads),
     "write to a view of what may be a leaf": (lambda x: x[1:].mul_(2).detach().clone(), grads),
     # of attributes that the user gave it
     "attribute": (lambda x: getattr(x, "tag", 0), [lambda t=t: tagged(t) for t in (None, 3, 4)]),

@@ -65,10 +65,10 @@ def _is_answer(value: Any) -> bool:
     return value is not None and not isinstance(value, (torch.Tensor, *symbolic))
 
 
-def guard_leaf(evaluator: Evaluator, source: Source | None, fake: torch.Tensor) -> None:
+def guard_leaf(evaluator: Evaluator, source: Source, tensor: torch.Tensor) -> None:
     """Guard whether a tensor from outside that has gradients is a leaf of autograd's graph."""
-    if source is not None and fake.requires_grad:
-        evaluator.guard(AttributeSource(source, "is_leaf"), IsObject(fake.is_leaf))
+    if tensor.requires_grad:
+        evaluator.guard(AttributeSource(source, "is_leaf"), IsObject(tensor.is_leaf))
 
 
 def guard_offset(evaluator: Evaluator, fake: torch.Tensor) -> None:

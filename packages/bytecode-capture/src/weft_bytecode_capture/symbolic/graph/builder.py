@@ -282,7 +282,7 @@ class GraphBuilder:
         written = [_version(given.fake) != given.version for given in self._inputs]
         for given, is_written in zip(self._inputs, written, strict=True):
             if is_written:  # by itself or by a view: eager refuses to write to a leaf
-                guard_leaf(evaluator, given.source, given.fake)
+                guard_leaf(evaluator, given.source, given.tensor)
         guard_overlap(
             evaluator,
             [(g.source, g.tensor, w) for g, w in zip(self._inputs, written, strict=True)],

@@ -2,37 +2,79 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import sys
+from typing import Any
 
-from weft_guards import ConstantSource
+from weft_guards import ConstantSource, IsObject, ItemSource
 
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
+from ..variables.mappings import DictVariable
 
 
 @handles("IMPORT_NAME")
 def _import_name(evaluator: Evaluator, instruction: Instruction) -> None:
     from_list = evaluator.pop()
     level = evaluator.pop().as_constant()
-    name = instruction.operand
-    if level:
-        package = evaluator.globals.dictionary.get("__package__") or ""
-        name = importlib.util.resolve_name("." * level + name, package)
-    names = [] if from_list.as_constant() is None else list(from_list.as_constant())
-    module = sys.modules.get(name)
-    if module is None or getattr(getattr(module, "__spec__", None), "_initializing", False):
+    name = _absolute_name(evaluator, instruction.operand, level)
+    names = from_list.as_constant() or ()
+    module = _imported(evaluator, name)
+    if not names and not level:
+        module = _imported(evaluator, name.partition(".")[0])
+    variable = evaluator.builder.wrap(module, ConstantSource(name, module))
+    if names and hasattr(module, "__path__"):
+        for part in names:
+            # A package's part that is no attribute is imported, as its submodule.
+            if not variable.has_attribute(evaluator, part):
+                _imported(evaluator, f"{module.__name__}.{part}")
+    evaluator.stack.append(variable)
+
+
+def _absolute_name(evaluator: Evaluator, name: str, level: int) -> str:
+    if not level:
+        return name
+    package = evaluator.globals.dictionary.get("__package__")
+    try:
+        return importlib.util.resolve_name("." * level + name, package)
+    except (ImportError, AttributeError, TypeError) as error:  # without or beyond a package
+        raise Unsupported("import that fails", f"{'.' * level}{name}: {error}") from error
+
+
+def _imported(evaluator: Evaluator, name: str) -> Any:
+    """A module that has been imported, guarded to be the one in ``sys.modules`` where the user's code asks.
+
+    :raises Unsupported: importing it does something.
+    """
+    modules: Any = sys.modules
+    known = evaluator.builder.known(modules)
+    if isinstance(known, DictVariable) and (known.written or known.deleted):
+        raise Unsupported("import that fails", f"{name}, after a change of sys.modules")
+    scope = evaluator.globals.builtins
+    module = modules.get(name)
+    if (
+        module is None
+        or getattr(getattr(module, "__spec__", None), "_initializing", False)
+        or scope.get("__import__") is not _IMPORT
+    ):
         raise Unsupported(
             "import of a module not imported before",
             name,
             "an import runs the module's code",
             ("import it at the top of the file",),
         )
-    if not names:
-        module = sys.modules[name] if level else sys.modules[name.partition(".")[0]]
-    evaluator.stack.append(evaluator.builder.wrap(module, ConstantSource(module.__name__, module)))
+    if not evaluator.globals.trusted:
+        hook = ItemSource(ConstantSource("builtins.__dict__", scope), "__import__")
+        evaluator.guard(hook, IsObject(_IMPORT))
+        evaluator.guard(ItemSource(_MODULES, name), IsObject(module))
+    return module
+
+
+_IMPORT = builtins.__import__
+_MODULES = ConstantSource("sys.modules", sys.modules)
 
 
 @handles("IMPORT_FROM")
@@ -45,12 +87,12 @@ def _import_from(evaluator: Evaluator, instruction: Instruction) -> None:
         if error.exception.python_type() is not AttributeError:
             raise
         name = module.get_attribute(evaluator, "__name__").as_constant()
-        submodule = sys.modules.get(f"{name}.{instruction.operand}")
-        if submodule is None:
+        full_name = f"{name}.{instruction.operand}"
+        if sys.modules.get(full_name) is None:
             raise Unsupported(
                 "import that fails", f"from {name} import {instruction.operand}"
             ) from None
-        value = evaluator.wrap_known(submodule)
+        value = evaluator.wrap_known(_imported(evaluator, full_name))
     evaluator.stack.append(value)
 
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from weft_guards import AttributeSource, ConstantSource, IsObject, Source
+from weft_guards import (
+    AttributeSource,
+    ConstantSource,
+    DictContains,
+    HasAttribute,
+    InstanceDictSource,
+    IsObject,
+    Source,
+)
 
 from ...unsupported import Unsupported
 from ..builder import is_constant_value, register_predicate
 from .base import Variable
+from .constant import ConstantVariable
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -37,14 +46,16 @@ class ModuleVariable(Variable):
             if written is not None:
                 return written
             raise Unsupported("deleted attribute of a module", f"{module.__name__}.{name}")
+        hook = module.__dict__.get("__getattr__")
+        absent = name not in module.__dict__ and not hasattr(type(module), name)
+        if absent and not scope.trusted and isinstance(hook, types.FunctionType):
+            self._guard_absent(evaluator, name)
+            function = scope.load(evaluator, "__getattr__")
+            return function.call(evaluator, [ConstantVariable(name)], {})
         try:
             value = getattr(module, name)
         except AttributeError:
-            if not scope.trusted:
-                from weft_guards import HasAttribute
-
-                assert self.source is not None
-                evaluator.guard(self.source, HasAttribute(name, False))
+            self._guard_absent(evaluator, name)
             evaluator.raise_error(
                 AttributeError, f"module {module.__name__!r} has no attribute {name!r}", name=name
             )
@@ -56,6 +67,13 @@ class ModuleVariable(Variable):
         return evaluator.builder.wrap(
             value, AttributeSource(ConstantSource(module.__name__, module), name)
         )
+
+    def _guard_absent(self, evaluator: Evaluator, name: str) -> None:
+        """Guard that neither the module nor its class have the name, nor a function that finds it."""
+        source = ConstantSource(self.value.__name__, self.value)
+        evaluator.guard(InstanceDictSource(source), DictContains(name, False))
+        if "__getattr__" not in self.value.__dict__:
+            evaluator.guard(source, HasAttribute(name, False))
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_object(self.value)

@@ -148,8 +148,8 @@ class TensorVariable(Variable):
             return evaluator.binary_operation("mul", elements, itemsize)
         if name in _GRADIENT_METADATA:
             self._check_gradients_known(evaluator, name)
-        if name == "is_leaf":
-            guard_leaf(evaluator, self.source, self.fake)
+        if name == "is_leaf" and self.source is not None:
+            guard_leaf(evaluator, self.source, evaluator.builder.value_of(self))
         if name in HELD_ATTRIBUTES:
             return evaluator.wrap_result(getattr(self.fake, name))
         if name in _TENSOR_ATTRIBUTES:
