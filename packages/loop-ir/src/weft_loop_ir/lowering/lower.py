@@ -397,6 +397,7 @@ class Driver:
                 result = whole(storage)
         elif not result.dtype.is_complex and not _same_layout(result, fake):
             result = self.context.copy_of(result, storage_stride(fake))
+        result = _with_unit_strides(result, fake)
         realize_if_shared(self.context, self.values, node, result)
         realize_if_last(self.context, node, result)
         return result
@@ -503,6 +504,19 @@ def _same_layout(tensor: TensorValue, fake: torch.Tensor) -> bool:
         if extent != 1 and stride != to_expression(fake_stride):
             return False
     return True
+
+
+def _with_unit_strides(tensor: TensorValue, fake: torch.Tensor) -> TensorValue:
+    """``tensor`` with the FakeTensor's strides where an extent is 1: no element is elsewhere for that.
+
+    Libraries ask for them: attention in float32 refuses one key whose row is said to follow 1 element on.
+    """
+    assert tensor.stride is not None
+    stride = tuple(
+        to_expression(of_fake) if extent == 1 else own
+        for extent, own, of_fake in zip(tensor.size, tensor.stride, fake.stride(), strict=True)
+    )
+    return tensor if stride == tensor.stride else replace(tensor, stride=stride)
 
 
 def _live_nodes(
