@@ -1,4 +1,4 @@
-"""What calls are given lies as eager's operands do, where an extent is 1 too: libraries ask for all strides."""
+"""What calls are given lies as eager's operands do, also where an extent is 1: libraries ask for it."""
 
 from __future__ import annotations
 
