@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import inspect
+import weakref
+
 import pytest
 import torch
 import weft_bytecode_capture as weft_capture
-from weft_bytecode_capture import CaptureOptions, Unsupported, capture, compile_frames
+from weft_bytecode_capture import CaptureOptions, Unsupported, capture, compile_frames, disable
 
 
 def run_graph(graph_module, example_inputs):
@@ -217,3 +222,49 @@ def test_code_of_a_backend_is_left_alone(tmp_path):
         compiled = compile_frames(scope["double"], run_graph, options, None, reports.append)
         assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
         assert any(report.graph is not None for report in reports) is captured
+
+
+class _Counter:
+    def __init__(self):
+        self.calls = 0
+
+    def step(self, x, scale=2.0):
+        """Counts."""
+        self.calls += 1
+        return x * scale
+
+
+@pytest.mark.parametrize("wrap", [lambda f: compile_frames(f, run_graph), disable])
+def test_a_compiled_method_has_a_methods_parts(wrap):
+    counter, other = _Counter(), _Counter()
+    step = wrap(counter.step)
+    assert step.__self__ is counter
+    assert (step.__name__, step.__doc__, step.__wrapped__) == ("step", "Counts.", counter.step)
+    x = torch.ones(3)
+    again = functools.wraps(step.__func__)(
+        lambda *given: step.__func__.__get__(other, _Counter)(*given)
+    )
+    assert torch.equal(step.__func__(counter, x, 3.0), x * 3)
+    assert torch.equal(again(x), x * 2)
+    assert torch.equal(step(x), x * 2)
+    assert (counter.calls, other.calls) == (2, 1)
+    assert inspect.signature(step) == inspect.signature(counter.step)
+    assert weakref.ref(step)() is step
+    assert copy.copy(step) is copy.deepcopy(step) is step
+
+
+def test_a_scheduler_takes_an_optimizer_whose_step_is_compiled():
+    weights = []
+    for compiled in (True, False):
+        weight = torch.nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.SGD([weight], lr=0.5)
+        if compiled:
+            optimizer.step = compile_frames(optimizer.step, run_graph)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        for _ in range(4):
+            optimizer.zero_grad()
+            (weight**2).sum().backward()
+            optimizer.step()
+            scheduler.step()
+        weights.append(weight.detach())
+    assert torch.equal(*weights)

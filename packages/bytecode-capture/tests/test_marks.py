@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from test_symbolic_sizes import Compiled
-from weft_bytecode_capture import mark_dynamic, mark_static
+from weft_bytecode_capture import CaptureOptions, compile_frames, mark_dynamic, mark_static
 
 
 def marked(*size: int, **bounds: int) -> torch.Tensor:
@@ -136,3 +136,24 @@ def test_a_program_that_fixes_a_marked_size_raises():
         ValueError, match=r"L\['x'\].size\(0\) is marked dynamic.*x.shape\[0\] == 4"
     ):
         Compiled(function).compiled(marked(4, 3))
+
+
+@pytest.mark.parametrize("dynamic", [None, False, True])
+def test_a_preference_yields_to_the_program(dynamic):
+    """torch's ``maybe_mark_dynamic``: sizes that the program fixes are fixed, the others are symbolic."""
+
+    def function(x):
+        return x * 2 if x.shape[0] == 4 else x.reshape(x.shape[0], 6).sum(1)
+
+    graphs = []
+
+    def backend(graph_module, inputs):
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    compiled = compile_frames(function, backend, CaptureOptions(dynamic=dynamic))
+    for rows, count in ((4, 1), (5, 2), (7, 2), (9, 2), (4, 2), (1, 3)):
+        x = torch.randn(rows, 6)
+        x._dynamo_weak_dynamic_indices = {0, 1}
+        torch.testing.assert_close(compiled(x), function(x))
+        assert len(graphs) == count, rows

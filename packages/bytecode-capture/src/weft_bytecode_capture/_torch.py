@@ -319,13 +319,13 @@ class TorchMarks:
 
     dynamic: dict[str, int | None] = field(
         default_factory=lambda: {
-            "_dynamo_weak_dynamic_indices": None,
             "_dynamo_dynamic_indices": None,
             "_dynamo_unbacked_indices": 0,
         }
     )
     ranges: str = "_dynamo_dynamic_range"  # entries with dim, min and max
     static: str = "_dynamo_static_indices"
+    preferred: str = "_dynamo_weak_dynamic_indices"  # of maybe_mark_dynamic
 
 
 TORCH_MARKS = TorchMarks()

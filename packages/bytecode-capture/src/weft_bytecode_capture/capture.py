@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import textwrap
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast, overload
@@ -92,6 +93,11 @@ def reset() -> None:
 
 
 def _dressed(wrapper: _frame_hook.Wrapper, function: F) -> F:
+    if isinstance(function, types.MethodType):  # its parts are there as the method's own are
+        context = wrapper.context
+        inner: Any = function.__func__
+        part = _frame_hook.disabled(inner) if context is None else context.wrap(inner)
+        wrapper.__dict__.update(__self__=function.__self__, __func__=_dressed(part, inner))
     if not isinstance(function, torch.nn.Module):  # its attributes are state, not description
         functools.update_wrapper(wrapper, function)
     else:

@@ -31,16 +31,21 @@ class DimensionMark:
 
 @dataclass(frozen=True)
 class TensorMarks:
-    """All marks of a tensor, by dimension counted from 0."""
+    """All marks of a tensor, by dimension counted from 0.
+
+    ``preferred``: dynamic if the program lets them be; one that fixes such a size is compiled for that size.
+    """
 
     dynamic: dict[int, DimensionMark] = field(default_factory=dict)
     static: frozenset[int] = frozenset()
+    preferred: frozenset[int] = frozenset()
 
     def over(self, others: TensorMarks) -> TensorMarks:
         """Both, these where a dimension has both."""
         dynamic = {d: mark for d, mark in others.dynamic.items() if d not in self.static}
         static = others.static - self.dynamic.keys()
-        return TensorMarks(dynamic | self.dynamic, static | self.static)
+        preferred = self.preferred | (others.preferred - self.static)
+        return TensorMarks(dynamic | self.dynamic, static | self.static, preferred)
 
 
 def mark_dynamic(
@@ -97,7 +102,8 @@ def marks_of(tensor: torch.Tensor) -> TensorMarks:
     for entry in getattr(tensor, TORCH_MARKS.ranges, ()):
         dynamic[int(entry.dim)] = DimensionMark(entry.min, entry.max)
     static = frozenset(int(position) for position in getattr(tensor, TORCH_MARKS.static, ()))
-    return _own_marks(tensor).over(TensorMarks(dynamic, static))
+    preferred = frozenset(int(position) for position in getattr(tensor, TORCH_MARKS.preferred, ()))
+    return _own_marks(tensor).over(TensorMarks(dynamic, static, preferred))
 
 
 def _own_marks(tensor: torch.Tensor) -> TensorMarks:

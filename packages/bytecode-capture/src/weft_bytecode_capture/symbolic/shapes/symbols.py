@@ -149,6 +149,8 @@ class ShapeSymbols:
                 check_size(mark, size, f"dimension {dimension} of {source.name()}")
                 if size > 0:
                     found[dimension] = mark
+            elif dimension in marks.preferred and size >= 2:
+                found[dimension] = None
             elif dimension in marks.static or self._dynamic is False or size < 2:
                 continue
             elif self._dynamic is True or dimension in changed:

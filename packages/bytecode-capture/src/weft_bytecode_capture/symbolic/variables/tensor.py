@@ -148,8 +148,10 @@ class TensorVariable(Variable):
             return evaluator.binary_operation("mul", elements, itemsize)
         if name in _GRADIENT_METADATA:
             self._check_gradients_known(evaluator, name)
-        if name == "is_leaf" and self.source is not None:
-            guard_leaf(evaluator, self.source, evaluator.builder.value_of(self))
+        if name == "is_leaf":
+            for source, tensor, fake in evaluator.graph.given:
+                if fake is self.fake:
+                    guard_leaf(evaluator, source, tensor)
         if name in HELD_ATTRIBUTES:
             return evaluator.wrap_result(getattr(self.fake, name))
         if name in _TENSOR_ATTRIBUTES:
