@@ -6,7 +6,7 @@ import collections
 import itertools
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -64,12 +64,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class _Input:
-    """A tensor that the graph takes; ``version`` is the fake's when the graph began."""
+    """A tensor that the graph takes; ``version`` and ``layout`` are the fake's when the graph began."""
 
     source: Source
     tensor: torch.Tensor
     fake: torch.Tensor
     version: int
+    layout: tuple[str, ...]
 
 
 _QUANTIZED = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4)
@@ -95,6 +96,11 @@ def _require_dense(target: Any, values: Iterable[Any]) -> None:
 def _version(fake: torch.Tensor) -> int:
     """How often a tensor was written to; 0 for what does not count writes."""
     return 0 if fake.is_inference() else fake._version
+
+
+def layout_of(fake: torch.Tensor) -> tuple[str, ...]:
+    """What ``unsqueeze_``, ``t_`` and the like change of a tensor."""
+    return str(fake.shape), str(fake.stride()), str(fake.storage_offset())
 
 
 class GraphBuilder:
@@ -143,13 +149,19 @@ class GraphBuilder:
         except (TypeError, UnsupportedFakeTensorException) as error:
             raise Unsupported("tensor of unusual kind", source.name(), str(error)) from error
         evaluator.guard(source, TensorMatches(metadata))
-        self._inputs.append(_Input(source, tensor, fake, _version(fake)))
+        self._inputs.append(_Input(source, tensor, fake, _version(fake), layout_of(fake)))
         self.given.append((source, tensor, fake))
         return self._variable(evaluator, self._placeholder(source, fake), fake, source)
 
     def add_number(self, number: Any, source: Source) -> Variable:
         """A placeholder for a symbolic number of the caller."""
         return self.number(number, lambda graph: self._placeholder(source, number), source)
+
+    def layouts(self, before: Mapping[int, tuple[str, ...]] | None = None) -> dict[int, Any]:
+        """The layouts of all inputs; those of ``before``, and of inputs made since, as they were then."""
+        if before is None:
+            return {index: layout_of(given.fake) for index, given in enumerate(self._inputs)}
+        return {k: before.get(k, given.layout) for k, given in enumerate(self._inputs)}
 
     def number(
         self,

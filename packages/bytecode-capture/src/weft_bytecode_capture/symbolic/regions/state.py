@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..._torch import GuardOnDataDependentSymNode
 from ..variables.base import Variable
 from ..variables.cells import CellVariable
-from ..variables.generators import GeneratorVariable
 from ..variables.iterators import RangeIteratorVariable
 from ..variables.sequences import TupleVariable
 from ..variables.symbolic_number import SymbolicNumberVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable
 from .containers import Opens, is_container, opened, opens_none, parts, shape, with_parts
+from .frozen_states import attributes, frozen_state, held_variables, is_same, variables_in
 
 if TYPE_CHECKING:
     from ..capture_state import CaptureState
     from ..evaluator import Evaluator
 
-_NOTES = frozenset(
-    {"version", "_quiet", "looked_at", "_made"}
-)  # of lists and rows, beside what they hold
+
+@dataclass
+class _State:
+    """An object's state: a copy to compare, and its containers as they were."""
+
+    frozen: dict[str, Any]
+    held: dict[str, Any]
 
 
 class ObjectStates:
@@ -37,6 +42,7 @@ class ObjectStates:
         self._effects = len(evaluator.side_effects)
         self._capture = evaluator.state
         self._names = _written_names(evaluator.state)
+        self._layouts = evaluator.graph.layouts()
         self._taken_back: set[int] = set()
         self._mutated = {id(v) for v in evaluator.side_effects.mutated_variables()}
         self._states = {
@@ -50,7 +56,10 @@ class ObjectStates:
         """
         if len(self._side_effects) != self._effects:
             return True
-        return not _same(self._names, _written_names(self._capture))
+        graph = self._capture.graph
+        if graph.layouts() != graph.layouts(self._layouts):
+            return True
+        return not is_same(self._names, _written_names(self._capture))
 
     def note_taken_back(self, variables: Iterable[Variable]) -> None:
         """Let changes of objects from outside be none: what was there before has been put back."""
@@ -67,7 +76,7 @@ class ObjectStates:
         reached = {id(variable) for variable in _reachable(evaluator)}
         for variable, state in self.changed():
             if type(variable) is RangeIteratorVariable and id(variable) not in reached:
-                variable.position = state["position"]
+                variable.position = state.held["position"]
 
     def take_back(self) -> list[tuple[Variable, Variable]]:
         """Put back the containers that changed; each with a copy of what it was."""
@@ -78,14 +87,14 @@ class ObjectStates:
                 _restore(variable, state)
         return found
 
-    def changed(self) -> list[tuple[Variable, dict[str, Any]]]:
+    def changed(self) -> list[tuple[Variable, _State]]:
         """The objects that changed since, each with its state before."""
-        return [
-            (variable, state)
-            for variable, state in self._states.values()
-            if (id(variable) in self._mutated or not _is_from_outside(variable))
-            and not _same(state, _state(variable))
-        ]
+        return [pair for pair in self._states.values() if self._has_changed(*pair)]
+
+    def _has_changed(self, variable: Variable, state: _State) -> bool:
+        if _is_from_outside(variable) and id(variable) not in self._mutated:
+            return False  # to read it is no change
+        return not is_same(state.frozen, frozen_state(variable))
 
 
 def _is_from_outside(variable: Variable) -> bool:
@@ -114,62 +123,35 @@ def _reachable(evaluator: Evaluator) -> Iterator[Variable]:
     for names in _written_names(evaluator.state).values():
         pending += names.values()
     seen: set[int] = set()
-    while pending:
-        value = pending.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, Variable):
-            yield value
-            pending += vars(value).values()
-        elif isinstance(value, dict):
-            pending += [*value.keys(), *value.values()]
-        elif isinstance(value, (list, tuple, set)):
-            pending += value
+    variables = list(variables_in(pending))
+    while variables:
+        variable = variables.pop()
+        if id(variable) not in seen:
+            seen.add(id(variable))
+            yield variable
+            variables += held_variables(variable)
 
 
-def _state(variable: Variable) -> dict[str, Any]:
-    """A shallow copy of what the object is."""
-    state = {
-        name: tuple(value.items())
-        if isinstance(value, dict)
-        else tuple(value)
-        if isinstance(value, (list, set))
-        else value
-        for name, value in vars(variable).items()
-        if name not in _NOTES
+def _state(variable: Variable) -> _State:
+    """What the object is now."""
+    held = {
+        name: value.copy() if isinstance(value, (dict, list, set)) else value
+        for name, value in attributes(variable).items()
     }
-    if isinstance(variable, GeneratorVariable):
-        state["resumes at"] = (variable.frame.next_index, variable.frame.finished)
-    return state
+    return _State(frozen_state(variable), held)
 
 
-def _restore(variable: Variable, state: dict[str, Any]) -> None:
-    """Put an object back into the state that :func:`_state` has found."""
+def _restore(variable: Variable, state: _State) -> None:
+    """Put a container back into the state that :func:`_state` has found."""
     for name, value in vars(variable).items():
-        before = state.get(name, value)
-        if isinstance(value, dict):
-            value.clear()
-            value.update(before)
-        elif isinstance(value, list):
+        before = state.held.get(name, value)
+        if isinstance(value, list):
             value[:] = before
-        elif isinstance(value, set):
+        elif isinstance(value, (dict, set)):
             value.clear()
             value.update(before)
         elif before is not value:
             setattr(variable, name, before)
-
-
-def _same(left: Any, right: Any) -> bool:
-    if left is right:
-        return True
-    if isinstance(left, (int, str)):
-        return type(left) is type(right) and bool(left == right)
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_same(left[k], right[k]) for k in left)
-    if isinstance(left, tuple) and isinstance(right, tuple):
-        return len(left) == len(right) and all(map(_same, left, right))
-    return False
 
 
 def held_by_locals(evaluator: Evaluator) -> set[int]:

@@ -7,7 +7,15 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
-from weft_guards import AttributeSource, ConstantSource, IsObject, Source, TypeIs
+from weft_guards import (
+    AttributeSource,
+    ConstantSource,
+    HasAttribute,
+    IsObject,
+    LengthIs,
+    Source,
+    TypeIs,
+)
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
@@ -21,6 +29,7 @@ from .constant import ConstantVariable
 from .functions import FunctionVariable, KnownFunctionVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .mappings import DictVariable, keyword_arguments, new_keyword_dict
+from .rebuilding import partial_function
 from .sequences import TupleVariable
 
 if TYPE_CHECKING:
@@ -29,14 +38,21 @@ if TYPE_CHECKING:
 
 
 class PartialVariable(Variable):
-    """``functools.partial(function, *arguments, **keywords)``."""
+    """``functools.partial(function, *arguments, **keywords)``, or one from outside, which is ``value``."""
 
     def __init__(
-        self, function: Variable, arguments: list[Variable], keywords: dict[str, Variable]
+        self,
+        function: Variable,
+        arguments: Variable,
+        keywords: DictVariable,
+        value: functools.partial[Any] | None = None,
+        source: Source | None = None,
     ) -> None:
         self.function = function
         self.arguments = arguments
         self.keywords = keywords
+        self.value = value
+        self.source = source
 
     def python_type(self) -> type:
         return functools.partial
@@ -48,31 +64,52 @@ class PartialVariable(Variable):
         if name == "func":
             return self.function
         if name == "args":
-            return TupleVariable(self.arguments)
+            return self.arguments
         if name == "keywords":
-            return new_keyword_dict(self.keywords)
+            return self.keywords
         if not hasattr(functools.partial, name):
-            evaluator.raise_error(
-                AttributeError, f"'functools.partial' object has no attribute {name!r}"
-            )
+            return self._own_attribute(evaluator, name)
         return super().get_attribute(evaluator, name)
+
+    def _own_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        """What somebody has set on the object, as on a function."""
+        is_there = self.value is not None and name in vars(self.value)
+        if self.source is not None:
+            evaluator.guard(self.source, HasAttribute(name, is_there))
+        if not is_there:
+            message = f"'functools.partial' object has no attribute {name!r}"
+            evaluator.raise_error(AttributeError, message)
+        assert self.source is not None
+        return evaluator.builder.wrap(getattr(self.value, name), AttributeSource(self.source, name))
 
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
-        return self.function.call(
-            evaluator, [*self.arguments, *arguments], {**self.keywords, **keywords}
-        )
+        known = keyword_arguments(evaluator, self.keywords)
+        given = [*self.arguments.iterate(evaluator), *arguments]
+        return self.function.call(evaluator, given, {**known, **keywords})
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(functools.partial)
+        emitter.load_callable(partial_function)
         emitter.load_variable(self.function)
-        for value in (*self.arguments, *self.keywords.values()):
+        emitter.load_variable(self.arguments)
+        for key, value in self.keywords.entries.items():
+            emitter.load_variable(key.variable)
             emitter.load_variable(value)
-        emitter.call(1 + len(self.arguments) + len(self.keywords), tuple(self.keywords))
+        emitter.call(2 + 2 * len(self.keywords.entries))
 
     def __repr__(self) -> str:
         return f"Partial({self.function!r})"
+
+
+class _KeywordsVariable(DictVariable):
+    """The keyword arguments of a partial function made here, which the code after the graph asks for them."""
+
+    partial: PartialVariable
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_variable(self.partial)
+        emitter.load_attribute("keywords")
 
 
 def _new_partial(
@@ -82,10 +119,17 @@ def _new_partial(
         evaluator.raise_error(TypeError, "type 'partial' takes at least one argument")
     function, *rest = arguments
     if isinstance(function, PartialVariable):
-        return PartialVariable(
-            function.function, [*function.arguments, *rest], {**function.keywords, **keywords}
-        )
-    return PartialVariable(function, rest, keywords)
+        if function.source is not None:
+            evaluator.guard(AttributeSource(function.source, "__dict__"), LengthIs(0))
+        if function.value is None or not vars(function.value):
+            rest = [*function.arguments.iterate(evaluator), *rest]
+            keywords = {**keyword_arguments(evaluator, function.keywords), **keywords}
+            function = function.function
+        else:
+            raise Unsupported("arguments of a builtin class", "partial of one with attributes")
+    held = _KeywordsVariable(new_keyword_dict(keywords).entries)
+    held.partial = PartialVariable(function, TupleVariable(rest), held)
+    return held.partial
 
 
 CLASS_CALLS[functools.partial] = _new_partial
@@ -95,13 +139,15 @@ CLASS_CALLS[functools.partial] = _new_partial
 def _wrap_partial(evaluator: Evaluator, value: functools.partial[Any], source: Source) -> Variable:
     evaluator.guard(source, TypeIs(functools.partial))
     wrap = evaluator.builder.wrap
-    variable = PartialVariable(
+    keywords = wrap(value.keywords, AttributeSource(source, "keywords"))
+    assert isinstance(keywords, DictVariable)
+    return PartialVariable(
         wrap(value.func, AttributeSource(source, "func")),
-        wrap(value.args, AttributeSource(source, "args")).iterate(evaluator),
-        keyword_arguments(evaluator, wrap(value.keywords, AttributeSource(source, "keywords"))),
+        wrap(value.args, AttributeSource(source, "args")),
+        keywords,
+        value,
+        source,
     )
-    variable.source = source
-    return variable
 
 
 class CachedFunctionVariable(IdentifiedFunctionVariable):

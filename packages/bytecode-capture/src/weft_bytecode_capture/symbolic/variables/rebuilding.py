@@ -6,6 +6,7 @@ None runs code of the program: what has been taken from an iterator is put back 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -93,3 +94,12 @@ def combinatoric(
 ) -> Iterator[Any]:
     """An iterator of ``product``'s kin, ``position`` elements on."""
     return advanced_iterator(kind(*arguments), position)
+
+
+def partial_function(
+    function: Callable[..., Any], arguments: tuple[Any, ...], *keywords: Any
+) -> functools.partial[Any]:
+    """``functools.partial``, whose dict of keywords holds alternating keys and values."""
+    made = functools.partial(function, *arguments)
+    made.keywords.update(zip(keywords[::2], keywords[1::2], strict=True))
+    return made

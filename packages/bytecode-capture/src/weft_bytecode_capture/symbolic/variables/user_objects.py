@@ -56,6 +56,7 @@ class UserObjectVariable(InstanceProtocols):
         if storage is not None:
             self.hold(storage)
         self.attributes: dict[str, Variable | None] = {}  # written during evaluation; None: deleted
+        self.made_anew: set[str] = set()  # those that were deleted before
         self._dictionary_variable: InstanceDictVariable | None = None
 
     def hold(self, storage: Variable) -> None:
@@ -247,6 +248,9 @@ class UserObjectVariable(InstanceProtocols):
         """Change the instance dict or a slot; None deletes."""
         if self.source is not None:
             require_quiet_end(self.dictionary().get(name), self)
+        if value is not None and self.attributes.get(name, value) is None:
+            del self.attributes[name]  # made anew after its deletion: it is the last one
+            self.made_anew.add(name)
         self.attributes[name] = value
         if self.source is not None:
             evaluator.side_effects.mutated(self)
@@ -279,15 +283,19 @@ class UserObjectVariable(InstanceProtocols):
 
     def emit_mutation(self, emitter: Emitter) -> None:
         for name, value in self.attributes.items():
-            if value is None and not self._had_attribute(name):
-                continue
-            emitter.load_callable(object.__delattr__ if value is None else object.__setattr__)
-            emitter.load_variable(self)
-            emitter.load_constant(name)
+            if (value is None or name in self.made_anew) and self._had_attribute(name):
+                self._emit_change(emitter, object.__delattr__, name)
             if value is not None:
-                emitter.load_variable(value)
-            emitter.call(2 if value is None else 3)
-            emitter.pop()
+                self._emit_change(emitter, object.__setattr__, name, value)
+
+    def _emit_change(self, emitter: Emitter, change: Any, name: str, *value: Variable) -> None:
+        emitter.load_callable(change)
+        emitter.load_variable(self)
+        emitter.load_constant(name)
+        for variable in value:
+            emitter.load_variable(variable)
+        emitter.call(2 + len(value))
+        emitter.pop()
 
     def _had_attribute(self, name: str) -> bool:
         """Whether the real object has the attribute in its dict or a slot."""
