@@ -26,6 +26,7 @@ from .liveness import OutputCollector, is_kept
 from .overrides import emit_mode
 from .regions.choices import ambiguous_result, choose_results, refused_alias
 from .regions.decisions import Place, RegionRefused
+from .regions.separate_rows import separate
 from .registration import register_all
 from .variables.base import Variable
 from .variables.cells import root_cell
@@ -231,6 +232,10 @@ class _Capture:
             raise self._refusal(place, reason, returned=True)
         state.graph.check_rows(outputs)
         state.graph.rules.check(outputs)
+        place = separate(outputs)
+        if place is not None:
+            raise self._refusal(place, "a part of a tensor in a list is returned beside the list")
+        outputs = self._outputs(ending)
         # Every variable of a graph's value is one of the torch families.
         graph = state.graph.finish(cast("Any", outputs))
         state.graph.guard_written(self.evaluator)

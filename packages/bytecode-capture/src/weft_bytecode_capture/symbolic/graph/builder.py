@@ -47,6 +47,7 @@ from .data_dependence import (
 )
 from .fake_mode import OperandCheck, RememberingFakeMode
 from .gradient_rules import GradientRules
+from .layouts import layout_of
 from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
 from .purity import is_effectful, possibly_written, writes
@@ -96,11 +97,6 @@ def _require_dense(target: Any, values: Iterable[Any]) -> None:
 def _version(fake: torch.Tensor) -> int:
     """How often a tensor was written to; 0 for what does not count writes."""
     return 0 if fake.is_inference() else fake._version
-
-
-def layout_of(fake: torch.Tensor) -> tuple[str, ...]:
-    """What ``unsqueeze_``, ``t_`` and the like change of a tensor."""
-    return str(fake.shape), str(fake.stride()), str(fake.storage_offset())
 
 
 class GraphBuilder:

@@ -14,7 +14,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ..graph.builder import layout_of
+from ..graph.layouts import layout_of
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.generators import GeneratorVariable

@@ -353,7 +353,7 @@ class _ForLoop:
         for each in filled:
             leading = (each.leading, self._leading_rows(each.leading))
             rows = [
-                LoopRows(evaluator, buffer, each.count, loop, next(shared), *leading)
+                LoopRows(evaluator, self.place, buffer, each.count, loop, next(shared), *leading)
                 for buffer, _ in each.rows
             ]
             if self.span.values is None:

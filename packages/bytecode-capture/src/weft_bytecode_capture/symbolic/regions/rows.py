@@ -16,6 +16,7 @@ from .shared_rows import LeadingRows, SharedRows
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
+    from .decisions import Place
 
 
 class RowVariable(TensorVariable):
@@ -63,6 +64,7 @@ class LoopRows:
     def __init__(
         self,
         evaluator: Evaluator,
+        place: Place,
         buffer: TensorVariable,
         count: Variable,
         loop: torch.fx.Node,
@@ -71,6 +73,7 @@ class LoopRows:
         copies: LeadingRows | None = None,
     ) -> None:
         self.evaluator = evaluator
+        self.place = place
         self.leading = leading
         self._copies = copies
         self.buffer = buffer

@@ -31,8 +31,9 @@ class InstanceDictVariable(DictVariable):
         names: list[str] = []
         if self.instance.source is not None:
             assert self.source is not None
-            names.extend(self.instance.dictionary())
-            evaluator.guard(self.source, DictKeysAre(tuple(names)))
+            known = self.instance.dictionary()
+            evaluator.guard(self.source, DictKeysAre(tuple(known)))
+            names.extend(name for name in known if name not in self.instance.made_anew)
         names.extend(name for name in self.instance.attributes if name not in names)
         entries = {}
         for name in names:
