@@ -134,7 +134,8 @@ def broken_in_between(x: Tensor, n: int) -> Any:
 
 PROGRAMS = [
     plain, last_state_too, stacked_too, some_of_them, reversed_list, part_of_a_row, part_alone,
-    written_after_the_loop, two_lists, one_tensor_in_two_lists, the_same_tensor, rows_of_the_argument, views_of_one, held_before,
+    written_after_the_loop, two_lists, one_tensor_in_two_lists, the_same_tensor,
+    rows_of_the_argument, views_of_one, held_before,
     comprehension, in_a_dict_and_a_closure, broken_in_between,
 ]  # fmt: skip
 
