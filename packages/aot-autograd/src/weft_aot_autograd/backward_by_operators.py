@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import warnings
 from collections.abc import Sequence
@@ -92,10 +93,11 @@ def _inputs_again(ctx: Any, present: frozenset[int]) -> list[Any]:
         )
     if torch.is_grad_enabled() and not plan.warned:
         plan.warned = True
-        warnings.warn(
-            "weft: gradients of gradients run the compiled graph's operators in eager PyTorch",
-            stacklevel=2,
-        )
+        message = "weft: gradients of gradients run the compiled graph's operators in eager PyTorch"
+        try:
+            warnings.warn(message, stacklevel=2)
+        except UserWarning:  # a filter makes it an error, which eager does not raise
+            logging.getLogger("weft").warning(message)
     given = {plan.argument_indices[k] for k in plan.kept}
     every = [
         None if index in given else _stand_in(plan.functional, index)

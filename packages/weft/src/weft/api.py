@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
@@ -177,4 +176,4 @@ def _on_error(error: Exception, location: str, *, raise_errors: bool) -> None:
     )
     if raise_errors:
         raise wrapped
-    warnings.warn(f"{wrapped}. The function runs eagerly.", WeftWarning, stacklevel=2)
+    capture.warn(f"{wrapped}. The function runs eagerly.", WeftWarning)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from weft_loop_ir import CompiledProgram
+from weft_loop_ir.process_lock import ProcessLock
 
 _State = tuple[int, ...]
 """The tensors' versions, then their addresses."""
@@ -32,7 +32,7 @@ class FrozenProgram:
         self._build = build
         self._tensors = tuple(tensors)
         self._leaves_no_trace = leaves_no_trace
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._make(self._current())
 
     def _make(self, state: _State) -> None:

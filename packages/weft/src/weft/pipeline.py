@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,6 +25,7 @@ from weft_bytecode_capture import (
     depends_on_data,
     disable,
     refused_by_torch,
+    warn,
 )
 from weft_loop_ir import Codegen, CompiledProgram, LoopGraph, Schedule
 
@@ -346,7 +346,7 @@ class Pipeline:
     def _warn(self, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
-            warnings.warn(message, WeftWarning, stacklevel=3)
+            warn(message, WeftWarning)
 
 
 class _Line:

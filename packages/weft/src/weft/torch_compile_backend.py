@@ -6,12 +6,11 @@ imported here.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch.fx
-from weft_bytecode_capture import DropControlFlow, DropDataDependence, SpecialiseSizes
+from weft_bytecode_capture import DropControlFlow, DropDataDependence, SpecialiseSizes, warn
 
 from .errors import WeftWarning
 from .options import resolve_options
@@ -41,5 +40,5 @@ def weft_backend(
         hint = ""
         if isinstance(request, SpecialiseSizes):
             hint = " It has symbolic sizes: compile with dynamic=False."
-        warnings.warn(f"{request}. The graph runs eagerly.{hint}", WeftWarning, stacklevel=2)
+        warn(f"{request}. The graph runs eagerly.{hint}", WeftWarning)
         return graph_module.forward

@@ -63,6 +63,7 @@ typedef struct {
     Context *context;    /* borrowed from the wrapper that runs; NULL: not in a compiled call */
     Resumption *pending; /* owned; being called by the trampoline, not yet seen by the hook */
     int stance;          /* enum stance: what this thread's compiled calls may do */
+    int installed_depth; /* how many compiled calls this thread is in */
 } ThreadSlot;
 
 extern PyTypeObject Context_Type;
@@ -94,6 +95,7 @@ typedef struct {
 
 void weft_install(Installation *saved);
 void weft_remove(Installation *saved);
+void weft_after_fork(void);
 int weft_suspend(void);        /* take the hook out if only this call wants it */
 void weft_unsuspend(int token);
 int weft_installed_depth(void);

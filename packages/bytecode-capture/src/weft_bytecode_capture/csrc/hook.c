@@ -25,6 +25,7 @@ void weft_install(Installation *saved) {
     saved->evaluator = _PyInterpreterState_GetEvalFrameFunc(interpreter);
     saved->previous = previous_evaluator;
     installed_depth++;
+    thread_slot.installed_depth++;
     if (saved->evaluator != evaluate) {
         previous_evaluator = saved->evaluator;
         _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluate);
@@ -34,6 +35,7 @@ void weft_install(Installation *saved) {
 void weft_remove(Installation *saved) {
     PyInterpreterState *interpreter = PyInterpreterState_Get();
     installed_depth--;
+    thread_slot.installed_depth--;
     _PyFrameEvalFunction present = _PyInterpreterState_GetEvalFrameFunc(interpreter);
     if (installed_depth == 0) {
         if (present == evaluate) {
@@ -45,6 +47,18 @@ void weft_remove(Installation *saved) {
         /* Another hook was put over an outer compiled call's and this call came inside it. */
         _PyInterpreterState_SetEvalFrameFunc(interpreter, saved->evaluator);
         previous_evaluator = saved->previous;
+    }
+}
+
+/* In a forked process: compiled calls of threads that are not there never end. */
+void weft_after_fork(void) {
+    installed_depth = thread_slot.installed_depth;
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    if (installed_depth == 0) {
+        if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == evaluate) {
+            _PyInterpreterState_SetEvalFrameFunc(interpreter, previous_evaluator);
+        }
+        previous_evaluator = _PyEval_EvalFrameDefault;
     }
 }
 

@@ -14,6 +14,11 @@ static PyObject *depth(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)
     return PyLong_FromLong(weft_installed_depth());
 }
 
+static PyObject *after_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    weft_after_fork();
+    Py_RETURN_NONE;
+}
+
 static PyObject *stance(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
     return PyLong_FromLong(weft_thread_slot()->stance);
 }
@@ -40,6 +45,8 @@ static PyMethodDef functions[] = {
      PyDoc_STR("current_context(): the context of the compiled call that this thread is in.")},
     {"installed_depth", depth, METH_NOARGS,
      PyDoc_STR("installed_depth(): how many compiled calls run now, of all threads.")},
+    {"after_fork", after_fork, METH_NOARGS,
+     PyDoc_STR("after_fork(): forget the compiled calls of other threads, in a forked process.")},
     {"stance", stance, METH_NOARGS, PyDoc_STR("stance(): this thread's stance, a number.")},
     {"set_stance", set_stance, METH_O,
      PyDoc_STR("set_stance(number): set this thread's stance; gives the one before.")},

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import textwrap
-import threading
 import time
 import types
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -39,7 +36,9 @@ from ..symbolic.regions.decisions import note_dropped
 from ..symbolic.shapes import ValueHistory
 from ..unsupported import OPERATOR_REJECTS, Unsupported
 from ..user_location import UserLocation
+from ..warning import warn
 from .failed_guards import guard_set_of
+from .forks import ConversionLock, without_collector
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
 from .skip_files import builds_module, skip_reason
@@ -96,7 +95,7 @@ class FrameConverter:
         self._on_error = on_error
         self._observer = observer
         self._capture = capture
-        self._lock = threading.RLock()
+        self._lock = ConversionLock()
         self._resume_functions = ResumeFunctions()
         self._histories: dict[int, tuple[types.CodeType, ValueHistory]] = {}
         self._context: weakref.ref[_frame_hook.Context] | None = None
@@ -132,8 +131,9 @@ class FrameConverter:
             return _frame_hook.PASS
         if not self._lock.acquire(blocking=False):
             # Another thread converts a frame, maybe of this very code: look again after it.
-            with self._lock:
-                return _frame_hook.RETRY
+            self._lock.acquire()
+            self._lock.release()
+            return _frame_hook.RETRY
         try:
             frame = FrameInput(
                 code, arguments, globals_dictionary, builtins, closure, self._history(code)
@@ -293,12 +293,11 @@ class _Conversion:
         return guard_set_of(self._entries[0]).explain(self._scope()) if self._entries else None
 
     def _warn_of_limit(self, limit: int) -> None:
-        warnings.warn(
+        warn(
             f"weft: {self._location_text()} was compiled {limit} times and runs as plain Python from now "
             "on where no compiled version fits. The guards that failed, of the version used last first:\n"
             + self._history(),
             UserWarning,
-            stacklevel=2,
         )
 
     def _history(self) -> str:
@@ -374,14 +373,11 @@ def _preserved_state() -> Iterator[None]:
     torch_numbers = torch.get_rng_state()
     python_numbers = random.getstate()
     gradients = torch.is_grad_enabled()
-    collects = gc.isenabled()
-    gc.disable()  # what is made meanwhile lives to the end: looking for garbage takes an eighth of the time
     try:
-        with without_saved_tensor_hooks():
+        # What is made meanwhile lives to the end: looking for garbage takes an eighth of the time.
+        with without_saved_tensor_hooks(), without_collector():
             yield
     finally:
-        if collects:
-            gc.enable()
         torch.set_rng_state(torch_numbers)
         random.setstate(python_numbers)
         torch.set_grad_enabled(gradients)

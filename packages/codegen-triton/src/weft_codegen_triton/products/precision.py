@@ -6,13 +6,13 @@ compiled once for each setting that it is called under.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from weft_loop_ir import Schedule, all_items
+from weft_loop_ir.process_lock import ProcessLock
 
 from weft_codegen_triton.products.contraction import Contraction
 from weft_codegen_triton.products.find_products import ProductKernel
@@ -66,7 +66,7 @@ class ProgramByPrecision:
         self._first = first
         self._programs = {precision: first}
         self._compile = compile_for
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     @property
     def source(self) -> str:
