@@ -7,11 +7,13 @@ and has stopped the collector; in the new process it would never undo that.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from .. import _frame_hook
@@ -39,33 +41,73 @@ class ConversionLock:
 
 
 _locks: weakref.WeakSet[ConversionLock] = weakref.WeakSet()
-_stopped_by: set[int] = set()  # threads that have stopped the collector
+_converting: dict[int, bool] = {}  # by thread: whether it has stopped the collector
+
+
+UNINTERRUPTED = 60.0  # seconds
+_switch_interval: float | None = None  # of threads, to be set again
 
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """No cyclic garbage collection inside."""
-    if not gc.isenabled():
+    """A conversion, with no cyclic garbage collection inside."""
+    thread = threading.get_ident()
+    if thread in _converting:
         yield
         return
-    thread = threading.get_ident()
-    _stopped_by.add(thread)
+    collects = _converting[thread] = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        _stopped_by.discard(thread)
-        gc.enable()
+        del _converting[thread]
+        if collects:
+            gc.enable()
+
+
+def _before_fork() -> None:
+    """Wait for modules that other threads import for a conversion: their locks would be held for ever."""
+    global _switch_interval
+    if not _converting.keys() - {threading.get_ident()}:
+        return
+    interval = sys.getswitchinterval()
+    while True:
+        sys.setswitchinterval(UNINTERRUPTED)  # until after the fork, if nothing is being imported
+        names = [name for name, module in list(sys.modules.items()) if _is_importing(module)]
+        if not names:
+            _switch_interval = interval
+            return
+        sys.setswitchinterval(interval)
+        for name in names:
+            with suppress(Exception):  # of the module's own, which the other thread gets too
+                importlib.import_module(name)
+        if all(_is_importing(sys.modules.get(name)) for name in names):
+            return  # this thread imports them
+
+
+def _is_importing(module: Any) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def _after_fork_in_parent() -> None:
+    global _switch_interval
+    if _switch_interval is not None:
+        sys.setswitchinterval(_switch_interval)
+        _switch_interval = None
 
 
 def _after_fork() -> None:
+    _after_fork_in_parent()
     _frame_hook.after_fork()
     for lock in list(_locks):
         lock.after_fork()
-    others = _stopped_by - {threading.get_ident()}
-    _stopped_by.difference_update(others)
-    if others:
+    own = threading.get_ident()
+    if any(stopped for thread, stopped in _converting.items() if thread != own):
         gc.enable()
+    for thread in _converting.keys() - {own}:
+        del _converting[thread]
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork
+)
