@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import logging
 import os
-import signal
+import sys
 import threading
 import time
 import warnings
@@ -22,7 +23,7 @@ from weft_loop_ir.process_lock import ProcessLock
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
 
 
-def in_a_fork(check: Callable[[], None], seconds: int = 120) -> None:
+def in_a_fork(check: Callable[[], None], seconds: int = 40) -> None:
     """Run ``check`` in a forked process, which is stopped after ``seconds``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # 3.12 warns of forks with threads
@@ -30,8 +31,7 @@ def in_a_fork(check: Callable[[], None], seconds: int = 120) -> None:
     if child == 0:
         status = 1
         try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(seconds)
+            faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
             check()
             status = 0
         finally:
@@ -92,6 +92,7 @@ def test_a_fork_by_the_thread_that_compiles() -> None:
 
 
 @forks
+@pytest.mark.slow
 def test_forks_at_any_moment_of_compiling(tmp_path: Any, monkeypatch: Any) -> None:
     """With the real pipeline, its compiler and caches."""
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
