@@ -1,5 +1,6 @@
 """Exceptions that leave captured code: tracebacks, contexts and attributes are those of a plain run."""
 
+import linecache
 import traceback
 
 import pytest
@@ -84,3 +85,22 @@ def test_an_exception_that_was_never_raised_has_no_traceback():
     _, error = compile_frames(make, run_graph)(X)
     assert error.__traceback__ is None
     assert error.args == ("made",)
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_conversions_leave_linecache_alone(filled):
+    linecache.clearcache()
+    if filled:
+        linecache.getlines(__file__)
+    before = dict(linecache.cache)
+
+    def function(x, n):
+        y = (x + n).reshape(-1)
+        print(end="")
+        return y[y > n].sum() if n % 2 else y.view(3, -1)
+
+    compiled = compile_frames(function, lambda graph_module, inputs: graph_module.forward)
+    for n in (1, 2, 3, 4, 5):
+        torch.testing.assert_close(compiled(torch.ones(3, n), n), function(torch.ones(3, n), n))
+    after = {name: entry for name, entry in linecache.cache.items() if not name.startswith("<")}
+    assert after == before

@@ -42,6 +42,7 @@ from .forks import ConversionLock, without_collector
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
 from .skip_files import builds_module, skip_reason
+from .source_lines import linecache_unchanged
 
 if TYPE_CHECKING:
     from weft_guards import GuardFailure
@@ -141,7 +142,8 @@ class FrameConverter:
             conversion = _Conversion(self, frame)
             if stance == _frame_hook.STANCE_FAIL_ON_RECOMPILE:
                 raise conversion.recompile_error()
-            return conversion.run()
+            with linecache_unchanged():
+                return conversion.run()
         finally:
             self._lock.release()
 
