@@ -119,6 +119,8 @@ _KEPT: dict[str, tuple[str, ...]] = {
     "a number": ("sym_numel", "sym_size", "sym_storage_offset", "sym_stride"),
     "random: the values must be eager's": ("bernoulli", "rrelu_with_noise"),
     "a gather, not arithmetic on padded copies": ("embedding", "gather", "index", "index_select"),
+    "values are checked by its kernel": ("binary_cross_entropy", "max_unpool2d", "max_unpool3d"),
+    "torch's rule counts what stands behind the first -1": ("multilabel_margin_loss_forward",),
 }
 
 
@@ -181,9 +183,27 @@ def _chosen_attention(*args: Any, **keywords: Any) -> Any:
     return aten.scaled_dot_product_attention.default(*args, **keywords)
 
 
+def _with_checked_index(operator: OpOverload) -> Callable[..., Any]:
+    """Torch's rule for an operator that counts no index from the end, by one that does."""
+
+    def rule(
+        input: torch.Tensor, dim: int, index: torch.Tensor, *rest: Any, **keywords: Any
+    ) -> Any:
+        decomposed = core_decomposition(operator)
+        if decomposed is None:
+            return NotImplemented
+        size = input.shape[dim] if input.dim() else 1
+        index = torch.where(index < 0, index.new_full((), size), index)  # an error, as past the end
+        return decomposed(input, dim, index, *rest, **keywords)
+
+    return rule
+
+
 # Rules of our own, over torch's.
 _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten._efficientzerotensor.default: _zeros,
+    aten.index_add.default: _with_checked_index(aten.index_add.default),
+    aten.index_copy.default: _with_checked_index(aten.index_copy.default),
     aten.native_batch_norm.default: _inference_batch_norm,
     aten.native_dropout.default: _inference_dropout,
     aten.nll_loss_backward.default: _nll_loss_backward,

@@ -1,0 +1,77 @@
+"""An index out of range, or before the first where none counts from the end, is eager's error.
+
+Its type, its message, which has the index as it was given, and no change of what eager leaves as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch import Tensor
+from torch.nn import functional as F
+
+ROWS = torch.arange(12.0).reshape(4, 3)
+
+# Of a 4 x 3 tensor and the indices [0, k].
+CALLS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "index": lambda x, k: x[k],
+    "index of columns": lambda x, k: x[:, k],
+    "index_add": lambda x, k: x.index_add(0, k, x[:2]),
+    "index_add times": lambda x, k: x.index_add(1, k, x[:, :2], alpha=2),
+    "index_copy": lambda x, k: x.index_copy(0, k, x[:2]),
+    "index_fill": lambda x, k: x.index_fill(0, k, 2.0),
+    "index_put": lambda x, k: x.index_put((k,), x[0]),
+    "index_select": lambda x, k: x.index_select(0, k),
+    "gather": lambda x, k: x.gather(0, k[:, None]),
+    "take": lambda x, k: x.take(k),
+    "scatter": lambda x, k: x.scatter(0, k[:, None], 1.0),
+    "scatter_add": lambda x, k: x.scatter_add(0, k[:, None], x),
+    "scatter_reduce": lambda x, k: x.scatter_reduce(0, k[:, None], x, "amax"),
+    "embedding": lambda x, k: F.embedding(k, x),
+    "nll_loss": lambda x, k: F.nll_loss(x[:2], k),
+    "max_unpool": lambda x, k: F.max_unpool1d(x[None, :1, :2], k[None, None], 2),
+    "read, then written": lambda x, k: x.gather(0, k[:, None]).exp_(),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_indices(call: Callable[[Tensor, Tensor], Any], dynamic: bool) -> None:
+    compiled = weft.compile(call, dynamic=dynamic)
+    outcomes = [_outcome(call, k) for k in (1, -1, 12, -13)]
+    assert outcomes[0][0] == "given" and outcomes[2][0] != "given"
+    assert [_outcome(compiled, k) for k in (1, -1, 12, -13)] == outcomes
+
+
+def _outcome(function: Callable[[Tensor, Tensor], Any], index: int) -> tuple[str, Any, Any]:
+    x, k = ROWS.clone(), torch.tensor([0, index])
+    try:
+        result = "given", function(x, k).tolist()
+    except (IndexError, RuntimeError) as error:
+        result = type(error).__name__, str(error)
+    return (*result, x.tolist())
+
+
+def test_margin_loss_of_a_few_labels() -> None:
+    """What stands behind the first -1 is no label; torch's rule counts it."""
+    x, labels = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[0, -1, 1]])
+    compiled = weft.compile(F.multilabel_margin_loss, dynamic=False)
+    torch.testing.assert_close(compiled(x, labels), F.multilabel_margin_loss(x, labels))
+
+
+@pytest.mark.parametrize("number", [-0.5, 1.5])
+def test_probabilities_out_of_range(number: float) -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        return F.binary_cross_entropy(x, y)
+
+    x, y = torch.tensor([0.5, number]), torch.tensor([0.0, 1.0])
+    for operands in ((x, y), (y, x)):
+        with pytest.raises(RuntimeError) as expected:
+            program(*operands)
+        with pytest.raises(RuntimeError) as found:
+            weft.compile(program)(*operands)
+        assert str(found.value) == str(expected.value)
