@@ -108,6 +108,25 @@ def test_sizes_by_a_factor() -> None:
         torch.testing.assert_close(compiled(x), enlarge(x))
 
 
+def test_positions_of_either_sign() -> None:
+    def scatter(x: Tensor, place: int) -> Tensor:
+        twice = torch.select_scatter(x * 2, x[0], 0, place)
+        return torch.slice_scatter(twice, x[:1], 0, place, place + 1)
+
+    places = ((5, 2), (6, -3), (7, 1))
+    _compare(scatter, *((torch.randn(size, 4), place) for size, place in places), graphs=2)
+
+
+def test_strides_beyond_64_bits() -> None:
+    """Whether promised strides overlap is asked of sizes so large that their product is no int64."""
+
+    def convolve(x: Tensor, w: Tensor, step: int, border: int) -> Tensor:
+        return F.conv_transpose3d(x, w, stride=step, padding=border)
+
+    images = ((torch.randn(2, 4, n, 4, 5), torch.randn(4, 2, 3, 3, 3), 2, 1) for n in (3, 4))
+    _compare(convolve, *images)
+
+
 def test_flags_in_place_of_numbers() -> None:
     _compare(lambda x: x + torch.arange(False, True, True), (torch.zeros(3),), (torch.zeros(5),))
 

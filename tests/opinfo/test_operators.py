@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("expecttest", reason="torch's operator database imports it")
 
 from tests.opinfo.checking import Case, all_cases, check
+from tests.opinfo.dynamic import check_dynamic, dynamic_cases
 from tests.opinfo.gradients import check_gradients, gradient_cases
 from tests.opinfo.known import explained
 
@@ -29,4 +30,28 @@ def test_operator(case: Case) -> None:
 @pytest.mark.parametrize("case", list(gradient_cases())[::97], ids=str)
 def test_gradients(case: Case) -> None:
     outcome = check_gradients(case, limit=1)
+    assert not (outcome.wrong or outcome.errors) or explained(case, outcome, gradients=True)
+
+
+DYNAMIC_ONCE_WRONG = (
+    "arange-float32-dynamic",  # a quotient by a negative number
+    "narrow-float32-dynamic",  # a start that depends on data
+    "polygamma.polygamma_n_0-float32-dynamic",  # in place
+    "roll-float32-dynamic",  # backward's numbers
+    "view_as_complex-float32-dynamic",  # a view of another dtype
+)
+DYNAMIC = list(dynamic_cases())
+
+
+@pytest.mark.parametrize("case", [c for c in DYNAMIC if str(c) in DYNAMIC_ONCE_WRONG], ids=str)
+def test_dynamic(case: Case) -> None:
+    outcome = check_dynamic(case, limit=5)
+    assert outcome.samples
+    assert not (outcome.wrong or outcome.errors) or explained(case, outcome, gradients=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", DYNAMIC[::31], ids=str)
+def test_dynamic_sample(case: Case) -> None:
+    outcome = check_dynamic(case, limit=8)
     assert not (outcome.wrong or outcome.errors) or explained(case, outcome, gradients=True)

@@ -37,6 +37,8 @@ def evaluate_index(expression: sympy.Expr, values: Mapping[sympy.Symbol, Any]) -
     if isinstance(expression, FloorDiv | Mod):
         return _divided(arguments[0], arguments[1], isinstance(expression, FloorDiv))
     if isinstance(expression, sympy.Min | sympy.Max):
+        if all(isinstance(argument, int) for argument in arguments):  # which do not overflow
+            return (min if isinstance(expression, sympy.Min) else max)(arguments)
         pick = torch.minimum if isinstance(expression, sympy.Min) else torch.maximum
         result = torch.as_tensor(arguments[0])
         for argument in arguments[1:]:

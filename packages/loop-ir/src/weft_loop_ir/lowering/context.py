@@ -34,6 +34,7 @@ from weft_loop_ir.ir import (
 )
 from weft_loop_ir.loop_graph import LoopNode, body_accesses
 from weft_loop_ir.lowering.data_dependence import READ, DataSymbols
+from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import (
     Cost,
     Index,
@@ -117,14 +118,14 @@ class LoweringContext:
     def from_start(self, position: Any, extent: sympy.Expr) -> sympy.Expr:
         """A position in a dimension, counted from its start where it is negative: from its end.
 
-        Raises Unsupported where nothing tells the sign of a symbolic position.
+        Raises NoLowering where nothing tells the sign of a symbolic position.
         """
         expression = sympy.sympify(position)
         negative = expression.is_negative
         if negative is None:
             negative = is_negative(expression, self.meta)
         if negative is None:
-            raise Unsupported("sign of a position", str(expression), "Use sizes, or numbers.")
+            raise NoLowering("a position of unknown sign")
         return expression + extent if negative else expression
 
     def meta_size(self, position: int | None = None) -> tuple[sympy.Expr, ...]:

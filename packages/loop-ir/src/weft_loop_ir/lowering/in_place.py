@@ -14,6 +14,7 @@ import torch
 
 from weft_loop_ir.loop_graph import LoopNode, reads_only_at_store
 from weft_loop_ir.lowering.context import LoweringContext, storage_stride
+from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import TensorValue
 from weft_loop_ir.lowering.windows import selected, sliced
 from weft_loop_ir.schedule.iterations import reads_what_it_keeps
@@ -93,6 +94,10 @@ def overwrite_in_place(
     base, source = arguments[0], arguments[1]
     if not isinstance(base, TensorValue) or base.stride is None or base.dtype != source.dtype:
         return None
+    try:
+        place = window(driver.context, base, *arguments[2:])
+    except NoLowering:
+        return None
     overwritten = driver.carried | driver.versions
     if base.storage.buffer in overwritten:
         if not _is_whole(base) or not _release_old_version(driver, node, base):
@@ -101,7 +106,7 @@ def overwrite_in_place(
         base = _own_version(driver, node, base)
     else:
         return None
-    part = window(driver.context, base, *arguments[2:]).view(base, source)
+    part = place.view(base, source)
     part, source = _part_of_part(driver, node, part, source)
     _store(driver.context, base, source, part.stride, part.offset)
     storage = base.storage
@@ -139,7 +144,10 @@ def _part_of_part(
         _, value, *place = torch.fx.map_arg(inner.args, driver.values.__getitem__)
         if not isinstance(value, TensorValue) or value.dtype != part.dtype:
             return part, source
-        part = window(driver.context, part, *place).view(part, value)
+        try:
+            part = window(driver.context, part, *place).view(part, value)
+        except NoLowering:
+            return part, source
         node, source = inner, value
 
 
