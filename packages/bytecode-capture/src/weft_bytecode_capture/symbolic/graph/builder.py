@@ -356,6 +356,7 @@ class GraphBuilder:
                 return found
         if has_number((*arguments, *keywords.values())):
             return call_with_numbers(evaluator, target, arguments, keywords)
+        _refuse_start_in_tensor(target, arguments, keywords)
         self._refuse_data_in_regions(arguments)
         if self.shapes.data and self.graph is self.outermost:  # a region checks its counter's rows
             require_selected_inside(evaluator, target, arguments, keywords)
@@ -483,6 +484,19 @@ class GraphBuilder:
             numbers = getattr(getattr(argument, "fake", None), "shape", (value,))
             if any(s in self.shapes.data for n in numbers for s in unbacked_symbols(n)):
                 raise Unsupported("symbolic number in a region", repr(argument))
+
+
+def _refuse_start_in_tensor(
+    target: Any, arguments: Sequence[Variable], keywords: Mapping[str, Variable]
+) -> None:
+    """Break at ``narrow`` by a tensor: where its view begins, fakes make a number that nothing gives."""
+    from ..variables.tensor import TensorVariable
+
+    if getattr(target, "__name__", target) != "narrow":
+        return
+    start = keywords.get("start", arguments[2] if len(arguments) > 2 else None)
+    if isinstance(start, TensorVariable):
+        raise Unsupported("value of a tensor as a Python object", "the start of narrow()")
 
 
 def _out_tensors(keywords: dict[str, Any]) -> list[torch.Tensor]:
