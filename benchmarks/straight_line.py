@@ -2,8 +2,8 @@
 
     python -m benchmarks.straight_line [--kinds chain ...] [--lengths 300 1000 ...]
 
-Each program is compiled and called once in a process of its own, with an empty cache.  The time is of the first
-call; processor time is of this process, and of the C++ compilers.
+Each program is compiled and called once in a process of its own, with an empty cache.  The time is the first
+call's; processor time is that of this process, and of the C++ compilers.
 """
 
 from __future__ import annotations

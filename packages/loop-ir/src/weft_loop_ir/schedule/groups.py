@@ -19,6 +19,9 @@ from weft_loop_ir.schedule.accesses import (
 
 Row = tuple[Extent, ...]
 
+WIDE_INSTRUCTION = 3
+"""How many instructions one on numbers of 8 bytes counts as: to a C++ compiler vectors of them are memory."""
+
 
 @dataclass(frozen=True)
 class GroupAccess:
@@ -48,7 +51,8 @@ class Member:
 class Group:
     """Members over loops of extents ``outer + inner``; ``has_reduction`` gives ``inner`` its meaning.
 
-    ``has_scan``: that is one loop, which a member scans along.  ``instructions`` counts all members'.
+    ``has_scan``: that is one loop, which a member scans along.  ``instructions`` counts all members', those
+    on numbers of 8 bytes as :data:`WIDE_INSTRUCTION`.
     """
 
     outer: tuple[Extent, ...]
@@ -127,9 +131,11 @@ def group_of_node(node: LoopNode, order: int) -> Group:
 
 
 def _count_instructions(body: LoopBody) -> int:
-    """How many there are, nested bodies included."""
+    """How many there are, nested bodies included, in those on numbers of up to 4 bytes."""
     nested = (a for i in body.instructions for a in i.arguments if isinstance(a, LoopBody))
-    return len(body.instructions) + sum(map(_count_instructions, nested))
+    wide = sum(i.dtype is not None and i.dtype.itemsize > 4 for i in body.instructions)
+    own = len(body.instructions) + (WIDE_INSTRUCTION - 1) * wide
+    return own + sum(map(_count_instructions, nested))
 
 
 def _unit(rank: int, position: int, factor: Extent) -> Row:
