@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import is_one_of_several, storage_identity
+from ._torch import is_one_of_several, known_equal, storage_identity
 from .aten_recorder import AtenRecorder
 from .functional_graph import (
     Constant,
@@ -189,12 +189,20 @@ class _UserOutputs:
         )
 
     def _needs_base(self, origin: torch.fx.Node) -> bool:
-        """Whether outputs share the origin's storage, or leave gaps in it that a version would not have."""
+        """Whether outputs share the origin's storage, or lie in it as a version would not: with gaps, or later.
+
+        ``zeros(3).copy_(x)[1:]`` has an offset of 1, and slicing ``x``, copied, would have none.
+        """
         values = self._groups[origin].values()
         if len(values) > 1:
             return True
         (value,) = values
-        return origin in self._written and dense_order(value) is None
+        if origin not in self._written:
+            return False
+        whole = origin.meta["val"]
+        begins = known_equal(value.storage_offset(), whole.storage_offset())
+        is_plain = value.dtype == whole.dtype and not value.is_conj() and not value.is_neg()
+        return dense_order(value) is None or (is_plain and not begins)
 
     def _add_base(self, origin: torch.fx.Node) -> int:
         index = len(self._plan.values)

@@ -38,7 +38,6 @@ class CompiledModule(torch.nn.Module):
         self.__dict__["_compiled_forward"] = compile_frames(module.forward)
         self.__dict__["_compiled_call"] = compile_frames(module.__call__)
         self.__dict__["_compile_again"] = compile_again
-        self.__dict__["training"] = module.training
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if (
@@ -59,6 +58,8 @@ class CompiledModule(torch.nn.Module):
         ):
             return self.forward(*args, **kwargs)
         own = self.__dict__
+        if "forward" in own or "_call_impl" in own:  # assigned: it is called instead, as for any module
+            return super().__call__(*args, **kwargs)
         if module.forward != own["_forward"]:  # the module, or its class, was given another
             own["_forward"] = module.forward
             own["_compiled_forward"] = own["_compile_frames"](module.forward)
@@ -75,21 +76,40 @@ class CompiledModule(torch.nn.Module):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(modules["_orig_mod"], name)
 
+    # What this class defines (``forward``, ``train``, ``to``, ...) is replaced here, as accelerate does with
+    # ``forward``; all else is the original's.
+
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in CompiledModule._OWN or "_orig_mod" not in self.__dict__.get("_modules", {}):
+        if self._is_own(name) or "_orig_mod" not in self.__dict__.get("_modules", {}):
             super().__setattr__(name, value)
         else:
             setattr(self._orig_mod, name, value)
 
     def __delattr__(self, name: str) -> None:
-        delattr(self._orig_mod, name)
+        if self._is_own(name):
+            super().__delattr__(name)
+        else:
+            delattr(self._orig_mod, name)
+
+    @classmethod
+    def _is_own(cls, name: str) -> bool:
+        return name in CompiledModule._OWN or hasattr(cls, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *dir(self._orig_mod)})
 
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        return self._orig_mod.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        module = self.__dict__.get("_modules", {}).get("_orig_mod")
+        if module is not None:  # else torch's own initialization
+            module.training = mode
+
     def train(self, mode: bool = True) -> CompiledModule:
         self._orig_mod.train(mode)
-        self.__dict__["training"] = mode
         return self
 
     def __len__(self) -> int:

@@ -55,4 +55,7 @@ def returned_origins(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
     """
     (output,) = graph.find_nodes(op="output")
     returned = set(output.all_input_nodes)
-    return returned | {storage_origin(node) for node in returned}
+    origins = {storage_origin(node) for node in returned}
+    # One of several results: its operator makes the memory.
+    several = {node.all_input_nodes[0] for node in origins if node.target is operator.getitem}
+    return returned | origins | several
