@@ -28,7 +28,7 @@ OPERATORS: dict[str, Operator] = {
     "+x": lambda x: +x,
     "x + zeros": lambda x: x + torch.zeros_like(x),
     "x * ones": lambda x: x * torch.ones_like(x),
-    "-(-x)": lambda x: -(-x),
+    "neg of neg": lambda x: x.neg().neg(),
     "to": lambda x: x.to(torch.float32),
     "to copy": lambda x: x.to(torch.float32, copy=True),
     "double and back": lambda x: x.double().float(),

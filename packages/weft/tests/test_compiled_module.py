@@ -1,7 +1,10 @@
 """A compiled module is the original in all but its forward."""
 
 import copy
+import functools
 import pickle
+import types
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -215,3 +218,54 @@ def test_what_modules_are_asked(net: Net) -> None:
     del compiled.extra
     assert not hasattr(net, "extra")
     assert "linear" in dir(compiled)
+
+
+def assign(compiled: nn.Module) -> None:
+    compiled.forward = lambda x: x + 5
+
+
+def wrap_forward(compiled: nn.Module) -> None:
+    """As accelerate and Trainer do for mixed precision."""
+    forward = compiled._original_forward = compiled.forward
+    autocast = torch.autocast("cpu", dtype=torch.bfloat16)
+    is_method = hasattr(forward, "__func__")
+    function = autocast(forward.__func__ if is_method else forward)
+    compiled.forward = types.MethodType(function, compiled) if is_method else function
+    compiled.forward = functools.partial(lambda f, x: f(x).float() + 1, compiled.forward)
+
+
+@pytest.mark.parametrize("change", [assign, wrap_forward])
+@torch.no_grad()
+def test_a_forward_of_the_wrapper(net: Net, change: Callable[[nn.Module], None]) -> None:
+    """It is the wrapper's alone, also where captured code calls the wrapper, before and after."""
+    compiled = weft.compile(net, backend="eager")
+    x = torch.randn(2, 4)
+    plain = net(x)
+    calls = weft.compile(lambda x: compiled(x) * 1, backend="eager")
+    torch.testing.assert_close(calls(x), plain)
+    reference = torch.compile(net, backend="eager")
+    change(compiled)
+    change(reference)
+    expected = reference(x)
+    assert not torch.equal(expected, plain)
+    torch.testing.assert_close(compiled(x), expected)
+    torch.testing.assert_close(calls(x), expected)
+    torch.testing.assert_close(weft.compile(lambda x: compiled(x), backend="eager")(x), expected)
+    assert "forward" not in vars(net)
+    torch.testing.assert_close(net(x), plain)
+    handle = compiled.register_forward_hook(lambda m, a, result: result * 2)
+    torch.testing.assert_close(calls(x), expected * 2)
+    handle.remove()
+    del compiled.forward
+    torch.testing.assert_close(compiled(x), plain)
+    torch.testing.assert_close(calls(x), plain)
+    assert compiled._orig_mod is net
+
+
+def test_training_is_the_original_modules(net: Net) -> None:
+    compiled = weft.compile(net)
+    compiled.training = True
+    assert net.training
+    net.eval()
+    assert not compiled.training
+    assert "_orig_mod" in dir(compiled)

@@ -189,7 +189,7 @@ class _UserOutputs:
         )
 
     def _needs_base(self, origin: torch.fx.Node) -> bool:
-        """Whether outputs share the origin's storage, or lie in it as a version would not: with gaps, or later.
+        """Whether outputs share the origin's storage, or lie in it as a version would not.
 
         ``zeros(3).copy_(x)[1:]`` has an offset of 1, and slicing ``x``, copied, would have none.
         """

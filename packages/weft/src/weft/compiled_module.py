@@ -58,7 +58,9 @@ class CompiledModule(torch.nn.Module):
         ):
             return self.forward(*args, **kwargs)
         own = self.__dict__
-        if "forward" in own or "_call_impl" in own:  # assigned: it is called instead, as for any module
+        if (
+            "forward" in own or "_call_impl" in own
+        ):  # assigned: it is called instead, as for any module
             return super().__call__(*args, **kwargs)
         if module.forward != own["_forward"]:  # the module, or its class, was given another
             own["_forward"] = module.forward
@@ -96,10 +98,10 @@ class CompiledModule(torch.nn.Module):
         return name in CompiledModule._OWN or hasattr(cls, name)
 
     def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *dir(self._orig_mod)})
+        return sorted({*object.__dir__(self), *dir(self._orig_mod), "_orig_mod"})
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
+    def training(self) -> bool:
         return self._orig_mod.training
 
     @training.setter

@@ -248,6 +248,9 @@ def _is_unusual(value: Any) -> bool:
     )
 
 
+_HOOKS_OF_CALLS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
 @register_predicate(lambda value: issubclass(type(value), torch.nn.Module), 50)
 def _wrap_module(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     name = type(value).__qualname__
@@ -256,6 +259,14 @@ def _wrap_module(evaluator: Evaluator, value: Any, source: Source) -> Variable:
         evaluator.guard(source, IsObject(value, weak=True))
         place = ItemSource(InstanceDictSource(source, "_modules"), original)
         member = evaluator.builder.wrap(value._modules[original], place)
+        evaluator.guard(
+            InstanceDictSource(source), DictContains("forward", "forward" in value.__dict__)
+        )
+        hooks = [h for h in _HOOKS_OF_CALLS if value.__dict__[h]]
+        if hooks or "forward" in value.__dict__:  # called by what it has itself, not the original
+            return RefusedVariable(value, source, "module of unusual kind", name)
+        for registry in _HOOKS_OF_CALLS:
+            evaluator.guard(InstanceDictSource(source, registry), LengthIs(0))
         return CompiledModuleVariable(value, source, member)
     if _is_unusual(value):
         return RefusedVariable(value, source, "module of unusual kind", name)
