@@ -8,6 +8,7 @@ So does TensorSSA form, run by its definition.
 from __future__ import annotations
 
 import collections
+import itertools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,7 @@ from .random_programs import (
     ReturningProgram,
     WiderProgram,
 )
+from .random_state_programs import StatefulProgram
 
 ROLLED = CaptureOptions(rolled_loop_length=2)
 
@@ -73,6 +75,7 @@ def agree(seed: int, line: Line, kind: type[Program] = Program) -> None:
     written = kind(seed)
     source = written.source
     scope: dict[str, Any] = {"torch": torch, "Row": Row}
+    scope |= {"collections": collections, "itertools": itertools}
     exec(compile(source, f"<program {seed}>", "exec"), scope)
     program = scope["program"]
     generator = torch.Generator().manual_seed(seed)
@@ -157,3 +160,8 @@ def test_random_programs_of_containers(block: int) -> None:
     for seed in range(block * 6, block * 6 + 6):
         agree(seed, line, ContainerProgram)
     assert line.regions
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_random_programs_that_change_python_state(block: int) -> None:
+    agree(block, Line(), StatefulProgram)
