@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import textwrap
 import time
 import types
@@ -368,20 +367,17 @@ def _capture_function(given: Capture | None) -> Capture:
 
 @contextmanager
 def _preserved_state() -> Iterator[None]:
-    """Capture and compilation leave the program's random numbers and modes as they are.
+    """Capture and compilation leave the program's modes as they are.
 
-    What autograd saves meanwhile, of fake tensors, is nothing for the program's hooks.
+    What autograd saves meanwhile, of fake tensors, is nothing for the program's hooks.  Random generators are
+    the whole process's: putting them back would repeat other threads' numbers, so nothing here draws any.
     """
-    torch_numbers = torch.get_rng_state()
-    python_numbers = random.getstate()
     gradients = torch.is_grad_enabled()
     try:
         # What is made meanwhile lives to the end: looking for garbage takes an eighth of the time.
         with without_saved_tensor_hooks(), without_collector():
             yield
     finally:
-        torch.set_rng_state(torch_numbers)
-        random.setstate(python_numbers)
         torch.set_grad_enabled(gradients)
 
 
