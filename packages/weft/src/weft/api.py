@@ -144,6 +144,7 @@ def _compile_frames(
             dynamic=dynamic,
             recompile_limit=options.recompile_limit,
             keep_control_flow=options.keep_control_flow,
+            guard_libraries=options.guard_libraries,
             eager_in_training=_EAGER_IN_TRAINING,
             backend_folders=stage_folders(),
             check_operands=check_operands,

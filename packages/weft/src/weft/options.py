@@ -24,6 +24,10 @@ class CompileOptions:
     alone is computed once, batch norms join convolutions, weights are laid out for the library, on GPUs
     products of one matrix with several parameters become one.  A write to a
     parameter has the program made again, except a write through ``.data``, which is not seen.
+    ``guard_libraries``: replacing a function or class of a library that other functions of libraries use
+    (``torch.nn.functional.gelu = f``, which ``nn.GELU`` calls) is noticed in later calls, at the cost of more
+    guards.  What the program's own code names, methods of tensors too, and modules' ``forward`` are guarded
+    without it.
     ``dump_directory``: where every stage's result is written, None for nowhere; default from WEFT_DUMP.
     ``strict``: a stage's error is raised instead of falling back to eager; default from WEFT_STRICT.  It is
         raised where the failing frame begins: a mode that the program has switched before stays switched.
@@ -35,6 +39,7 @@ class CompileOptions:
     activation_memory_budget: float = 1.0
     keep_control_flow: bool = True
     freezing: bool = False
+    guard_libraries: bool = False
     dump_directory: Path | None = None
     strict: bool = False
     verify: bool = False

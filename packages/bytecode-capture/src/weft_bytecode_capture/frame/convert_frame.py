@@ -30,7 +30,7 @@ from ..marks import MarkError
 from ..stance import RecompileError
 from ..symbolic.frame_result import Break, CaptureOptions, FrameInput, FrameResult, Skip
 from ..symbolic.graph.modes import in_inference_mode, restoring_modes
-from ..symbolic.policy import is_other_compiler
+from ..symbolic.policy import guarding_libraries, is_other_compiler
 from ..symbolic.regions.decisions import note_dropped
 from ..symbolic.shapes import ValueHistory
 from ..unsupported import OPERATOR_REJECTS, Unsupported
@@ -141,7 +141,7 @@ class FrameConverter:
             conversion = _Conversion(self, frame)
             if stance == _frame_hook.STANCE_FAIL_ON_RECOMPILE:
                 raise conversion.recompile_error()
-            with linecache_unchanged():
+            with linecache_unchanged(), guarding_libraries(self._options.guard_libraries):
                 return conversion.run()
         finally:
             self._lock.release()

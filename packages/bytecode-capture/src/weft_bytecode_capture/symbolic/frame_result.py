@@ -58,6 +58,8 @@ class CaptureOptions:
     lets pass; the program then runs as it is from there, with eager's own error.
     ``python_limit``: a frame that evaluates so many instructions and meets no tensor is left to CPython; an
     element of a sequence from outside counts as ten.
+    ``guard_libraries``: functions and classes that library code finds in library modules are guarded too, so
+    that patching them is noticed (see policy.py).
     """
 
     fullgraph: bool = False
@@ -74,6 +76,7 @@ class CaptureOptions:
     python_limit: int = 50_000
     data_dependent_scalars: bool = True
     data_dependent_sizes: bool = True
+    guard_libraries: bool = False
 
 
 class Replayable(Protocol):

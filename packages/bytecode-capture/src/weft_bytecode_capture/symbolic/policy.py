@@ -3,12 +3,18 @@
 Functions, classes, modules and other objects that are not plain constants, which *library* code finds as
 globals or class attributes of library modules, are taken as they are found, without a guard: replacing
 (monkey-patching) what a library's function calls after a capture is not noticed.  Constants read there are
-guarded.  Everything that the user's own code names is guarded, functions of libraries and builtins included.
+guarded.  Everything that the user's own code names is guarded: functions of libraries and builtins, methods
+of tensors (``x.relu()``), and the ``forward`` and ``__call__`` of all modules that are called.
+
+``CaptureOptions.guard_libraries`` guards the rest too, at the cost of more guards in each call.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 # Top-level packages beside the standard library.
@@ -21,7 +27,22 @@ LIBRARY_PACKAGES = frozenset(
 )  # fmt: skip
 
 
-def is_library_module(name: Any) -> bool:
+_OWN_PACKAGES = frozenset({"weft", "weft_bytecode_capture", "weft_guards"})
+
+_guarded: ContextVar[bool] = ContextVar("guarded", default=False)
+
+
+@contextmanager
+def guarding_libraries(guarded: bool) -> Iterator[None]:
+    """A context in which what library code finds in library modules is guarded too, if ``guarded``."""
+    token = _guarded.set(guarded)
+    try:
+        yield
+    finally:
+        _guarded.reset(token)
+
+
+def is_of_library(name: Any) -> bool:
     """Whether a module's ``__name__`` is of the standard library or of a listed package."""
     if not isinstance(name, str):
         return False
@@ -29,6 +50,13 @@ def is_library_module(name: Any) -> bool:
     if top in LIBRARY_PACKAGES:
         return True
     return top in sys.stdlib_module_names and top != "__main__"
+
+
+def is_library_module(name: Any) -> bool:
+    """Whether what is found in the module of this ``__name__`` is taken without a guard."""
+    if _guarded.get() and isinstance(name, str) and name.partition(".")[0] not in _OWN_PACKAGES:
+        return False
+    return is_of_library(name)
 
 
 _FLEXIBLE_ATTENTION = "torch.nn.attention.flex_attention"

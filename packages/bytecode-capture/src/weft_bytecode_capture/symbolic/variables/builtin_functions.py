@@ -18,7 +18,7 @@ from ...unsupported import Unsupported
 from ..builder import register_predicate
 from ..captured_exception import CapturedException
 from ..operations import unary_operation, values_equal
-from ..policy import is_library_module
+from ..policy import is_library_module, is_of_library
 from .base import Variable
 from .builtin_descriptors import descriptor_call
 from .builtins import BuiltinFunctionVariable, builtin
@@ -81,7 +81,7 @@ def _by_metaclass(evaluator: Evaluator, value: Variable, kinds: Variable) -> Var
     found = evaluator.state.find_in_type(metaclass, "__instancecheck__")
     if found is None or not isinstance(found[1], types.FunctionType):
         return None
-    if is_library_module(found[1].__module__):
+    if is_of_library(found[1].__module__):
         return None
     method = bind_attribute(evaluator, metaclass, found[0], "__instancecheck__", found[1], kinds)
     return ConstantVariable(method.call(evaluator, [value], {}).truth(evaluator))

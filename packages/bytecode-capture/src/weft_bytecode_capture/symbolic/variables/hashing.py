@@ -11,7 +11,7 @@ from weft_guards import IsObject
 
 from ...unsupported import Unsupported
 from ..aliasing import guard_distinct
-from ..policy import is_library_module
+from ..policy import is_of_library
 from .base import Variable
 from .values import find_raw
 
@@ -88,7 +88,7 @@ def is_silent(kind: type) -> bool:
 
 def _method_is_silent(method: Any) -> bool:
     if isinstance(method, types.FunctionType):
-        written = is_library_module(method.__module__)
+        written = is_of_library(method.__module__)
         return written or method.__code__.co_filename == "<string>"
     return type(method).__module__ == "builtins"
 

@@ -26,14 +26,12 @@ from weft_guards import (
 from ..._torch import GLOBAL_HOOKS
 from ...unsupported import Unsupported
 from ..builder import register_predicate
-from ..policy import is_library_module
 from .base import Variable
 from .class_attributes import guard_absent, guard_default
 from .mappings import DictVariable
 from .opaque import OpaqueVariable, RefusedVariable
 from .sequences import SliceVariable
 from .user_objects import UserObjectVariable
-from .values import module_of
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -96,9 +94,11 @@ class ModuleInstanceVariable(UserObjectVariable):
         plain = type(self.value).__call__ is torch.nn.Module.__call__
         if not plain or self._has_hooks(evaluator):
             return super().call(evaluator, arguments, keywords)
-        if not is_library_module(module_of(self.kind)):
-            kind = ConstantSource(self.kind.__qualname__, self.kind)
-            evaluator.guard(AttributeSource(kind, "__call__"), IsObject(torch.nn.Module.__call__))
+        kind = ConstantSource(self.kind.__qualname__, self.kind)
+        evaluator.guard(AttributeSource(kind, "__call__"), IsObject(torch.nn.Module.__call__))
+        forward = evaluator.state.find_in_type(self.kind, "forward")
+        if forward is not None and isinstance(forward[1], types.FunctionType):
+            evaluator.guard(AttributeSource(kind, "forward"), IsObject(forward[1]))
         return self.get_attribute(evaluator, "forward").call(evaluator, arguments, keywords)
 
     def _has_hooks(self, evaluator: Evaluator) -> bool:

@@ -13,7 +13,9 @@ from weft_guards import (
     ArgumentSource,
     AttributeSource,
     ClosureSource,
+    ConstantSource,
     HasAttribute,
+    IsObject,
     ItemSource,
     Source,
     TypeIs,
@@ -263,6 +265,9 @@ class TensorVariable(Variable):
         keywords: dict[str, Variable],
     ) -> Variable:
         method = getattr(torch.Tensor, name, None)
+        if method is not None and not evaluator.globals.trusted:
+            place = AttributeSource(ConstantSource("torch.Tensor", torch.Tensor), name)
+            evaluator.guard(place, IsObject(method))
         if method is not None:
             found = overridden(evaluator, method, [self, *arguments], keywords)
             if found is not None:
