@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 import torch.fx
 
@@ -26,6 +27,7 @@ from ._torch import (
     storage_identity,
     symbolic_number,
 )
+from .allowed_values import allowed, check_named, expression_of_parts, expression_parts
 
 LARGEST_CONSTANT = 1 << 20
 """Bytes of a tensor that belongs to the program, up to which it is kept in an entry."""
@@ -65,18 +67,31 @@ class ValuePickler(pickle.Pickler):
             return "fake tensor", *_layout(value)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
+        if isinstance(
+            value, torch.memory_format | torch.layout
+        ):  # they do not say where they are found
+            return "format", str(value)
+        if isinstance(value, sympy.Basic):
+            return "expression", *expression_parts(value)
         if isinstance(value, torch.fx.GraphModule):
             return "graph", _KeptGraph.of(value)
         return None
 
-    def _tensor(self, value: torch.Tensor) -> tuple[str, str] | None:
+    def reducer_override(self, value: Any) -> Any:
+        """Raises PicklingError where a reader would not take what ``value`` names."""
+        check_named(value)
+        return NotImplemented
+
+    def _tensor(self, value: torch.Tensor) -> tuple[Any, ...]:
         if id(value) in self._names:
             return "tensor", self._names[id(value)]
         if type(value) is not torch.Tensor or storage_identity(value) in self._storages:
             raise pickle.PicklingError(f"a {type(value).__name__} beside the lifted ones")
         if value.untyped_storage().nbytes() > LARGEST_CONSTANT:
             raise pickle.PicklingError("a large constant")
-        return None
+        if value.requires_grad:
+            raise pickle.PicklingError("a constant with a gradient")
+        return "constant", _bytes_of(value), *_layout(value)
 
 
 class ValueUnpickler(pickle.Unpickler):
@@ -89,6 +104,10 @@ class ValueUnpickler(pickle.Unpickler):
         self._source = source
         self._fake_mode = fake_mode
 
+    def find_class(self, module: str, name: str) -> Any:
+        """What an entry names; raises UnpicklingError for what it may not name."""
+        return allowed(module, name)
+
     def persistent_load(self, name: tuple[Any, ...]) -> Any:
         """What ``name`` stands for here."""
         kind, *parts = name
@@ -98,6 +117,12 @@ class ValueUnpickler(pickle.Unpickler):
             return _attribute(torch.ops, parts[0])
         if kind == "graph":
             return parts[0].graph_module()
+        if kind == "format":
+            return allowed(*parts[0].split("."))
+        if kind == "expression":
+            return expression_of_parts(*parts)
+        if kind == "constant":
+            return _constant(*parts)
         if self._fake_mode is None:
             raise pickle.UnpicklingError(f"a {kind} for a graph that has none")
         if kind == "number":
@@ -111,6 +136,21 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
         raise pickle.PicklingError("a value that is not a plain strided tensor")
     size, stride = tuple(tensor.shape), tensor.stride()
     return size, stride, tensor.storage_offset(), tensor.dtype, tensor.device
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    """A tensor's storage."""
+    storage = tensor.untyped_storage()
+    return bytes(
+        torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage).cpu().numpy()
+    )
+
+
+def _constant(
+    content: bytes, size: Any, stride: Any, offset: int, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    storage = torch.tensor(bytearray(content), dtype=torch.uint8, device=device).untyped_storage()
+    return torch.empty(0, dtype=dtype, device=device).set_(storage, offset, size, stride)
 
 
 def _attribute(root: Any, path: str) -> Any:

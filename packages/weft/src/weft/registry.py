@@ -62,10 +62,17 @@ def _installed(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
 
 
 @functools.cache
+def stage_packages() -> frozenset[str]:
+    """The packages that give what compiled programs are made of: weft's stages and code generators."""
+    entries = _installed(CODEGEN_GROUP)
+    return frozenset({"weft", *_STAGES, *(entry.module.partition(".")[0] for entry in entries)})
+
+
+@functools.cache
 def stage_folders() -> frozenset[str]:
     """Folders of the packages whose code runs inside compiled calls: stages, code generators, backends."""
-    entries = [*_installed(CODEGEN_GROUP), *_installed(BACKEND_GROUP)]
-    packages = {*_STAGES, *(entry.module.partition(".")[0] for entry in entries)}
+    backends = {entry.module.partition(".")[0] for entry in _installed(BACKEND_GROUP)}
+    packages = (stage_packages() - {"weft"}) | backends
     specs = filter(None, map(importlib.util.find_spec, packages))
     return frozenset(f for spec in specs for f in spec.submodule_search_locations or ())
 
