@@ -227,6 +227,14 @@ def test_moments_of_data_that_changes_its_scale(length: int, column: bool) -> No
         torch.testing.assert_close(variance, exact.square().float(), rtol=4e-6, atol=1e-45)
 
 
+def test_sums_of_lanes_that_are_too_large() -> None:
+    """Of four rows the one half adds up to 4e38, and all of it to 1e38."""
+    x = torch.full((4, 64), 1.25e37).index_fill(1, torch.arange(0, 64, 2), -9.375e36)
+    for function in (lambda x: x.sum(-1), lambda x: x.mean(-1)):
+        exact = function(x.double()).float()
+        torch.testing.assert_close(weft.compile(function)(x), exact)
+
+
 def test_moments_of_what_is_written_beside_them() -> None:
     """Steps that store can't be repeated: the same values, and the input is written once."""
 

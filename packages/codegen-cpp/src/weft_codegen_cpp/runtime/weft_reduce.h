@@ -40,6 +40,16 @@ template <int step> WEFT_INLINE Mask swap_lanes(Mask m) { return Mask{swap_lanes
 WEFT_INLINE bool first_lane(Mask m) { return m.bits[0] != 0; }
 template <class V> WEFT_INLINE Element<V> first_lane(V v) { return v[0]; }
 
+template <int n> struct Doubles { typedef f64 type __attribute__((vector_size(8 * n))); };
+template <int n> WEFT_INLINE f64 total_of(typename Doubles<n>::type v) {
+  if constexpr (n == 2) return v[0] + v[1];
+  else {
+    typename Doubles<n / 2>::type half[2];
+    __builtin_memcpy(half, &v, sizeof(v));
+    return total_of<n / 2>(half[0] + half[1]);
+  }
+}
+
 // One running value.  X is the type of a step's values: T in a scalar context, else Vec<T>.
 template <class Op, class X> struct Accumulator {
   typedef Element<X> T;
@@ -56,6 +66,9 @@ template <class Op, class X> struct Accumulator {
       if constexpr (lanes > 4) v = Op::combine(v, swap_lanes<4>(v));
       v = Op::combine(v, swap_lanes<2>(v));
       v = Op::combine(v, swap_lanes<1>(v));
+      if constexpr (is_same<Op, Sum> && is_same<T, f32>)  // the sum of some lanes may be too large, not that of all
+        if (__builtin_expect(!(abs(first_lane(v)) < __builtin_inff()), 0))
+          return f32(total_of<lanes>(convert<f64>(value)));
       return first_lane(v);
     }
   }
@@ -158,16 +171,6 @@ template <class X> struct Moments {
     }
   }
 };
-
-template <int n> struct Doubles { typedef f64 type __attribute__((vector_size(8 * n))); };
-template <int n> WEFT_INLINE f64 total_of(typename Doubles<n>::type v) {
-  if constexpr (n == 2) return v[0] + v[1];
-  else {
-    typename Doubles<n / 2>::type half[2];
-    __builtin_memcpy(half, &v, sizeof(v));
-    return total_of<n / 2>(half[0] + half[1]);
-  }
-}
 
 // The same for float32, with results in float64: steps in float32, of short runs, whose sums are added up in
 // float64.  Squares that leave float32's range make `rescale` ask for the run to be repeated, with distances
