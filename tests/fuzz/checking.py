@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,11 @@ import weft
 
 from .programs import Call, Program, World, tensors_of
 
-FLOAT32, HALF = ("float32", "autocast", ".float("), ("float16", "autocast")
-"""Words of programs that compute in such a dtype: float64 results may have been rounded to it before."""
+FLOAT32, HALF = ("float32", "autocast", ".float(", "int", "bool"), ("float16", "autocast")
+"""Words of programs that compute in such a dtype: float64 results may have been rounded to it before.
+
+Functions of integers are float32.
+"""
 
 NUDGES: tuple[tuple[float, float, tuple[str, ...]], ...] = (
     (1e-11, 1e-4, ()),
@@ -36,6 +39,9 @@ class Outcome:
     def bad(self) -> bool:
         return self.kind in ("wrong", "fault")
 
+
+WRITTEN = "has been modified by an inplace operation"
+"""Eager's error where backward needs a value that was written over; a graph may keep the value."""
 
 Compile = Callable[[Any, bool | None], Any]
 
@@ -66,10 +72,14 @@ def check(program: Program, compile_function: Compile = compiled_by_weft) -> Out
 
 @dataclass(frozen=True)
 class Observation:
-    """``facts`` are compared as they are, ``values`` within rounding."""
+    """``facts`` are compared as they are, ``values`` and ``gradients`` within rounding (or as an error).
+
+    Gradients' strides are the compiler's to choose.
+    """
 
     facts: list[Any]
     values: list[torch.Tensor | float]
+    gradients: list[torch.Tensor | None] | str
 
 
 def _observe(world: World, program: Program, call: Call, nudge: float = 0.0) -> Observation:
@@ -89,8 +99,7 @@ def _observe(world: World, program: Program, call: Call, nudge: float = 0.0) -> 
     wanted = [*leaves, scope["layer"].weight]
     facts, values = _look([outcome, given, lasting, state])
     gradients = _gradients((outcome, given, lasting), wanted)
-    more, further = _look(gradients)
-    return Observation([facts, more], [*values, *further])
+    return Observation(facts, values, gradients)
 
 
 def _nudge(tensors: list[torch.Tensor], by: float) -> None:
@@ -133,7 +142,7 @@ def _look(value: Any) -> tuple[list[Any], list[torch.Tensor | float]]:
 
 def _metadata(x: torch.Tensor, storages: dict[int, int], number: int) -> tuple[Any, ...]:
     strides = tuple(s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1)
-    layout = (strides, x.storage_offset()) if x.numel() > 1 else ()
+    layout = (strides,) if x.numel() > 1 else ()
     storage = storages.setdefault(x.untyped_storage()._cdata, number) if x.numel() else -1
     try:
         leaf: bool | str = x.is_leaf
@@ -142,13 +151,13 @@ def _metadata(x: torch.Tensor, storages: dict[int, int], number: int) -> tuple[A
     return str(x.dtype), tuple(x.shape), x.requires_grad, leaf, storage, layout
 
 
-def _gradients(value: Any, leaves: list[torch.Tensor]) -> list[Any]:
+def _gradients(value: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | None] | str:
     """Of a weighted sum of all floating tensors in a value."""
     found = [part for part in _parts(value, set()) if isinstance(part, torch.Tensor)]
     try:
         roots = [x for x in found if x.requires_grad and not x.is_leaf]
     except RuntimeError as error:
-        return [str(error)]
+        return str(error)
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
     if not roots or not wanted:
         return []
@@ -156,7 +165,7 @@ def _gradients(value: Any, leaves: list[torch.Tensor]) -> list[Any]:
     try:
         return list(torch.autograd.grad(roots, wanted, weights, allow_unused=True))
     except RuntimeError as error:
-        return [str(error)]
+        return str(error)
 
 
 def _difference(found: Observation, wanted: Observation, epsilon: float) -> str:
@@ -164,10 +173,31 @@ def _difference(found: Observation, wanted: Observation, epsilon: float) -> str:
         pairs = zip(_flat(found.facts), _flat(wanted.facts), strict=False)
         told = next((f"{a} where eager has {b}" for a, b in pairs if a != b), "more or fewer parts")
         return f"facts: {told}"
-    for mine, plain in zip(found.values, wanted.values, strict=True):
+    return _apart("values", found.values, wanted.values, epsilon) or _gradients_apart(
+        found.gradients, wanted.gradients, epsilon
+    )
+
+
+def _gradients_apart(found: Any, wanted: Any, epsilon: float) -> str:
+    if isinstance(wanted, str) and WRITTEN in wanted:
+        return ""
+    if isinstance(found, str) or isinstance(wanted, str) or len(found) != len(wanted):
+        return "" if found == wanted else f"gradients: {found} where eager has {wanted}"
+    return _apart("gradients", found, wanted, epsilon)
+
+
+def _apart(what: str, found: Sequence[Any], wanted: Sequence[Any], epsilon: float) -> str:
+    for mine, plain in zip(found, wanted, strict=True):
+        if mine is None or plain is None:
+            if mine is not plain:
+                return f"{what}: {mine} where eager has {plain}"
+            continue
         left, right = torch.as_tensor(mine), torch.as_tensor(plain)
-        if not _close(left, right, epsilon):
-            return f"values: {left.flatten()[:12].tolist()} where eager has {right.flatten()[:12].tolist()}"
+        if (left.shape, left.dtype) != (right.shape, right.dtype) or not _close(
+            left, right, epsilon
+        ):
+            told = left.flatten()[:12].tolist(), right.flatten()[:12].tolist()
+            return f"{what}: {told[0]} where eager has {told[1]}"
     return ""
 
 

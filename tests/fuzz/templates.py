@@ -57,7 +57,7 @@ WRITES = (
     "{a}.relu_()", "{a}.sigmoid_()", "{a}.exp_()", "{a}.cumsum_({d})", "{a}.tril_()", "{a}.uniform_()",
     "{a}.bernoulli_(0.5)", "{a}.lerp_({b}, 0.5)", "{a}.addcmul_({b}, {b})", "{a}.sub_({b}.mean())",
     "{a}.unsqueeze_(0)", "{a}.squeeze_()", "{a}.t_()", "{a}.transpose_({d}, {e})",
-    "{a}.detach().mul_({f})", "{a}.data.add_({n})", "{a}.diagonal().fill_({f})",
+    "{a}.detach().mul_({f})", "{a}.diagonal().fill_({f})",
     "{a}.flatten()[0] = {f}", "{a}.reshape(-1).mul_({f})", "{a}.expand(2, *{a}.shape)[0].add_(1)",
     "torch.add({a}, {b}, out={b})", "torch.sin({a}, out={a})", "{a}.unbind({d})[0].add_({f})",
     "{a}.chunk(2, {d})[-1].mul_({n})", "{a}.as_strided((2,), (1,)).add_({f})", "{a}.requires_grad_()",
