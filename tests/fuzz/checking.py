@@ -148,7 +148,9 @@ def _metadata(x: torch.Tensor, storages: dict[int, int], number: int) -> tuple[A
         leaf: bool | str = x.is_leaf
     except RuntimeError as error:  # a view of what was written to since
         leaf = str(error)
-    return str(x.dtype), tuple(x.shape), x.requires_grad, leaf, storage, layout
+    unrecorded = x._is_view() and x.grad_fn is None  # under no_grad: says what its base says
+    needed = None if unrecorded else x.requires_grad
+    return str(x.dtype), tuple(x.shape), needed, leaf, storage, layout
 
 
 def _gradients(value: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | None] | str:

@@ -43,7 +43,7 @@ VALUES = (
     *TEMPLATES,
     *(text.strip() for text in re.split(r"\s{2,}", FURTHER_VALUES) if text.strip()),
 )
-"""Expressions of a new tensor, those of random chains and more."""
+"""Expressions of a new tensor, those of random chains and more; eager's ``kron`` misses writes."""
 
 WRITES = (
     "{a}.add_({b})", "{a}.mul_({f})", "{a} += {b}", "{a} *= {f}", "{a} -= {n}", "{a} /= 2", "{a} **= 2",

@@ -23,7 +23,7 @@ from .functional_graph import (
     ViewOfInput,
     ViewOfOutput,
 )
-from .gradient_history import Reach
+from .gradient_history import Reach, is_unrecorded_view
 from .symbolic_numbers import SYMBOLIC_TYPES, data_dependent_parts
 from .tensor_ssa.alias_graph import AliasGraph
 from .tensor_ssa.layout import dense_order
@@ -151,6 +151,7 @@ class _UserOutputs:
             requires_grad=value.requires_grad,
             reached=reach.possible,
             reached_in_some=reach.possible - reach.certain,
+            unrecorded=is_unrecorded_view(value),
             exposed=not history.holds(value),
         )
         node, origin = self._recorder.node_of(value), self._origins[id(value)]
@@ -162,6 +163,12 @@ class _UserOutputs:
             return replace(described, alias=SameAsOutput(first[id(value)]))
         if origin in self._input_of:
             index = self._input_of[origin]
+            if value.requires_grad and self._detached(value):
+                raise Unsupported(
+                    "returned view of an input with a history of its own",
+                    str(value),
+                    "return a clone() of the detached tensor",
+                )
             view = ViewOfInput(index, *_view_of(value, self._recorder.inputs[index].value))
             return replace(described, alias=view)
         if not self._needs_base(origin):

@@ -139,7 +139,7 @@ class OutputDescriptor:
     graph's output tuple) for a user output.  ``requires_grad`` says whether a user output has gradients in
     eager PyTorch.  ``reached`` are the inputs that have a gradient when this output alone has; of these, the
     ``reached_in_some`` only in some calls, as a branch's side or a loop's length says.  Where these are all,
-    that also says whether the output has gradients.
+    that also says whether the output has gradients.  ``unrecorded``: a view made under ``no_grad``.
     """
 
     kind: OutputKind
@@ -150,6 +150,7 @@ class OutputDescriptor:
     requires_grad: bool = False
     reached: frozenset[int] | None = None
     reached_in_some: frozenset[int] = frozenset()
+    unrecorded: bool = False
     exposed: bool = False
 
 

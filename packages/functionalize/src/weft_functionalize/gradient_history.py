@@ -123,7 +123,11 @@ class GradientHistory:
     def note_made(self, leaf: torch.Tensor, sources: Sources) -> None:
         """``leaf`` stands for what a region computes of ``sources``."""
         certain, possible = (
-            [get_gradient_edge(tensor).node for tensor in tensors if tensor.requires_grad]
+            [
+                get_gradient_edge(tensor).node
+                for tensor in tensors
+                if tensor.requires_grad and not is_unrecorded_view(tensor)
+            ]
             for tensors in (sources.certain, sources.possible)
         )
         self.made[leaf] = certain, possible
@@ -136,7 +140,7 @@ class GradientHistory:
 
     def reach(self, tensor: torch.Tensor) -> Reach:
         """The inputs that have a gradient, be it zero, when ``tensor`` alone has."""
-        if not tensor.requires_grad:
+        if not tensor.requires_grad or is_unrecorded_view(tensor):
             return Reach(frozenset(), frozenset())
         start = get_gradient_edge(tensor).node
         certain, possible = (
@@ -182,6 +186,12 @@ class GradientHistory:
             seen.update(fresh)
             pending += fresh
         return seen
+
+
+def is_unrecorded_view(tensor: torch.Tensor) -> bool:
+    """Whether this is a view that was made under ``no_grad``: it says that it requires a gradient if its base
+    does, but autograd knows nothing of it."""
+    return tensor.requires_grad and tensor.grad_fn is None and tensor._is_view()
 
 
 def _saved_tensors(function: _Function) -> Iterator[torch.Tensor]:

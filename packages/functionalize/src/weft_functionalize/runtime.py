@@ -186,7 +186,8 @@ def _number_readers(functional: FunctionalGraph) -> _Reader:
 def _output_maker(
     descriptor: OutputDescriptor, functional: FunctionalGraph, reader: _Reader
 ) -> _Maker:
-    detached = not descriptor.requires_grad
+    unrecorded = descriptor.unrecorded
+    base_of = _base_of(descriptor)
     match descriptor.alias:
         case None:
             position = descriptor.graph_index or 0
@@ -206,13 +207,29 @@ def _output_maker(
         case ViewOfInput(index) as view:
             place = _placement(view, reader)
             return lambda inputs, computed, results: _view(
-                inputs[index], view, detached, *place(inputs, computed)
+                base_of(inputs[index]), view, unrecorded, *place(inputs, computed)
             )
         case ViewOfOutput(index) as view:
             place = _placement(view, reader)
             return lambda inputs, computed, results: _view(
-                computed[index], view, detached, *place(inputs, computed)
+                base_of(computed[index]), view, unrecorded, *place(inputs, computed)
             )
+
+
+def _base_of(descriptor: OutputDescriptor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A function from a tensor to what a view of it is made of, so that gradients go where eager's do."""
+
+    def detached(base: torch.Tensor) -> torch.Tensor:
+        return base.detach() if base.requires_grad else base
+
+    def leaf(base: torch.Tensor) -> torch.Tensor:
+        return base.detach().requires_grad_()
+
+    if not descriptor.requires_grad:
+        return detached
+    leads_nowhere = descriptor.reached is not None and not descriptor.reached
+    # as a view, recorded, of a view made under ``no_grad``
+    return leaf if leads_nowhere and not descriptor.unrecorded else lambda base: base
 
 
 _Placement = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -239,17 +256,16 @@ def _placement(
 def _view(
     base: torch.Tensor,
     view: ViewOfInput | ViewOfOutput,
-    detached: bool,
+    unrecorded: bool,
     size: tuple[int, ...],
     stride: tuple[int, ...],
     offset: int,
 ) -> torch.Tensor:
-    if detached and base.requires_grad:
-        base = base.detach()
-    if view.reading is None:
-        made = torch.as_strided(base, size, stride, base.storage_offset() + offset)
-    else:
-        made = _read_otherwise(base, view.reading, size, stride, offset)
+    with torch.no_grad() if unrecorded else contextlib.nullcontext():
+        if view.reading is None:
+            made = torch.as_strided(base, size, stride, base.storage_offset() + offset)
+        else:
+            made = _read_otherwise(base, view.reading, size, stride, offset)
     if view.is_one_of_several:
         mark_one_of_several(made)
     return made

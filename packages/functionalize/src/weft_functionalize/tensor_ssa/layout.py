@@ -26,6 +26,13 @@ def same_layout(left: torch.Tensor, right: torch.Tensor) -> bool:
     )
 
 
+def memory_order(tensor: torch.Tensor) -> list[int]:
+    """The dimensions from outermost to innermost in memory, as far as the first call's strides say."""
+    strides, sizes = tuple(tensor.stride()), tuple(tensor.shape)
+    wide = [not known_equal(size, 1) for size in sizes]
+    return sorted(range(len(sizes)), key=lambda d: (size_hint(strides[d]), wide[d]), reverse=True)
+
+
 def dense_order(tensor: torch.Tensor) -> list[int] | None:
     """The dimensions from outermost to innermost in memory, None if the tensor has gaps or overlaps.
 
@@ -33,7 +40,7 @@ def dense_order(tensor: torch.Tensor) -> list[int] | None:
     """
     strides, sizes = tuple(tensor.stride()), tuple(tensor.shape)
     wide = [not known_equal(size, 1) for size in sizes]
-    order = sorted(range(len(sizes)), key=lambda d: (size_hint(strides[d]), wide[d]), reverse=True)
+    order = memory_order(tensor)
     if is_empty(tensor):
         return order  # whatever its strides are
     expected: Any = 1

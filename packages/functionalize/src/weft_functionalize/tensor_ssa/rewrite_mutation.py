@@ -16,6 +16,7 @@ that autograd does not see leaves each version with the history of the one befor
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import torch
 import torch.fx
@@ -28,6 +29,7 @@ from .custom_operators import functional_form, is_custom
 from .emitter import Emitter
 from .functional_counterparts import HIDDEN_WRITES, functional_counterpart, written_arguments
 from .kept_history import hides_writes, keep_history, runs_unseen
+from .layout import dense_order, memory_order
 from .random_slopes import RRELU, leave_unwritten, scale_at_random
 from .region_aliases import SharedValues, any_of
 from .view_operators import emit_access, emit_assign
@@ -353,11 +355,39 @@ def _polygamma(emit: Emitter, node: torch.fx.Node) -> torch.fx.Node:
     return emit.call(aten.polygamma.default, *reversed(node.args))
 
 
+def _drawn(emit: Emitter, node: torch.fx.Node) -> torch.fx.Node:
+    """Numbers drawn as the CPU does in place, in the order of memory: the counterpart draws by coordinates."""
+    variable, *arguments = node.args
+    assert isinstance(variable, torch.fx.Node)
+    order = memory_order(variable.meta["val"])
+    if order == sorted(order):
+        return emit.call(aten.bernoulli.p, *_with_p(variable, arguments), **node.kwargs)
+    permuted = emit.call(aten.permute.default, variable, order)
+    drawn = emit.call(aten.bernoulli.p, *_with_p(permuted, arguments), **node.kwargs)
+    return emit.call(aten.permute.default, drawn, [order.index(d) for d in range(len(order))])
+
+
+def _drawn_normal(emit: Emitter, node: torch.fx.Node) -> torch.fx.Node:
+    """The counterpart draws into a copy without gaps: there the CPU draws whole vectors at once."""
+    variable = node.args[0]
+    assert isinstance(variable, torch.fx.Node)
+    if dense_order(variable.meta["val"]) is None:
+        raise Unsupported("random numbers written with gaps", str(node.target))
+    return emit.call(aten.normal_functional.default, *node.args, **node.kwargs)
+
+
+def _with_p(tensor: torch.fx.Node, arguments: list[Any]) -> list[Any]:
+    """The arguments of ``bernoulli_``, whose probability may be left out."""
+    return [tensor, *(arguments or [0.5])]
+
+
 # Writes that need no value of the written tensor, or have simpler forms than their counterparts.
 _SPECIAL = {
+    aten.bernoulli_.float: _drawn,
     aten.copy_.default: _copied,
     aten.fill_.Scalar: _filled,
     aten.fill_.Tensor: _filled_from_tensor,
+    aten.normal_.default: _drawn_normal,
     aten.polygamma_.default: _polygamma,
     aten.zero_.default: _zeroed,
 }

@@ -233,6 +233,9 @@ class Driver:
         if overwritten is not None:
             return overwritten
         result = self._apply(node, node.target, arguments, keywords)
+        given = isinstance(result, TensorValue) and any(result is a for a in arguments)
+        if given and not is_view_operator(node.target):
+            result = self.context.copy_of(result)  # as the running sum of a tensor without dims
         if isinstance(result, tuple):
             assert isinstance(value, (tuple, list))
             return tuple(self._settle(node, r, f) for r, f in zip(result, value, strict=True))

@@ -28,7 +28,7 @@ def undropped(
         return None
     given = dict(zip(names, arguments, strict=False)) | keywords
     operand, share, training = (given.get(name) for name in names)
-    if type(operand) is not TensorVariable or training is None or not training.is_constant():
+    if type(operand) is not TensorVariable or not (training is None or training.is_constant()):
         return None
     if isinstance(share, SymbolicNumberVariable):
         share = share.specialised()
@@ -37,4 +37,5 @@ def undropped(
     dropped: Any = 0.5 if share is None else share.as_constant()
     if type(dropped) not in (int, float) or not 0 <= dropped <= 1:
         return None  # eager's own error
-    return None if training.as_constant() and dropped > 0 else operand
+    trains = training is None or training.as_constant()
+    return None if trains and dropped > 0 else operand
