@@ -146,10 +146,10 @@ def _metadata(x: torch.Tensor, storages: dict[int, int], number: int) -> tuple[A
     storage = storages.setdefault(x.untyped_storage()._cdata, number) if x.numel() else -1
     try:
         leaf: bool | str = x.is_leaf
+        unrecorded = x._is_view() and x.grad_fn is None  # under no_grad: says what its base says
+        needed = x.requires_grad and not unrecorded
     except RuntimeError as error:  # a view of what was written to since
-        leaf = str(error)
-    unrecorded = x._is_view() and x.grad_fn is None  # under no_grad: says what its base says
-    needed = None if unrecorded else x.requires_grad
+        leaf, needed = str(error), True
     return str(x.dtype), tuple(x.shape), needed, leaf, storage, layout
 
 
