@@ -356,7 +356,7 @@ def _polygamma(emit: Emitter, node: torch.fx.Node) -> torch.fx.Node:
 
 
 def _drawn(emit: Emitter, node: torch.fx.Node) -> torch.fx.Node:
-    """Numbers drawn as the CPU does in place, in the order of memory: the counterpart draws by coordinates."""
+    """Numbers drawn as the CPU does in place, in the order of memory; the counterpart draws by index."""
     variable, *arguments = node.args
     assert isinstance(variable, torch.fx.Node)
     order = memory_order(variable.meta["val"])
