@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 import weft
-import weft_aot_autograd as aot
-import weft_functionalize
 from torch import nn
 from torch.utils import _pytree as pytree
+
+from tests.staged_backend import by_operators
 
 Step = Callable[..., Any]
 
@@ -199,23 +199,6 @@ STEPS = (
     chosen_inputs,
 )  # fmt: skip
 ERRORS = {"shared", "twice", "second_of_three", "written_between"}
-
-
-def by_operators(graph_module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-    """The stages up to code generation, which nothing here is about; their graphs run as they are."""
-    functional = weft_functionalize.functionalize(graph_module, inputs)
-    joint = aot.trace_joint(functional)
-    if joint is None:
-        forward = aot.trace_inference(functional).graph_module
-        return weft_functionalize.wrap(functional, weft_functionalize.bind(functional, forward))
-    parts = aot.partition(joint)
-    forward = without_gradients(weft_functionalize.bind(functional, parts.forward))
-    program = aot.TrainingProgram(functional, parts, forward, without_gradients(parts.backward))
-    return weft_functionalize.wrap(functional, program)
-
-
-def without_gradients(run: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.no_grad()(lambda *inputs: run(*inputs))
 
 
 def outcome(make: Callable[[Nets], Step], compiles: Callable[[Step], Step]) -> Any:

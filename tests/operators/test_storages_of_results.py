@@ -12,8 +12,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 import weft
-import weft_aot_autograd as aot
-import weft_functionalize
+
+from tests.staged_backend import by_operators
 
 Operator = Callable[[torch.Tensor], torch.Tensor]
 MASK = torch.ones(3, 3, dtype=torch.bool)
@@ -94,22 +94,6 @@ USES: dict[str, Callable[[Operator, torch.Tensor], Any]] = {
     "result written": lambda f, x: written(f, x, False),
     "part of one": lambda f, x: (lambda y: (y, f(y * 1).sin(), f(y)[1:]))(x + 1),
 }
-
-
-def by_operators(graph_module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-    """The stages up to code generation, whose graphs run as they are."""
-    functional = weft_functionalize.functionalize(graph_module, inputs)
-    joint = aot.trace_joint(functional)
-    bound: Any = weft_functionalize.bind
-    if joint is None:
-        forward = bound(functional, aot.trace_inference(functional).graph_module)
-        return weft_functionalize.wrap(functional, torch.no_grad()(forward))
-    parts = aot.partition(joint)
-    forward = torch.no_grad()(bound(functional, parts.forward))
-    backward = torch.no_grad()(parts.backward.forward)
-    return weft_functionalize.wrap(
-        functional, aot.TrainingProgram(functional, parts, forward, backward)
-    )
 
 
 def places(tensors: list[torch.Tensor]) -> list[Any]:

@@ -1,0 +1,205 @@
+"""Hooks registered in a compiled function: called as in eager, in the same order, with the same gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch.utils import _pytree as pytree
+
+from tests.staged_backend import by_operators
+
+LOG: list[Any] = []
+P = torch.nn.Parameter(torch.ones(3))
+
+
+def sees(x: torch.Tensor) -> Any:
+    y = x * 2
+    y.register_hook(lambda g: LOG.append(g.clone()))
+    return (y * y).sum()
+
+
+def changes(x: torch.Tensor) -> Any:
+    y = x * 2
+    y.register_hook(lambda g: g * 3)
+    return (y * y).sum()
+
+
+def retains(x: torch.Tensor) -> Any:
+    y = x * 2
+    y.retain_grad()
+    LOG.append(y)
+    return (y * y).sum()
+
+
+def of_input(x: torch.Tensor) -> Any:
+    x.register_hook(lambda g: g * 5)
+    return (x * x).sum()
+
+
+def of_result(x: torch.Tensor) -> Any:
+    y = x * x
+    y.register_hook(lambda g: g * 5)
+    return y
+
+
+def of_node(x: torch.Tensor) -> Any:
+    y = x * 2
+    y.grad_fn.register_hook(
+        lambda gi, go: (
+            LOG.append((gi[0].clone() if gi[0] is not None else None, go[0].clone())),
+            (gi[0] * 7,) + gi[1:],
+        )[1]
+    )
+    return (y * y).sum()
+
+
+def removed(x: torch.Tensor) -> Any:
+    y = x * 2
+    h = y.register_hook(lambda g: g * 3)
+    h.remove()
+    return (y * y).sum()
+
+
+def several_in_order(x: torch.Tensor) -> Any:
+    y = x * 2
+    y.register_hook(lambda g: g * 3)
+    y.register_hook(lambda g: g + 1)
+    y.retain_grad()
+    y.register_hook(lambda g: (LOG.append(g.clone()), g * 2)[1])
+    z = y * y
+    LOG.append(y)
+    return z.sum()
+
+
+def written_between(x: torch.Tensor) -> Any:
+    y = x * 2
+    y.register_hook(lambda g: LOG.append(g.clone()))
+    y.mul_(3)
+    y.register_hook(lambda g: (LOG.append(g.clone()), g * 2)[1])
+    return y.sum()
+
+
+def after_accumulation(x: torch.Tensor) -> Any:
+    h = P.register_post_accumulate_grad_hook(lambda q: LOG.append(q.grad.clone()))
+    y = (x * P).sum()
+    y.backward()
+    h.remove()
+    r = P.grad.clone()
+    P.grad = None
+    return r
+
+
+def called_in_the_function(x: torch.Tensor) -> Any:
+    def hook(g):
+        hook.n += 1
+        return g * 2
+
+    hook.n = 0
+    y = x.sin()
+    y.register_hook(hook)
+    z = y.cos()
+    z.register_hook(hook)
+    (z + y).sum().backward()
+    return x.grad.clone(), torch.tensor(hook.n)
+
+
+def before_node(x: torch.Tensor) -> Any:
+    y = x * 2
+
+    def pre(go):
+        LOG.append(go[0].clone())
+        return (go[0] * 2,)
+
+    y.grad_fn.register_prehook(pre)
+    return (y * y).sum()
+
+
+def of_a_view(x: torch.Tensor) -> Any:
+    a, b = x.chunk(2) if x.numel() % 2 == 0 else (x[:1], x[1:])
+    a.register_hook(lambda g: g * 2)
+    return (a.sum() * b).sum()
+
+
+def of_several(x: torch.Tensor) -> Any:
+    y = x * 2
+    torch.autograd.graph.register_multi_grad_hook((y,), lambda gs: LOG.append(gs[0].clone()))
+    return (y * y).sum()
+
+
+def of_two_results(x: torch.Tensor) -> Any:
+    y = x * 2
+    if y.requires_grad:
+        y.register_hook(lambda g: g.clamp(max=1))
+    return [y, y * 3]
+
+
+def of_a_view_that_retains(x: torch.Tensor) -> Any:
+    y = x * 2
+    v = y.view(-1)
+    v.register_hook(lambda g: g * 2)
+    v.retain_grad()
+    LOG.append(v)
+    return (v * y).sum()
+
+
+def reads_a_tensor(x: torch.Tensor) -> Any:
+    y = x * 2
+    y.register_hook(lambda g: g * y.detach())
+    return (y.exp()).sum()
+
+
+def in_a_loop(x: torch.Tensor) -> Any:
+    for i in range(3):
+        x = x * 2
+        x.register_hook(lambda g, i=i: g * (i + 1))
+    return x.sum()
+
+
+PROGRAMS = (
+    sees,
+    changes,
+    retains,
+    of_input,
+    of_result,
+    of_node,
+    removed,
+    several_in_order,
+    written_between,
+    after_accumulation,
+    called_in_the_function,
+    before_node,
+    of_a_view,
+    of_several,
+    of_two_results,
+    of_a_view_that_retains,
+    reads_a_tensor,
+    in_a_loop,
+)
+
+
+def outcome(run: Callable[[torch.Tensor], Any]) -> list[Any]:
+    """Of two calls: results, gradients, and what hooks and retaining tensors have seen."""
+    found: list[Any] = []
+    for seed in range(2):
+        LOG.clear()
+        torch.manual_seed(seed)
+        x = torch.randn(3, requires_grad=True)
+        results = pytree.tree_leaves(run(x))
+        total = [r.sum() for r in results if r.requires_grad]
+        if total:
+            torch.stack(total).sum().backward()
+        seen = pytree.tree_leaves(LOG)
+        grads = [t.grad for t in seen if t.retains_grad]
+        found += [*results, x.grad, *seen, *grads]
+    return found
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_like_eager(program: Callable[[torch.Tensor], Any]) -> None:
+    expected = outcome(program)
+    found = outcome(weft.compile(program, backend=by_operators))
+    torch.testing.assert_close(found, expected)
