@@ -34,6 +34,10 @@ CALLS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "embedding": lambda x, k: F.embedding(k, x),
     "nll_loss": lambda x, k: F.nll_loss(x[:2], k),
     "max_unpool": lambda x, k: F.max_unpool1d(x[None, :1, :2], k[None, None], 2),
+    "index_put_": lambda x, k: x.index_put_((k,), x[0] + 1),
+    "index_add_": lambda x, k: x.index_add_(0, k, x[:2] + 1),
+    "scatter_": lambda x, k: x.scatter_(0, k[:, None], 5.0),
+    "written, then read": lambda x, k: x.add_(1).gather(0, k[:, None]),
     "read, then written": lambda x, k: x.gather(0, k[:, None]).exp_(),
 }
 

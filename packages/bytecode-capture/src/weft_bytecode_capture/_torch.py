@@ -157,6 +157,14 @@ def has_symbolic_layout(tensor: torch.Tensor) -> bool:
     return bool(tensor._has_symbolic_sizes_strides)
 
 
+def size_hint(number: int | torch.SymInt) -> int | None:
+    """A size in the call that is being captured; None for one that depends on data."""
+    if isinstance(number, int):
+        return number
+    known = number.node.has_hint() and not has_unbacked_symbols(number)
+    return int(number.node.hint) if known else None
+
+
 def argument_names(operator: OpOverload) -> list[str]:
     """The names of an operator's arguments, in the schema's order."""
     return [str(argument.name) for argument in operator._schema.arguments]
@@ -497,6 +505,7 @@ __all__ = [
     "push_torch_function_mode",
     "pytree",
     "set_grad_enabled",
+    "size_hint",
     "suggested_format",
     "symbolic_number",
     "torch_dispatch_modes",

@@ -137,6 +137,12 @@ class _Runtime:
             return False
         return not (self._mutated and _overlaps(self._all_inputs(inputs), self._mutated))
 
+    @property
+    def only_checks_indices(self) -> bool:
+        """Whether nothing but an index out of range makes the compiled program raise."""
+        program = self._compiled
+        return getattr(program, "may_fail", False) and getattr(program, "extern_count", 1) == 0
+
     def _write(self, every: Sequence[Any], computed: Sequence[Any]) -> None:
         """Give the mutated inputs their new values, and tell autograd of those that have them already."""
         written = []

@@ -264,6 +264,10 @@ class _Conversion:
         if graph is not None:
             backend = in_inference_mode(graph.inference_mode, self._converter._backend)
             function = backend(graph.graph_module, list(graph.example_inputs))
+            if result.recovery is not None and not result.recovery.pays(
+                graph.graph_module, function
+            ):
+                result = replace(result, recovery=None)
             if result.recovery is not None:
                 function = result.recovery.around(graph.graph_module, function)
             function = restoring_modes(graph.graph_module, function)

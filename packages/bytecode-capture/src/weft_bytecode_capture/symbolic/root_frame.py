@@ -282,8 +282,10 @@ class _Capture:
             if recovery is None:
                 raise _NoRecovery
             return recovery
-        # An error is eager's own then, and comes where eager's does: not worth copies at each call.
-        return recovery if recovery == Recovery() else None
+        # An error is eager's own then, and comes where eager's does: worth copies of little at each call.
+        if recovery is None or recovery.draws:
+            return None
+        return dataclasses.replace(recovery, optional=recovery.copies)
 
     def _refusal(self, place: Place, reason: str, returned: bool = False) -> RegionRefused:
         """What to raise to have the frame evaluated again without the region at ``place``."""

@@ -13,18 +13,37 @@ from typing import Any
 import torch
 import torch.fx
 
+from ..._torch import size_hint
 from .purity import draws, is_tracked_write, writes, written_arguments
 from .region_writes import storages, storages_written_in_regions
 from .versions import UNCOUNTED, version_of
 
+_LITTLE = 1 << 14
+"""Bytes of a tensor that is copied in about the time that making the copy takes anyway."""
+
 
 @dataclass(frozen=True)
 class Recovery:
-    """What a graph changes: inputs by position, attributes of its module, torch's random numbers."""
+    """What a graph changes: inputs by position, attributes of its module, torch's random numbers.
+
+    ``optional``: nobody would handle an exception, so that it may also leave what the graph has changed.
+    """
 
     inputs: tuple[int, ...] = ()
     attributes: tuple[str, ...] = ()
     draws: bool = False
+    optional: bool = False
+
+    def pays(self, module: torch.fx.GraphModule, function: Callable[..., Any]) -> bool:
+        """Whether copies at each call are worth it: of little, where an index out of range is all to fail."""
+        if not self.optional:
+            return True
+        if not getattr(function, "only_checks_indices", False):
+            return False
+        placeholders = module.graph.find_nodes(op="placeholder")
+        written = [placeholders[i].meta["example_value"] for i in self.inputs]
+        written += [getattr(module, name) for name in self.attributes]
+        return all(map(_is_little, written))
 
     @property
     def copies(self) -> bool:
@@ -62,6 +81,11 @@ class Recovery:
                 raise
 
         return run
+
+
+def _is_little(tensor: torch.Tensor) -> bool:
+    count = size_hint(tensor.numel())
+    return count is not None and count * tensor.element_size() <= _LITTLE
 
 
 def find_recovery(
