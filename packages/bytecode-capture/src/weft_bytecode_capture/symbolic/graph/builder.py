@@ -47,7 +47,7 @@ from .data_dependence import (
 )
 from .fake_mode import OperandCheck, RememberingFakeMode
 from .gradient_rules import GradientRules
-from .layouts import layout_of
+from .layouts import Layout
 from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
 from .purity import is_effectful, possibly_written, writes
@@ -71,7 +71,7 @@ class _Input:
     tensor: torch.Tensor
     fake: torch.Tensor
     version: int
-    layout: tuple[str, ...]
+    layout: Layout
 
 
 _QUANTIZED = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4)
@@ -145,7 +145,7 @@ class GraphBuilder:
         except (TypeError, UnsupportedFakeTensorException) as error:
             raise Unsupported("tensor of unusual kind", source.name(), str(error)) from error
         evaluator.guard(source, TensorMatches(metadata))
-        self._inputs.append(_Input(source, tensor, fake, _version(fake), layout_of(fake)))
+        self._inputs.append(_Input(source, tensor, fake, _version(fake), Layout(fake)))
         self.given.append((source, tensor, fake))
         return self._variable(evaluator, self._placeholder(source, fake), fake, source)
 
@@ -153,10 +153,10 @@ class GraphBuilder:
         """A placeholder for a symbolic number of the caller."""
         return self.number(number, lambda graph: self._placeholder(source, number), source)
 
-    def layouts(self, before: Mapping[int, tuple[str, ...]] | None = None) -> dict[int, Any]:
+    def layouts(self, before: Mapping[int, Layout] | None = None) -> dict[int, Layout]:
         """The layouts of all inputs; those of ``before``, and of inputs made since, as they were then."""
         if before is None:
-            return {index: layout_of(given.fake) for index, given in enumerate(self._inputs)}
+            return {index: Layout(given.fake) for index, given in enumerate(self._inputs)}
         return {k: before.get(k, given.layout) for k, given in enumerate(self._inputs)}
 
     def number(

@@ -5,6 +5,16 @@ from __future__ import annotations
 import torch
 
 
-def layout_of(fake: torch.Tensor) -> tuple[str, ...]:
-    """What ``unsqueeze_``, ``t_`` and the like change of a tensor."""
-    return str(fake.shape), str(fake.stride()), str(fake.storage_offset())
+class Layout:
+    """What ``unsqueeze_``, ``t_`` and the like change of a tensor.
+
+    Symbols may be found equal in the meantime: texts are made when two layouts are compared.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, fake: torch.Tensor) -> None:
+        self._numbers = tuple(fake.shape), tuple(fake.stride()), fake.storage_offset()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and str(self._numbers) == str(other._numbers)

@@ -14,7 +14,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from ..graph.layouts import layout_of
+from ..graph.layouts import Layout
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.generators import GeneratorVariable
@@ -52,7 +52,7 @@ def frozen_state(variable: Variable) -> dict[str, Any]:
         for name, value in attributes(variable).items()
     }
     if isinstance(variable, TensorVariable) and "fake" in found:
-        found["layout"] = layout_of(variable.fake)
+        found["layout"] = Layout(variable.fake)
     return found
 
 
@@ -124,7 +124,7 @@ def is_same(left: Any, right: Any) -> bool:
     """Whether two copies are of one state."""
     if left is right:
         return True
-    if isinstance(left, (int, str, bytes)):
+    if isinstance(left, (int, str, bytes, Layout)):
         return type(left) is type(right) and bool(left == right)
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(is_same(left[k], right[k]) for k in left)
