@@ -17,6 +17,7 @@ _PATCHES = {
     "a function of Python": (lambda x: x * math.sqrt(4), math, "sqrt", lambda s: 7.0),
     "forward of a class": (lambda x: _LINEAR(x), torch.nn.Linear, "forward", lambda m, s: s * 7),
     "forward of a class, in another": (lambda x: _LAYERS(x), torch.nn.GELU, "forward", lambda m, s: s * 7),
+    "the call of modules": (lambda x: _LINEAR(x), torch.nn.Module, "__call__", lambda m, s: s * 7),
     "forward of a container": (lambda x: _LAYERS(x), torch.nn.Sequential, "forward", lambda m, s: s * 7),
 }  # fmt: skip
 _INNER = {

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
+_MODULE_CALL = torch.nn.Module.__call__  # users may replace it
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 _CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential)
 
@@ -91,11 +92,12 @@ class ModuleInstanceVariable(UserObjectVariable):
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
-        plain = type(self.value).__call__ is torch.nn.Module.__call__
+        kind = ConstantSource(self.kind.__qualname__, self.kind)
+        method = type(self.value).__call__
+        evaluator.guard(AttributeSource(kind, "__call__"), IsObject(method))
+        plain = method is _MODULE_CALL
         if not plain or self._has_hooks(evaluator):
             return super().call(evaluator, arguments, keywords)
-        kind = ConstantSource(self.kind.__qualname__, self.kind)
-        evaluator.guard(AttributeSource(kind, "__call__"), IsObject(torch.nn.Module.__call__))
         forward = evaluator.state.find_in_type(self.kind, "forward")
         if forward is not None and isinstance(forward[1], types.FunctionType):
             evaluator.guard(AttributeSource(kind, "forward"), IsObject(forward[1]))
