@@ -14,7 +14,9 @@ class Layout:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, fake: torch.Tensor) -> None:
-        self._numbers = tuple(fake.shape), tuple(fake.stride()), fake.storage_offset()
+        strided = fake.layout is torch.strided  # others have no strides
+        place = (tuple(fake.stride()), fake.storage_offset()) if strided else ((), 0)
+        self._numbers = tuple(fake.shape), *place
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Layout) and str(self._numbers) == str(other._numbers)
