@@ -33,6 +33,7 @@ __all__ = [
     "TorchDispatchMode",
     "core_aten_decompositions",
     "core_decomposition",
+    "inplace_variant",
     "keeps_graph",
     "packed_saved_tensors",
     "packs_saved_tensors",
@@ -41,6 +42,7 @@ __all__ = [
     "set_grad_enabled",
     "stands_for_another",
     "storage_identity",
+    "will_visit",
     "without_transforms",
 ]
 
@@ -78,6 +80,20 @@ set_grad_enabled = torch._C._set_grad_enabled
 def keeps_graph() -> bool:
     """Whether the backward pass that is running may be run again (``retain_graph``)."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
+def will_visit(node: Any) -> bool:
+    """Whether the backward pass that is running gets to a node of autograd's graph."""
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:  # so for a leaf that torch.autograd.grad was asked for
+        return True
+
+
+def inplace_variant(operator: OpOverload) -> Any:
+    """The packet of ``name_`` for an operator ``name``, None if there is none."""
+    namespace, _, name = operator._schema.name.partition("::")
+    return getattr(getattr(torch.ops, namespace), f"{name}_", None)
 
 
 def _keys(*names: str) -> Any:

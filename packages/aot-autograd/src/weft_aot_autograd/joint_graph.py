@@ -57,6 +57,19 @@ class GradientFlags:
 
 
 @dataclass(frozen=True)
+class MissingDerivative:
+    """Output ``output_index`` leads to inputs by an operator that autograd has no derivative of.
+
+    Eager raises ``error`` with ``message`` when a gradient of the output is on its way to ``input_indices``.
+    """
+
+    output_index: int
+    input_indices: frozenset[int]
+    error: type[RuntimeError]
+    message: str
+
+
+@dataclass(frozen=True)
 class JointGraph:
     """Forward and backward in one graph: inputs then tangents, outputs then gradients.
 
@@ -70,6 +83,7 @@ class JointGraph:
     gradients: tuple[GradientDescriptor, ...]
     output_count: int
     flags: GradientFlags | None = None
+    missing: tuple[MissingDerivative, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +105,7 @@ class PartitionedGraph:
     gradients: tuple[GradientDescriptor, ...]
     recomputed: tuple[str, ...]
     flags: GradientFlags | None = None
+    missing: tuple[MissingDerivative, ...] = ()
 
     @property
     def activation_bytes(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from weft_functionalize import NumberNodes, is_float_symbol
 
 from ._torch import HigherOrderOperator, LazyGraphModule, OpOverload, schema_arguments
 from .decomposition_table import DecompositionTable
+from .differentiable_forms import call_differentiably
 from .recording import NodeRecorder
 from .unsupported import Unsupported
 from .written_memory import WrittenMemory, place_of, same_place
@@ -43,6 +44,7 @@ class JointRecorder(NodeRecorder):
         self.is_region = is_region
         self.table = table  # for the joint graphs of regions
         self.regions: dict[str, torch.fx.GraphModule] = {}  # by the attribute that names them
+        self.call: Callable[[OpOverload, Any, Any], Any] = call_differentiably
         self._paused = False
         self._last_placeholder: torch.fx.Node | None = None
         self._memory = WrittenMemory()

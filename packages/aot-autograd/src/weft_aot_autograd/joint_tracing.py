@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,8 +17,20 @@ from ._torch import (
     storage_identity,
 )
 from .decomposition_table import DecompositionTable, default_decompositions
-from .joint_graph import GradientDescriptor, GradientFlags, JointGraph, TangentDescriptor
+from .joint_graph import (
+    GradientDescriptor,
+    GradientFlags,
+    JointGraph,
+    MissingDerivative,
+    TangentDescriptor,
+)
 from .joint_recorder import JointRecorder
+from .missing_derivatives import (
+    DerivativeProbe,
+    find_missing_derivatives,
+    lacks_derivative,
+    refuse_missing_derivative,
+)
 from .region_gradients import run_region_operator
 from .region_gradients.presence import GradientPaths, Presence, either
 from .region_gradients.recording import run_nodes
@@ -42,7 +56,7 @@ def trace_joint(
         return None
     table = default_decompositions() if decompositions is None else decompositions
     try:
-        joint = _Trace(functional, mode, table).run()
+        joint = _trace(functional, mode, table)
     except DATA_DEPENDENT_ERRORS as error:
         raise Unsupported("gradient whose shape depends on data", str(error)) from error
     if joint is None:
@@ -53,6 +67,24 @@ def trace_joint(
     return joint
 
 
+def _trace(
+    functional: FunctionalGraph, mode: FakeTensorMode, table: DecompositionTable
+) -> JointGraph | None:
+    """The joint graph; traced again with each operator probed where a derivative turns out missing."""
+    try:
+        return _Trace(functional, mode, table).run()
+    except RuntimeError as error:
+        if not lacks_derivative(error):
+            refuse_missing_derivative(error)
+            raise
+    try:
+        probe = DerivativeProbe(functional.has_writes)
+        return _Trace(functional, mode, table, probe).run()
+    except RuntimeError as error:
+        refuse_missing_derivative(error)
+        raise
+
+
 def _records(functional: FunctionalGraph) -> bool:
     enabled = torch.is_grad_enabled() or functional.enables_gradients
     return enabled and any(descriptor.requires_grad for descriptor in functional.inputs)
@@ -60,11 +92,17 @@ def _records(functional: FunctionalGraph) -> bool:
 
 class _Trace:
     def __init__(
-        self, functional: FunctionalGraph, mode: FakeTensorMode, table: DecompositionTable
+        self,
+        functional: FunctionalGraph,
+        mode: FakeTensorMode,
+        table: DecompositionTable,
+        probe: DerivativeProbe | None = None,
     ) -> None:
         self._functional = functional
         self._mode = mode
         self._recorder = JointRecorder(table)
+        if probe is not None:
+            self._recorder.call = functools.partial(probe.call, self._recorder)
         self._values: dict[torch.fx.Node, Any] = {}
         self._reached: set[int] = set()  # inputs that a gradient may lead to
 
@@ -99,8 +137,9 @@ class _Trace:
                 for i, gradient in zip(wanted, gradients, strict=True)
                 if gradient is not None and i in self._reached  # else zeros, in regions' stead
             }
-            found |= self._zeros_for([i for i in wanted if i not in found], inputs)
-        return self._result(outputs, differentiated, found, positions)
+            missing = find_missing_derivatives(outputs, differentiated, inputs)
+            found |= self._zeros_for([i for i in wanted if i not in found], inputs, missing)
+        return replace(self._result(outputs, differentiated, found, positions), missing=missing)
 
     def _find_flags(
         self, outputs: list[Any], differentiated: Sequence[int], inputs: Sequence[Any]
@@ -184,19 +223,25 @@ class _Trace:
             self._recorder.know(completed[index], node)
         return completed
 
-    def _zeros_for(self, missing: Sequence[int], inputs: Sequence[Any]) -> dict[int, torch.Tensor]:
+    def _zeros_for(
+        self,
+        wanted: Sequence[int],
+        inputs: Sequence[Any],
+        missing: Sequence[MissingDerivative],
+    ) -> dict[int, torch.Tensor]:
         """Gradients of zero for inputs that have one in eager by what the program has overwritten since.
 
         In a program that writes nothing, or brings gradients of its own, eager has none here either.
+        Inputs that only a missing derivative leads to take part too, so that backward raises.
         """
+        reached = {i for derivative in missing for i in derivative.input_indices}
         functional = self._functional
         rules = any(is_gradient_rule(node.target) for node in functional.graph_module.graph.nodes)
-        if rules or not functional.has_writes:
-            return {}
-        described = [d for d in functional.outputs if d.requires_grad]  # the others get no gradient
-        reached = {i for descriptor in described for i in descriptor.reached or ()}
+        if functional.has_writes and not rules:
+            described = [d for d in functional.outputs if d.requires_grad]  # others get no gradient
+            reached |= {i for descriptor in described for i in descriptor.reached or ()}
         with self._recorder, torch.no_grad():
-            return {i: torch.zeros_like(inputs[i]) for i in missing if i in reached}
+            return {i: torch.zeros_like(inputs[i]) for i in wanted if i in reached}
 
     def _constant_outputs(self) -> set[int]:
         """The graph's outputs that have no gradients in eager."""

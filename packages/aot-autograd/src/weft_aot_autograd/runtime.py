@@ -86,6 +86,7 @@ class CompiledFunction(torch.autograd.Function):
         ctx.saved_versions = [version_of(value) for value in saved]
         ctx.layouts = [tangent.layout(results[tangent.output_index]) for tangent in plan.tangents]
         index = plan.given.flags_index
+        ctx.edges = plan.missing.edges(later, arguments)
         ctx.flags = None if index is None else results[index]
         constants = list(plan.constants)
         if plan.given.in_some_calls:
@@ -101,6 +102,7 @@ class CompiledFunction(torch.autograd.Function):
             if not keeps_graph() and ctx.apart is not None:
                 release(ctx, frozenset())
             return placed(plan, (), ())
+        plan.missing.check(ctx, gradients)
         if torch.is_grad_enabled() or any(
             g is not None and stands_for_another(g) for g in gradients
         ):

@@ -13,6 +13,7 @@ from weft_functionalize import FunctionalGraph, symbols_of
 from ._torch import keeps_graph
 from .given_gradients import GivenGradients
 from .joint_graph import PartitionedGraph
+from .missing_derivatives import MissingDerivatives
 from .partial_backward import is_linear, partial_backward
 from .partition import BackwardStage
 from .repeated_backward import RepeatedBackward
@@ -163,6 +164,7 @@ class Plan:
         self.lifted_count = len(self.lifted_indices)
         order = {index: k for k, index in enumerate((*self.lifted_indices, *users))}
         self.argument_indices = tuple(order)
+        self.missing = MissingDerivatives(partitioned.missing, self.argument_indices)
         self.output_count = partitioned.output_count
         self.saved = tuple(
             (False, s.output_index or 0) if s.input_index is None else (True, order[s.input_index])

@@ -34,6 +34,7 @@ def split(joint: JointGraph, sides: Sides, saved: Sequence[torch.fx.Node]) -> Pa
         joint.gradients,
         recomputed,
         joint.flags,
+        joint.missing,
     )
 
 

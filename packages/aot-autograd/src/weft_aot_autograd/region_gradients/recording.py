@@ -11,7 +11,6 @@ import torch.fx
 from weft_functionalize import SYMBOLIC_TYPES, is_gradient_rule, keep_history
 
 from .._torch import OpOverload, rename_data_dependent
-from ..differentiable_forms import call_differentiably
 from ..joint_recorder import JointRecorder
 from ..replay import GRADIENTS_DISABLED
 
@@ -59,7 +58,7 @@ def _run_node(
         return recorder.append(node.target, recorder.nodes_in(args), kwargs, None)
     with torch.set_grad_enabled(torch.is_grad_enabled() and GRADIENTS_DISABLED not in node.meta):
         if isinstance(node.target, OpOverload):
-            result = call_differentiably(node.target, args, kwargs)
+            result = recorder.call(node.target, args, kwargs)
             if _HAS_SIZES_OF_DATA.intersection(node.target.tags):
                 _know_sizes(result, node.meta["val"])
             return result
