@@ -153,6 +153,7 @@ def _copied(value: torch.Tensor) -> torch.Tensor:
 
 # Writes that have no defined result, or no functional form yet.
 _REFUSED = {
+    "operands that the operator refuses",  # as eager does
     "write through overlapping elements",
     "write through an expanded tensor",
     "change of an input's metadata",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from weft_functionalize import known_equal
 
 from ._torch import OpOverload
 from .strided_windows import as_strided, as_strided_scatter
@@ -20,7 +21,7 @@ def _masked_assignment(
     accumulate: bool = False,
 ) -> Any:
     """``x[mask] = value`` of one number is a choice; the formula would look up where the mask is true."""
-    if accumulate or values.numel() != 1 or len(indices) != 1:
+    if accumulate or not known_equal(values.numel(), 1) or len(indices) != 1:
         return NotImplemented
     (mask,) = indices
     if mask is None or mask.dtype is not torch.bool:

@@ -640,3 +640,8 @@ def append_size(
     known = {symbol: torch.fx.Proxy(node, tracer) for symbol, node in symbols.items()}
     node: torch.fx.Node = sympy_interp(PythonReferenceAnalysis, known, expression).node
     return node
+
+
+def runs_in_backward() -> bool:
+    """Whether autograd's engine calls this, on this thread."""
+    return bool(torch._C._current_graph_task_id() >= 0)
