@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ._torch import OpOverload, core_aten_decompositions, core_decomposition
+from .unsupported import Unsupported
 
 aten = torch.ops.aten
 
@@ -173,6 +174,20 @@ def _nll_loss_backward(
     return torch.where(counts, scale, torch.zeros((), dtype=input.dtype, device=input.device))
 
 
+def _addcmul(
+    self: torch.Tensor, tensor1: torch.Tensor, tensor2: torch.Tensor, *, value: Any = 1
+) -> Any:
+    """``addcmul`` of integers by a float takes its whole part, where torch's rule raises."""
+    tensors = (self, tensor1, tensor2)
+    inexact = any(t.is_floating_point() or t.is_complex() for t in tensors)
+    if isinstance(value, torch.SymFloat) and not inexact:
+        raise Unsupported("whole part of a float that varies", "addcmul of integers")
+    if inexact or not isinstance(value, float):
+        rule = core_decomposition(aten.addcmul.default)
+        return NotImplemented if rule is None else rule(self, tensor1, tensor2, value=value)
+    return aten.addcmul.default(self, tensor1, tensor2, value=int(value))
+
+
 def _zeros(size: list[int], **keywords: Any) -> torch.Tensor:
     """``_efficientzerotensor``, the gradient of what is constant, with memory."""
     return torch.zeros(size, **keywords)
@@ -202,6 +217,7 @@ def _with_checked_index(operator: OpOverload) -> Callable[..., Any]:
 # Rules of our own, over torch's.
 _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten._efficientzerotensor.default: _zeros,
+    aten.addcmul.default: _addcmul,
     aten.index_add.default: _with_checked_index(aten.index_add.default),
     aten.index_copy.default: _with_checked_index(aten.index_copy.default),
     aten.native_batch_norm.default: _inference_batch_norm,

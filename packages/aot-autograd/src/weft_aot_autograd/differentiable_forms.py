@@ -10,6 +10,7 @@ from weft_functionalize import known_equal
 
 from ._torch import OpOverload
 from .strided_windows import as_strided, as_strided_scatter
+from .unsupported import Unsupported
 
 aten = torch.ops.aten
 
@@ -47,13 +48,30 @@ def _scaled_difference(self: torch.Tensor, other: Any, *, alpha: Any = 1) -> Any
     return _scaled_sum(self, other, alpha=-alpha)
 
 
+def _written_window(
+    self: torch.Tensor, src: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], *rest: Any
+) -> Any:
+    """``as_strided_scatter``, which stands for a write through ``as_strided``.
+
+    Torch's formula gives what was overwritten the gradient of what has replaced it.
+    """
+    result = as_strided_scatter(self, src, size, stride, *rest)
+    if result is NotImplemented and (self.requires_grad or src.requires_grad):
+        raise Unsupported(
+            "gradient of a write through as_strided",
+            f"size {tuple(size)}, stride {tuple(stride)} of a tensor of {tuple(self.shape)}",
+            "write through slices and views, whose sizes may vary",
+        )
+    return result
+
+
 # By operator: a function of its arguments that gives its result, or NotImplemented where it is fit itself.
 DIFFERENTIABLE_FORMS: dict[OpOverload, Callable[..., Any]] = {
     aten.add.Tensor: _scaled_sum,
     aten.sub.Tensor: _scaled_difference,
     aten.index_put.default: _masked_assignment,
     aten.as_strided.default: as_strided,
-    aten.as_strided_scatter.default: as_strided_scatter,
+    aten.as_strided_scatter.default: _written_window,
 }
 
 
