@@ -322,3 +322,17 @@ def test_a_bound_that_is_nan(passes, monkeypatch):
     x[0] = torch.nan
     one_bound = x if passes else torch.full_like(x, torch.nan)
     assert_same(compiled(x), (one_bound, one_bound, torch.full_like(x, torch.nan)))
+
+
+@pytest.mark.parametrize("value", [0.0, 2.0])
+def test_indices_of_a_scalar_beside_gradients(value):
+    """They are (u0, 0): however many there are, no elements."""
+
+    def program(x):
+        return torch.nonzero(x), x * 2
+
+    x = torch.tensor(value, requires_grad=True)
+    found = weft.compile(program)(x)
+    found[1].backward()
+    assert_same(list(found), list(program(x)))
+    assert x.grad == 2

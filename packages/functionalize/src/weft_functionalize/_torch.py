@@ -180,6 +180,8 @@ def size_hint(number: Any) -> int:
     """
     if isinstance(number, int):
         return number
+    if number.node.expr.is_number:  # as the elements of (u0, 0), whose hint is missing
+        return int(number.node.expr)
     unknown = free_unbacked_symbols(number.node.expr)
     if not unknown:
         return int(number.node.hint)
