@@ -188,6 +188,19 @@ def _addcmul(
     return aten.addcmul.default(self, tensor1, tensor2, value=int(value))
 
 
+def _of_floats(operator: OpOverload) -> Callable[..., Any]:
+    """Torch's rule for ``linspace``, but for integers: its kernel cuts ``end`` first, and refuses bools."""
+
+    def rule(*args: Any, dtype: torch.dtype | None = None, **keywords: Any) -> Any:
+        decomposed = core_decomposition(operator)
+        exact = dtype is not None and not (dtype.is_floating_point or dtype.is_complex)
+        if exact or decomposed is None:
+            return NotImplemented
+        return decomposed(*args, dtype=dtype, **keywords)
+
+    return rule
+
+
 def _zeros(size: list[int], **keywords: Any) -> torch.Tensor:
     """``_efficientzerotensor``, the gradient of what is constant, with memory."""
     return torch.zeros(size, **keywords)
@@ -220,6 +233,8 @@ _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten.addcmul.default: _addcmul,
     aten.index_add.default: _with_checked_index(aten.index_add.default),
     aten.index_copy.default: _with_checked_index(aten.index_copy.default),
+    aten.linspace.default: _of_floats(aten.linspace.default),
+    aten.logspace.default: _of_floats(aten.logspace.default),
     aten.native_batch_norm.default: _inference_batch_norm,
     aten.native_dropout.default: _inference_dropout,
     aten.nll_loss_backward.default: _nll_loss_backward,
