@@ -1,6 +1,7 @@
 from collections.abc import Callable, Mapping
 from types import CellType, CodeType, FunctionType
 from typing import Any, final
+from weakref import ReferenceType
 
 UNSEEN: int
 ENTRIES: int
@@ -35,7 +36,11 @@ class Entry:
     @property
     def resumes(self) -> bool: ...
     @property
+    def retired(self) -> bool: ...
+    @property
     def hits(self) -> int: ...
+    def watch(self, *references: ReferenceType[Any]) -> None: ...
+    def retire(self) -> None: ...
 
 @final
 class Resumption:

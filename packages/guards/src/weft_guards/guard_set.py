@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CellType
@@ -11,7 +12,7 @@ from .compilation import compile_native, scope_maker
 from .guard import Guard
 from .hints import hint_for
 from .native import GuardCheck, native_available
-from .predicates import short_text
+from .predicates import IsObject, short_text
 from .sources import Scope, Source
 from .tree import Access, Node, Tree
 
@@ -58,6 +59,15 @@ class GuardSet:
 
     def __iter__(self) -> Iterator[Guard]:
         return iter(self.guards)
+
+    def references(self) -> tuple[weakref.ref[Any], ...]:
+        """Weak references to the objects without which the set never holds again, each once."""
+        found = (
+            guard.predicate.reference
+            for guard in self.guards
+            if isinstance(guard.predicate, IsObject)
+        )
+        return tuple({id(held): held for held in found if held is not None}.values())
 
     def compile(self, arguments: Sequence[str], free_variables: Sequence[str]) -> GuardCheck:
         """The set as one check, native where the extension is built.

@@ -15,7 +15,7 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 class CompileOptions:
     """What ``options=`` of :func:`weft.compile` may set.
 
-    ``recompile_limit``: entries a code object may have before it runs eagerly.
+    ``recompile_limit``: entries a code object may have before it runs eagerly, of objects that are alive.
     ``activation_memory_budget``: bytes kept for backward as a share (0 to 1) of what is kept by default; less
     is recomputed in backward.
     ``keep_control_flow``: branches and loops on tensors' values and long loops stay in the graph, where

@@ -111,11 +111,15 @@ PyObject *weft_entries_of(CodeState *state) {
     if (entries == NULL || state->selection == NULL) {
         return entries == NULL ? PyTuple_New(0) : Py_NewRef(entries);
     }
-    const Py_ssize_t *order = weft_selection_order(state->selection);
-    PyObject *ordered = PyTuple_New(PyTuple_GET_SIZE(entries));
+    PyObject *selection = Py_NewRef(state->selection);
+    Py_INCREF(entries);
+    PyObject *ordered = PyTuple_New(PyTuple_GET_SIZE(entries)); /* may collect garbage, and retire */
+    const Py_ssize_t *order = weft_selection_order(selection);
     for (Py_ssize_t i = 0; ordered != NULL && i < PyTuple_GET_SIZE(entries); i++) {
         PyTuple_SET_ITEM(ordered, i, Py_NewRef(PyTuple_GET_ITEM(entries, order[i])));
     }
+    Py_DECREF(entries);
+    Py_DECREF(selection);
     return ordered;
 }
 
@@ -140,6 +144,10 @@ static PyObject *with_entry(CodeState *state, Entry *entry) {
 /* Merging guards runs Python code, so that another thread may change the code's state meanwhile:
  * then all is done again. */
 int weft_add_entry(Context *self, PyCodeObject *code, Entry *entry) {
+    Py_XSETREF(entry->context, PyWeakref_NewRef((PyObject *)self, NULL));
+    if (entry->context == NULL) {
+        return -1;
+    }
     for (;;) {
         CodeState *state = weft_get_state(self, code);
         PyObject *old = state == NULL ? NULL : Py_XNewRef(state->entries);
@@ -160,6 +168,9 @@ int weft_add_entry(Context *self, PyCodeObject *code, Entry *entry) {
             Py_XDECREF(old); /* the state's */
             Py_XDECREF(old);
             Py_XDECREF(old_selection);
+            if (entry->retired) { /* before it was here */
+                weft_remove_entry(self, entry);
+            }
             return 0;
         }
         Py_XDECREF(old);
@@ -171,11 +182,66 @@ int weft_add_entry(Context *self, PyCodeObject *code, Entry *entry) {
     }
 }
 
-void weft_move_to_front(Context *self, PyCodeObject *code, PyObject *entries, Py_ssize_t index) {
-    CodeState *state = weft_find_state(self, code);
-    if (state == NULL || state->entries != entries) {
-        return; /* changed while a guard ran Python code */
+static CodeState *state_with(Context *self, Entry *entry) {
+    for (size_t i = 0; self->table != NULL && i <= self->mask; i++) {
+        PyObject *entries = self->table[i] == NULL ? NULL : self->table[i]->entries;
+        for (Py_ssize_t j = 0; entries != NULL && j < PyTuple_GET_SIZE(entries); j++) {
+            if (PyTuple_GET_ITEM(entries, j) == (PyObject *)entry) {
+                return self->table[i];
+            }
+        }
     }
+    return NULL;
+}
+
+static PyObject *without_entry(PyObject *entries, Entry *entry) {
+    Py_ssize_t count = PyTuple_GET_SIZE(entries);
+    PyObject *others = PyTuple_New(count - 1);
+    for (Py_ssize_t i = 0, j = 0; others != NULL && i < count; i++) {
+        PyObject *other = PyTuple_GET_ITEM(entries, i);
+        if (other != (PyObject *)entry) {
+            PyTuple_SET_ITEM(others, j++, Py_NewRef(other));
+        }
+    }
+    return others;
+}
+
+/* The others are tried one by one until another entry is added: merging guards runs Python code, which
+ * can't be done wherever an object may die. */
+void weft_remove_entry(Context *self, Entry *entry) {
+    for (;;) {
+        CodeState *state = state_with(self, entry);
+        if (state == NULL) {
+            return;
+        }
+        PyObject *old = Py_NewRef(state->entries);
+        PyObject *ordered = weft_entries_of(state);
+        PyObject *others = ordered == NULL ? NULL : without_entry(ordered, entry);
+        Py_XDECREF(ordered);
+        if (others == NULL) {
+            PyErr_Clear(); /* no memory: its guard never holds again */
+            Py_DECREF(old);
+            return;
+        }
+        state = state_with(self, entry); /* making tuples may have collected garbage */
+        if (state != NULL && state->entries == old) {
+            PyObject *selection = state->selection;
+            state->entries = others;
+            state->selection = NULL;
+            if (state->status == STATUS_FROZEN) {
+                state->status = STATUS_ENTRIES; /* there is room for another */
+            }
+            Py_DECREF(old); /* the state's */
+            Py_DECREF(old);
+            Py_XDECREF(selection);
+            return;
+        }
+        Py_DECREF(old);
+        Py_DECREF(others);
+    }
+}
+
+void weft_move_to_front(Context *self, PyCodeObject *code, PyObject *entries, Py_ssize_t index) {
     Py_ssize_t count = PyTuple_GET_SIZE(entries);
     PyObject *moved = PyTuple_New(count);
     if (moved == NULL) {
@@ -187,6 +253,11 @@ void weft_move_to_front(Context *self, PyCodeObject *code, PyObject *entries, Py
         if (i != index) {
             PyTuple_SET_ITEM(moved, j++, Py_NewRef(PyTuple_GET_ITEM(entries, i)));
         }
+    }
+    CodeState *state = weft_find_state(self, code);
+    if (state == NULL || state->entries != entries) { /* changed while a guard ran Python code */
+        Py_DECREF(moved);
+        return;
     }
     Py_SETREF(state->entries, moved);
 }

@@ -34,6 +34,18 @@ static int find_guards_api(PyObject *guard_check, char *native) {
     return 0;
 }
 
+static int entry_clear(Entry *self) {
+    /* The guard and the code stay: a hook may be using them.  Cycles go through the objects. */
+    PyObject *empty = PyTuple_New(0);
+    if (empty == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    Py_SETREF(self->objects, empty);
+    Py_CLEAR(self->watched);
+    return 0;
+}
+
 static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
     static char *names[] = {"guard_check", "code", "objects", "objects_slot", "resumes", NULL};
     PyObject *guard_check, *code, *objects;
@@ -83,13 +95,19 @@ static PyObject *call_check(Entry *entry, _PyInterpreterFrame *frame, PyObject *
 
 /* Whether the entry may run for the frame; never leaves an exception set. */
 int weft_entry_holds(Entry *entry, _PyInterpreterFrame *frame) {
+    if (entry->retired) {
+        return 0;
+    }
     if (entry->guard_check == Py_None) {
         return 1;
     }
     PyObject *closure = weft_frame_function(frame)->func_closure;
     if (entry->native_check) {
-        return guards_api->check(entry->guard_check, frame->localsplus, frame->f_globals,
-                                 frame->f_builtins, closure);
+        PyObject *check = Py_NewRef(entry->guard_check); /* it may run code that retires the entry */
+        int holds = guards_api->check(check, frame->localsplus, frame->f_globals,
+                                      frame->f_builtins, closure);
+        Py_DECREF(check);
+        return holds;
     }
     PyObject *result = call_check(entry, frame, closure);
     int holds = result == NULL ? -1 : PyObject_IsTrue(result);
@@ -135,26 +153,99 @@ const Py_ssize_t *weft_selection_order(PyObject *selection) {
     return guards_api->order(selection);
 }
 
+/* Takes the entry out of its context, and lets go of all that it holds but its code.  What runs it now
+ * has references of its own, and what looks it up sees that it is retired, so any thread may do this at
+ * any time. */
+static void retire(Entry *self) {
+    if (self->retired) {
+        return;
+    }
+    self->retired = 1;
+    PyObject *context = self->context == NULL ? NULL : PyWeakref_GET_OBJECT(self->context);
+    if (context != NULL && context != Py_None) {
+        Py_INCREF(context);
+        weft_remove_entry((Context *)context, self);
+        Py_DECREF(context);
+    }
+    entry_clear(self);
+    Py_SETREF(self->guard_check, Py_NewRef(Py_None));
+}
+
+static PyObject *entry_retire(Entry *self, PyObject *Py_UNUSED(ignored)) {
+    retire(self);
+    Py_RETURN_NONE;
+}
+
+/* The callback of what an entry watches; `reference` is the entry's own.  In C, since a frame of
+ * Python's could be one that the hook looks at. */
+static PyObject *watched_died(PyObject *reference, PyObject *Py_UNUSED(dead)) {
+    PyObject *entry = Py_NewRef(PyWeakref_GET_OBJECT(reference));
+    if (entry != Py_None) {
+        retire((Entry *)entry);
+    }
+    Py_DECREF(entry);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef watched_died_definition = {"watched_died", watched_died, METH_O, NULL};
+
+static PyObject *watch_all(PyObject *references, PyObject *callback, int *dead) {
+    Py_ssize_t count = PyTuple_GET_SIZE(references);
+    PyObject *watched = PyTuple_New(count);
+    for (Py_ssize_t i = 0; watched != NULL && i < count; i++) {
+        PyObject *reference = PyTuple_GET_ITEM(references, i);
+        if (!PyWeakref_CheckRef(reference)) {
+            PyErr_SetString(PyExc_TypeError, "watch() takes weak references");
+            Py_CLEAR(watched);
+            break;
+        }
+        PyObject *object = Py_NewRef(PyWeakref_GET_OBJECT(reference));
+        *dead |= object == Py_None;
+        PyObject *watch =
+            object == Py_None ? Py_NewRef(object) : PyWeakref_NewRef(object, callback);
+        Py_DECREF(object);
+        if (watch == NULL) {
+            Py_CLEAR(watched);
+        } else {
+            PyTuple_SET_ITEM(watched, i, watch);
+        }
+    }
+    return watched;
+}
+
+static PyObject *entry_watch(Entry *self, PyObject *references) {
+    PyObject *own = PyWeakref_NewRef((PyObject *)self, NULL);
+    PyObject *callback = own == NULL ? NULL : PyCFunction_New(&watched_died_definition, own);
+    int dead = 0;
+    PyObject *watched = callback == NULL ? NULL : watch_all(references, callback, &dead);
+    Py_XDECREF(own);
+    Py_XDECREF(callback);
+    if (watched == NULL) {
+        return NULL;
+    }
+    Py_XSETREF(self->watched, watched);
+    if (dead) {
+        retire(self);
+    }
+    Py_RETURN_NONE;
+}
+
 static int entry_traverse(Entry *self, visitproc visit, void *arg) {
+    Py_VISIT(self->watched);
+    Py_VISIT(self->context);
     Py_VISIT(self->guard_check);
     Py_VISIT(self->code);
     Py_VISIT(self->objects);
     return 0;
 }
 
-static int entry_clear(Entry *self) {
-    /* The guard and the code stay: a hook may be using them.  Cycles go through the objects. */
-    PyObject *empty = PyTuple_New(0);
-    if (empty == NULL) {
-        PyErr_Clear();
-        return 0;
-    }
-    Py_SETREF(self->objects, empty);
-    return 0;
-}
-
 static void entry_dealloc(Entry *self) {
     PyObject_GC_UnTrack(self);
+    if (self->weak_references != NULL) {
+        PyObject_ClearWeakRefs((PyObject *)self);
+    }
+    Py_XDECREF(self->watched);
+    Py_XDECREF(self->context);
     Py_XDECREF(self->guard_check);
     Py_XDECREF(self->code);
     Py_XDECREF(self->objects);
@@ -167,7 +258,16 @@ static PyMemberDef entry_members[] = {
     {"objects", T_OBJECT, offsetof(Entry, objects), READONLY, NULL},
     {"objects_slot", T_INT, offsetof(Entry, objects_slot), READONLY, NULL},
     {"resumes", T_BOOL, offsetof(Entry, resumes), READONLY, NULL},
+    {"retired", T_BOOL, offsetof(Entry, retired), READONLY, NULL},
     {"hits", T_ULONGLONG, offsetof(Entry, hits), READONLY, NULL},
+    {NULL},
+};
+
+static PyMethodDef entry_methods[] = {
+    {"watch", (PyCFunction)entry_watch, METH_VARARGS,
+     PyDoc_STR("watch(*references): retire when an object of these weak references dies.")},
+    {"retire", (PyCFunction)entry_retire, METH_NOARGS,
+     PyDoc_STR("retire(): leave the context, run no more, and let go of guard and objects.")},
     {NULL},
 };
 
@@ -185,6 +285,8 @@ PyTypeObject Entry_Type = {
     .tp_dealloc = (destructor)entry_dealloc,
     .tp_traverse = (traverseproc)entry_traverse,
     .tp_clear = (inquiry)entry_clear,
+    .tp_weaklistoffset = offsetof(Entry, weak_references),
+    .tp_methods = entry_methods,
     .tp_members = entry_members,
 };
 

@@ -10,10 +10,14 @@ typedef struct {
     PyObject *guard_check; /* None: no condition */
     PyCodeObject *code;
     PyObject *objects; /* tuple that the hook puts into slot `objects_slot` */
+    PyObject *watched; /* tuple of weak references that retire the entry; NULL for none */
+    PyObject *context; /* weak reference to the context that has the entry; NULL for none yet */
+    PyObject *weak_references;
     int objects_slot;  /* index into localsplus, -1: the code wants none */
     int argument_slots;
     char native_check; /* guard_check is checked through the C interface of weft_guards */
     char resumes;      /* the code may return a Resumption */
+    char retired;      /* its guard can't hold again: it must not run */
     unsigned long long hits;
 } Entry;
 
@@ -78,6 +82,7 @@ CodeState *weft_find_state(Context *context, PyCodeObject *code);
 CodeState *weft_get_state(Context *context, PyCodeObject *code); /* made when missing; NULL: error */
 PyObject *weft_entries_of(CodeState *state); /* new reference, the one used last first; NULL: error */
 int weft_add_entry(Context *context, PyCodeObject *code, Entry *entry);
+void weft_remove_entry(Context *context, Entry *entry); /* never leaves an exception set */
 void weft_move_to_front(Context *context, PyCodeObject *code, PyObject *entries, Py_ssize_t index);
 
 /* entry.c */

@@ -311,6 +311,10 @@ static PyObject *evaluate_in_context(PyThreadState *tstate, _PyInterpreterFrame 
         }
         if (status != STATUS_UNSEEN && state->entries != NULL) {
             entry = find_entry(slot, code, state, frame);
+            if (entry != NULL && entry->retired) { /* while the rest of its guard was checked */
+                Py_CLEAR(entry);
+                continue;
+            }
             if (entry != NULL) {
                 context->hits++;
                 break;
@@ -330,6 +334,10 @@ static PyObject *evaluate_in_context(PyThreadState *tstate, _PyInterpreterFrame 
         case AGAIN:
             continue;
         case RUN:
+            if (entry->retired) { /* by now: as would be another one */
+                Py_DECREF(entry);
+                return previous_evaluator(tstate, frame, 0);
+            }
             break;
         }
         break;

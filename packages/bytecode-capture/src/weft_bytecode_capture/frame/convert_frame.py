@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from weft_guards import Guard, GuardSet, Scope, transform_active
+from weft_guards import Guard, GuardSet, Scope, TypeIs, transform_active
 
 from .. import _frame_hook
 from .._torch import mode_of_the_program, without_saved_tensor_hooks
@@ -45,6 +45,11 @@ from .source_lines import linecache_unchanged
 
 if TYPE_CHECKING:
     from weft_guards import GuardFailure
+
+_VERSIONS_PER_ENTRY = 32
+"""How often code is compiled for each entry that it may have: an entry whose objects die makes room.
+
+So code that is given another object in each call is not compiled in each call for ever."""
 
 Capture = Callable[[FrameInput, CaptureOptions], "FrameResult | Skip"]
 
@@ -179,8 +184,9 @@ class _Conversion:
 
     def run(self) -> _frame_hook.Entry | int:
         limit = self._converter._options.recompile_limit
-        if len(self._entries) >= limit:
-            self._warn_of_limit(limit)
+        versions = self._frame.history.versions
+        if len(self._entries) >= limit or versions >= limit * _VERSIONS_PER_ENTRY:
+            self._warn_of_limit(versions)
             self._report(f"more than {limit} entries")
             return _frame_hook.FROZEN
         try:
@@ -250,13 +256,28 @@ class _Conversion:
         guard_set = GuardSet(result.guards)
         self._require_guards_hold(guard_set)
         check = guard_set.compile(self._argument_names(), self._frame.code.co_freevars)
-        return _frame_hook.Entry(
+        entry = _frame_hook.Entry(
             check,
             transformed.code,
             (*transformed.objects, guard_set),
             transformed.objects_slot,
             transformed.resumes,
         )
+        entry.watch(*guard_set.references(), *self._optimizers(result.guards))
+        self._frame.history.versions += 1
+        return entry
+
+    def _optimizers(
+        self, guards: tuple[Guard, ...]
+    ) -> Iterator[weakref.ref[torch.optim.Optimizer]]:
+        """Optimizers that the frame has: the graph holds their parameters, of which no module is guarded."""
+        scope = self._scope()
+        for guard in guards:
+            predicate = guard.predicate
+            if isinstance(predicate, TypeIs) and issubclass(
+                predicate.expected, torch.optim.Optimizer
+            ):
+                yield weakref.ref(guard.source.evaluate(scope))
 
     def _transform(self, result: FrameResult) -> TransformedCode | Skip:
         graph = result.graph
@@ -297,9 +318,9 @@ class _Conversion:
         """Why the entry that was used last does not fit."""
         return guard_set_of(self._entries[0]).explain(self._scope()) if self._entries else None
 
-    def _warn_of_limit(self, limit: int) -> None:
+    def _warn_of_limit(self, versions: int) -> None:
         warn(
-            f"weft: {self._location_text()} was compiled {limit} times and runs as plain Python from now "
+            f"weft: {self._location_text()} was compiled {versions} times and runs as plain Python from now "
             "on where no compiled version fits. The guards that failed, of the version used last first:\n"
             + self._history(),
             UserWarning,

@@ -13,8 +13,11 @@ from .._frame_hook import Entry, Wrapper
 
 
 def guard_set_of(entry: Entry) -> GuardSet:
-    """What the entry's guard check was compiled from: kept behind the objects of its code."""
-    guard_set = entry.objects[-1]
+    """What the entry's guard check was compiled from: kept behind the objects of its code.
+
+    Nothing where it has been retired, as any object's death may do at any time.
+    """
+    guard_set = (entry.objects or (GuardSet(()),))[-1]
     assert isinstance(guard_set, GuardSet)
     return guard_set
 

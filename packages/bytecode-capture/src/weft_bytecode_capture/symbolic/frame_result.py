@@ -43,7 +43,8 @@ class CaptureOptions:
     ``fullgraph``: a graph break is an error.  ``dynamic``: None makes sizes and numbers symbolic once they
     have changed, True from the beginning, False never.  ``marks``: users' marks on tensors count.
     ``inline_depth``: calls nested deeper are not inlined.  ``recompile_limit``: how many entries a code
-    object may have before it runs as it is.  ``keep_control_flow``: branches and loops on tensors' values
+    object may have before it runs as it is; those whose objects have died count no more.
+    ``keep_control_flow``: branches and loops on tensors' values
     become regions of the graph, and so do loops over a range or a tensor's rows of at least
     ``rolled_loop_length`` iterations; the others are unrolled.  ``region_devices``: the types of devices of
     which a region may take tensors, those whose code generator has loops and branches.

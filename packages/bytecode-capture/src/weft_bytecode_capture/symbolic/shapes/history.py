@@ -25,6 +25,7 @@ class ValueHistory:
     """
 
     def __init__(self) -> None:
+        self.versions = 0  # compilations that gave an entry
         self._extents: dict[tuple[Source, str], list[int | None]] = {}  # None: changed
         self._numbers: dict[tuple[Source, type], Any] = {}
         self._changed_numbers: set[tuple[Source, type]] = set()
@@ -58,4 +59,13 @@ class ValueHistory:
         if known is None or known() is not value:
             self._objects[source] = None
             return True
+        return False
+
+    def is_of_a_changed_object(self, source: Source) -> bool:
+        """Whether another object was found before at a place that ``source`` is read from."""
+        base = getattr(source, "base", None)
+        while base is not None:
+            if base in self._objects and self._objects[base] is None:
+                return True
+            base = getattr(base, "base", None)
         return False

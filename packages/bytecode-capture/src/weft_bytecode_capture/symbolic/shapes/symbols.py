@@ -127,9 +127,12 @@ class ShapeSymbols:
     def is_replaced(self, tensor: torch.Tensor, source: Source) -> bool:
         """Whether an earlier compilation found another tensor there; notes this one and its sizes.
 
-        Such a tensor (a cache that grows, a running mean that is assigned anew) is passed to the graph.
+        Such a tensor (a cache that grows, a running mean that is assigned anew) is passed to the graph, and
+        so is one of a module that differs from an earlier one, even where that one's was not read.
         """
         if self._history.object_changed(source, tensor):
+            return True
+        if self._history.is_of_a_changed_object(source):
             return True
         self._history.changed_extents(source, "size", tensor.shape)
         if tensor.layout is torch.strided:
