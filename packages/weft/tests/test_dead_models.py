@@ -192,7 +192,8 @@ def test_models_that_live_on_keep_their_code():
         torch.testing.assert_close(compiled(kept, X), expected, rtol=0, atol=0)
 
 
-def test_an_optimizer_and_its_model():
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_an_optimizer_and_its_model(kind):
     def step(module, optimizer, x):
         module(x).square().sum().backward()
         optimizer.step()
@@ -202,8 +203,9 @@ def test_an_optimizer_and_its_model():
 
     def once():
         module = model()
-        optimizer = torch.optim.SGD(module.parameters(), 0.1)
-        compiled(module, optimizer, X)
+        optimizer = kind(module.parameters(), 0.1)
+        for _ in range(2):
+            compiled(module, optimizer, X)
         return [*tensors(module), weakref.ref(optimizer)]
 
     for _ in range(2):

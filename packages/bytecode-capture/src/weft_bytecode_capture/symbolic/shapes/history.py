@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from weft_guards import Source
+from weft_guards import ItemSource, Source, is_constant
 
 
 class ValueHistory:
@@ -36,6 +37,7 @@ class ValueHistory:
 
         Another number of dimensions begins anew.
         """
+        source = _place(source)
         known = self._extents.get((source, what))
         if known is None or len(known) != len(extents):
             self._extents[source, what] = list(extents)
@@ -47,7 +49,7 @@ class ValueHistory:
 
     def number_changed(self, source: Source, number: int | float) -> bool:
         """Note an int or float; whether another of its type was seen before."""
-        key = (source, type(number))
+        key = (_place(source), type(number))
         known = self._numbers.setdefault(key, number)
         if known != number and (known == known or number == number):  # NaN is NaN
             self._changed_numbers.add(key)
@@ -55,6 +57,7 @@ class ValueHistory:
 
     def object_changed(self, source: Source, value: object) -> bool:
         """Note which tensor or module is found at ``source``; whether another was found there before."""
+        source = _place(source)
         known = self._objects.setdefault(source, weakref.ref(value))
         if known is None or known() is not value:
             self._objects[source] = None
@@ -63,9 +66,24 @@ class ValueHistory:
 
     def is_of_a_changed_object(self, source: Source) -> bool:
         """Whether another object was found before at a place that ``source`` is read from."""
-        base = getattr(source, "base", None)
+        base = getattr(_place(source), "base", None)
         while base is not None:
             if base in self._objects and self._objects[base] is None:
                 return True
             base = getattr(base, "base", None)
         return False
+
+
+def _place(source: Source) -> Source:
+    """The source without objects that are keys (parameters, in an optimizer's state), which it would hold.
+
+    Where another object comes to a dead one's address, what is found for it has changed.
+    """
+    base = getattr(source, "base", None)
+    if base is None:
+        return source
+    place = _place(base)
+    if isinstance(source, ItemSource) and not is_constant(source.key):
+        return ItemSource(place, ("object", id(source.key)))
+    changed: Any = source  # a dataclass with this field
+    return source if place is base else replace(changed, base=place)
