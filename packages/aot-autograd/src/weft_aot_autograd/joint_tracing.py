@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import FunctionalGraph, is_gradient_rule
+from weft_functionalize import FunctionalGraph, is_gradient_rule, is_unrecorded_view
 
 from ._torch import (
     DATA_DEPENDENT_ERRORS,
@@ -211,7 +211,9 @@ class _Trace:
         completed = list(outputs)
         for descriptor in self._functional.outputs:
             index = descriptor.graph_index
-            if index is None or not descriptor.requires_grad or _has_gradient(outputs[index]):
+            if index is None or not descriptor.requires_grad or descriptor.unrecorded:
+                continue
+            if _has_gradient(outputs[index]):
                 continue
             is_known = descriptor.reached and not descriptor.reached_in_some
             if not is_known or not self._functional.has_writes:
@@ -313,4 +315,6 @@ class _ZeroGradients(torch.autograd.Function):
 
 
 def _has_gradient(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.requires_grad
+    if not isinstance(value, torch.Tensor) or is_unrecorded_view(value):
+        return False
+    return value.requires_grad

@@ -23,6 +23,7 @@ from .functional_graph import (
     ViewOfInput,
     ViewOfOutput,
 )
+from .gradient_history import is_unrecorded_view
 from .gradient_rules import drop_gradient_rules, is_gradient_rule
 from .loop_reach import reached_after
 from .options import FunctionalizeOptions, StepObserver
@@ -77,6 +78,7 @@ __all__ = [
     "is_empty",
     "is_float_symbol",
     "is_gradient_rule",
+    "is_unrecorded_view",
     "keep_history",
     "known_equal",
     "known_true",

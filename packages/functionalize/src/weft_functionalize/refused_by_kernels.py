@@ -19,6 +19,9 @@ from .unsupported import Unsupported
 _MOST_ELEMENTS = 1 << 12
 """Of all operands of a call that is tried as it is; larger ones are asked for their dtypes alone."""
 
+_MOST_FORMS = 1 << 14
+"""How many answers of kernels are remembered at once."""
+
 _BY_VALUE = (
     *(
         "linalg_",
@@ -77,6 +80,8 @@ def check_by_kernel(
     except _Untried:
         return
     if key not in _known:
+        if len(_known) >= _MOST_FORMS:
+            _known.clear()
         with without_modes():
             _known[key] = _refusal(operator, arguments, keywords)
     reason = _known[key]
