@@ -21,6 +21,8 @@ from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves as tree_leaves
+from torch.utils._pytree import tree_map as tree_map
 
 __all__ = [
     "COMMUNICATES",

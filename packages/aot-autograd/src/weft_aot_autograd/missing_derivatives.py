@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import get_gradient_edge
-from torch.utils._pytree import tree_leaves, tree_map
 
-from ._torch import OpOverload, inplace_variant, will_visit
+from ._torch import OpOverload, inplace_variant, tree_leaves, tree_map, will_visit
 from .differentiable_forms import call_differentiably
 from .joint_graph import MissingDerivative
 from .joint_recorder import JointRecorder

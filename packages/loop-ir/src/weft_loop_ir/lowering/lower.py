@@ -234,7 +234,8 @@ class Driver:
             return overwritten
         result = self._apply(node, node.target, arguments, keywords)
         given = isinstance(result, TensorValue) and any(result is a for a in arguments)
-        if given and not is_view_operator(node.target):
+        shares = is_view_operator(node.target) or node.target is torch.ops.aten._unsafe_view.default
+        if given and not shares:
             result = self.context.copy_of(result)  # as the running sum of a tensor without dims
         if isinstance(result, tuple):
             assert isinstance(value, (tuple, list))
