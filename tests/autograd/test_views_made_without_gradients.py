@@ -62,7 +62,23 @@ def a_view_of_a_reduction(x: torch.Tensor) -> Any:
         return y.unflatten(0, (-1, 1))
 
 
+def viewed_behind_a_break(x: torch.Tensor) -> Any:
+    y = x * 3
+    with torch.no_grad():
+        print(end="")  # noqa: T201 (a graph break)
+    return y[1:], y.view(-1, 1)
+
+
+def written_behind_a_break(x: torch.Tensor) -> Any:
+    y = x * 3
+    with torch.no_grad():
+        print(end="")  # noqa: T201 (a graph break)
+    y[1:].mul_(x[0])
+    return y
+
+
 PROGRAMS = (
+    viewed_behind_a_break, written_behind_a_break,
     a_view_of_a_reduction, used_further, returned, computed_with, of_a_result, written,
     of_a_detached_one, values_alone,
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -151,7 +150,7 @@ class _Runtime:
             if computed[output_index] is tensor:
                 written.append(tensor)
                 continue
-            with torch.no_grad() if unrecorded else contextlib.nullcontext():
+            with torch.set_grad_enabled(not unrecorded):
                 tensor.copy_(computed[output_index])
         torch.autograd.graph.increment_version(written)
 
@@ -267,7 +266,8 @@ def _view(
     stride: tuple[int, ...],
     offset: int,
 ) -> torch.Tensor:
-    with torch.no_grad() if unrecorded else contextlib.nullcontext():
+    # The graph may begin in another mode than the one that the view is made in.
+    with torch.set_grad_enabled(base.requires_grad and not unrecorded):
         if view.reading is None:
             made = torch.as_strided(base, size, stride, base.storage_offset() + offset)
         else:
