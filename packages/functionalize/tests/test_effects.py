@@ -320,3 +320,18 @@ def test_one_of_several_views_is_not_to_be_written(of_input: bool) -> None:
             torch.testing.assert_close(run(x * 1)[number].add_(1), wanted + 1)
     plain = run(x.detach().clone())[0].add_(1)
     torch.testing.assert_close(plain, x.detach()[:2] + 1)
+
+
+@pytest.mark.parametrize("change", ["unsqueeze_", "squeeze_", "t_"])
+def test_one_of_several_results_changes_its_metadata(change: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        value = x.max(0, keepdim=True)[0]
+        getattr(value, change)(*([0] if change == "unsqueeze_" else []))
+        return value
+
+    graph = torch.fx.symbolic_trace(program)
+    functional = functionalize(graph, [torch.randn(2, 5)])
+    (call,) = functional.graph_module.graph.find_nodes(
+        op="call_function", target=torch.ops.aten.max.dim
+    )
+    assert [tuple(value.shape) for value in call.meta["val"]] == [(1, 5), (1, 5)]

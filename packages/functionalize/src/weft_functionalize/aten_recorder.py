@@ -506,13 +506,22 @@ class AtenRecorder(TorchDispatchMode):
             raise Unsupported("change of a tensor's metadata", str(func))
         fake = fake_args[0]
         node = self._nodes[fake]
-        node.meta["val"] = fake.detach()  # what the node computed, before the change
+        _keep_value(node, fake)
         if any(recorded.node is node for recorded in self.inputs):
             raise Unsupported("change of an input's metadata", str(func))
         node_args, node_kwargs = self._as_nodes(fake_args), self._as_nodes(fake_kwargs)
         func(*fake_args, **fake_kwargs)
         self._nodes[fake] = self._append(view, node_args, node_kwargs, fake)
         return args[0]
+
+
+def _keep_value(node: torch.fx.Node, fake: torch.Tensor) -> None:
+    """Let ``node`` have what it computed, which ``fake`` will not be any more; so the call that it is of."""
+    before = node.meta["val"] = fake.detach()
+    if node.target is operator.getitem:
+        source: Any = node.args[0]
+        results = source.meta["val"]
+        source.meta["val"] = tuple(before if result is fake else result for result in results)
 
 
 def _leaf_for(tensor: torch.Tensor) -> torch.Tensor:
