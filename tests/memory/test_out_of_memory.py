@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,16 @@ def sum_of_products(x: Tensor) -> Tensor:
     return (x[:, None] * x).sum()
 
 
+@pytest.fixture
+def bounded_memory() -> Iterator[None]:
+    """Where the system promises more memory than it has, these programs would be killed instead."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 38, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.usefixtures("bounded_memory")
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(
     ("function", "size"),
