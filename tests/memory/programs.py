@@ -96,7 +96,8 @@ def outcome(function: Callable[..., Any], x: Tensor, expected: Any) -> str:
         found = function(x)
     except (RuntimeError, MemoryError) as error:
         return type(error).__name__
-    torch.testing.assert_close(found, expected)
+    # what is asked here is whether memory was there, not how products are rounded
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
     return "right"
 
 
