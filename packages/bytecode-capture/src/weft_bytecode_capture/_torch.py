@@ -60,6 +60,9 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
 from torch.fx.experimental.symbolic_shapes import guard_or_false as guard_or_false
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols as has_unbacked_symbols
+from torch.fx.experimental.validator import (  # imported in a call it would keep the caller's frames
+    translation_validation_enabled as translation_validation_enabled,
+)
 from torch.fx.graph_module import _loader as _source_loader
 from torch.fx.proxy import GraphAppendingTracer
 from torch.optim.optimizer import _get_value as optimizer_value

@@ -6,6 +6,7 @@ set's guards, taken by themselves in this order, are checked as they would be al
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -20,11 +21,15 @@ class MergedNode:
     """One place, and which trees have it and its guards; trees are bits of an integer."""
 
     node: Node  # of one of the trees; the value is got alike in all
-    parent: MergedNode | None
+    above: weakref.ref[MergedNode] | None  # weak, as that of a tree's node
     trees: int = 0
     guards: list[tuple[Guard, int]] = field(default_factory=list)
     children: list[MergedNode] = field(default_factory=list)
     cost: int = 0
+
+    @property
+    def parent(self) -> MergedNode | None:
+        return None if self.above is None else self.above()
 
     @property
     def access(self) -> Access:
@@ -64,7 +69,7 @@ class MergedTree:
         return sorted((self._merge(members, parent) for members in groups.values()), key=rank)
 
     def _merge(self, members: list[Member], parent: MergedNode | None) -> MergedNode:
-        merged = MergedNode(members[0][1], parent)
+        merged = MergedNode(members[0][1], None if parent is None else weakref.ref(parent))
         below: list[tuple[int, Hashable, Node]] = []
         guards: dict[Hashable, tuple[Guard, int]] = {}
         for number, node in members:

@@ -9,6 +9,7 @@ two values come last.
 from __future__ import annotations
 
 import enum
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -121,11 +122,18 @@ class Node:
 
     access: Access
     operand: Any
-    parent: Node | None
+    above: (
+        weakref.ref[Node] | None
+    )  # weak, or the objects that guards know would wait for a collection
     source: Source | None  # None for a place that only lies on the way (an instance's dict)
     guards: list[Guard] = field(default_factory=list)
     children: dict[Hashable, Node] = field(default_factory=dict)
     cost: int = 0
+
+    @property
+    def parent(self) -> Node | None:
+        """The place that this one is read from, while its tree lives."""
+        return None if self.above is None else self.above()
 
     def own_cost(self) -> int:
         """The cost of getting the value, in the unit of ``_COSTS``."""
@@ -208,7 +216,8 @@ class Tree:
         children = self.roots if parent is None else parent.children
         key = _operand_key(*step)
         if key not in children:
-            children[key] = Node(*step, parent, source)
+            above = None if parent is None else weakref.ref(parent)
+            children[key] = Node(*step, above, source)
         return children[key]
 
     def _arranged(self, nodes: dict[Hashable, Node]) -> dict[Hashable, Node]:

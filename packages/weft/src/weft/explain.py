@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -83,11 +84,27 @@ def explain(function: Callable[..., Any], **options: Any) -> Callable[..., Expla
             result = compiled(*args, **kwargs)
         from rich.console import Console  # takes a while to import
 
-        explanation = Explanation(result, tuple(log.conversions), tuple(log.graphs), failures)
+        frames = tuple(map(_without_tensors, log.conversions))
+        explanation = Explanation(result, frames, tuple(log.graphs), failures)
         Console().print(explanation)
         return explanation
 
     return run
+
+
+def _without_tensors(report: capture.CaptureReport) -> capture.CaptureReport:
+    """The report with fakes for what its graph holds: who keeps it shall not keep parameters."""
+    if report.graph is None:
+        return report
+    module = report.graph.graph_module
+    attributes = {
+        node.target: node.meta.get("example_value", getattr(module, node.target, None))
+        for node in module.graph.find_nodes(op="get_attr")
+    }
+    shown = torch.fx.GraphModule(attributes, module.graph, "CapturedGraph")
+    module.graph.owning_module = None
+    graph = dataclasses.replace(report.graph, graph_module=shown)
+    return dataclasses.replace(report, graph=graph)
 
 
 def _original(function: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from weft_guards import Guard, GuardSet, Scope, TypeIs, transform_active
+from weft_guards import Guard, GuardSet, IsObject, Scope, TypeIs, transform_active
 
 from .. import _frame_hook
 from .._torch import mode_of_the_program, without_saved_tensor_hooks
@@ -150,6 +150,9 @@ class FrameConverter:
                 return conversion.run()
         finally:
             self._lock.release()
+            # What is left of the conversion is in cycles, and would hold these until a collection.
+            arguments.clear()
+            closure.clear()
 
     def _history(self, code: types.CodeType) -> ValueHistory:
         # By identity: equal code of two places sees sizes of its own.
@@ -183,6 +186,7 @@ class _Conversion:
         )
 
     def run(self) -> _frame_hook.Entry | int:
+        self._retire_replaced()
         limit = self._converter._options.recompile_limit
         versions = self._frame.history.versions
         if len(self._entries) >= limit or versions >= limit * _VERSIONS_PER_ENTRY:
@@ -265,7 +269,29 @@ class _Conversion:
         )
         entry.watch(*guard_set.references(), *self._optimizers(result.guards))
         self._frame.history.versions += 1
+        if result.graph is not None:
+            # No way back from the graph, so that tensors that the module holds go with the entry at once.
+            result.graph.graph_module.graph.owning_module = None
         return entry
+
+    def _retire_replaced(self) -> None:
+        """Drop entries for tensors that their modules don't have any more.
+
+        They would hold those.  The tensor that is there now is known to change, so the entry to be made is
+        for any: it serves where the old tensor comes back too.
+        """
+        for entry in self._entries:
+            guard_set = guard_set_of(entry)
+            held = {
+                guard.source
+                for guard in guard_set.guards
+                if isinstance(guard.predicate, IsObject)
+                and isinstance(guard.predicate.expected, torch.Tensor)
+            }
+            failure = guard_set.explain(self._scope()) if held else None
+            if failure is not None and failure.source in held:
+                entry.retire()
+        self._entries = self._converter.entries(self._frame.code)
 
     def _optimizers(
         self, guards: tuple[Guard, ...]

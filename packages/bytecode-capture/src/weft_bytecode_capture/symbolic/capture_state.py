@@ -266,6 +266,7 @@ class CaptureState:
     def release(self) -> None:
         """Let go of the program's objects at once: variables and evaluators refer to one another."""
         self.builder.release()
+        self.graph.release()
         self.__dict__.clear()
 
     def require_no_caller_handles(self) -> None:

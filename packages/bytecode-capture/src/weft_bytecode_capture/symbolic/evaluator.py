@@ -144,7 +144,10 @@ class Evaluator:
         if region is None:
             self.finished = True
             error.exception.traceback = object()  # has one entry more in the caller
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # which has this frame, and by it the program's, in its traceback
         dropped = self.stack[region.depth :]
         del self.stack[region.depth :]
         for variable in dropped:

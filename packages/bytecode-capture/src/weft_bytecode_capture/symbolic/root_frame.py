@@ -75,17 +75,22 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
             return skip
         except RegionRefused as refusal:
             cache.regions.refuse(refusal)  # each region once: these restarts come to an end
+            capture.state.release()
         except Unsupported as error:
             restarts += 1
             if isinstance(error, BreakEarlier) and error.position not in breaks:
                 capture.evaluator.index = error.position
             position = capture.evaluator.index
             if position in breaks:
+                capture.state.release()
                 return Skip(
                     f"the state at a graph break cannot be rebuilt: {error}", True, breaks[position]
                 )
             breaks[position] = capture.graph_break(error)
             capture.state.release()
+        except Exception:  # one that asks for another capture, or a fault
+            capture.state.release()
+            raise
     return Skip("too many graph breaks in one frame")
 
 

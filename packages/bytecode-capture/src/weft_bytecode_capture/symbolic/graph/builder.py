@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import keyword
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -285,6 +286,12 @@ class GraphBuilder:
         sources = tuple(itertools.compress(self._sources, used))
         return CapturedGraph(module, examples, sources, (), self.modes.graph_inference())
 
+    def release(self) -> None:
+        """Let go of the tensors; the graph that :meth:`finish` gave has those that it needs."""
+        self.root = torch.nn.Module()
+        self._inputs.clear()
+        self.given.clear()
+
     def guard_written(self, evaluator: Evaluator) -> None:
         """Guard which inputs share storage with one that the graph writes to, and which are leaves."""
         written = [_version(given.fake) != given.version for given in self._inputs]
@@ -539,4 +546,5 @@ def _readable_name(source: Source) -> str:
     """An identifier that says where a tensor was found, much as the program writes it."""
     words = _NOISE.sub(" ", source.name()).split()
     name = "_".join(words).lower()
-    return name if name.isidentifier() else f"tensor_{name}"
+    is_name = name.isidentifier() and not keyword.iskeyword(name)
+    return name if is_name else f"tensor_{name}"

@@ -17,6 +17,7 @@ from weft_guards import (
     HasAttribute,
     IsObject,
     ItemSource,
+    Scope,
     Source,
     TypeIs,
 )
@@ -586,7 +587,7 @@ def _wrap_number(evaluator: Evaluator, node: torch.fx.Node | None, value: Any) -
 
 
 def _is_passed(source: Source) -> bool:
-    """Whether a tensor is another in each call: a gradient, an argument or a part of one."""
+    """Whether a tensor is read anew in each call: a gradient, an argument or a part of one."""
     if isinstance(source, AttributeSource) and source.attribute == "grad":
         return True
     while isinstance(source, ItemSource) or (
@@ -596,8 +597,26 @@ def _is_passed(source: Source) -> bool:
     return isinstance(source, (ArgumentSource, ClosureSource))
 
 
+def _has_owner(evaluator: Evaluator, source: Source) -> bool:
+    """Whether a tensor is a module's or an optimizer's, with which compiled code that holds it goes.
+
+    The graph holds no other: nothing would tell when the program has let go of it.
+    """
+    if isinstance(source, ConstantSource):
+        return True  # the guards hold it
+    frame = evaluator.state.frame
+    scope = Scope(frame.arguments, frame.globals, frame.builtins, frame.closure)
+    base: Source | None = getattr(source, "base", None)
+    while base is not None:
+        if isinstance(base.evaluate(scope), (torch.nn.Module, torch.optim.Optimizer)):
+            return True
+        base = getattr(base, "base", None)
+    return False
+
+
 @register_wrapper(torch.Tensor, torch.nn.Parameter)
 def _wrap_tensor(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    if _is_passed(source) or evaluator.graph.shapes.is_replaced(value, source):
+    is_passed = _is_passed(source) or not _has_owner(evaluator, source)
+    if is_passed or evaluator.graph.shapes.is_replaced(value, source):
         return evaluator.graph.add_input(evaluator, value, source)
     return evaluator.graph.add_attribute(evaluator, value, source)
