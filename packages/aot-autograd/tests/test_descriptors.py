@@ -15,6 +15,7 @@ from weft_functionalize import (
     SameAsInput,
     ViewOfInput,
     ViewOfOutput,
+    WholeOutput,
 )
 
 
@@ -75,7 +76,7 @@ def test_outputs() -> None:
     )
     assert base.graph_index is not None
     assert [d.alias for d in users] == [
-        ViewOfOutput(base.graph_index, (4, 3), (3, 1), 0),
+        WholeOutput(base.graph_index),
         ViewOfOutput(base.graph_index, (3,), (1,), 0),
         SameAsInput(index["x"]),
         ViewOfInput(index["state"], (2,), (1,), 1),

@@ -88,6 +88,10 @@ _TENSORS = {
     "storage of a tensor": BreakKind(
         "graphs know tensors, not the memory behind them", (_OUTSIDE,)
     ),
+    "change of a tensor's metadata": BreakKind(
+        "a graph gives new tensors: the one that the caller has is changed between two graphs",
+        ("use the method without the underscore, which gives a view",),
+    ),
     "Python function applied to each element": BreakKind(
         "the function runs in Python, on values that only exist when the graph runs",
         ("write it with tensor operations",),

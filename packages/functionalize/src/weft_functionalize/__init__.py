@@ -22,6 +22,7 @@ from .functional_graph import (
     SharedBase,
     ViewOfInput,
     ViewOfOutput,
+    WholeOutput,
 )
 from .gradient_history import is_unrecorded_view
 from .gradient_rules import drop_gradient_rules, is_gradient_rule
@@ -67,6 +68,7 @@ __all__ = [
     "VerificationError",
     "ViewOfInput",
     "ViewOfOutput",
+    "WholeOutput",
     "assume",
     "bind",
     "check_operands",

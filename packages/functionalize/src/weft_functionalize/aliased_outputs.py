@@ -22,6 +22,7 @@ from .functional_graph import (
     SameAsOutput,
     ViewOfInput,
     ViewOfOutput,
+    WholeOutput,
 )
 from .gradient_history import Reach, is_unrecorded_view
 from .symbolic_numbers import SYMBOLIC_TYPES, data_dependent_parts
@@ -113,14 +114,21 @@ class _UserOutputs:
         }
         for descriptor, value in zip(described, self._outputs, strict=True):
             if descriptor.graph_index is None and descriptor.alias is None:
-                origin = self._origins[id(value)]
-                place = _view_of(value, self._plan.values[bases[origin]][0].meta["val"])
-                view = ViewOfOutput(bases[origin], *place)
-                descriptor = replace(descriptor, alias=view)
+                index = bases[self._origins[id(value)]]
+                descriptor = replace(descriptor, alias=self._part_of_base(value, index))
             self._plan.descriptors.append(descriptor)
         for origin, index in bases.items():
             self._plan.descriptors.append(self._describe_base(origin, index))
         self._add_numbers()
+
+    def _part_of_base(self, value: torch.Tensor, index: int) -> ViewOfOutput | WholeOutput:
+        """Where a user output lies in output ``index``; eager's own base is no view of another."""
+        base = self._plan.values[index][0]
+        views = self._groups[self._origins[id(value)]].values()
+        has_all_gradients = value.requires_grad or not any(v.requires_grad for v in views)
+        if self._recorder.node_of(value) is base and not value._is_view() and has_all_gradients:
+            return WholeOutput(index)
+        return ViewOfOutput(index, *_view_of(value, base.meta["val"]))
 
     def _add_numbers(self) -> None:
         """Return the numbers that depend on data which the places of views are computed from."""

@@ -114,6 +114,16 @@ class SameAsOutput:
 
 
 @dataclass(frozen=True)
+class WholeOutput:
+    """Output ``output_index`` of the graph itself, of which other user outputs are views.
+
+    So it is no view of anything, and may leave autograd's graph in place, as in eager PyTorch.
+    """
+
+    output_index: int
+
+
+@dataclass(frozen=True)
 class Constant:
     """A number, None or other value that is not a tensor, known when the graph was traced."""
 
@@ -127,7 +137,16 @@ class Number:
     value: object
 
 
-Alias = ViewOfInput | SameAsInput | SameAsArgument | ViewOfOutput | SameAsOutput | Constant | Number
+Alias = (
+    ViewOfInput
+    | SameAsInput
+    | SameAsArgument
+    | ViewOfOutput
+    | WholeOutput
+    | SameAsOutput
+    | Constant
+    | Number
+)
 
 
 @dataclass(frozen=True)

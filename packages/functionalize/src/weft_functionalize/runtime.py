@@ -22,6 +22,7 @@ from .functional_graph import (
     SameAsOutput,
     ViewOfInput,
     ViewOfOutput,
+    WholeOutput,
 )
 from .shared_inputs import SharedArguments
 from .symbolic_numbers import number_reader
@@ -207,6 +208,8 @@ def _output_maker(
         case SameAsArgument(position):
             index = len(functional.inputs) + position
             return lambda inputs, computed, results: inputs[index]
+        case WholeOutput(index):
+            return lambda inputs, computed, results: computed[index]
         case SameAsOutput(index):
             return lambda inputs, computed, results: results[index]
         case ViewOfInput(index) as view:
@@ -267,7 +270,7 @@ def _view(
     offset: int,
 ) -> torch.Tensor:
     # The graph may begin in another mode than the one that the view is made in.
-    with torch.set_grad_enabled(base.requires_grad and not unrecorded):
+    with torch.set_grad_enabled(not unrecorded):
         if view.reading is None:
             made = torch.as_strided(base, size, stride, base.storage_offset() + offset)
         else:

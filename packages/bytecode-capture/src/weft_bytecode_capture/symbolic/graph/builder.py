@@ -49,6 +49,7 @@ from .data_dependence import (
 from .fake_mode import OperandCheck, RememberingFakeMode
 from .gradient_rules import GradientRules
 from .layouts import Layout
+from .metadata_changes import refuse_change_by_eager
 from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
 from .purity import is_effectful, possibly_written, writes
@@ -379,6 +380,7 @@ class GraphBuilder:
         outs = _out_tensors(fake_keywords)
         sizes = [out.shape for out in outs]
         guard_absolute_place(evaluator, target, fakes, fake_keywords)
+        refuse_change_by_eager(evaluator, target, fakes)
         value = self._fake_result(kind, target, fakes, fake_keywords)
         require_held(target, value)
         if sizes != [out.shape for out in outs]:

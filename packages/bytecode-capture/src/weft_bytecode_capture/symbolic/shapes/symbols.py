@@ -38,6 +38,7 @@ from ..._torch import (
     is_unbacked,
     new_symbol,
     oblivious_of_one,
+    storage_identity,
     symbolic_number,
 )
 from ...captured_graph import SpecialiseSizes
@@ -386,14 +387,33 @@ def require_history(tensor: torch.Tensor) -> None:
     """:raises TypeError: autograd refuses to say how the tensor was made or to use it where gradients are on.
 
     It is a view, one of several or made in another mode, of what was written to since.  Nor do fakes tell
-    MKL-DNN's layout.
+    MKL-DNN's layout, or make a view that is no part of its base: after ``resize_``, ``x.data = y``.
     """
     if tensor.is_mkldnn:
         raise TypeError("an MKL-DNN tensor")
+    base = tensor._base if tensor._is_view() else None
+    if base is not None and base.layout is torch.strided and not _is_part(tensor, base):
+        raise TypeError("a view with memory that its base does not have")
     try:
         tensor.is_leaf  # noqa: B018
     except RuntimeError as error:
         raise TypeError(str(error)) from error
+
+
+def _is_part(view: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether all elements of a view lie in a storage that ends where those of its base end."""
+    if view.layout is not torch.strided or not view.numel():
+        return True
+    if storage_identity(view) != storage_identity(base) or not base.numel():
+        return False
+    return _end(view) <= _end(base)
+
+
+def _end(tensor: torch.Tensor) -> int:
+    """Where a tensor ends in its storage, in bytes."""
+    extents = zip(tensor.shape, tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in extents)
+    return int((last + 1) * tensor.itemsize)
 
 
 def _fake_tensor(

@@ -152,9 +152,7 @@ class TensorVariable(Variable):
         if name in _GRADIENT_METADATA:
             self._check_gradients_known(evaluator, name)
         if name == "is_leaf":
-            for source, tensor, fake in evaluator.graph.given:
-                if fake is self.fake:
-                    guard_leaf(evaluator, source, tensor)
+            self._guard_leaf(evaluator)
         if name in HELD_ATTRIBUTES:
             return evaluator.wrap_result(getattr(self.fake, name))
         if name in _TENSOR_ATTRIBUTES:
@@ -172,6 +170,11 @@ class TensorVariable(Variable):
         if not callable(getattr(torch.Tensor, name)):
             raise Unsupported("attribute of a tensor", f"{self!r}.{name}")
         return BuiltinMethodVariable(self, name)
+
+    def _guard_leaf(self, evaluator: Evaluator) -> None:
+        for source, tensor, fake in evaluator.graph.given:
+            if fake is self.fake:
+                guard_leaf(evaluator, source, tensor)
 
     def _check_gradients_known(self, evaluator: Evaluator, name: str) -> None:
         """Refuse to tell in a region what a later iteration may find otherwise."""
@@ -239,7 +242,8 @@ class TensorVariable(Variable):
         )
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        if name == "requires_grad" and self._has_requires_grad(value):
+        if name == "requires_grad" and self._has_requires_grad(value) and self.fake.is_leaf:
+            self._guard_leaf(evaluator)
             return
         if name == "data" and value is self:
             return  # as module.to() does where there is nothing to convert
