@@ -197,6 +197,7 @@ KINDS = {
     "state_kept": "state of a random number generator",
     "requires_grad_of_a_result": "change of requires_grad",
     "requires_grad_of_an_input": "change of requires_grad",
+    "detached_in_place": "change of a tensor's metadata",
     "leaves_made_inside": "change of requires_grad",
     "parameter_made_inside": "construction of an instance",
 }
@@ -209,8 +210,9 @@ def test_kinds_of_breaks(name):
     assert breaks[0].hints
 
 
-def test_in_place_detachment_is_in_the_graph():
-    found = capture(detached_in_place)(torch.ones(2, 3))
+def test_in_place_detachment_of_what_has_no_history_is_in_the_graph():
+    with torch.no_grad():
+        found = capture(detached_in_place)(torch.ones(2, 3))
     assert len(found.graphs) == 1
     assert not found.breaks
 
