@@ -97,3 +97,44 @@ def test_what_others_draw_meanwhile_is_not_repeated() -> None:
     assert len(drawn) == 1
     after = (torch.rand(1).item(), random.random(), np.random.rand())
     assert not set(after) & set(drawn[0])
+
+
+def _drawn_in_a_loop(x: torch.Tensor) -> torch.Tensor:
+    y = torch.randn(4) + x
+    for _ in range(40):
+        x = (x * torch.rand_like(x) + F.dropout(x, 0.5) + y).tanh()
+    return x + torch.rand(4)
+
+
+DRAWING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "bernoulli": lambda x: (x * torch.bernoulli(x.detach().sigmoid())).tanh(),
+    "binomial": lambda x: (
+        x * torch.binomial(torch.full((4, 4), 5.0), x.detach().sigmoid())
+    ).tanh(),
+    "dropout": lambda x: F.dropout(x, 0.5).tanh(),
+    "dropout, alpha": lambda x: F.alpha_dropout(x, 0.5, True).tanh(),
+    "fractional pooling": lambda x: F.fractional_max_pool2d(x[None, None], 2, 2).tanh(),
+    "gumbel": lambda x: F.gumbel_softmax(x).tanh(),
+    "in a branch": lambda x: (x * torch.rand(4) if x.sum() > -100 else x * torch.randn(4)).tanh(),
+    "in a loop": _drawn_in_a_loop,
+    "multinomial": lambda x: x[torch.multinomial(x.detach()[0].exp(), 2)].tanh(),
+    "normal": lambda x: (x * torch.normal(x.detach(), 1.0)).tanh(),
+    "permutation": lambda x: (x[torch.randperm(4)] * torch.randint(0, 5, (4, 4))).tanh(),
+    "poisson": lambda x: (x * torch.poisson(x.detach().exp())).tanh(),
+    "randint": lambda x: (x * torch.randint_like(x, 5) + torch.randint_like(x, 2, 4)).tanh(),
+    "rrelu": lambda x: F.rrelu(x, training=True) ** 2,
+    "uniform": lambda x: (x * torch.empty(4, 4).uniform_() * torch.empty(4).exponential_()).tanh(),
+}
+
+
+@pytest.mark.parametrize("name", DRAWING)
+@pytest.mark.filterwarnings("ignore:weft. gradients of gradients")
+def test_gradients_of_gradients_have_forwards_numbers(name: str) -> None:
+    def outcome(run: Callable[[torch.Tensor], torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        torch.manual_seed(1)
+        x = torch.linspace(-1, 2, 16).view(4, 4).requires_grad_()
+        (first,) = torch.autograd.grad(run(x).square().sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), x)
+        return second, torch.rand(3)
+
+    torch.testing.assert_close(outcome(weft.compile(DRAWING[name])), outcome(DRAWING[name]))

@@ -14,6 +14,7 @@ import weft_aot_autograd
 import weft_functionalize
 from gradients_beside_eager import train
 from torch import Tensor, nn
+from weft_aot_autograd.random_state import RandomState
 
 
 def leaf(*shape: int) -> Tensor:
@@ -269,3 +270,14 @@ def test_nothing_is_left_after_an_error_in_backward() -> None:
         result.backward()
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         result.backward()
+
+
+@pytest.mark.parametrize("p, train", [(0.3, True), (0.0, True), (1.0, True), (0.5, False)])
+def test_dropout_drawn_again(p, train):
+    x, state = torch.randn(50), RandomState(())
+    expected = torch.ops.aten.native_dropout(x, p, train)
+    state.note_end()
+    torch.rand(3)
+    with state.drawn_again():
+        found = torch.ops.aten.native_dropout(x, p, train)
+    torch.testing.assert_close(found, expected)

@@ -6,13 +6,15 @@ import logging
 import operator
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from weft_functionalize import FunctionalGraph
 
 from ._torch import keeps_graph, without_transforms
-from .replay import GradientModeInterpreter, with_random_state, without_autocast
+from .random_state import UNKNOWN_NUMBERS
+from .replay import GradientModeInterpreter, without_autocast
 from .saved_values import SECOND_TIME, check_version, release, take_saved, version_of
 from .training_plan import Plan, placed
 
@@ -31,7 +33,7 @@ def backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]
     with (
         torch.enable_grad(),
         without_autocast(plan.device_types),
-        with_random_state(ctx.random_state),
+        _numbers_of_forward(ctx),
         without_transforms(),
     ):
         results = GradientModeInterpreter(plan.functional.graph_module).run(*every)
@@ -53,6 +55,17 @@ def backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]
     if not keeps_graph():
         release(ctx, plan.present(gradients))
     return placed(plan, plan.gradients, computed)
+
+
+def _numbers_of_forward(ctx: Any) -> AbstractContextManager[None]:
+    """A context in which random operators give what they gave in forward."""
+    if ctx.random_state is None:
+        return nullcontext()
+    if not ctx.plan.draws_alike:
+        reason = "its program draws other random numbers than they do"
+        raise RuntimeError(UNKNOWN_NUMBERS.format(reason))
+    again: AbstractContextManager[None] = ctx.random_state.drawn_again()
+    return again
 
 
 def _can_run_again(ctx: Any) -> bool:

@@ -80,25 +80,3 @@ def without_autocast(device_types: Sequence[str]) -> Iterator[None]:
             if torch.is_autocast_enabled(device_type):
                 stack.enter_context(torch.autocast(device_type, enabled=False))
         yield
-
-
-@contextlib.contextmanager
-def with_random_state(state: RandomState | None) -> Iterator[None]:
-    """Run with the generators as they were when ``state`` was taken, then put them back."""
-    if state is None:
-        yield
-        return
-    devices = [device for device, _ in state.of_cuda]
-    with torch.random.fork_rng(devices):
-        torch.set_rng_state(state.of_cpu)
-        for device, value in state.of_cuda:
-            torch.cuda.set_rng_state(value, device)
-        yield
-
-
-class RandomState:
-    """The states of the default generators of the CPU and of ``cuda_devices`` (indices), at creation."""
-
-    def __init__(self, cuda_devices: Sequence[int]) -> None:
-        self.of_cpu = torch.get_rng_state()
-        self.of_cuda = [(device, torch.cuda.get_rng_state(device)) for device in cuda_devices]

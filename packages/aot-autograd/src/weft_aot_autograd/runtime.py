@@ -13,7 +13,7 @@ from ._torch import keeps_graph, packs_saved_tensors, stands_for_another
 from .backward_by_operators import backward_by_operators
 from .joint_graph import PartitionedGraph
 from .partition import BackwardStage
-from .replay import RandomState
+from .random_state import RandomState
 from .saved_values import release, take_saved, version_of
 from .training_plan import CompileLater, Plan, Program, Stage, Values, placed
 
@@ -76,6 +76,8 @@ class CompiledFunction(torch.autograd.Function):
         packs = packs_saved_tensors()  # then others see what is saved, and may keep it
         forward = plan.forward if packs else plan.lending_forward
         results = forward(*arguments[plan.lifted_count :])
+        if ctx.random_state is not None:
+            ctx.random_state.note_end()
         saved = [
             arguments[index] if is_argument else results[index] for is_argument, index in plan.saved
         ]

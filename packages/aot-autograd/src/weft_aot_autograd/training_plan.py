@@ -131,12 +131,15 @@ def _devices(nodes: Iterable[torch.fx.Node]) -> set[torch.device]:
     return {value.device for value in values if isinstance(value, torch.Tensor)}
 
 
-def _draws_numbers(graph: torch.fx.Graph) -> bool:
-    """Whether the graph draws from torch's random numbers."""
-    return any(
-        torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+def _draws(module: torch.fx.GraphModule) -> list[Any]:
+    """The operators that draw from torch's random numbers, in order, those of regions last."""
+    graphs = (m.graph for m in module.modules() if isinstance(m, torch.fx.GraphModule))
+    return [
+        node.target
+        for graph in graphs
         for node in graph.nodes
-    )
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    ]
 
 
 class Plan:
@@ -214,7 +217,10 @@ class Plan:
         devices = _devices(placeholders)
         self.device_types = sorted({device.type for device in devices})
         self.cuda_devices = sorted(d.index or 0 for d in devices if d.type == "cuda")
-        self.random = _draws_numbers(graph)
+        drawn = _draws(functional.graph_module)
+        self.random = bool(drawn)
+        # A code generator's own random operators give other numbers.
+        self.draws_alike = drawn == _draws(self._partitioned.forward)
 
     def is_unreached(self, gradients: Sequence[Any]) -> bool:
         """Whether no output has a gradient, so that no input has one and nothing saved matters.

@@ -1,7 +1,8 @@
 """Running a frame again after its graph raised: what the graph wrote and drew is put back before.
 
 A graph that may raise where the program handles exceptions is no use to the handler: it does not know which
-line failed. The frame then runs once more as it was written, from the state that it began with.
+line failed. The frame then runs once more as it was written, from the state that it began with; random
+numbers are put back unless another thread may have drawn some too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 import torch.fx
 
 from ..._torch import size_hint
+from .drawn_numbers import DrawnNumbers
 from .purity import draws, is_tracked_write, writes, written_arguments
 from .region_writes import storages, storages_written_in_regions
 from .versions import UNCOUNTED, version_of
@@ -69,15 +71,15 @@ class Recovery:
             written = [*(arguments[i] for i in self.inputs), *attributes]
             with torch.no_grad():
                 copies = [tensor.clone() for tensor in written]
-            numbers = torch.get_rng_state() if self.draws else None
+            drawn = DrawnNumbers() if self.draws else None
             try:
                 return function(*arguments)
             except BaseException:
                 with torch.no_grad():
                     for tensor, copy in zip(written, copies, strict=True):
                         tensor.copy_(copy)
-                if numbers is not None:
-                    torch.set_rng_state(numbers)
+                if drawn is not None:
+                    drawn.take_back()
                 raise
 
         return run

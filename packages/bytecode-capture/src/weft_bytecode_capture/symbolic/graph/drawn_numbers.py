@@ -1,0 +1,51 @@
+"""Taking back what a graph drew from torch's random numbers, unless another thread may have drawn too.
+
+The generator belongs to the whole process.  To put it back after another thread has drawn would give out that
+thread's numbers a second time, which is worse than numbers other than eager's after an error.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import torch
+
+
+class DrawnNumbers:
+    """The state of the CPU's default generator, and which threads might draw from it from then on."""
+
+    def __init__(self) -> None:
+        self._times = _times_of_others()
+        self._state = torch.get_rng_state()
+
+    def take_back(self) -> None:
+        """Put the generator back if no other thread has run since."""
+        if self._times is not None and _times_of_others() == self._times:
+            torch.set_rng_state(self._state)
+
+
+def _times_of_others() -> dict[int, int] | None:
+    """By native identity, for how long each other Python thread has run; None where that is not known.
+
+    Threads that never ran Python, as those of torch's parallel loops, draw no numbers.  One that begins and
+    ends between two looks is not seen, but then this thread has started it, in the graph, or one that has run.
+    """
+    names = {thread.ident: thread.native_id for thread in threading.enumerate()}
+    times = {}
+    for identity in sys._current_frames().keys() - {threading.get_ident()}:
+        native = names.get(identity)
+        try:
+            if native is None or not sys.platform.startswith("linux"):
+                return None
+            times[native] = time.clock_gettime_ns(_processor_clock(native))
+        except OSError:  # it has just ended
+            return None
+    return times
+
+
+def _processor_clock(thread: int) -> int:
+    """Linux's clock of the processor time of a thread, which need not exist: what pthread_getcpuclockid gives."""
+    per_thread, scheduled = 4, 2
+    return ~thread << 3 | per_thread | scheduled
