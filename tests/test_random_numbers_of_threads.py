@@ -1,7 +1,7 @@
 """Random numbers that other threads draw beside compiled code neither repeat nor change.
 
-The default generators belong to the whole process, so that a thread which draws from one sees what others have
-drawn, as in eager. But each number goes to one thread, and those of another generator come in their order.
+The default generators belong to the whole process, so that a thread which draws from one sees what others
+have drawn, as in eager.  But each number goes to one thread.
 """
 
 from __future__ import annotations
@@ -112,6 +112,16 @@ def test_programs_that_draw_nothing_change_nothing() -> None:
     assert thread.pythons == [random.random() for _ in thread.pythons]
 
 
+@contextlib.contextmanager
+def refused_as_unknown() -> Iterator[None]:
+    """What is inside may raise that another thread drew, but nothing else."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "another thread drew" not in str(error):
+            raise
+
+
 def gradients(
     function: Callable[[torch.Tensor], torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -128,11 +138,8 @@ def test_gradients_of_gradients_beside_others() -> None:
     torch.manual_seed(0)
     with drawing_beside() as thread:
         for _ in range(100):
-            try:
+            with refused_as_unknown():
                 y, found = gradients(compiled)
-            except RuntimeError as error:
-                assert "another thread drew" in str(error)
-            else:
                 scale = 2.0 * (y != 0)
                 torch.testing.assert_close(found, -2 * scale * scale * y * (1 - y * y))
     assert len(set(thread.torchs)) == len(thread.torchs)

@@ -272,7 +272,7 @@ def test_nothing_is_left_after_an_error_in_backward() -> None:
         result.backward()
 
 
-@pytest.mark.parametrize("p, train", [(0.3, True), (0.0, True), (1.0, True), (0.5, False)])
+@pytest.mark.parametrize(("p", "train"), [(0.3, True), (0.0, True), (1.0, True), (0.5, False)])
 def test_dropout_drawn_again(p, train):
     x, state = torch.randn(50), RandomState(())
     expected = torch.ops.aten.native_dropout(x, p, train)

@@ -64,7 +64,7 @@ class _DrawsFrom(TorchDispatchMode):
     """Has operators that would draw from a device's default generator draw from another."""
 
     def __init__(self, generators: dict[torch.device, torch.Generator]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._generators = generators
 
     def __torch_dispatch__(
@@ -94,27 +94,23 @@ def _device(args: Any, kwargs: Any) -> torch.device:
 @functools.cache
 def _with_generator(operator: OpOverload) -> OpOverload | None:
     """The overload that takes the same arguments and a generator; None if there is none."""
-    names = [argument.name for argument in operator._schema.arguments]
-    if "generator" in names:
+    own = [(argument.name, str(argument.type)) for argument in operator._schema.arguments]
+    if "generator" in dict(own):
         return operator
     packet = operator.overloadpacket
     for overload in (getattr(packet, name) for name in packet.overloads()):
-        others = [argument.name for argument in overload._schema.arguments]
-        if "generator" in others and [n for n in others if n != "generator"] == names:
-            if _types(overload) == _types(operator):
-                return overload  # type: ignore[no-any-return]
+        arguments = [(argument.name, str(argument.type)) for argument in overload._schema.arguments]
+        others = [argument for argument in arguments if argument[0] != "generator"]
+        if others != arguments and others == own:
+            return overload  # type: ignore[no-any-return]
     return None
-
-
-def _types(operator: OpOverload) -> list[str]:
-    return [str(a.type) for a in operator._schema.arguments if a.name != "generator"]
 
 
 def _dropout(
     tensor: torch.Tensor, p: float, train: bool | None, *, generator: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``native_dropout``, for which there is no overload with a generator."""
-    if train is False or p == 0 or not tensor.numel():
+    if train is False or not tensor.numel():
         return tensor.clone(), torch.ones_like(tensor, dtype=torch.bool)
     kept = torch.empty_like(tensor).bernoulli_(1 - p, generator=generator)
     scale = 0.0 if p == 1 else 1 / (1 - p)

@@ -30,7 +30,7 @@ def _times_of_others() -> dict[int, int] | None:
     """By native identity, for how long each other Python thread has run; None where that is not known.
 
     Threads that never ran Python, as those of torch's parallel loops, draw no numbers.  One that begins and
-    ends between two looks is not seen, but then this thread has started it, in the graph, or one that has run.
+    ends between two looks is not seen, but then the graph has started it, or a thread that has run.
     """
     names = {thread.ident: thread.native_id for thread in threading.enumerate()}
     times = {}
@@ -46,6 +46,6 @@ def _times_of_others() -> dict[int, int] | None:
 
 
 def _processor_clock(thread: int) -> int:
-    """Linux's clock of the processor time of a thread, which need not exist: what pthread_getcpuclockid gives."""
+    """Linux's clock of the processor time of a thread, as pthread_getcpuclockid gives it."""
     per_thread, scheduled = 4, 2
     return ~thread << 3 | per_thread | scheduled
