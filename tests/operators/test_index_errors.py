@@ -60,11 +60,31 @@ def _outcome(function: Callable[[Tensor, Tensor], Any], index: int) -> tuple[str
     return (*result, x.tolist())
 
 
-def test_margin_loss_of_a_few_labels() -> None:
-    """What stands behind the first -1 is no label; torch's rule counts it."""
-    x, labels = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[0, -1, 1]])
-    compiled = weft.compile(F.multilabel_margin_loss, dynamic=False)
-    torch.testing.assert_close(compiled(x, labels), F.multilabel_margin_loss(x, labels))
+MARGIN_LOSSES: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "function": F.multilabel_margin_loss,
+    "module": torch.nn.MultiLabelMarginLoss(reduction="none"),
+    "operator": lambda x, labels: torch.ops.aten.multilabel_margin_loss(x, labels, 2),
+    "operator with mask": lambda x, k: torch.ops.aten.multilabel_margin_loss_forward.default(
+        x, k, 1
+    ),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("loss", MARGIN_LOSSES.values(), ids=MARGIN_LOSSES)
+def test_margin_loss_of_a_few_labels(loss: Callable[[Tensor, Tensor], Any], dynamic: bool) -> None:
+    """What stands behind the first -1 is no label; torch's rules count it."""
+    compiled = weft.compile(loss, dynamic=dynamic)
+    for columns in (3, 5):
+        labels = torch.tensor([[0, -1, 1, 1, 1], [-1, 1, 1, 1, 1], [2, 1, -1, 0, 0]])[:, :columns]
+        x, y = (
+            torch.linspace(0, 1, labels.numel()).view_as(labels).requires_grad_() for _ in range(2)
+        )
+        outcomes = [compiled(x, labels), loss(y, labels)]
+        torch.testing.assert_close(*outcomes)
+        for outcome in outcomes:
+            (outcome if isinstance(outcome, Tensor) else outcome[0]).sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
 
 
 @pytest.mark.parametrize("number", [-0.5, 1.5])

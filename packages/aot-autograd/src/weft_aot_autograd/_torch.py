@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
+    UnsupportedOperatorException,
 )
 from torch.autograd import forward_ad
 from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
@@ -33,6 +34,7 @@ __all__ = [
     "LazyGraphModule",
     "OpOverload",
     "TorchDispatchMode",
+    "UnsupportedOperatorException",
     "core_aten_decompositions",
     "core_decomposition",
     "inplace_variant",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from weft_functionalize import known_equal
+from weft_functionalize import as_kernels_compute, known_equal
 
 from ._torch import OpOverload
 from .strided_windows import as_strided, as_strided_scatter
@@ -92,4 +92,5 @@ def call_differentiably(target: OpOverload, args: Any, kwargs: Any) -> Any:
         result = form(*args, **kwargs)
         if result is not NotImplemented:
             return result
-    return target(*args, **kwargs)
+    with as_kernels_compute(target):
+        return target(*args, **kwargs)

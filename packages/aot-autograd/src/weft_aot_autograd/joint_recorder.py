@@ -11,7 +11,13 @@ import torch
 import torch.fx
 from weft_functionalize import NumberNodes, is_float_symbol
 
-from ._torch import HigherOrderOperator, LazyGraphModule, OpOverload, schema_arguments
+from ._torch import (
+    HigherOrderOperator,
+    LazyGraphModule,
+    OpOverload,
+    UnsupportedOperatorException,
+    schema_arguments,
+)
 from .decomposition_table import DecompositionTable
 from .differentiable_forms import call_differentiably
 from .recording import NodeRecorder
@@ -164,7 +170,7 @@ class JointRecorder(NodeRecorder):
             return func(*args, **kwargs)
         if func._schema.is_mutable:
             return self._record_write(func, args, kwargs)
-        result = func(*args, **kwargs)
+        result = _fake_result(func, args, kwargs)
         self.record(func, args, kwargs, result)
         return result
 
@@ -190,6 +196,21 @@ class JointRecorder(NodeRecorder):
             whole = self.append(aten.as_strided_scatter.default, arguments, {}, like)
         self._memory.write(written, whole)
         return written
+
+
+_SHAPED_LIKE = {aten.multilabel_margin_loss_backward.default: 1}
+"""Operators that torch has no shape rule of, and the argument that their result is like."""
+
+
+def _fake_result(func: OpOverload, args: Any, kwargs: Any) -> Any:
+    """What ``func`` gives for fake tensors; with symbolic sizes it needs a rule for that."""
+    like = _SHAPED_LIKE.get(func)
+    if like is not None:
+        return torch.empty_like(args[like], memory_format=torch.contiguous_format)
+    try:
+        return func(*args, **kwargs)
+    except UnsupportedOperatorException as error:
+        raise Unsupported("operator without a shape rule", str(func)) from error
 
 
 def _detached(value: Any) -> Any:

@@ -28,6 +28,7 @@ from .gradient_history import is_unrecorded_view
 from .gradient_rules import drop_gradient_rules, is_gradient_rule
 from .loop_reach import reached_after
 from .options import FunctionalizeOptions, StepObserver
+from .python_forms import as_kernels_compute
 from .refused_operands import check_operands
 from .regions import GIVES_ZERO_GRADIENTS
 from .runtime import bind, wrap
@@ -69,6 +70,7 @@ __all__ = [
     "ViewOfInput",
     "ViewOfOutput",
     "WholeOutput",
+    "as_kernels_compute",
     "assume",
     "bind",
     "check_operands",

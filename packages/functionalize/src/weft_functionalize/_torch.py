@@ -72,6 +72,7 @@ __all__ = [
     "storage_identity",
     "view_base",
     "without_modes",
+    "without_python_forms",
 ]
 
 # What FakeTensorMode raises where a result's value or shape depends on the data.
@@ -97,6 +98,12 @@ def quiet_meta_failures() -> Iterator[None]:
         yield
     finally:
         logger.disabled = was_disabled
+
+
+def without_python_forms() -> contextlib.AbstractContextManager[None]:
+    """A context without the forms in Python that operators have above autograd, for symbolic sizes."""
+    context: contextlib.AbstractContextManager[None] = torch._C._DisablePythonDispatcher()
+    return context
 
 
 def view_base(tensor: torch.Tensor) -> torch.Tensor:

@@ -31,6 +31,7 @@ from .counted_loops import CountedTest
 from .functional_graph import enables_gradients
 from .gradient_rules import is_gradient_rule
 from .options import StepObserver
+from .python_forms import as_kernels_compute
 from .regions import record_region_operator
 from .shared_inputs import flat_example
 from .symbolic_numbers import is_float_symbol
@@ -168,7 +169,8 @@ class _Interpreter:
         args, kwargs = self._load(node.args), self._load(node.kwargs)
         try:
             if node.op == "call_function":
-                return self._call_function(node, args, kwargs)
+                with as_kernels_compute(node.target):
+                    return self._call_function(node, args, kwargs)
             if node.op == "call_method":
                 return self._call_method(str(node.target), args, kwargs)
             return self._module.get_submodule(str(node.target))(*args, **kwargs)
