@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -55,10 +55,18 @@ def check_errors(case: Case, samples: int, every: int = 1) -> Outcome:
     name = case.name.removesuffix(IN_PLACE)
     op = operator_names()[name]
     function = op.op if name == case.name else op.inplace_variant
+    attempts = _attempts(op, case.dtype, samples)
+    return check_attempts(function, attempts, case.dynamic, every)
+
+
+def check_attempts(
+    function: Callable[..., Any], attempts: Iterable[Attempt], dynamic: bool, every: int = 1
+) -> Outcome:
+    """Compare every ``every``\\ th call of ``function`` that eager refuses, one of each message."""
     torch.manual_seed(0)
     outcome = Outcome()
     met: set[str] = set()
-    for attempt in _attempts(op, case.dtype, samples):
+    for attempt in attempts:
         expected = _outcome_of(call, function, attempt)
         if expected.error is None:
             continue
@@ -69,7 +77,7 @@ def check_errors(case: Case, samples: int, every: int = 1) -> Outcome:
         if len(met) % every:
             continue
         weft.reset()
-        compiled = weft.compile(call, dynamic=case.dynamic, options={"strict": False})
+        compiled = weft.compile(call, dynamic=dynamic, options={"strict": False})
         found = _outcome_of(compiled, function, attempt)
         outcome.samples += 1
         difference = found.difference(expected)
@@ -112,9 +120,19 @@ def _outcome_of(function: Callable[..., Any], operator: Any, attempt: Attempt) -
         except Exception as raised:
             error = (type(raised).__name__, str(raised))
     tensors = [
-        leaf for leaf in tree_leaves((value, args, kwargs)) if isinstance(leaf, torch.Tensor)
+        _whole_storage(leaf)
+        for leaf in tree_leaves((value, args, kwargs))
+        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided
     ]
     return _Run(error, result, tensors)
+
+
+def _whole_storage(tensor: torch.Tensor) -> torch.Tensor:
+    """All elements of the tensor's storage: a call may write to none that are not its own."""
+    if tensor.device.type != "cpu" or tensor.is_conj() or tensor.is_neg():
+        return tensor
+    whole = torch.empty(0, dtype=tensor.dtype)
+    return whole.set_(tensor.untyped_storage())
 
 
 if __name__ == "__main__":

@@ -40,12 +40,17 @@ def changed_samples(op: Any, dtype: torch.dtype, limit: int) -> Iterator[Attempt
     """The first ``limit`` samples of ``op``, with each argument in turn changed in each way."""
     samples = op.sample_inputs("cpu", dtype, requires_grad=False)
     for number, sample in enumerate(itertools.islice(samples, limit)):
-        leaves, structure = tree_flatten((sample.input, sample.args, sample.kwargs))
-        for place, leaf in enumerate(leaves):
-            for change, value in _changes(leaf):
-                changed = [*leaves[:place], value, *leaves[place + 1 :]]
-                label = f"sample {number}, argument {place} {change}"
-                yield Attempt(label, tree_unflatten(changed, structure))
+        arguments = (sample.input, sample.args, sample.kwargs)
+        yield from changed_arguments(arguments, f"sample {number}")
+
+
+def changed_arguments(arguments: Any, label: str) -> Iterator[Attempt]:
+    """A call's arguments with each in turn changed in each way."""
+    leaves, structure = tree_flatten(arguments)
+    for place, leaf in enumerate(leaves):
+        for change, value in _changes(leaf):
+            changed = [*leaves[:place], value, *leaves[place + 1 :]]
+            yield Attempt(f"{label}, argument {place} {change}", tree_unflatten(changed, structure))
 
 
 def _changes(leaf: Any) -> Iterator[tuple[str, Any]]:

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +40,10 @@ def command(
     if options.serve:
         by_name = {str(case): case for case in cases}
         for name in sys.stdin:
-            outcome = check(by_name[name.strip()], options.samples)
+            try:
+                outcome = check(by_name[name.strip()], options.samples)
+            except Exception:  # of the check itself, which is no reason to lose the process
+                outcome = Outcome(errors=[traceback.format_exc()[-600:]])
             print(json.dumps(asdict(outcome)), flush=True)
         return
     outcomes = _outcomes(cases[options.first :: options.every], options, module)

@@ -42,6 +42,27 @@ PROGRAMS: dict[str, Any] = {
     "interpolate": lambda t: F.interpolate(IMAGE[..., : t.dim()], 3, mode="bilinear"),
     "softmax gradient": lambda t: torch._softmax_backward_data(t, A, 1, torch.float32),
 }
+FACTORIES: dict[str, Any] = {
+    "arange of bool": lambda: torch.arange(0, 5, dtype=torch.bool),
+    "arange without a step": lambda: torch.arange(0, 5, 0),
+    "arange backwards": lambda: torch.arange(0, 5, -1),
+    "endless arange": lambda: torch.arange(0, float("inf")),
+    "eye": lambda: torch.eye(-3),
+    "full": lambda: torch.full((3,), -1.5, dtype=torch.uint8),
+    "hann_window": lambda: torch.hann_window(4, dtype=torch.int64),
+    "linspace": lambda: torch.linspace(0, 5, -1),
+    "linspace of bool": lambda: torch.linspace(0, 5, 3, dtype=torch.bool),
+    "logspace of bool": lambda: torch.logspace(0, 5, 3, dtype=torch.bool),
+    "multinomial": lambda: torch.multinomial(A[0], 1, out=torch.empty(1, dtype=torch.float64)),
+    "multinomial of integers": lambda: torch.multinomial(PLACES, 1),
+    "range of bool": lambda: torch.range(0, 3, dtype=torch.bool),
+    "randint": lambda: torch.randint(3, 2, (3,)),
+    "randn": lambda: torch.randn(3, dtype=torch.int64),
+    "randperm": lambda: torch.randperm(-3),
+    "tril_indices": lambda: torch.tril_indices(-1, 3),
+    "zeros": lambda: torch.zeros(-3),
+}
+
 SIZES = ((), (0,), (1,), (2,), (4,), (2, 4), (4, 2), (4, 4), (2, 50), (1, 2, 4), (0, 4), (100, 100))
 
 NUMBERS: dict[str, Any] = {
@@ -67,6 +88,13 @@ def test_numbers(name: str) -> None:
     program = NUMBERS[name]
     for number in (-1.0, 0.0, 1.0, 2.0):
         _agrees(lambda t, n=number: program(n) + t, torch.zeros(()))
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_factories(name: str) -> None:
+    before = torch.get_rng_state()
+    assert not _agrees(lambda t: FACTORIES[name]() + t, torch.zeros(()))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def captured(program: Any) -> torch.fx.GraphModule:

@@ -7,63 +7,109 @@ zeros, and on ones where that fails: what it refuses of both it refuses whatever
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ._torch import FakeTensor, OpOverload, number_hint, without_modes
+from ._torch import FakeTensor, OpOverload, number_hint, schema_arguments, without_modes
 from .unsupported import Unsupported
 
 _MOST_ELEMENTS = 1 << 12
 """Of all operands of a call that is tried as it is; larger ones are asked for their dtypes alone."""
 
-_MOST_FORMS = 1 << 14
-"""How many answers of kernels are remembered at once."""
+_MOST_CALLS = 1 << 14
+"""How many answers of kernels are remembered."""
 
 _BY_VALUE = (
-    *(
-        "linalg_",
-        "_linalg_",
-        "cholesky",
-        "lu_",
-        "triangular_solve",
-        "lstsq",
-        "ormqr",
-        "segment_reduce",
-    ),
-    *(
-        "_embedding_bag",
-        "_ctc_loss",
-        "_cudnn_ctc_loss",
-        "_pack_padded_sequence",
-        "_assert",
-        "sspaddmm",
-    ),
-    *(
-        "_validate",
-        "quantize",
-        "fake_quantize",
-        "_make_per",
-        "sparse_",
-        "_sparse_",
-        "histogram",
-        "histc",
-    ),
+    *("linalg_", "_linalg_", "cholesky", "lu_", "triangular_solve", "lstsq", "ormqr"),
+    *("segment_reduce", "_embedding_bag", "_ctc_loss", "_cudnn_ctc_loss", "_pack_padded_sequence"),
+    *("_assert", "_validate", "sspaddmm", "sparse_", "_sparse_", "histogram", "histc"),
+    *("quantize", "fake_quantize", "_make_per"),
 )
 """Beginnings of names of operators that may refuse both values, and take others."""
 
 _UNTRIED = frozenset(
     {
-        torch.Tag.nondeterministic_seeded,
         torch.Tag.data_dependent_output,
         torch.Tag.dynamic_output_shape,
         torch.Tag.inplace_view,
     }
 )
 
-_known: dict[Any, str | None] = {}
+
+@dataclass(frozen=True)
+class _TensorForm:
+    """All of a tensor that an example of it depends on, with sizes as they are now."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    def example(self, number: int) -> torch.Tensor:
+        """A tensor of this form, with ``number`` everywhere."""
+        span = sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True)) + 1
+        memory = torch.full((span if self.elements else 0,), number, dtype=self.dtype)
+        return memory.as_strided(self.shape, self.stride)
+
+    def single(self, number: int) -> torch.Tensor:
+        """A tensor of one element with this rank and dtype."""
+        return torch.full((1,) * len(self.shape), number, dtype=self.dtype)
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """A number, or what else is compared by value: 1, 1.0 and True are equal and not one argument."""
+
+    kind: type
+    value: Any
+
+
+@dataclass(frozen=True)
+class _Call:
+    """An operator with forms of its arguments: :class:`_TensorForm`, :class:`_Plain`, or tuples of them."""
+
+    operator: OpOverload
+    arguments: tuple[Any, ...]
+    keywords: tuple[tuple[str, Any], ...]
+
+    def tensors(self) -> Iterator[_TensorForm]:
+        return _tensors([*self.arguments, *(form for _, form in self.keywords)])
+
+    def made_elements(self) -> float:
+        """Of what an operator makes of numbers alone; infinity where it doesn't say without making it."""
+        if not any(argument.name == "device" for argument in schema_arguments(self.operator)):
+            return math.inf
+        try:
+            made = self._run(functools.partial(_TensorForm.example, number=0), device="meta")
+        except Exception:
+            return math.inf  # its fake raises too
+        return made.numel() if isinstance(made, torch.Tensor) else math.inf
+
+    def refusal(self, example: Callable[[_TensorForm], torch.Tensor]) -> Exception | None:
+        """What eager raises for examples of the arguments."""
+        draws = torch.Tag.nondeterministic_seeded in self.operator.tags
+        try:
+            self._run(example, **({"generator": torch.Generator()} if draws else {}))
+        except Exception as error:
+            return error
+        return None
+
+    def _run(self, example: Callable[[_TensorForm], torch.Tensor], **others: Any) -> Any:
+        arguments = [_of_form(form, example) for form in self.arguments]
+        keywords = {name: _of_form(form, example) for name, form in self.keywords}
+        return self.operator(*arguments, **keywords | others)
+
+
+class _Untried(Exception):
+    """An argument of which no example can be made."""
 
 
 def check_by_kernel(
@@ -76,15 +122,11 @@ def check_by_kernel(
     if not _may_be_tried(operator):
         return
     try:
-        key = (operator, _form(arguments), *((n, _form(v)) for n, v in keywords.items()))
+        named = tuple((name, _form(value)) for name, value in keywords.items())
+        call = _Call(operator, _form(arguments), named)
     except _Untried:
         return
-    if key not in _known:
-        if len(_known) >= _MOST_FORMS:
-            _known.clear()
-        with without_modes():
-            _known[key] = _refusal(operator, arguments, keywords)
-    reason = _known[key]
+    reason = _refusal(call)
     if reason is not None:
         raise Unsupported(
             "operands that the operator refuses",
@@ -93,42 +135,32 @@ def check_by_kernel(
         )
 
 
-class _Untried(Exception):
-    """An argument of which no example can be made."""
-
-
+@functools.cache
 def _may_be_tried(operator: OpOverload) -> bool:
-    known = _tried.get(operator)
-    if known is None:
-        namespace, _, name = operator._schema.name.partition("::")
-        known = _tried[operator] = (
-            namespace == "aten"
-            and not operator.is_view
-            and not name.startswith(_BY_VALUE)
-            and _UNTRIED.isdisjoint(operator.tags)
-        )
-    return known
-
-
-_tried: dict[OpOverload, bool] = {}
+    namespace, _, name = operator._schema.name.partition("::")
+    if namespace != "aten" or operator.is_view or name.startswith(_BY_VALUE):
+        return False
+    if torch.Tag.nondeterministic_seeded in operator.tags and not any(
+        argument.name == "generator" for argument in schema_arguments(operator)
+    ):
+        return False  # it would draw from the program's own generator
+    return _UNTRIED.isdisjoint(operator.tags)
 
 
 def _form(value: Any) -> Any:
-    """All of an argument that an example of it depends on, with sizes as they are now."""
     if isinstance(value, torch.Tensor):
         plain = type(value) is FakeTensor and value.layout is torch.strided
         if not plain or value.device.type != "cpu" or value.is_conj() or value.is_neg():
             raise _Untried
-        shape, stride = map(_hints, (value.shape, value.stride()))
-        return (torch.Tensor, value.dtype, shape, stride)
+        return _TensorForm(value.dtype, _hints(value.shape), _hints(value.stride()))
     if isinstance(value, (list, tuple)):
         return tuple(map(_form, value))
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return _hint(value)
+        value = _hint(value)
     if isinstance(value, torch.device) and value.type != "cpu":
         raise _Untried
     if isinstance(value, _PLAIN):
-        return (type(value), value if value == value else "nan")
+        return _Plain(type(value), value)
     raise _Untried
 
 
@@ -150,66 +182,33 @@ def _hint(number: Any) -> Any:
     return found
 
 
-def _refusal(
-    operator: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
-) -> str | None:
+@functools.lru_cache(_MOST_CALLS)
+def _refusal(call: _Call) -> str | None:
     """What the kernel says of zeros and of ones, None if it takes either."""
-    tensors = list(_tensors([*arguments, *keywords.values()]))
-    if not tensors:
-        return None
-    if sum(math.prod(_hints(tensor.shape)) for tensor in tensors) <= _MOST_ELEMENTS:
-        return _tried_with(operator, arguments, keywords, _example, Exception)
-    return _tried_with(operator, arguments, keywords, _single, NotImplementedError)
-
-
-def _tried_with(
-    operator: OpOverload,
-    arguments: Sequence[Any],
-    keywords: Mapping[str, Any],
-    example: Callable[[torch.Tensor, int], torch.Tensor],
-    refusals: type[Exception],
-) -> str | None:
-    text: str | None = None
-    for number in (0, 1):
-        real = [_with_examples(value, example, number) for value in arguments]
-        named = {name: _with_examples(v, example, number) for name, v in keywords.items()}
-        try:
-            operator(*real, **named)
-        except refusals as error:
-            text = str(error).partition("\n")[0]
-        except Exception:
-            return None  # of single elements, where sizes may be what it refuses
-        else:
+    tensors = list(call.tensors())
+    error: Exception | None = None
+    with without_modes():
+        elements = sum(tensor.elements for tensor in tensors) if tensors else call.made_elements()
+        is_small = elements <= _MOST_ELEMENTS
+        if not (tensors or is_small):
             return None
-    return text
+        example = _TensorForm.example if is_small else _TensorForm.single
+        for number in (0, 1):
+            error = call.refusal(functools.partial(example, number=number))
+            if error is None or not (is_small or isinstance(error, NotImplementedError)):
+                return None  # of single elements, sizes may be what it refuses
+    return str(error).partition("\n")[0]
 
 
-def _with_examples(
-    value: Any, example: Callable[[torch.Tensor, int], torch.Tensor], number: int
-) -> Any:
-    if isinstance(value, torch.Tensor):
-        return example(value, number)
-    if isinstance(value, (list, tuple)):
-        return [_with_examples(item, example, number) for item in value]
-    return _hint(value) if isinstance(value, (torch.SymInt, torch.SymFloat)) else value
+def _of_form(form: Any, example: Callable[[_TensorForm], torch.Tensor]) -> Any:
+    if isinstance(form, tuple):
+        return [_of_form(item, example) for item in form]
+    return example(form) if isinstance(form, _TensorForm) else form.value
 
 
-def _example(tensor: torch.Tensor, number: int) -> torch.Tensor:
-    """A tensor like a fake one, with ``number`` everywhere."""
-    shape, stride = _hints(tensor.shape), _hints(tensor.stride())
-    span = sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) + 1
-    memory = torch.full((span if math.prod(shape) else 0,), number, dtype=tensor.dtype)
-    return memory.as_strided(shape, stride)
-
-
-def _single(tensor: torch.Tensor, number: int) -> torch.Tensor:
-    """A tensor of one element with a fake one's rank and dtype."""
-    return torch.full((1,) * tensor.dim(), number, dtype=tensor.dtype)
-
-
-def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+def _tensors(forms: Sequence[Any]) -> Iterator[_TensorForm]:
+    for form in forms:
+        if isinstance(form, _TensorForm):
+            yield form
+        elif isinstance(form, tuple):
+            yield from _tensors(form)

@@ -78,14 +78,14 @@ def check_numbers(
     checked = _EVERY.get(name)
     if checked is None or not isinstance(result, torch.Tensor):
         return
-    least, most = _limits(name, result)
     names = (argument.name for argument in schema_arguments(operator))
     given = dict(zip(names, arguments, strict=False)) | dict(keywords)
     for argument in checked:
         number = given.get(argument)
-        if isinstance(number, int | float) and not _fits(
-            -number if name in _NEGATED else number, least, most
-        ):
+        if not isinstance(number, int | float):
+            continue
+        converted = -number if name in _NEGATED else number
+        if not _fits(converted, *_limits(name, result, type(number))):
             raise Unsupported(
                 "number that a dtype cannot hold",
                 f"{number} beside {result.dtype} in {operator}",
@@ -93,12 +93,12 @@ def check_numbers(
             )
 
 
-def _limits(name: str, result: torch.Tensor) -> tuple[float, float]:
-    """The least and the greatest number that the operator called ``name`` takes."""
+def _limits(name: str, result: torch.Tensor, kind: type) -> tuple[float, float]:
+    """The least and the greatest number of the type ``kind`` that the operator called ``name`` takes."""
     dtype = result.dtype
     if dtype in _INTEGERS:
         most = torch.iinfo(dtype).max
-        wraps = not dtype.is_signed and name != "aten::constant_pad_nd"  # as a negative number
+        wraps = not dtype.is_signed and kind is int and name != "aten::constant_pad_nd"
         return (-most if wraps else torch.iinfo(dtype).min), most
     if dtype in _HALVES:
         is_single = isinstance(result.numel(), int) and result.numel() == 1
