@@ -42,3 +42,26 @@ def test_gradients_of_written_windows(name: str, dynamic: bool | None) -> None:
             found.append((result, gradient))
         torch.testing.assert_close(*found)
     weft.reset()
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_gradients_of_the_operator(dynamic: bool) -> None:
+    """A call of ``as_strided_scatter`` has the operator's own gradient, which is not that of a write."""
+
+    def program(x: Any, y: Any) -> Any:
+        once = torch.as_strided_scatter(x.exp(), y, (2, 2), (2, 1), 1)
+        once.as_strided((2,), (3,)).mul_(y[0])
+        return torch.as_strided_scatter(once.sin(), y.cos(), y.shape, (1, 2))
+
+    compiled = weft.compile(program, dynamic=dynamic)
+    for rows in (3, 5):
+        found = []
+        for function in (compiled, program):
+            x = torch.linspace(0.5, 2.0, rows * 2, dtype=torch.float64).view(rows, 2)
+            y = torch.linspace(-1.0, 1.0, 4, dtype=torch.float64).view(2, 2)
+            inputs = [x.requires_grad_(), y.requires_grad_()]
+            result = function(*inputs)
+            (first,) = torch.autograd.grad(result.sin().sum(), [x], create_graph=True)
+            found.append((result, first, *torch.autograd.grad(first.sum() + result.sum(), inputs)))
+        torch.testing.assert_close(*found)
+    weft.reset()

@@ -69,13 +69,13 @@ def run(cases: list[Case], options: argparse.Namespace) -> dict[Case, Outcome]:
     return outcomes
 
 
-def summary(outcomes: dict[Case, Outcome], gradients: bool) -> str:
+def summary(outcomes: dict[Case, Outcome]) -> str:
     """Counts by dtype and kind, as a Markdown table."""
     kinds = ("compiled", "in parts", "eager", "no sample", "known", "refused", "wrong", "error")
     lines = ["| dtype | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 1) + "|"]
     rows: dict[str, Counter[str]] = {}
     for case, outcome in outcomes.items():
-        kind = "known" if explained(case, outcome, gradients) else outcome.kind
+        kind = "known" if explained(case, outcome) else outcome.kind
         label = (
             f"{str(case.dtype).removeprefix('torch.')}, {'dynamic' if case.dynamic else 'static'}"
         )
@@ -108,13 +108,13 @@ def main() -> None:
     bad = {
         case: outcome
         for case, outcome in outcomes.items()
-        if outcome.kind in ("wrong", "error") and not explained(case, outcome, options.gradients)
+        if outcome.kind in ("wrong", "error") and not explained(case, outcome)
     }
     for case, outcome in outcomes.items():
         if case in bad or outcome.kind == "refused":
             print(case, outcome.kind, *(outcome.wrong or outcome.errors or outcome.refused)[:1])
     ordered = dict(sorted(outcomes.items(), key=lambda item: all_order(item[0])))
-    print(summary(ordered, options.gradients))
+    print(summary(ordered))
     print(f"{len(KNOWN)} operators have differences that tests/opinfo/known.py explains")
     sys.exit(bool(bad))
 

@@ -30,7 +30,7 @@ def test_operator(case: Case) -> None:
 @pytest.mark.parametrize("case", list(gradient_cases())[::97], ids=str)
 def test_gradients(case: Case) -> None:
     outcome = check_gradients(case, limit=1)
-    assert not (outcome.wrong or outcome.errors) or explained(case, outcome, gradients=True)
+    assert not (outcome.wrong or outcome.errors) or explained(case, outcome)
 
 
 DYNAMIC_ONCE_WRONG = (
@@ -47,11 +47,11 @@ DYNAMIC = list(dynamic_cases())
 def test_dynamic(case: Case) -> None:
     outcome = check_dynamic(case, limit=5)
     assert outcome.samples
-    assert not (outcome.wrong or outcome.errors) or explained(case, outcome, gradients=True)
+    assert not (outcome.wrong or outcome.errors) or explained(case, outcome)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", DYNAMIC[::31], ids=str)
 def test_dynamic_sample(case: Case) -> None:
     outcome = check_dynamic(case, limit=8)
-    assert not (outcome.wrong or outcome.errors) or explained(case, outcome, gradients=True)
+    assert not (outcome.wrong or outcome.errors) or explained(case, outcome)

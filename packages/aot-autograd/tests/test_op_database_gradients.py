@@ -87,7 +87,6 @@ LEFT_OUT = {
     "new_empty": "its contents are not defined",
     "new_empty_strided": "its contents are not defined",
     "as_stridedpartial_views": "reads beyond the sample's tensors, which the test copies",
-    "as_strided_scatter": "torch 2.13 gives the window of self its gradient, which the result does not have",
     "tensor_split": "torch itself can't run it on fake tensors",
     "to_sparse": "a layout that is not strided",
 }

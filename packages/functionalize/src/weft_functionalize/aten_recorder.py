@@ -42,6 +42,12 @@ from .unsupported import Unsupported
 
 aten = torch.ops.aten
 
+OWN_FORMULA = "own_formula"
+"""Key of a node's metadata: present where the program calls what may also stand for a write.
+
+The gradient of the operator is not that of the write.
+"""
+
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
 
 # Operators that replace or resize a tensor's storage: no functional form.
@@ -351,6 +357,8 @@ class AtenRecorder(TorchDispatchMode):
             raise Unsupported("write that resizes a tensor", str(func))
         self.record_checks()
         node = self._append(func, node_args, node_kwargs, result)
+        if func is aten.as_strided_scatter.default:
+            node.meta[OWN_FORMULA] = True
         return self._register_result(func, node, result, args, kwargs)
 
     def record_checks(self) -> None:

@@ -32,7 +32,7 @@ from .allowed_values import allowed, check_named, expression_of_parts, expressio
 LARGEST_CONSTANT = 1 << 20
 """Bytes of a tensor that belongs to the program, up to which it is kept in an entry."""
 
-KEPT_META = ("val", "gradients_disabled")
+KEPT_META = ("val", "gradients_disabled", "own_formula")
 """What nodes carry that is read when a program is made or run; the rest is for the stages before."""
 
 
