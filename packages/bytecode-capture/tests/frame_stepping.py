@@ -6,12 +6,11 @@ tested on ordinary Python code, with no tensors involved.
 
 from __future__ import annotations
 
-import dis
 from typing import Any
 
 from weft_bytecode_capture.captured_graph import GraphBreak, UserLocation
-from weft_bytecode_capture.code_objects.reading import variable_names
 from weft_bytecode_capture.frame.convert_frame import make_context
+from weft_bytecode_capture.symbolic.decode import DecodedCode
 from weft_bytecode_capture.symbolic.frame_result import (
     Break,
     CaptureOptions,
@@ -75,35 +74,30 @@ class Stepper:
         self.cell_variables: dict[str, Variable] = {}
         self.stack: list[Variable | None] = []
         self.handled: list[Variable] = []
-        self.instructions = list(dis.get_instructions(self.code))
-        self.names = variable_names(self.code)
-        offsets = {i.offset: n for n, i in enumerate(self.instructions)}
-        self.targets = {
-            n: offsets[i.argval] for n, i in enumerate(self.instructions) if i.opcode in dis.hasjrel
-        }
+        self.instructions = DecodedCode(self.code).instructions
 
     def run(self) -> FrameResult | Skip:
         index = 0
         while True:
             instruction = self.instructions[index]
-            name = instruction.opname
+            name = instruction.name
             if name == "RETURN_VALUE":
                 return self.result(Return(self.stack[-1]))
             if name == "RETURN_CONST":
-                return self.result(Return(Constant(instruction.argval)))
+                return self.result(Return(Constant(instruction.operand)))
             handler = getattr(self, "op_" + name, None)
             unbound = name in ("LOAD_FAST", "DELETE_FAST", "LOAD_FAST_CHECK") and (
-                instruction.argval not in self.locals
+                instruction.operand not in self.locals
             )
             if name in ("LOAD_FAST_AND_CLEAR", "STORE_FAST") and (
-                instruction.argval in self.code.co_cellvars + self.code.co_freevars
+                instruction.operand in self.code.co_cellvars + self.code.co_freevars
             ):
                 return Skip("a cell changed for the extent of a comprehension")
             if name in NOTHING_TO_DO:
                 index += 1
                 continue
             if name in ("JUMP_FORWARD", "JUMP_BACKWARD"):
-                index = self.targets[index]
+                index = instruction.target
                 continue
             if handler is None or unbound:
                 if not self.evaluator.step(self.code, index, instruction):
@@ -133,7 +127,7 @@ class Stepper:
     # Instructions without consequence.
 
     def op_LOAD_FAST(self, instruction: Any) -> None:
-        self.stack.append(self.locals[instruction.argval])
+        self.stack.append(self.locals[instruction.operand])
 
     def op_LOAD_FAST_CHECK(self, instruction: Any) -> None:
         self.op_LOAD_FAST(instruction)
@@ -141,18 +135,18 @@ class Stepper:
     def op_STORE_FAST(self, instruction: Any) -> None:
         value = self.stack.pop()
         if value is None:
-            self.locals.pop(instruction.argval, None)
+            self.locals.pop(instruction.operand, None)
         else:
-            self.locals[instruction.argval] = value
+            self.locals[instruction.operand] = value
 
     def op_DELETE_FAST(self, instruction: Any) -> None:
-        del self.locals[instruction.argval]
+        del self.locals[instruction.operand]
 
     def op_LOAD_FAST_AND_CLEAR(self, instruction: Any) -> None:
-        self.stack.append(self.locals.pop(instruction.argval, None))
+        self.stack.append(self.locals.pop(instruction.operand, None))
 
     def op_LOAD_CONST(self, instruction: Any) -> None:
-        self.stack.append(Constant(instruction.argval))
+        self.stack.append(Constant(instruction.operand))
 
     def op_PUSH_NULL(self, instruction: Any) -> None:
         self.stack.append(None)
@@ -161,10 +155,10 @@ class Stepper:
         self.stack.pop()
 
     def op_COPY(self, instruction: Any) -> None:
-        self.stack.append(self.stack[-instruction.arg])
+        self.stack.append(self.stack[-instruction.argument])
 
     def op_SWAP(self, instruction: Any) -> None:
-        i = -instruction.arg
+        i = -instruction.argument
         self.stack[-1], self.stack[i] = self.stack[i], self.stack[-1]
 
     def op_PUSH_EXC_INFO(self, instruction: Any) -> None:

@@ -13,6 +13,7 @@ from frame_stepping import Constant, Known, NoEffects
 from weft_bytecode_capture import CaptureOptions, Unsupported
 from weft_bytecode_capture import _frame_hook as hook
 from weft_bytecode_capture.captured_graph import CapturedGraph, GraphBreak, UserLocation
+from weft_bytecode_capture.code_objects.dialects import DIALECT
 from weft_bytecode_capture.code_objects.instructions import decode
 from weft_bytecode_capture.frame.convert_frame import make_context
 from weft_bytecode_capture.symbolic.frame_result import Break, FrameResult, Raise, Return, Skip
@@ -526,10 +527,11 @@ def test_break_with_graph_and_closure_cell():
             lambda e: (e.load_variable(cell), e.pop(), e.load_function(closure, ("y",)))
         )
         x = frame.arguments["x"]
+        callee = (None, Known(ArgumentSource("say")))
         return result(
             Break(
                 _dis_index(f, index),
-                (None, Known(ArgumentSource("say")), out),
+                (*(callee[::-1] if DIALECT.null_above_callee else callee), out),
                 {
                     "x": Known(ArgumentSource("x")),
                     "say": Known(ArgumentSource("say")),

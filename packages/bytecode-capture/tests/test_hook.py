@@ -440,8 +440,8 @@ def test_resumption_goes_on_in_place_of_the_frame():
 
     builder = CodeBuilder(f.__code__)
     builder.prologue((), 0)
-    builder.add("PUSH_NULL")
-    builder.load_constant(hook.Resumption)
+    with builder.callee():
+        builder.load_constant(hook.Resumption)
     builder.load_constant(rest)
     builder.load_local("x")
     builder.load_constant(2)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from .dialects import DIALECT
 from .flow import max_depth
 from .instructions import (
-    IS_312,
     NOWHERE,
     Instruction,
     Position,
@@ -18,6 +19,7 @@ from .instructions import (
 from .reading import variable_names
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), types.CodeType)
+_CLOSURE = 8  # of MAKE_FUNCTION's flags
 
 
 def is_code_constant(value: Any) -> bool:
@@ -87,16 +89,49 @@ class CodeBuilder:
         self.add("LOAD_GLOBAL", self.name(name) << 1)
 
     def load_attribute(self, name: str) -> None:
-        index = self.name(name)
-        self.add("LOAD_ATTR", index << 1 if IS_312 else index)
+        self.add("LOAD_ATTR", self.name(name) << DIALECT.name_flags.get("LOAD_ATTR", 0))
+
+    def load_cell(self, name: str) -> None:
+        self.add("LOAD_FAST" if DIALECT.cells_are_locals else "LOAD_CLOSURE", local=name)
+
+    def load_subscript(self) -> None:
+        self.add("BINARY_SUBSCR")
+
+    @contextmanager
+    def callee(self) -> Iterator[None]:
+        """Pushes the NULL of a call with the callee, which the context pushes."""
+        if not DIALECT.null_above_callee:
+            self.add("PUSH_NULL")
+        yield
+        if DIALECT.null_above_callee:
+            self.add("PUSH_NULL")
+
+    def make_callee(self) -> None:
+        """Push the NULL of a call with the callee that is on the stack."""
+        self.add("PUSH_NULL")
+        if not DIALECT.null_above_callee:
+            self.add("SWAP", 2)
 
     def call(self, count: int, keywords: tuple[str, ...] = ()) -> None:
-        """Pop ``count`` arguments, the callee and the NULL under it; push the result."""
+        """Pop ``count`` arguments, the callee and its NULL; push the result."""
+        if keywords and DIALECT.keyword_names_on_stack:
+            self.load_constant(keywords)
+            self.add("CALL_KW", count)
+            return
         if keywords:
             self.add("KW_NAMES", self.constant(keywords))
-        if not IS_312:
+        if DIALECT.announced_calls:
             self.add("PRECALL", count)
         self.add("CALL", count)
+
+    def make_function(self, has_closure: bool) -> None:
+        """Pop a code object, and the closure under it; push a function."""
+        if not DIALECT.function_attributes:
+            self.add("MAKE_FUNCTION", _CLOSURE if has_closure else 0)
+            return
+        self.add("MAKE_FUNCTION")
+        if has_closure:
+            self.add("SET_FUNCTION_ATTRIBUTE", _CLOSURE)
 
     def prologue(self, cells: Sequence[str], free_count: int) -> None:
         """What every function starts with: cells made, the closure copied into the frame."""
@@ -149,7 +184,7 @@ class CodeBuilder:
 
 
 def rebuild(code: types.CodeType) -> types.CodeType:
-    """Take apart and put together; equal to the original in all but the stack size, if that."""
+    """Take apart and put together; equal to the original but for stack size and spelling."""
     builder = CodeBuilder(code)
     builder.instructions = decode(code).instructions
     return builder.finish(code, code.co_varnames, code.co_cellvars, code.co_freevars)

@@ -7,7 +7,8 @@ import enum
 import types
 from collections.abc import Callable, Iterator, Sequence
 
-from .instructions import IS_312, DecodedCode, Handler, Instruction, decode
+from .dialects import DIALECT
+from .instructions import DecodedCode, Handler, Instruction, decode
 
 
 class Slot(enum.Enum):
@@ -21,13 +22,17 @@ class Slot(enum.Enum):
 
 Stack = tuple[Slot, ...]
 
+_WITH_ARGUMENT: frozenset[int] = frozenset(
+    getattr(dis, "hasarg", range(dis.HAVE_ARGUMENT, 512))  # 3.12
+)
+
 
 def stack_effect(instruction: Instruction, jump: bool) -> int:
     """By how much the stack grows; on the way to the jump's target if ``jump``."""
     if instruction.name == "RETURN_GENERATOR":
         return 1  # what is sent first when the generator starts
     operation = dis.opmap[instruction.name]
-    argument = instruction.argument if operation >= dis.HAVE_ARGUMENT else None
+    argument = instruction.argument if operation in _WITH_ARGUMENT else None
     return dis.stack_effect(operation, argument, jump=jump)
 
 
@@ -207,6 +212,6 @@ def _live_masks(instructions: Sequence[Instruction], bits: dict[str, int]) -> li
     return live
 
 
-def skips_target(instruction: Instruction) -> bool:
-    """Whether a jump lands behind the instruction that its target is: 3.12's FOR_ITER, over END_FOR."""
-    return IS_312 and instruction.name == "FOR_ITER"
+def passed_over(instruction: Instruction) -> tuple[str, ...]:
+    """The instructions from a jump's target on that the jump passes over: FOR_ITER those that end a loop."""
+    return DIALECT.loop_end if instruction.name == "FOR_ITER" else ()

@@ -1,20 +1,19 @@
 """A code object's instructions as objects that refer to each other, and back to bytes.
 
 Jumps and exception handlers refer to instructions, not to offsets, so that instructions can be inserted,
-left out and moved.  Inline caches and EXTENDED_ARG exist only in the bytes.
+left out and moved.  Inline caches, EXTENDED_ARG and what a :class:`.Dialect` spells differently exist only
+in the bytes.
 """
 
 from __future__ import annotations
 
 import dis
-import sys
 import types
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .reading import CACHES, JUMPS, LOCALS, exception_regions, read, variable_names
-
-IS_312 = sys.version_info >= (3, 12)
+from .spelling import spelled
 
 _EXTENDED_ARGUMENT = dis.EXTENDED_ARG
 
@@ -85,8 +84,8 @@ _NEVER_FALLS_THROUGH = frozenset(
 
 @dataclass
 class DecodedCode:
-    """``by_index`` has an instruction for each that ``dis`` shows; an EXTENDED_ARG stands for the one
-    that it belongs to."""
+    """``by_index`` has an instruction for each that :func:`read` gives; a prefix stands for the one that
+    it belongs to."""
 
     code: types.CodeType
     instructions: list[Instruction]
@@ -115,34 +114,38 @@ def decode(code: types.CodeType) -> DecodedCode:
     at_offset: dict[int, Instruction] = {}
     jumps: list[tuple[Instruction, int]] = []
     starts: list[int] = []  # offsets that lead to the instruction being read
+    parts: dict[int, list[Instruction]] = {}  # by offset
     for unit in read(code):
         starts.append(unit.offset)
-        if unit.operation == _EXTENDED_ARGUMENT:
+        if unit.is_prefix:
             continue
-        instruction = Instruction(unit.name, unit.argument, position=positions[unit.offset // 2])
+        instruction = Instruction(unit.name, unit.argument, position=positions[starts[0] // 2])
         if unit.target is not None:
             jumps.append((instruction, unit.target))
         elif unit.operation in LOCALS:
             instruction.local = variables[unit.argument]
-        at_offset.update(dict.fromkeys(starts, instruction))
+        for offset in starts:
+            at_offset.setdefault(offset, instruction)
+            parts.setdefault(offset, []).append(instruction)
         by_index.extend([instruction] * len(starts))
         starts.clear()
         instructions.append(instruction)
     for instruction, target in jumps:
         instruction.target = at_offset[target]
-    _set_handlers(code, at_offset)
+    _set_handlers(code, at_offset, parts)
     return DecodedCode(code, instructions, by_index)
 
 
-def _set_handlers(code: types.CodeType, at_offset: dict[int, Instruction]) -> None:
+def _set_handlers(
+    code: types.CodeType, at_offset: dict[int, Instruction], parts: dict[int, list[Instruction]]
+) -> None:
     handlers: dict[tuple[int, int, bool], Handler] = {}
     for region in exception_regions(code):
         key = (region.target, region.depth, region.push_offset)
         if key not in handlers:
             handlers[key] = Handler(at_offset[region.target], region.depth, region.push_offset)
         for offset in range(region.start, region.end, 2):
-            instruction = at_offset.get(offset)
-            if instruction is not None:
+            for instruction in parts.get(offset, ()):
                 instruction.handler = handlers[key]
 
 
@@ -202,6 +205,7 @@ def assemble(
 
     :raises ValueError: a jump's target is not among them, or a jump that only goes forward goes back.
     """
+    instructions = spelled(instructions)
     index = {id(instruction): i for i, instruction in enumerate(instructions)}
     names = [_directed_name(i, instruction, index) for i, instruction in enumerate(instructions)]
     slots = {name: i for i, name in enumerate(variables)}

@@ -8,11 +8,17 @@ import types
 from collections.abc import Iterator
 from typing import NamedTuple
 
-CACHES: dict[str, int] = {
-    name: opcode._inline_cache_entries[code]  # type: ignore[attr-defined]
-    for name, code in dis.opmap.items()
-    if code < 256
-}
+from .dialects import DIALECT
+
+
+def _caches() -> dict[str, int]:
+    entries = opcode._inline_cache_entries  # type: ignore[attr-defined]
+    if isinstance(entries, dict):  # 3.13
+        return {name: entries.get(name, 0) for name in dis.opmap}
+    return {name: entries[code] for name, code in dis.opmap.items() if code < 256}
+
+
+CACHES: dict[str, int] = _caches()
 """Code units of inline cache behind an instruction, by its name."""
 
 JUMPS = frozenset(dis.hasjrel)
@@ -21,9 +27,11 @@ LOCALS = frozenset(dis.haslocal) | frozenset(dis.hasfree)
 
 
 class Unit(NamedTuple):
-    """An instruction as it is in the bytes, an EXTENDED_ARG too; ``argument`` includes its extension.
+    """An instruction, as it is in the bytes but for what :class:`Dialect` says is spelled differently.
 
-    ``offset`` and ``target``, where a jump goes, are in bytes.
+    ``argument`` includes its extension.  ``offset`` and ``target``, where a jump goes, are in bytes; two
+    that are one instruction in the bytes have the same offset.  ``is_prefix``: it does nothing but prepare
+    the next one.
     """
 
     offset: int
@@ -31,10 +39,47 @@ class Unit(NamedTuple):
     name: str
     argument: int
     target: int | None
+    is_prefix: bool = False
 
 
 def read(code: types.CodeType) -> Iterator[Unit]:
     """The instructions of a code object in order."""
+    waiting: list[Unit] = []  # TO_BOOL and what extends the argument of the instruction behind it
+    for unit in _plain(code):
+        if waiting:
+            if unit.is_prefix:
+                waiting.append(unit)
+                continue
+            is_implied = unit.name in DIALECT.bools_before
+            yield waiting[0]._replace(is_prefix=is_implied)
+            yield from waiting[1:]
+            waiting.clear()
+        if unit.name == "TO_BOOL":
+            waiting.append(unit)
+        else:
+            yield unit
+
+
+def _plain(code: types.CodeType) -> Iterator[Unit]:
+    """The instructions with pairs taken apart, and synonyms by one name."""
+    for unit in _encoded(code):
+        name = DIALECT.synonyms.get(unit.name, unit.name)
+        pair = DIALECT.pairs.get(name)
+        if pair is not None:
+            first, second = pair
+            yield unit._replace(name=first, operation=dis.opmap[first], argument=unit.argument >> 4)
+            yield unit._replace(
+                name=second, operation=dis.opmap[second], argument=unit.argument & 15
+            )
+        elif name == "COMPARE_OP" and unit.argument & DIALECT.comparison_to_bool:
+            yield unit._replace(argument=unit.argument & ~DIALECT.comparison_to_bool)
+            yield Unit(unit.offset, dis.opmap["TO_BOOL"], "TO_BOOL", 0, None)
+        else:
+            yield unit._replace(name=name, operation=dis.opmap[name])
+
+
+def _encoded(code: types.CodeType) -> Iterator[Unit]:
+    """The instructions as they are in the bytes."""
     raw = code.co_code
     extended = 0
     offset = 0
@@ -46,8 +91,9 @@ def read(code: types.CodeType) -> Iterator[Unit]:
         if operation in JUMPS:
             # Jumps are relative to the instruction behind this one's caches.
             target = following + (-2 if "BACKWARD" in name else 2) * argument
-        yield Unit(offset, operation, name, argument, target)
-        extended = argument << 8 if operation == dis.EXTENDED_ARG else 0
+        is_prefix = operation == dis.EXTENDED_ARG
+        yield Unit(offset, operation, name, argument, target, is_prefix)
+        extended = argument << 8 if is_prefix else 0
         offset = following
 
 

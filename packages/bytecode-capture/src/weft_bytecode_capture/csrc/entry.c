@@ -84,7 +84,7 @@ static PyObject *call_check(Entry *entry, _PyInterpreterFrame *frame, PyObject *
         return NULL;
     }
     for (int i = 0; i < entry->argument_slots; i++) {
-        PyTuple_SET_ITEM(arguments, i, Py_NewRef(frame->localsplus[i]));
+        PyTuple_SET_ITEM(arguments, i, Py_NewRef(weft_frame_local(frame, i)));
     }
     PyObject *result =
         PyObject_CallMethod(entry->guard_check, "check", "OOOO", arguments, frame->f_globals,

@@ -1,6 +1,15 @@
-/* All that differs between the versions of CPython: what a pushed frame looks like.
+/* What a pushed frame looks like differs between the versions of CPython: one header for each.
  *
- * Checked on 3.11.7 and 3.12.1.
+ * Each defines, beside what it includes:
+ *   weft_frame_code(frame), weft_frame_function(frame)   borrowed references
+ *   weft_frame_local(frame, i)                           borrowed; NULL: unbound
+ *   weft_set_frame_local(frame, i, object)               takes the reference; the slot held nothing of its own
+ *   weft_frame_size(code)                                slots of the thread's data stack
+ *   weft_raise_frame_size(code, size)                    let future frames of the code have that many
+ *   weft_set_frame_code(frame, code)                     a frame that has not run runs this code
+ *   weft_clear_finished_frame(frame)                     after its evaluation: drop its locals, if it has them
+ *
+ * Checked on 3.11.7, 3.12.1 and 3.13.0.
  */
 #ifndef WEFT_FRAME_COMPAT_H
 #define WEFT_FRAME_COMPAT_H
@@ -9,76 +18,19 @@
 #define Py_BUILD_CORE 1
 #include <Python.h>
 
-#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030D0000
-#error "weft_bytecode_capture supports CPython 3.11 and 3.12"
-#endif
-
 #include <frameobject.h>
 #include <pycore_code.h>
 #include <pycore_frame.h>
 #include <pycore_pystate.h>
 
-/* Inline functions of the internal headers refer to these in unused paths. */
-
-static inline PyCodeObject *weft_frame_code(_PyInterpreterFrame *frame) {
-    return frame->f_code;
-}
-
-static inline PyFunctionObject *weft_frame_function(_PyInterpreterFrame *frame) {
-#if PY_VERSION_HEX >= 0x030C0000
-    return (PyFunctionObject *)frame->f_funcobj;
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
+#error "weft_bytecode_capture supports CPython 3.11, 3.12 and 3.13"
+#elif PY_VERSION_HEX < 0x030C0000
+#include "frames/python_3_11.h"
+#elif PY_VERSION_HEX < 0x030D0000
+#include "frames/python_3_12.h"
 #else
-    return frame->f_func;
+#include "frames/python_3_13.h"
 #endif
-}
-
-/* Slots of the thread's data stack that a frame of this code takes. */
-static inline Py_ssize_t weft_frame_size(PyCodeObject *code) {
-#if PY_VERSION_HEX >= 0x030C0000
-    return code->co_framesize;
-#else
-    return (Py_ssize_t)code->co_nlocalsplus + code->co_stacksize + (Py_ssize_t)FRAME_SPECIALS_SIZE;
-#endif
-}
-
-/* Let future frames of `code` have at least `size` slots. */
-static inline void weft_raise_frame_size(PyCodeObject *code, Py_ssize_t size) {
-    Py_ssize_t present = weft_frame_size(code);
-    if (size <= present) {
-        return;
-    }
-#if PY_VERSION_HEX >= 0x030C0000
-    code->co_framesize = (int)size;
-#else
-    code->co_stacksize += (int)(size - present);
-#endif
-}
-
-/* Make a pushed frame that has not run anything run `code` from its beginning. */
-static inline void weft_set_frame_code(_PyInterpreterFrame *frame, PyCodeObject *code) {
-    PyCodeObject *old = frame->f_code;
-    Py_INCREF(code);
-    frame->f_code = code;
-    frame->prev_instr = _PyCode_CODE(code) - 1;
-    frame->stacktop = code->co_nlocalsplus;
-    Py_DECREF(old);
-}
-
-/* After its evaluation: whether the frame still holds its locals, and the caller may drop them.
- *
- * 3.12 has cleared and popped a frame by then; 3.11 leaves that to the function that pushed it. */
-static inline void weft_clear_finished_frame(_PyInterpreterFrame *frame) {
-#if PY_VERSION_HEX < 0x030C0000
-    if (frame->frame_obj != NULL && Py_REFCNT(frame->frame_obj) > 1) {
-        return; /* a traceback or a debugger may still ask for the locals */
-    }
-    int count = frame->f_code->co_nlocalsplus;
-    for (int i = 0; i < count; i++) {
-        Py_CLEAR(frame->localsplus[i]);
-    }
-#else
-    (void)frame;
-#endif
-}
 
 #endif

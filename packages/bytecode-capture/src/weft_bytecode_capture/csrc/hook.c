@@ -119,10 +119,10 @@ static PyObject *run_entry(PyThreadState *tstate, _PyInterpreterFrame *frame, En
     }
     entry->hits++;
     for (int i = entry->argument_slots; i < code->co_nlocalsplus; i++) {
-        frame->localsplus[i] = NULL;
+        weft_set_frame_local(frame, i, NULL);
     }
     if (entry->objects_slot >= 0) {
-        frame->localsplus[entry->objects_slot] = Py_NewRef(entry->objects);
+        weft_set_frame_local(frame, entry->objects_slot, Py_NewRef(entry->objects));
     }
     weft_set_frame_code(frame, code);
     PyObject *result = _PyEval_EvalFrameDefault(tstate, frame, 0);
@@ -171,8 +171,8 @@ static PyObject *arguments_of(_PyInterpreterFrame *frame, PyCodeObject *code) {
     int count = weft_argument_slots(code);
     for (int i = 0; arguments != NULL && i < count; i++) {
         PyObject *name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
-        if (frame->localsplus[i] != NULL &&
-            PyDict_SetItem(arguments, name, frame->localsplus[i]) < 0) {
+        PyObject *value = weft_frame_local(frame, i);
+        if (value != NULL && PyDict_SetItem(arguments, name, value) < 0) {
             Py_CLEAR(arguments);
         }
     }

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from weft_guards import ArgumentSource
 
-from ..code_objects.flow import Slot, Stack, reachable, skips_target
-from ..code_objects.instructions import IS_312, Instruction, Position, clone
+from ..code_objects.dialects import DIALECT
+from ..code_objects.flow import Slot, Stack, passed_over, reachable
+from ..code_objects.instructions import Instruction, Position, clone
 from ..symbolic.frame_result import Break
 from ..symbolic.liveness import is_kept, is_lasting
 from ..unsupported import Unsupported
@@ -197,23 +198,20 @@ class BreakEmission:
         if last.target is not None:
             target = self.original.index_of(last.target)
             copy = copy_of[id(last)]
-            if skips_target(last):
-                copy.target = self.builder.add("END_FOR")
-                self._emit_resumption(target + 1)
-            else:
-                copy.target = self._emit_resumption(target)
+            skipped = [self.builder.add(name) for name in passed_over(last)]
+            behind = self._emit_resumption(target + len(skipped))
+            copy.target = skipped[0] if skipped else behind
 
     def _plain_attribute_load(self, instruction: Instruction) -> None:
         """Turn a method load, which may push NULL or not, into one that always does."""
         name = instruction.name
         if name == "LOAD_METHOD":
             instruction.name = "LOAD_ATTR"
-        elif IS_312 and name in ("LOAD_ATTR", "LOAD_SUPER_ATTR") and instruction.argument & 1:
+        elif loads_method(instruction):
             instruction.argument &= ~1
         else:
             return
-        self.builder.add("PUSH_NULL")
-        self.builder.add("SWAP", 2)
+        self.builder.make_callee()
 
     def _emit_resumption(self, position: int) -> Instruction:
         """Code that leaves the frame by a Resumption at ``position``; gives its first instruction."""
@@ -240,8 +238,8 @@ class BreakEmission:
 
     def _load_held(self, value: Any) -> None:
         """Push a callee that lives as long as the program: a constant, as the objects are gone by now."""
-        self.builder.add("PUSH_NULL")
-        self.builder.load_constant(value)
+        with self.builder.callee():
+            self.builder.load_constant(value)
 
     def _pop_stack(self, stack: Stack, nulls: frozenset[int]) -> tuple[dict[int, str], list[str]]:
         """Empty the stack into temporaries and leave the except clauses that are on it.
@@ -281,11 +279,8 @@ class BreakEmission:
             for place, slot in enumerate(self.stack)
             if slot is Slot.VALUE and self.ending.stack[place] is None and place < untouched
         }
-        method_load = name == "LOAD_METHOD" or (
-            IS_312 and name in ("LOAD_ATTR", "LOAD_SUPER_ATTR") and argument & 1
-        )
-        if method_load or (name == "LOAD_GLOBAL" and argument & 1):
-            nulls.add(len(stack) - 2)
+        if loads_method(last) or (name == "LOAD_GLOBAL" and argument & 1):
+            nulls.add(len(stack) - (1 if DIALECT.null_above_callee else 2))
         elif name in ("PUSH_NULL", "LOAD_FAST_AND_CLEAR"):
             raise Unsupported("break at an instruction that cannot fail", name)
         return frozenset(nulls)
@@ -318,6 +313,14 @@ def call_unit(instructions: list[Instruction], position: int) -> tuple[int, int]
     while first > 0 and instructions[first - 1].name in ("KW_NAMES", "PRECALL"):
         first -= 1
     return first, last
+
+
+def loads_method(instruction: Instruction) -> bool:
+    """Whether it pushes a function and its receiver, or a callee and NULL."""
+    if instruction.name == "LOAD_METHOD":
+        return True
+    is_load = instruction.name in ("LOAD_ATTR", "LOAD_SUPER_ATTR")
+    return is_load and DIALECT.attribute_loads_methods and bool(instruction.argument & 1)
 
 
 def _is_argument(variable: Variable, name: str) -> bool:

@@ -66,7 +66,7 @@ class FrameEmitter:
             self.objects.append(value)
         self.builder.load_local(OBJECTS)
         self.builder.load_constant(index)
-        self.builder.add("BINARY_SUBSCR")
+        self.builder.load_subscript()
 
     def load_constant(self, value: Any) -> None:
         if is_code_constant(value):
@@ -98,7 +98,7 @@ class FrameEmitter:
                 reader.known[source] = name
 
     def load_cell(self, name: str) -> None:
-        self.builder.add("LOAD_CLOSURE", local=name)
+        self.builder.load_cell(name)
 
     # Variables.
 
@@ -167,7 +167,7 @@ class FrameEmitter:
         self.builder.add("STORE_ATTR", self.builder.name(name))
 
     def load_subscript(self) -> None:
-        self.builder.add("BINARY_SUBSCR")
+        self.builder.load_subscript()
 
     def store_subscript(self) -> None:
         self.builder.add("STORE_SUBSCR")
@@ -182,12 +182,11 @@ class FrameEmitter:
     # Calls.
 
     def load_callable(self, value: Any) -> None:
-        self.builder.add("PUSH_NULL")
-        self.load_object(value)
+        with self.builder.callee():
+            self.load_object(value)
 
     def prepare_call(self) -> None:
-        self.builder.add("PUSH_NULL")
-        self.builder.add("SWAP", 2)
+        self.builder.make_callee()
 
     def call(self, count: int, keywords: tuple[str, ...] = ()) -> None:
         self.builder.call(count, keywords)
@@ -226,7 +225,7 @@ class FrameEmitter:
                 self.load_cell(name)
             self.builder.add("BUILD_TUPLE", len(free))
         self.builder.load_constant(code)
-        self.builder.add("MAKE_FUNCTION", 8 if free else 0)
+        self.builder.make_function(bool(free))
 
 
 def _is_singleton(value: Any) -> bool:
@@ -305,19 +304,19 @@ class _SourceReader:
         self._builder.call(2)
         if source.key is not None:
             self._emitter.load_constant(source.key)
-            self._builder.add("BINARY_SUBSCR")
+            self._builder.load_subscript()
 
     def item(self, source: Any) -> None:
         self.base(source.base)
         self._emitter.load_constant(source.key)
-        self._builder.add("BINARY_SUBSCR")
+        self._builder.load_subscript()
 
     def dictionary_key(self, source: Any) -> None:
         self._emitter.load_callable(list)
         self.base(source.base)
         self._builder.call(1)
         self._builder.load_constant(source.index)
-        self._builder.add("BINARY_SUBSCR")
+        self._builder.load_subscript()
 
     def type_of(self, source: Any) -> None:
         self._emitter.load_callable(type)

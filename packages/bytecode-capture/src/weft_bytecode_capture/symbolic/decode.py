@@ -7,8 +7,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from ..code_objects.dialects import DIALECT
 from ..code_objects.flow import depth_by_index, live_by_index
-from ..code_objects.instructions import IS_312
 from ..code_objects.reading import LOCALS, Region, Unit, exception_regions, read, variable_names
 from ..unsupported import Unsupported
 
@@ -43,8 +43,9 @@ def _not_handled(evaluator: Any, instruction: Instruction) -> None:
 
 
 class Instruction:
-    """One instruction: ``index`` counts as ``dis`` does, ``target`` is the index that a jump goes to.
+    """One instruction: ``index`` counts as :func:`read` does, ``target`` is the index that a jump goes to.
 
+    ``offset`` is where it begins, its prefixes included, each an instruction that does nothing.
     ``operand`` is the constant, the name, the variable's name, or the number itself.
     """
 
@@ -73,14 +74,20 @@ class DecodedCode:
         self.exception_regions = tuple(exception_regions(code))
         self.analyses: dict[str, Any] = {}  # what has been found out about the code, by analysis
         self._lines: list[int] | None = None
+        self.index_of_offset: dict[int, int] = {}
         targets: list[tuple[Instruction, int]] = []
+        start: int | None = None  # where the prefixes of the next instruction begin
         for unit in read(code):
-            instruction = Instruction(len(self.instructions), unit.offset, unit.name, unit.argument)
+            index = len(self.instructions)
+            offset = unit.offset if start is None else start
+            name = "NOP" if unit.is_prefix else unit.name
+            instruction = Instruction(index, offset, name, unit.argument)
             instruction.operand = self._operand(unit)
             self.instructions.append(instruction)
+            self.index_of_offset.setdefault(unit.offset, index)
             if unit.target is not None:
                 targets.append((instruction, unit.target))
-        self.index_of_offset = {i.offset: i.index for i in self.instructions}
+            start = offset if unit.is_prefix else None
         for instruction, target in targets:
             instruction.target = self.index_of_offset[target]
 
@@ -91,7 +98,7 @@ class DecodedCode:
         if unit.operation in LOCALS:
             return self.variable_names[unit.argument]
         if unit.operation in _NAME_OPERATIONS:
-            return self.code.co_names[unit.argument >> _NAME_SHIFT.get(unit.name, 0)]
+            return self.code.co_names[unit.argument >> DIALECT.name_flags.get(unit.name, 0)]
         return unit.argument
 
     def line(self, index: int) -> int:
@@ -124,19 +131,6 @@ class DecodedCode:
         return None
 
 
-_FOR_ITER_POPS = "END_FOR" not in dis.opmap  # 3.11; 3.12 leaves it to END_FOR
-
-
 def after_loop(head: Instruction) -> int:
-    """Where FOR_ITER goes, with the iterator popped, when that is exhausted: past 3.12's END_FOR."""
-    return head.target if _FOR_ITER_POPS else head.target + 1
-
-
-def _name_shift() -> dict[str, int]:
-    """How many low bits of a name operand are flags."""
-    if not IS_312:
-        return {"LOAD_GLOBAL": 1}
-    return {"LOAD_GLOBAL": 1, "LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 2}
-
-
-_NAME_SHIFT = _name_shift()
+    """Where FOR_ITER goes, with the iterator popped, when that is exhausted."""
+    return head.target + len(DIALECT.loop_end)

@@ -1,6 +1,7 @@
-"""What the evaluator does with every opcode of CPython 3.11 and 3.12.
+"""What the evaluator does with every opcode of CPython 3.11 to 3.13.
 
-Sources: ``Lib/opcode.py`` and ``Python/bytecodes.c`` of CPython 3.12, ``Python/ceval.c`` of 3.11.
+Sources: ``Lib/opcode.py`` and ``Python/bytecodes.c`` of CPython 3.12 and 3.13, ``Python/ceval.c`` of 3.11.
+What an opcode of one name does differently is in :mod:`..code_objects.dialects`, by version.
 Opcodes that only the specialising interpreter or ``sys.monitoring`` writes never show in ``co_code``.
 """
 
@@ -19,7 +20,7 @@ class Disposition(enum.Enum):
 
 
 _HANDLED = (
-    # Both versions.
+    # All versions, and those up to 3.12 or 3.13.
     "BEFORE_WITH", "BINARY_OP", "BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "BUILD_LIST", "BUILD_MAP",
     "BUILD_SET", "BUILD_SLICE", "BUILD_STRING", "BUILD_TUPLE", "CACHE", "CALL", "CALL_FUNCTION_EX",
     "CHECK_EG_MATCH", "CHECK_EXC_MATCH", "COMPARE_OP", "CONTAINS_OP", "COPY", "COPY_FREE_VARS", "DELETE_ATTR",
@@ -43,6 +44,8 @@ _HANDLED = (
     "BINARY_SLICE", "CALL_INTRINSIC_1", "CALL_INTRINSIC_2", "CLEANUP_THROW", "END_FOR", "END_SEND",
     "LOAD_FAST_AND_CLEAR", "LOAD_FAST_CHECK", "LOAD_SUPER_ATTR", "POP_JUMP_IF_FALSE", "POP_JUMP_IF_NONE",
     "POP_JUMP_IF_NOT_NONE", "POP_JUMP_IF_TRUE", "RETURN_CONST", "STORE_SLICE",
+    # New in 3.13.
+    "CALL_KW", "CONVERT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "SET_FUNCTION_ATTRIBUTE", "TO_BOOL",
 )  # fmt: skip
 
 _BREAKS = (
@@ -59,8 +62,12 @@ _NEVER_SEEN = (
     # The compiler's pseudo-instructions, replaced before the code object is made.
     "JUMP", "JUMP_NO_INTERRUPT", "LOAD_SUPER_METHOD", "LOAD_ZERO_SUPER_ATTR", "LOAD_ZERO_SUPER_METHOD",
     "POP_BLOCK", "SETUP_CLEANUP", "SETUP_FINALLY", "SETUP_WITH", "STORE_FAST_MAYBE_NULL",
+    # Read as the two instructions that each stands for.
+    "LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST",
+    # The specialising interpreter's own.
+    "ENTER_EXECUTOR", "EXIT_INIT_CHECK",
     # Written by sys.monitoring into the running copy.
-    "INSTRUMENTED_CALL", "INSTRUMENTED_CALL_FUNCTION_EX", "INSTRUMENTED_END_FOR",
+    "INSTRUMENTED_CALL", "INSTRUMENTED_CALL_FUNCTION_EX", "INSTRUMENTED_CALL_KW", "INSTRUMENTED_END_FOR",
     "INSTRUMENTED_END_SEND", "INSTRUMENTED_FOR_ITER", "INSTRUMENTED_INSTRUCTION",
     "INSTRUMENTED_JUMP_BACKWARD", "INSTRUMENTED_JUMP_FORWARD", "INSTRUMENTED_LINE",
     "INSTRUMENTED_LOAD_SUPER_ATTR", "INSTRUMENTED_POP_JUMP_IF_FALSE", "INSTRUMENTED_POP_JUMP_IF_NONE",
@@ -73,4 +80,4 @@ DISPOSITIONS: dict[str, Disposition] = {
     **dict.fromkeys(_BREAKS, Disposition.BREAKS),
     **dict.fromkeys(_NEVER_SEEN, Disposition.NEVER_SEEN),
 }
-"""By opcode name, of CPython 3.11 and 3.12 together."""
+"""By opcode name, of all versions together."""

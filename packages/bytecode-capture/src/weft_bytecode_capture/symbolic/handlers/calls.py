@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
+from ..variables.base import Variable
 from ..variables.iterators import note_creation
 from ..variables.mappings import keyword_arguments
 from .exceptions import prepare_reraise
@@ -17,19 +18,36 @@ def _keyword_names(evaluator: Evaluator, instruction: Instruction) -> None:
 
 @handles("CALL")
 def _call(evaluator: Evaluator, instruction: Instruction) -> None:
-    """Stack: NULL, callable, arguments; or method, self, arguments."""
     names = evaluator.keyword_names
     evaluator.keyword_names = ()
-    arguments = evaluator.pop_many(instruction.argument)
-    second = evaluator.stack.pop()
-    first = evaluator.stack.pop()
-    if second is None:
-        raise RuntimeError("no callable on the stack")
-    if first is None:
-        function = second
-    else:
-        function = first
-        arguments.insert(0, second)
+    _call_with_names(evaluator, instruction.argument, names)
+
+
+@handles("CALL_KW")
+def _call_with_keywords(evaluator: Evaluator, instruction: Instruction) -> None:
+    names = evaluator.pop().as_constant()
+    _call_with_names(evaluator, instruction.argument, names)
+
+
+def _pop_callee(evaluator: Evaluator) -> tuple[Variable, list[Variable]]:
+    """The callee, and its receiver if it is a method with one.
+
+    Stack: NULL and callee, since 3.13 callee and NULL; or method and receiver.
+    """
+    second, first = evaluator.stack.pop(), evaluator.stack.pop()
+    if first is None or second is None:
+        function = first or second
+        if function is None:
+            raise RuntimeError("no callable on the stack")
+        return function, []
+    return first, [second]
+
+
+def _call_with_names(evaluator: Evaluator, count: int, names: tuple[str, ...]) -> None:
+    """Call with ``count`` arguments, of which the last ones have ``names``."""
+    arguments = evaluator.pop_many(count)
+    function, receiver = _pop_callee(evaluator)
+    arguments = receiver + arguments
     keywords = {}
     if names:
         keywords = dict(zip(names, arguments[-len(names) :], strict=True))
@@ -43,11 +61,9 @@ def _call(evaluator: Evaluator, instruction: Instruction) -> None:
 def _call_function_ex(evaluator: Evaluator, instruction: Instruction) -> None:
     mapping = evaluator.pop() if instruction.argument & 1 else None
     sequence = evaluator.pop()
-    function = evaluator.pop()
-    if evaluator.stack.pop() is not None:
-        raise RuntimeError("CALL_FUNCTION_EX without NULL")
+    function, receiver = _pop_callee(evaluator)
     keywords = {} if mapping is None else keyword_arguments(evaluator, mapping)
-    arguments = sequence.iterate(evaluator)
+    arguments = receiver + sequence.iterate(evaluator)
     result = function.call(evaluator, arguments, keywords)
     note_creation(evaluator, result)
     evaluator.stack.append(result)

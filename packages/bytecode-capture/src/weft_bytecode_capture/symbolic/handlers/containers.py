@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...code_objects.dialects import DIALECT
 from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
@@ -99,6 +100,9 @@ def _dict_update(evaluator: Evaluator, instruction: Instruction) -> None:
     _target(evaluator, instruction).call_method(evaluator, "update", [mapping], {})
 
 
+_CALLEE_BELOW = 3 if DIALECT.null_above_callee else 2  # the dict that DICT_MERGE fills
+
+
 @handles("DICT_MERGE")
 def _dict_merge(evaluator: Evaluator, instruction: Instruction) -> None:
     """``f(**a, **b)``: a repeated key is an error."""
@@ -108,7 +112,7 @@ def _dict_merge(evaluator: Evaluator, instruction: Instruction) -> None:
     for name, value in keyword_arguments(evaluator, mapping).items():
         key = ConstantVariable(name)
         if target.contains(evaluator, key):
-            function = evaluator.stack[-instruction.argument - 2]
+            function = evaluator.stack[-instruction.argument - _CALLEE_BELOW]
             label = getattr(function, "qualified_name", lambda: "function")()
             if isinstance(function, FunctionVariable):
                 module = function.get_attribute(evaluator, "__module__")

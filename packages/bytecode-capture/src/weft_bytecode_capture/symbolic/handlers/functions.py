@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
 from ..variables.constant import ConstantVariable
 from ..variables.exceptions import ExceptionVariable
-from ..variables.functions import new_function
+from ..variables.functions import (
+    ANNOTATIONS,
+    CLOSURE,
+    DEFAULTS,
+    KEYWORD_DEFAULTS,
+    NewFunctionVariable,
+)
 
 
 @handles("MAKE_FUNCTION")
 def _make_function(evaluator: Evaluator, instruction: Instruction) -> None:
     code = evaluator.pop().as_constant()
-    flags = instruction.argument
-    closure = evaluator.pop() if flags & 8 else None
-    annotations = evaluator.pop() if flags & 4 else None
-    keyword_defaults = evaluator.pop() if flags & 2 else None
-    defaults = evaluator.pop() if flags & 1 else None
-    function = new_function(evaluator, code, closure, defaults, keyword_defaults, annotations)
+    function = NewFunctionVariable(code, evaluator.globals.dictionary)
+    for flag in (CLOSURE, ANNOTATIONS, KEYWORD_DEFAULTS, DEFAULTS):
+        if instruction.argument & flag:  # since 3.13 there are none
+            function.give(evaluator, flag, evaluator.pop())
+    evaluator.stack.append(function)
+
+
+@handles("SET_FUNCTION_ATTRIBUTE")
+def _set_function_attribute(evaluator: Evaluator, instruction: Instruction) -> None:
+    value, function = evaluator.pop_many(2)
+    assert isinstance(function, NewFunctionVariable)
+    function.give(evaluator, instruction.argument, value)
     evaluator.stack.append(function)
 
 
@@ -67,7 +80,7 @@ def _send(evaluator: Evaluator, instruction: Instruction) -> None:
         if not issubclass(error.exception.python_type(), StopIteration):
             raise
         result = error.exception.get_attribute(evaluator, "value")
-        if not _SEND_KEEPS_ITERATOR:
+        if not DIALECT.send_keeps_iterator:
             evaluator.stack.pop()
         evaluator.jump(instruction)
     evaluator.stack.append(result)
@@ -82,9 +95,6 @@ def _cleanup_throw(evaluator: Evaluator, instruction: Instruction) -> None:
         raise CapturedException(exception)
     del evaluator.stack[-2:]
     evaluator.stack += [ConstantVariable(None), exception.get_attribute(evaluator, "value")]
-
-
-_SEND_KEEPS_ITERATOR = "END_SEND" in __import__("dis").opmap  # 3.12
 
 
 @handles(

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from ...code_objects.instructions import IS_312
+from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
+from ..variables.base import Variable
 from ..variables.cells import CellVariable, SavedCellVariable
 from ..variables.dying import may_be_seen_dying, require_quiet_drop
 from ..variables.new_values import wrap_code_constant
+
+
+def push_callee(evaluator: Evaluator, callee: Variable) -> None:
+    """Push what is called next with its NULL.
+
+    Of a method always the bound one, which CPython pushes thus where it is no plain function's.
+    """
+    evaluator.stack += (callee, None) if DIALECT.null_above_callee else (None, callee)
 
 
 @handles("LOAD_CONST")
@@ -18,7 +27,10 @@ def _load_const(evaluator: Evaluator, instruction: Instruction) -> None:
 
 @handles("LOAD_FAST", "LOAD_FAST_CHECK")
 def _load_fast(evaluator: Evaluator, instruction: Instruction) -> None:
-    variable = evaluator.locals.get(instruction.operand)
+    """What the slot holds: since 3.13 also a cell, which elsewhere LOAD_CLOSURE loads."""
+    variable: Variable | None = evaluator.locals.get(instruction.operand)
+    if variable is None:
+        variable = evaluator.cells.get(instruction.operand)
     if variable is None:
         _unbound_local(evaluator, instruction.operand)
     evaluator.stack.append(variable)
@@ -117,9 +129,11 @@ def _delete_deref(evaluator: Evaluator, instruction: Instruction) -> None:
 
 @handles("LOAD_GLOBAL")
 def _load_global(evaluator: Evaluator, instruction: Instruction) -> None:
+    value = evaluator.globals.load(evaluator, instruction.operand)
     if instruction.argument & 1:
-        evaluator.stack.append(None)
-    evaluator.stack.append(evaluator.globals.load(evaluator, instruction.operand))
+        push_callee(evaluator, value)
+    else:
+        evaluator.stack.append(value)
 
 
 @handles("STORE_GLOBAL")
@@ -136,18 +150,16 @@ def _delete_global(evaluator: Evaluator, instruction: Instruction) -> None:
 def _load_attr(evaluator: Evaluator, instruction: Instruction) -> None:
     owner = evaluator.pop()
     attribute = owner.get_attribute(evaluator, instruction.operand)
-    if IS_312 and instruction.argument & 1:
-        evaluator.stack.append(None)
-    evaluator.stack.append(attribute)
+    if DIALECT.attribute_loads_methods and instruction.argument & 1:
+        push_callee(evaluator, attribute)
+    else:
+        evaluator.stack.append(attribute)
 
 
 @handles("LOAD_METHOD")
 def _load_method(evaluator: Evaluator, instruction: Instruction) -> None:
-    """Always the form with NULL and the bound attribute, which CPython uses for non-functions."""
     owner = evaluator.pop()
-    attribute = owner.get_attribute(evaluator, instruction.operand)
-    evaluator.stack.append(None)
-    evaluator.stack.append(attribute)
+    push_callee(evaluator, owner.get_attribute(evaluator, instruction.operand))
 
 
 @handles("LOAD_SUPER_ATTR")
@@ -156,8 +168,9 @@ def _load_super_attr(evaluator: Evaluator, instruction: Instruction) -> None:
     receiver = evaluator.call_function(super_function, [class_variable, instance])
     attribute = receiver.get_attribute(evaluator, instruction.operand)
     if instruction.argument & 1:
-        evaluator.stack.append(None)
-    evaluator.stack.append(attribute)
+        push_callee(evaluator, attribute)
+    else:
+        evaluator.stack.append(attribute)
 
 
 @handles("STORE_ATTR")

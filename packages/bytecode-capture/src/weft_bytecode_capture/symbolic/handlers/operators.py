@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 
+from ...code_objects.dialects import DIALECT
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
 from ..operations import contains, is_same_object, unary_operation
@@ -32,7 +33,6 @@ def _binary_table() -> list[str]:
 
 _BINARY = _binary_table()
 _COMPARISONS = {"<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge"}
-_COMPARISON_SHIFT = 0 if "POP_JUMP_FORWARD_IF_FALSE" in dis.opmap else 4  # 3.12 keeps flags below
 
 
 @handles("BINARY_OP")
@@ -47,7 +47,7 @@ def _binary_op(evaluator: Evaluator, instruction: Instruction) -> None:
 def _compare_op(evaluator: Evaluator, instruction: Instruction) -> None:
     right = evaluator.pop()
     left = evaluator.pop()
-    symbol = dis.cmp_op[instruction.argument >> _COMPARISON_SHIFT]
+    symbol = dis.cmp_op[instruction.argument >> DIALECT.comparison_shift]
     evaluator.stack.append(evaluator.binary_operation(_COMPARISONS[symbol], left, right))
 
 
@@ -72,6 +72,14 @@ def _unary_not(evaluator: Evaluator, instruction: Instruction) -> None:
     operand = evaluator.pop()
     found = truth_in_tensor(evaluator, operand, wanted=False)
     evaluator.stack.append(found or ConstantVariable(not operand.truth(evaluator)))
+
+
+@handles("TO_BOOL")
+def _to_bool(evaluator: Evaluator, instruction: Instruction) -> None:
+    """Where no test is behind it: ``not not x``."""
+    operand = evaluator.pop()
+    found = truth_in_tensor(evaluator, operand, wanted=True)
+    evaluator.stack.append(found or ConstantVariable(operand.truth(evaluator)))
 
 
 _UNARY = {"UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "invert"}
@@ -136,6 +144,26 @@ def _format_value(evaluator: Evaluator, instruction: Instruction) -> None:
     value = evaluator.pop()
     conversion = _CONVERSIONS[instruction.argument & 3]
     evaluator.stack.append(format_value(evaluator, value, conversion, specification))
+
+
+@handles("CONVERT_VALUE")
+def _convert_value(evaluator: Evaluator, instruction: Instruction) -> None:
+    conversion = _CONVERSIONS[instruction.argument]
+    evaluator.stack.append(
+        format_value(evaluator, evaluator.pop(), conversion, ConstantVariable(""))
+    )
+
+
+@handles("FORMAT_SIMPLE")
+def _format_simple(evaluator: Evaluator, instruction: Instruction) -> None:
+    value = evaluator.pop()
+    evaluator.stack.append(format_value(evaluator, value, None, ConstantVariable("")))
+
+
+@handles("FORMAT_WITH_SPEC")
+def _format_with_specification(evaluator: Evaluator, instruction: Instruction) -> None:
+    value, specification = evaluator.pop_many(2)
+    evaluator.stack.append(format_value(evaluator, value, None, specification))
 
 
 @handles("BUILD_STRING")

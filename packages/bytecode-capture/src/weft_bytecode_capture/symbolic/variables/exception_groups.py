@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
 from .base import Variable
@@ -14,7 +14,7 @@ from .constant import ConstantVariable
 from .exceptions import ExceptionVariable
 from .functions import FunctionVariable
 from .sequences import ListVariable, TupleVariable
-from .values import resolution_order
+from .values import is_callable, resolution_order
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -158,15 +158,30 @@ def _by_class(evaluator: Evaluator, wanted: Variable) -> Matcher | None:
     return lambda exception: not set(kinds).isdisjoint(resolution_order(exception.kind))
 
 
+def _refused_by_split(matcher: Any) -> str | None:
+    """The message of the TypeError that ``split`` raises; None where it takes the matcher."""
+    try:
+        BaseExceptionGroup("", [KeyError()]).split(matcher)
+    except TypeError as error:
+        return str(error)
+    return None
+
+
+_NO_MATCHER = _refused_by_split(None)
+_SPLIT_BY_CALLABLES = _refused_by_split([].append) is None  # 3.13; functions alone before
+
+
 def _matcher(evaluator: Evaluator, wanted: Variable) -> Matcher:
     """What ``split`` and ``subgroup`` go by: classes, or a function."""
-    if isinstance(wanted, FunctionVariable):
-        return lambda exception: wanted.call(evaluator, [exception], {}).truth(evaluator)
     found = _by_class(evaluator, wanted)
-    if found is None:
-        message = "expected a function, exception type or tuple of exception types"
-        evaluator.raise_error(TypeError, message)
-    return found
+    if found is not None:
+        return found
+    is_taken = isinstance(wanted, FunctionVariable)
+    if _SPLIT_BY_CALLABLES and not isinstance(wanted, ClassVariable):
+        is_taken = bool(is_callable(wanted))
+    if not is_taken:
+        evaluator.raise_error(TypeError, _NO_MATCHER)
+    return lambda exception: wanted.call(evaluator, [exception], {}).truth(evaluator)
 
 
 def _or_none(variable: Variable | None) -> Variable:

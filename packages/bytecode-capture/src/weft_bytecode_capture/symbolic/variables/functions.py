@@ -188,25 +188,36 @@ class KnownFunctionVariable(FunctionVariable):
         return evaluator.builder.wrap(getattr(value, name), self._own(name))
 
 
+DEFAULTS, KEYWORD_DEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8
+"""What the compiler gives a new function, by flag."""
+
+
 class NewFunctionVariable(FunctionVariable):
     """A function made by ``def`` or ``lambda`` in captured code."""
 
-    def __init__(
-        self,
-        code: types.CodeType,
-        dictionary: dict[str, Any],
-        closure: list[CellVariable],
-        defaults: list[Variable],
-        keyword_defaults: dict[str, Variable],
-        annotations: Variable | None,
-    ) -> None:
+    def __init__(self, code: types.CodeType, dictionary: dict[str, Any]) -> None:
         self._code = code
         self._dictionary = dictionary
-        self._closure = closure
-        self._defaults = defaults
-        self._keyword_defaults = keyword_defaults
-        self._annotations = annotations  # names and values, alternating
+        self._closure: list[CellVariable] = []
+        self._defaults: list[Variable] = []
+        self._keyword_defaults: dict[str, Variable] = {}
+        self._annotations: Variable | None = None  # names and values, alternating
         self.attributes: dict[str, Variable | None] = {}  # written; None: deleted
+
+    def give(self, evaluator: Evaluator, flag: int, value: Variable) -> None:
+        """What ``MAKE_FUNCTION`` does for one of its flags, ``SET_FUNCTION_ATTRIBUTE`` since 3.13."""
+        if flag == CLOSURE:
+            for cell in value.iterate(evaluator):
+                assert isinstance(cell, CellVariable)
+                self._closure.append(cell)
+        elif flag == ANNOTATIONS:
+            self._annotations = value
+        elif flag == KEYWORD_DEFAULTS:
+            assert isinstance(value, DictVariable)
+            self._keyword_defaults = keyword_arguments(evaluator, value)
+        else:
+            assert flag == DEFAULTS
+            self._defaults = value.iterate(evaluator)
 
     def code(self, evaluator: Evaluator) -> types.CodeType:
         return self._code
@@ -376,26 +387,3 @@ def _make_function(
     function.__kwdefaults__ = keyword_defaults or None
     function.__annotations__ = dict(zip(annotations[::2], annotations[1::2], strict=True))
     return function
-
-
-def new_function(
-    evaluator: Evaluator,
-    code: types.CodeType,
-    closure: Variable | None,
-    defaults: Variable | None,
-    keyword_defaults: Variable | None,
-    annotations: Variable | None,
-) -> Variable:
-    """What ``MAKE_FUNCTION`` makes."""
-    cells = []
-    for cell in closure.iterate(evaluator) if closure is not None else ():
-        assert isinstance(cell, CellVariable)
-        cells.append(cell)
-    keyword_rows: dict[str, Variable] = {}
-    if keyword_defaults is not None:
-        assert isinstance(keyword_defaults, DictVariable)
-        keyword_rows = keyword_arguments(evaluator, keyword_defaults)
-    positional = defaults.iterate(evaluator) if isinstance(defaults, TupleVariable) else []
-    return NewFunctionVariable(
-        code, evaluator.globals.dictionary, cells, positional, keyword_rows, annotations
-    )

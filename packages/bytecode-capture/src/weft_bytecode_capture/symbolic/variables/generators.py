@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, NoReturn
 
+from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from .base import Variable
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
-_CLEANS_UP_IN_BYTECODE = "CLEANUP_THROW" in __import__("dis").opmap  # 3.12
+_RESUMED_AFTER = 3  # the bits of RESUME that say after what: 2 ``yield from``, 3 ``await``
 _METHODS = ("__next__", "__iter__", "send", "throw", "close")
 
 
@@ -93,7 +94,7 @@ class GeneratorVariable(IteratorVariable):
                 if not isinstance(raised, ExceptionVariable):
                     raise Unsupported("exception of unknown kind", repr(raised)) from error
                 stopped = issubclass(raised.python_type(), StopIteration)
-                if stopped and not _CLEANS_UP_IN_BYTECODE:
+                if stopped and not DIALECT.send_keeps_iterator:
                     frame.stack[-1] = raised.get_attribute(evaluator, "value")
                     frame.next_index = self._after_delegation()
                     return self._run(evaluator)
@@ -115,7 +116,7 @@ class GeneratorVariable(IteratorVariable):
         """The iterator that ``yield from`` waits for: RESUME says so by its operand."""
         frame = self.frame
         following = frame.decoded.instructions[frame.index + 1]
-        if following.name == "RESUME" and following.argument >= 2:
+        if following.name == "RESUME" and following.argument & _RESUMED_AFTER >= 2:
             return frame.stack[-1]
         return None
 
@@ -188,7 +189,7 @@ class GeneratorVariable(IteratorVariable):
             raise
         if element is not None:
             evaluator.raise_error(RuntimeError, "generator ignored GeneratorExit")
-        return none
+        return self.returned if DIALECT.close_gives_result else none
 
     def reconstruct(self, emitter: Emitter) -> None:
         raise Unsupported("generator that outlives the graph", repr(self))

@@ -1,0 +1,61 @@
+"""What may be special about a version's bytecode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The bytecode of one version of CPython, as far as it differs from another's.
+
+    :mod:`..reading` and :mod:`..instructions` turn what ``pairs``, ``synonyms`` and ``bools_before`` are
+    about into plain instructions and back, so that nothing else knows of it.  The rest is asked for where
+    it matters.
+    """
+
+    name_flags: Mapping[str, int]
+    """How many low bits of an operand that names something are flags."""
+
+    comparison_shift: int
+    """How many low bits of ``COMPARE_OP``'s operand are flags."""
+
+    comparison_to_bool: int = 0
+    """The flag of ``COMPARE_OP`` that asks for a bool; 0 where there is none."""
+
+    null_above_callee: bool = False
+    """Whether the NULL of a call lies on the callee rather than under it."""
+
+    announced_calls: bool = False
+    """Whether ``PRECALL`` comes before a call."""
+
+    keyword_names_on_stack: bool = False
+    """Whether ``CALL_KW`` takes the names of keywords from the stack, rather than from ``KW_NAMES``."""
+
+    function_attributes: bool = False
+    """Whether ``SET_FUNCTION_ATTRIBUTE`` gives a new function what ``MAKE_FUNCTION``'s flags do elsewhere."""
+
+    attribute_loads_methods: bool = True
+    """Whether the low bit of ``LOAD_ATTR`` asks for a method and its receiver."""
+
+    loop_end: tuple[str, ...] = ()
+    """The instructions behind a loop that ``FOR_ITER`` passes over at the iterator's end."""
+
+    send_keeps_iterator: bool = True
+    """Whether ``SEND`` leaves the iterator at its end to ``END_SEND``, and to ``CLEANUP_THROW``."""
+
+    close_gives_result: bool = False
+    """Whether a generator's ``close()`` gives what the generator returns then."""
+
+    cells_are_locals: bool = False
+    """Whether ``LOAD_FAST`` loads cells too, in place of ``LOAD_CLOSURE``."""
+
+    pairs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Instructions that do what two do, on variables numbered by four bits each."""
+
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    """Instructions that differ from another only in what the interpreter knows about its operands."""
+
+    bools_before: frozenset[str] = frozenset()
+    """Instructions that take a bool, which ``TO_BOOL`` before them makes; elsewhere they test any object."""

@@ -1,0 +1,51 @@
+"""Instructions as the interpreter's version writes them, where a :class:`.Dialect` says that it differs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from .dialects import DIALECT
+
+if TYPE_CHECKING:
+    from .instructions import Handler, Instruction
+
+
+def spelled(instructions: list[Instruction]) -> list[Instruction]:
+    """The instructions to lay out, with jumps and handlers among themselves."""
+    if not DIALECT.bools_before:
+        return instructions
+    targets = {id(i.target) for i in instructions}
+    targets |= {id(i.handler.target) for i in instructions if i.handler is not None}
+    output: list[Instruction] = []
+    first_of: dict[int, Instruction] = {}
+    for instruction in instructions:
+        start = len(output)
+        is_explicit = instruction.name == "TO_BOOL"
+        if is_explicit or instruction.name in DIALECT.bools_before:
+            after_comparison = bool(output) and output[-1].name == "COMPARE_OP"
+            if after_comparison and id(instruction) not in targets:
+                output[-1].argument |= DIALECT.comparison_to_bool
+            else:
+                output.append(
+                    dataclasses.replace(instruction, name="TO_BOOL", argument=0, target=None)
+                )
+        if not is_explicit:
+            output.append(dataclasses.replace(instruction))
+        first_of[id(instruction)] = output[min(start, len(output) - 1)]
+    _connect(output, first_of)
+    return output
+
+
+def _connect(output: list[Instruction], first_of: dict[int, Instruction]) -> None:
+    """Let jumps and handlers lead to the new instructions."""
+    handlers: dict[int, Handler] = {}
+    for instruction in output:
+        if instruction.target is not None:
+            instruction.target = first_of.get(id(instruction.target), instruction.target)
+        handler = instruction.handler
+        if handler is not None:
+            if id(handler) not in handlers:
+                target = first_of.get(id(handler.target), handler.target)
+                handlers[id(handler)] = dataclasses.replace(handler, target=target)
+            instruction.handler = handlers[id(handler)]
