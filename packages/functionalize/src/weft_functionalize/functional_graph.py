@@ -211,8 +211,8 @@ class FunctionalGraph:
     inputs, by input index.  ``source`` is the captured module.  A user input may stand for several that the
     caller passes in one storage (``shared_bases``), in the place of the first of them.
 
-    Nodes that the program itself runs with gradients disabled have ``meta["gradients_disabled"]``, and calls of
-    ``as_strided_scatter`` that stand for no write ``meta["own_formula"]``.  What the program writes behind
+    Nodes that the program itself runs with gradients disabled have ``meta["gradients_disabled"]``, and calls
+    of ``as_strided_scatter`` that stand for no write ``meta["own_formula"]``.  What the program writes behind
     autograd's back, so or through a detached view, has the history of the version before by
     :func:`~.tensor_ssa.kept_history.keep_history`.  ``has_writes``: whether the program writes to anything.
     """
