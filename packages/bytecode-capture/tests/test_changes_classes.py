@@ -3,6 +3,7 @@
 import abc
 
 import pytest
+import torch
 from changes import check, collected
 
 case, CASES = collected()
@@ -364,6 +365,74 @@ def mro_name():
 
     def change():
         C.__bases__ = (A, B)
+
+    return f, change
+
+
+@case
+def inherited_class_method_hidden():
+    class B:
+        @classmethod
+        def m(cls, x):
+            return x * 2
+
+    class C(B):
+        pass
+
+    def f(x):
+        return C.m(x)
+
+    def change():
+        C.m = classmethod(lambda cls, x: x * 3)
+
+    return f, change
+
+
+@case
+def inherited_static_method_hidden():
+    class B:
+        @staticmethod
+        def m(x):
+            return x * 2
+
+    class C(B):
+        pass
+
+    def f(x):
+        return C().m(x)
+
+    def change():
+        C.m = staticmethod(lambda x: x * 3)
+
+    return f, change
+
+
+@case
+def builtin_class_method_hidden():
+    class C(dict):
+        pass
+
+    def f(x):
+        return x * len(C.fromkeys("abc"))
+
+    def change():
+        C.fromkeys = classmethod(lambda cls, keys: "a")
+
+    return f, change
+
+
+@case
+def apply_hidden():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+    def f(x):
+        return Double.apply(x)
+
+    def change():
+        Double.apply = staticmethod(lambda x: x * 3)
 
     return f, change
 

@@ -438,6 +438,9 @@ def finished_work() -> Any:
     return native._create_work_from_future(future)
 
 
+APPLY: Any = vars(torch.autograd.Function)["apply"]
+"""``autograd.Function.apply`` as its class holds it: a class method, written in C since torch 2.14."""
+
 APPLY_TAKES_KEYWORDS = torch.__version__ >= "2.12"
 """Whether ``autograd.Function.apply`` hands keyword arguments on to a forward without a context."""
 
@@ -445,6 +448,7 @@ FAKES_TAKE_SIZES_OF_DATA = torch.__version__ >= "2.13"
 """Whether fake tensors are written and sliced without asking for a size that depends on data."""
 
 __all__ = [
+    "APPLY",
     "APPLY_TAKES_KEYWORDS",
     "FAKES_TAKE_SIZES_OF_DATA",
     "FAKE_TENSOR_ERRORS",

@@ -169,10 +169,11 @@ def _sample_tensors() -> list[torch.Tensor]:
 
 
 def _known_dtypes() -> Iterator[torch.dtype]:
-    """Those of plain tensors, but for half-precision complex, which warns once a process when used."""
+    """Those of plain tensors, but for complex of two halves, which warn once a process when used."""
     values = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
-    for value in sorted(values - {torch.complex32}, key=str):
-        if not str(value).startswith("torch.q"):  # quantized
+    for value in sorted(values, key=str):
+        is_quantized = str(value).startswith("torch.q")
+        if not is_quantized and not (value.is_complex and value.itemsize == 4):
             yield value
 
 

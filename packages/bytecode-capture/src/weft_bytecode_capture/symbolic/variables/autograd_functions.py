@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from weft_guards import IsObject, Source
 
-from ..._torch import APPLY_TAKES_KEYWORDS, set_grad_enabled
+from ..._torch import APPLY, APPLY_TAKES_KEYWORDS, set_grad_enabled
 from ...unsupported import Unsupported
 from ..builder import register_object
 from .autograd_contexts import AutogradContextVariable, needs_gradient
 from .autograd_gradients import GradientCapture
 from .base import Variable
+from .builtin_descriptors import CLASS_METHOD_CALLS
 from .classes import ClassVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .sequences import TupleVariable
@@ -23,39 +24,34 @@ if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
 
-class ApplyVariable(IdentifiedFunctionVariable):
-    """``Function.apply``: the forward, and where gradients are wanted the backward as its rule."""
-
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
-        owner, *inputs = arguments
-        if not isinstance(owner, ClassVariable):
-            raise Unsupported("call", f"{self!r} of {owner!r}")
-        kind: Any = owner.value
-        separate = kind.setup_context is not torch.autograd.Function.setup_context
-        if keywords and not (separate and APPLY_TAKES_KEYWORDS):
-            raise Unsupported("call", f"{kind.__qualname__}.apply with keywords")
+def _apply(evaluator: Evaluator, kind: Any, /, *inputs: Variable, **keywords: Variable) -> Variable:
+    """Evaluate the forward, and where gradients are wanted the backward as its rule."""
+    owner = evaluator.wrap_known(kind)
+    assert isinstance(owner, ClassVariable)
+    arguments = list(inputs)
+    separate = kind.setup_context is not torch.autograd.Function.setup_context
+    if keywords and not (separate and APPLY_TAKES_KEYWORDS):
+        raise Unsupported("call", f"{kind.__qualname__}.apply with keywords")
+    if separate:
+        arguments = _with_defaults(evaluator, kind, arguments, keywords)
+    context = AutogradContextVariable(kind._backward_cls, arguments)
+    gradients = None
+    if torch.is_grad_enabled() and any(map(needs_gradient, arguments)):
+        gradients = GradientCapture(evaluator, owner, context, arguments)
+    forward = owner.get_attribute(evaluator, "forward")
+    with _WithoutGradients(evaluator):
         if separate:
-            inputs = _with_defaults(evaluator, kind, inputs, keywords)
-        context = AutogradContextVariable(kind._backward_cls, inputs)
-        gradients = None
-        if torch.is_grad_enabled() and any(map(needs_gradient, inputs)):
-            gradients = GradientCapture(evaluator, owner, context, inputs)
-        forward = owner.get_attribute(evaluator, "forward")
-        with _WithoutGradients(evaluator):
-            if separate:
-                result = forward.call(evaluator, inputs, {})
-                setup = owner.get_attribute(evaluator, "setup_context")
-                setup.call(evaluator, [context, TupleVariable(inputs), result], {})
-            else:
-                result = forward.call(evaluator, [context, *inputs], {})
-            result = _outputs(evaluator, context, inputs, result)
-            if gradients is not None:
-                gradients.differentiate(result)
+            result = forward.call(evaluator, arguments, {})
+            setup = owner.get_attribute(evaluator, "setup_context")
+            setup.call(evaluator, [context, TupleVariable(arguments), result], {})
+        else:
+            result = forward.call(evaluator, [context, *arguments], {})
+        result = _outputs(evaluator, context, arguments, result)
         if gradients is not None:
-            gradients.attach()
-        return result
+            gradients.differentiate(result)
+    if gradients is not None:
+        gradients.attach()
+    return result
 
 
 def _outputs(
@@ -110,7 +106,24 @@ class _WithoutGradients:
         self._modes.switch(set_grad_enabled, (), self._before)
 
 
-@register_object(vars(torch.autograd.Function)["apply"].__func__)
+class ApplyVariable(IdentifiedFunctionVariable):
+    """``Function.apply`` where it is a function in Python, which takes the class."""
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        owner, *inputs = arguments
+        if not isinstance(owner, ClassVariable):
+            raise Unsupported("call", f"{self!r} of {owner!r}")
+        return _apply(evaluator, owner.value, *inputs, **keywords)
+
+
 def _wrap_apply(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     evaluator.guard(source, IsObject(value))
     return ApplyVariable(value, source)
+
+
+if isinstance(APPLY, classmethod):
+    register_object(APPLY.__func__)(_wrap_apply)
+else:
+    CLASS_METHOD_CALLS[APPLY.__objclass__, APPLY.__name__] = _apply

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from weft_guards import ConstantSource, Source
+from weft_guards import AttributeSource, ConstantSource, EqualsConstant, IsObject, Source, TypeIs
 
 from ...unsupported import Unsupported
 from ..builder import register_predicate
@@ -18,6 +18,7 @@ from .base import Variable
 from .builtins import BuiltinFunctionVariable
 from .constant import OPERATORS, ConstantVariable
 from .sequences import storage_of
+from .values import find_raw
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -147,8 +148,9 @@ CLASS_METHOD_CALLS: dict[tuple[type, str], ClassMethodCall] = {}
 class BuiltinClassMethodVariable(BuiltinFunctionVariable):
     """A class method of a builtin class, bound to the class or to one that derives from it."""
 
-    def __init__(self, kind: type, raw: Any) -> None:
-        super().__init__(raw.__get__(None, kind))
+    def __init__(self, kind: type, raw: Any, source: Source | None = None) -> None:
+        super().__init__(raw.__get__(None, kind), source)
+        self._raw = raw
         self.kind = kind
         self.name: str = raw.__name__
         self.owner: type = raw.__objclass__
@@ -168,11 +170,17 @@ class BuiltinClassMethodVariable(BuiltinFunctionVariable):
         return evaluator.wrap_result(evaluator.pure(method, *positional, **named))
 
     def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(_bound_to_class)
+        emitter.load_object(self._raw)
         emitter.load_object(self.kind)
-        emitter.load_attribute(self.name)
+        emitter.call(2)
 
     def __repr__(self) -> str:
         return f"{self.kind.__name__}.{self.name}"
+
+
+def _bound_to_class(descriptor: Any, kind: type) -> Any:
+    return descriptor.__get__(None, kind)
 
 
 _BINARY_NAMES: dict[str, tuple[str, bool]] = {
@@ -214,10 +222,25 @@ def _storage_method(
 
 @register_predicate(lambda value: type(value) in UNBOUND_KINDS, -50)
 def _wrap_descriptor(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    from weft_guards import IsObject
-
     evaluator.guard(source, IsObject(value))
     return BuiltinDescriptorVariable(value, source)
+
+
+def _is_class_method(value: Any) -> bool:
+    """Whether a builtin function is a class method of a builtin class, bound: ``dict.fromkeys``."""
+    if type(value) is not types.BuiltinFunctionType or not isinstance(value.__self__, type):
+        return False
+    return type(find_raw(value.__self__, value.__name__)) is types.ClassMethodDescriptorType
+
+
+@register_predicate(_is_class_method, 90)
+def _wrap_class_method(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    """Known by its class and name: a new object is made each time it is read from the class."""
+    evaluator.guard(source, TypeIs(types.BuiltinFunctionType))
+    evaluator.guard(AttributeSource(source, "__name__"), EqualsConstant(value.__name__))
+    evaluator.guard(AttributeSource(source, "__self__"), IsObject(value.__self__))
+    raw = find_raw(value.__self__, value.__name__)
+    return BuiltinClassMethodVariable(value.__self__, raw, source)
 
 
 def known_descriptor(evaluator: Evaluator, value: Any) -> Variable:

@@ -109,8 +109,11 @@ def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw:
     if type(raw) is types.ClassMethodDescriptorType:
         from .builtin_descriptors import BuiltinClassMethodVariable
 
+        guard_not_hidden(evaluator, kind, owner, name)
         return BuiltinClassMethodVariable(kind, raw)
     source = class_attribute_source(kind, owner, name, raw)
+    if _read_runs_code(raw):
+        guard_not_hidden(evaluator, kind, owner, name)
     if type(raw) is staticmethod:
         return evaluator.builder.wrap(raw.__func__, AttributeSource(source, "__func__"))
     if type(raw) is classmethod:
@@ -161,6 +164,16 @@ def guard_undefined(evaluator: Evaluator, kind: type, name: str) -> None:
     """Guard that neither a class nor its bases, as far as they are the user's, define the name."""
     for base in resolution_order(kind):
         if not is_library_module(module_of(base)):
+            source = AttributeSource(ConstantSource(base.__qualname__, base), "__dict__")
+            evaluator.guard(source, DictContains(name, False))
+
+
+def guard_not_hidden(evaluator: Evaluator, kind: type, owner: type, name: str) -> None:
+    """Guard that no class before ``owner`` in the resolution order has come to define the name."""
+    for base in resolution_order(kind):
+        if base is owner:
+            return
+        if name not in base.__dict__ and not is_library_module(module_of(base)):
             source = AttributeSource(ConstantSource(base.__qualname__, base), "__dict__")
             evaluator.guard(source, DictContains(name, False))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
 from .base import Variable
 from .bound_methods import BoundMethodVariable
+from .builtin_descriptors import BuiltinClassMethodVariable
 from .class_attributes import bind_attribute, bind_to_class
 from .classes import ClassVariable
 from .values import resolution_order
@@ -35,12 +37,12 @@ class SuperVariable(Variable):
             if name not in owner.__dict__:
                 continue
             raw = owner.__dict__[name]
-            if isinstance(self.receiver, ClassVariable) and self.receiver.value is self.kind:
-                if isinstance(raw, classmethod):
-                    return self._class_method(evaluator, owner, name, raw)
-                return bind_to_class(evaluator, owner, owner, name, raw)
             if isinstance(raw, classmethod):
                 return self._class_method(evaluator, owner, name, raw)
+            if type(raw) is types.ClassMethodDescriptorType:
+                return BuiltinClassMethodVariable(self.kind, raw)
+            if isinstance(self.receiver, ClassVariable) and self.receiver.value is self.kind:
+                return bind_to_class(evaluator, owner, owner, name, raw)
             # The owner stands for the class: guards on what is found cover its own resolution order.
             return bind_attribute(evaluator, owner, owner, name, raw, self.receiver)
         return evaluator.raise_error(
