@@ -353,6 +353,20 @@ def test_the_limit_is_kept_by_writing(folder: Path, monkeypatch: pytest.MonkeyPa
     assert names == [f"{number:032x}.program" for number in range(30 - len(names), 30)]
 
 
+@pytest.mark.parametrize(("limit", "left"), [(1_000_000, 9), (0, 30), (None, 30)])
+def test_a_limit_that_a_process_asks_for(
+    folder: Path, limit: int | None, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts instead of the variable's, until the folder is asked for with another."""
+    monkeypatch.delenv("WEFT_CACHE_LIMIT", raising=False)
+    cache_folder("programs", folder, 1)
+    assert cache_folder("programs", folder, limit) == folder
+    for number in range(30):
+        write_entry(folder, f"{number:032x}.program", bytes(100_000))
+        os.utime(folder / f"{number:032x}.program", (1000 + number, 1000 + number))
+    assert len(list(folder.iterdir())) == left
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [

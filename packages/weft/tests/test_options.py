@@ -1,5 +1,7 @@
 """Bad arguments of ``weft.compile`` give torch.compile's errors."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +36,37 @@ def test_option_of_the_wrong_type() -> None:
         weft.compile(add_one, options={"recompile_limit": "8"})
     with pytest.raises(TypeError, match="options must be a mapping of names, got list"):
         weft.compile(add_one, options=["freezing"])
+
+
+def test_the_limit_of_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is kept in every cache, is no part of what programs depend on, and wins over the variable."""
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("WEFT_CACHE_LIMIT", "0")
+    x = torch.randn(3)
+
+    def call(number: int, limit: int | None) -> None:
+        options = {"cache_limit": limit, "verify": False}
+        weft.compile(lambda x: x + number, options=options)(x)
+        for path in tmp_path.glob("*/*"):
+            os.utime(path, (1000 + number, 1000 + number))
+
+    def kept() -> list[int]:
+        return [len(list(tmp_path.glob(name))) for name in ("cpp/*.so", "programs/*.program")]
+
+    for number in range(3):
+        call(number, None)
+    assert kept() == [3, 3]
+    for number in range(3):
+        call(number, 1 << 30)
+    assert kept() == [3, 3]
+    call(3, 1)
+    assert kept() == [1, 1]
+
+
+@pytest.mark.parametrize("limit", [-1, "2G", 1.5, True])
+def test_bad_limits(limit: object) -> None:
+    with pytest.raises(RuntimeError, match="of attr cache_limit"):
+        weft.compile(add_one, options={"cache_limit": limit})
 
 
 def test_unknown_backend() -> None:

@@ -21,6 +21,7 @@ from weft_loop_ir.disk_cache import (
     private_folder,
     read_entry,
     trusted_folder,
+    warn_once,
     write_entry,
 )
 
@@ -32,9 +33,9 @@ FULL = 1 << 20
 """Bytes that are left of a file system where a compiler's failure may be its."""
 
 
-def cache_directory(chosen: Path | None) -> Path:
+def cache_directory(chosen: Path | None, limit: int | None = None) -> Path:
     """``chosen``, else ``$WEFT_CACHE_DIR/cpp``, else in the user's cache directory, or a private one."""
-    return cache_folder("cpp", chosen)
+    return cache_folder("cpp", chosen, limit)
 
 
 @functools.cache
@@ -82,6 +83,9 @@ def cached_library(
         private = private_folder("cpp")
         if private == folder or not (isinstance(error, OSError) or _is_full(folder)):
             raise
+        warn_once(
+            f"weft: {folder} takes no more files. What is compiled is not kept for other processes."
+        )
         return _built(private, key, source, build, keep_source, seconds)
 
 

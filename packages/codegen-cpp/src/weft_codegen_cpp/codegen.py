@@ -153,7 +153,7 @@ class CppCodegen:
         source = unit.whole
         processes = self.options.processes or _processes(unit, len(source))
         flags = LONG_FLAGS if len(source) > LONG else ()
-        folder = cache_directory(self.options.cache_directory)
+        folder = cache_directory(self.options.cache_directory, self.options.cache_limit)
 
         def build(path: Path, library: Path) -> None:
             headers = precompiled_headers(folder, toolchain)
@@ -177,9 +177,14 @@ class CppCodegen:
             loaded = load_library(cached())
         return CppProgram(make_entry(loaded, generated.objects), generated, source, loaded)
 
+    def with_cache_limit(self, limit: int) -> CppCodegen:
+        """The same that keeps its cache below ``limit`` bytes."""
+        return CppCodegen(replace(self.options, cache_limit=limit))
+
     def environment(self) -> str:
         """What generated programs depend on besides their schedules: options, compiler, processor."""
-        return f"{self.options} {library_key('', find_toolchain(self.options))}"
+        options = replace(self.options, cache_limit=None)
+        return f"{options} {library_key('', find_toolchain(self.options))}"
 
     def print(
         self, schedule: Schedule, constants: Mapping[str, torch.Tensor]

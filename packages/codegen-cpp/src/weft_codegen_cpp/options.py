@@ -12,7 +12,8 @@ class CppOptions:
     """Options of :class:`~weft_codegen_cpp.CppCodegen`.
 
     ``cache_directory``: where compiled libraries are kept; None: ``$WEFT_CACHE_DIR/cpp``, else the user's
-    cache directory.  ``compiler``: the command of a GCC or Clang, words quoted
+    cache directory.  ``cache_limit``: bytes that it may have, what was used longest ago goes; 0 for any
+    number, None: ``$WEFT_CACHE_LIMIT``, or 4 GiB.  ``compiler``: the command of a GCC or Clang, words quoted
     as in a shell; None: ``$CXX``, then ``g++``, ``clang++``,
     ``c++`` on the path.  ``threads``: the most threads a kernel runs on, 0 for torch's own number.
     ``architecture``: the value of ``-march`` (None: ``native``), with ``lanes`` values of any type in a
@@ -25,6 +26,7 @@ class CppOptions:
     """
 
     cache_directory: Path | None = None
+    cache_limit: int | None = None
     compiler: str | None = None
     threads: int = 0
     architecture: str | None = None

@@ -8,6 +8,8 @@ import math
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import sympy
@@ -150,6 +152,13 @@ class TritonCodegen:
         """The code generator that torch.compile's ``mode`` asks for; raises ValueError for an unknown one."""
         return TritonCodegen(options_for_mode(self.options, mode))
 
+    def with_cache_limit(self, limit: int) -> TritonCodegen:
+        """The same that keeps its cache below ``limit`` bytes."""
+        return TritonCodegen(replace(self.options, cache_limit=limit))
+
+    def _folder(self) -> Path:
+        return cache_directory(self.options.cache_directory, self.options.cache_limit)
+
     def rewrite(self, graph_module: torch.fx.GraphModule) -> None:
         """Change a functional ATen graph in place so that libraries and kernels run it faster.
 
@@ -207,7 +216,7 @@ class TritonCodegen:
     def start(self) -> None:
         """Start the compile server, which imports Triton while the stages before this one run."""
         if not self.interprets and has_triton():
-            folder = cache_directory(self.options.cache_directory)
+            folder = self._folder()
             compile_server(folder, self.options.compile_processes).start()
 
     def compile(
@@ -290,7 +299,8 @@ class TritonCodegen:
             (torch.cuda.get_device_name(k), torch.cuda.get_device_capability(k))
             for k in range(torch.cuda.device_count())
         ]
-        return f"{self.options} {triton_version()} {self.interprets} {devices}"
+        options = replace(self.options, cache_limit=None)
+        return f"{options} {triton_version()} {self.interprets} {devices}"
 
     def print(
         self,
@@ -359,7 +369,7 @@ class TritonCodegen:
             return schedule
         choose = None
         if chosen is None and self.options.autotune and isinstance(device, CudaDevice):
-            folder = cache_directory(self.options.cache_directory)
+            folder = self._folder()
             choose = AttentionChooser(device, folder, schedule.buffers, self._row_limits)
 
         def accept(attention: AttentionKernel) -> bool:
@@ -390,7 +400,7 @@ class TritonCodegen:
             return fuse_products(schedule, lambda forms: forms[0], self.schedule_options)
         if not self.options.autotune or not isinstance(device, CudaDevice):
             return fuse_products(schedule, choose_untimed, self.schedule_options)
-        folder = cache_directory(self.options.cache_directory)
+        folder = self._folder()
         with device.guard():
             choose = ProductChooser(device, folder, schedule.buffers, self._row_limits, precision)
             choose.prepare(all_forms(schedule))
@@ -398,7 +408,7 @@ class TritonCodegen:
 
     def _device(self, devices: Collection[torch.device]) -> CudaDevice | InterpretedDevice:
         """Where a program runs whose buffers are on ``devices``."""
-        folder = cache_directory(self.options.cache_directory)
+        folder = self._folder()
         if self.interprets and all(d.type == "cpu" for d in devices):
             return InterpretedDevice(folder)
         if any(d.type != "cuda" for d in devices):

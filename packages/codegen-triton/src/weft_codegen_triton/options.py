@@ -17,6 +17,8 @@ class TritonOptions:
 
     ``cache_directory``: where sources and compiled kernels are kept; None: ``$WEFT_CACHE_DIR/triton``, else
     ``weft/triton`` in the user's cache directory.
+    ``cache_limit``: bytes that it may have, what was used longest ago goes; 0 for any number, None:
+    ``$WEFT_CACHE_LIMIT``, or 4 GiB.
     ``persistent_elements``: the longest row that a reduction holds in registers.
     ``loop_elements``: how much of a longer row a step of its loop handles, more or less; a power of two.
     ``cuda_graphs``: replay a recorded CUDA graph where that is sound.
@@ -42,6 +44,7 @@ class TritonOptions:
     """
 
     cache_directory: Path | None = None
+    cache_limit: int | None = None
     persistent_elements: int = 8192
     loop_elements: int = 4096
     cuda_graphs: bool = True

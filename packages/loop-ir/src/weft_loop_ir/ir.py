@@ -407,7 +407,8 @@ class Codegen(Protocol):
     """A code generator for one device type, found by entry point (group ``weft.codegen``).
 
     It may also have ``lowering_options`` and ``schedule_options``, those that suit the device,
-    ``for_mode(mode)``, which gives the code generator for a ``mode`` of torch.compile, and
+    ``for_mode(mode)``, which gives the code generator for a ``mode`` of torch.compile,
+    ``with_cache_limit(bytes)``, which gives one that keeps less on disk, and
     ``rewrite(graph_module)``, which changes a functional ATen graph in place before it is lowered;
     ``rewrite_frozen(graph_module, constants)`` takes its place where parameters are constants, while
     :func:`freeze` makes them so, ``rewrite_functional(graph_module, *, differentiated)`` comes before

@@ -166,7 +166,7 @@ def _pipeline(options: CompileOptions, fullgraph: bool) -> Pipeline:
         options,
         raise_errors=fullgraph or options.strict,
         observers=active_graph_observers,
-        programs=ProgramCache(),
+        programs=ProgramCache(limit=options.cache_limit),
     )
 
 

@@ -28,6 +28,8 @@ class CompileOptions:
     (``torch.nn.functional.gelu = f``, which ``nn.GELU`` calls) is noticed in later calls, at the cost of more
     guards.  What the program's own code names, methods of tensors too, and modules' ``forward`` are guarded
     without it.
+    ``cache_limit``: bytes that each of the caches on disk (libraries, kernels, programs) may have: what was
+    used longest ago goes; 0 for any number, None: ``$WEFT_CACHE_LIMIT`` (``500M``, ``2G``, bytes), or 4 GiB.
     ``dump_directory``: where every stage's result is written, None for nowhere; default from WEFT_DUMP.
     ``strict``: a stage's error is raised instead of falling back to eager; default from WEFT_STRICT.  It is
         raised where the failing frame begins: a mode that the program has switched before stays switched.
@@ -40,6 +42,7 @@ class CompileOptions:
     keep_control_flow: bool = True
     freezing: bool = False
     guard_libraries: bool = False
+    cache_limit: int | None = None
     dump_directory: Path | None = None
     strict: bool = False
     verify: bool = False
@@ -79,13 +82,17 @@ def resolve_options(
             raise RuntimeError(
                 f"Unexpected optimization option {key}, known options are {sorted(known)}"
             )
-        expected = type(getattr(defaults, key))
+        expected = int if key == "cache_limit" else type(getattr(defaults, key))
         if key == "dump_directory":
             value = None if value is None else Path(str(value))
+        elif key == "cache_limit" and value is None:
+            pass
         elif type(value) is not expected:
             raise RuntimeError(
                 f"Unexpected type of attr {key}, got {type(value).__name__} "
                 f"should be {expected.__name__}"
             )
+        if key == "cache_limit" and isinstance(value, int) and value < 0:
+            raise RuntimeError(f"Unexpected value of attr {key}, got {value}")
         changes[key] = value
     return dataclasses.replace(defaults, **changes)  # type: ignore[arg-type]

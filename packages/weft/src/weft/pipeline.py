@@ -255,7 +255,7 @@ class Pipeline:
     def _start_codegens(self, graph_module: torch.fx.GraphModule) -> None:
         """Let code generators begin what takes them time while the stages before them run."""
         for device_type in device_types_of_capture(graph_module):
-            start = getattr(find_codegen(device_type, self.options.mode), "start", None)
+            start = getattr(self.find_codegen(device_type), "start", None)
             if start is not None:
                 start()
 
@@ -320,12 +320,15 @@ class Pipeline:
             leaves_no_trace=not written and not weft_loop_ir.has_effects(forward),
         )
 
+    def find_codegen(self, device_type: str) -> Codegen:
+        """The code generator of a device, as the options ask for it."""
+        return find_codegen(device_type, self.options.mode, self.options.cache_limit)
+
     def codegens(self, graph_module: torch.fx.GraphModule) -> list[Codegen]:
         """The code generator of the graph's device, or of the one beside the CPU."""
         device_types = _device_types_of_graph(graph_module)
         return [
-            find_codegen(device_type, self.options.mode)
-            for device_type in device_types - {"cpu"} or device_types
+            self.find_codegen(device_type) for device_type in device_types - {"cpu"} or device_types
         ]
 
     def stage(self, name: str, location: str, seconds: dict[str, float]) -> _TimedStage:
@@ -424,7 +427,7 @@ class _Line:
         )
         device_type = _device_type(loop_graph)
         self.device_types.add(device_type)
-        codegen = find_codegen(device_type, self._pipeline.options.mode)
+        codegen = self._pipeline.find_codegen(device_type)
         if getattr(codegen, "writes_inputs", False):
             loop_graph = weft_loop_ir.write_back(loop_graph, written)
         self._dump.text(

@@ -93,11 +93,13 @@ def empty_graph() -> torch.fx.GraphModule:
 class ProgramCache:
     """The entries in ``folder``, and how often they served; None: ``programs`` among weft's caches.
 
+    ``limit``: bytes that they may have, as of ``cache_limit`` of :class:`~weft.CompileOptions`.
     ``counts``: ``hit``, ``miss``, ``damaged`` (an entry that cannot be read: its program is compiled again),
     ``stored``, and ``not stored: REASON`` for programs that no entry can hold.
     """
 
     folder: Path | None = None
+    limit: int | None = None
     counts: collections.Counter[str] = field(default_factory=collections.Counter)
 
     def find(
@@ -109,7 +111,7 @@ class ProgramCache:
         """
         name = _name(description)
         try:
-            folder = cache_folder("programs", self.folder)
+            folder = cache_folder("programs", self.folder, self.limit)
             content = read_entry(folder, name)
         except OSError:
             self.counts["miss"] += 1
@@ -151,7 +153,7 @@ class ProgramCache:
             return
         content = pickled.getvalue()
         try:
-            folder = cache_folder("programs", self.folder)
+            folder = cache_folder("programs", self.folder, self.limit)
             write_entry(folder, _name(description), hashlib.sha256(content).digest() + content)
         except OSError as error:  # a cache that cannot be written to is no reason to fail
             self.skip(str(error))

@@ -80,8 +80,12 @@ def stage_folders() -> frozenset[str]:
 _STAGES = ("weft_aot_autograd", "weft_functionalize", "weft_loop_ir")
 
 
-def find_codegen(device_type: str, mode: str = "default") -> Codegen:
+def find_codegen(
+    device_type: str, mode: str = "default", cache_limit: int | None = None
+) -> Codegen:
     """A code generator for ``device_type``, as ``mode`` of :func:`weft.compile` asks for it.
+
+    ``cache_limit``: bytes that its cache may have, if that is up to us.
 
     An installed package that is not weft's own wins over weft's, so that a third party can take a
     device's place by being installed.
@@ -91,9 +95,13 @@ def find_codegen(device_type: str, mode: str = "default") -> Codegen:
         entries, key=lambda entry: (entry.value.startswith("weft_codegen_"), entry.value)
     )
     for entry in foreign_first:
-        codegen: Codegen = entry.load()()
-        for_mode: Callable[[str], Codegen] | None = getattr(codegen, "for_mode", None)
-        return codegen if for_mode is None else for_mode(mode)
+        codegen: Any = entry.load()()
+        if hasattr(codegen, "for_mode"):
+            codegen = codegen.for_mode(mode)
+        if cache_limit is not None and hasattr(codegen, "with_cache_limit"):
+            codegen = codegen.with_cache_limit(cache_limit)
+        found: Codegen = codegen
+        return found
     raise WeftError(
         f"no code generator is installed for device type {device_type!r}: "
         f"install a package that provides the entry point group {CODEGEN_GROUP!r} for it"

@@ -54,13 +54,15 @@ class WarmStart:
             self._programs.skip("backward in the stages of data parallel training")
             return None
         codegens = [
-            find_codegen(kind, options.mode) for kind in device_types_of_capture(graph_module)
+            find_codegen(kind, options.mode, options.cache_limit)
+            for kind in device_types_of_capture(graph_module)
         ]
         if not all(hasattr(codegen, "environment") for codegen in codegens):
             self._programs.skip("a code generator without environment()")
             return None
         environments = [f"{type(c).__module__} {c.environment()}" for c in codegens]  # type: ignore[attr-defined]
-        settings = [repr(options), *environments, describe_settings(), _sources()]
+        same = replace(options, cache_limit=None)
+        settings = [repr(same), *environments, describe_settings(), _sources()]
         try:
             return describe_capture(graph_module, example_inputs, settings)
         except NotDescribable as refusal:
@@ -77,7 +79,9 @@ class WarmStart:
         entry = self._programs.find(description, graph_module)
         if entry is None:
             return None
-        codegen: Any = find_codegen(entry.device_type, self._options.mode)
+        codegen: Any = find_codegen(
+            entry.device_type, self._options.mode, self._options.cache_limit
+        )
         functional = entry.functional(graph_module)
         program: CompiledProgram = codegen.load(entry.generated)
         if entry.training is None:

@@ -20,11 +20,11 @@ from typing import Any
 from weft_codegen_triton.compilation.binary import KernelBinary
 
 
-def cache_directory(chosen: Path | None) -> Path:
+def cache_directory(chosen: Path | None, limit: int | None = None) -> Path:
     """``chosen``, else ``$WEFT_CACHE_DIR/triton``, else in the user's cache directory, or a private one."""
     from weft_loop_ir.disk_cache import cache_folder
 
-    return cache_folder("triton", chosen)
+    return cache_folder("triton", chosen, limit)
 
 
 def write_binary(folder: Path, key: str, binary: KernelBinary) -> None:

@@ -20,6 +20,7 @@ from weft_loop_ir.disk_cache.locations import (
     cache_folder,
     private_folder,
     trusted_folder,
+    warn_once,
 )
 
 __all__ = [
@@ -36,5 +37,6 @@ __all__ = [
     "read_entry",
     "size_limit",
     "trusted_folder",
+    "warn_once",
     "write_entry",
 ]

@@ -31,6 +31,7 @@ PARTNERS = ((".so", ".sum"), (".cubin", ".json"))
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 _written: dict[Path, int] = {}  # bytes since the folder was looked through
+_limits: dict[Path, int] = {}  # that this process was asked to keep
 
 
 def size_limit() -> int:
@@ -45,14 +46,27 @@ def size_limit() -> int:
         return DEFAULT_LIMIT
 
 
+def set_limit(folder: Path, limit: int | None) -> None:
+    """Have this process keep ``folder`` below ``limit`` bytes; None: as :func:`size_limit` says."""
+    if limit is None:
+        _limits.pop(folder, None)
+    else:
+        _limits[folder] = limit
+
+
+def _limit_of(folder: Path) -> int:
+    limit = _limits.get(folder)
+    return size_limit() if limit is None else limit
+
+
 def note_written(folder: Path, size: int) -> None:
     """Count bytes written to ``folder``, which is looked through at the first and now and then."""
-    limit = size_limit()
+    limit = _limit_of(folder)
     is_first = folder not in _written
     _written[folder] = _written.get(folder, 0) + size
     if is_first or (limit and _written[folder] > limit / 16):
         _written[folder] = 0
-        collect(folder, limit)
+        collect(folder)
 
 
 def mark_used(path: Path) -> None:
@@ -94,8 +108,11 @@ class _Entry:
 
 
 def collect(folder: Path, limit: int | None = None) -> None:
-    """Remove orphans from ``folder``, then the oldest entries until ``limit`` bytes are left at most."""
-    limit = size_limit() if limit is None else limit
+    """Remove orphans from ``folder``, then the oldest entries until ``limit`` bytes are left at most.
+
+    None: what the folder was given as its limit.
+    """
+    limit = _limit_of(folder) if limit is None else limit
     now = time.time()
     entries = _entries(folder, now)
     for entry in [e for e in entries if e.is_orphan(now)]:

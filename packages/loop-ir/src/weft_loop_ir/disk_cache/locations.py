@@ -20,6 +20,8 @@ from pathlib import Path
 
 import platformdirs
 
+from weft_loop_ir.disk_cache.eviction import set_limit
+
 MAX_LINKS = 40
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 PRIVATE_PREFIX = "weft-cache-"
@@ -48,18 +50,21 @@ def warn_once(message: str) -> None:
         logging.getLogger("weft").warning(message)
 
 
-def cache_folder(name: str, chosen: Path | None = None) -> Path:
+def cache_folder(name: str, chosen: Path | None = None, limit: int | None = None) -> Path:
     """The folder of the cache ``name``, which is made if need be: ``chosen``, or one named so.
 
-    Where that can't be used, this process has one of its own in the temporary directory, and a warning says
-    why.  Raises OSError where there is no temporary directory either.
+    From then on this process keeps it below ``limit`` bytes (0: any number; None: what
+    :func:`~weft_loop_ir.disk_cache.eviction.size_limit` says).  Where that can't be used, this process has
+    one of its own in the temporary directory, and a warning says why.  Raises OSError where there is no
+    temporary directory either.
     """
     try:
         folder = chosen if chosen is not None else _base() / name
         trusted_folder(folder)
     except OSError as error:
         warn_once(f"weft: {_reason(error)}. What is compiled is not kept for other processes.")
-        return private_folder(name)
+        folder = private_folder(name)
+    set_limit(folder, limit)
     return folder
 
 
