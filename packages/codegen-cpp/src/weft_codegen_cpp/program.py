@@ -15,7 +15,7 @@ class GeneratedProgram:
     """What is generated for a schedule: enough to make its program, in another process too.
 
     ``objects`` are what the host program refers to by position: constants, operators, what calls give.
-    ``may_fail``: one of its steps may raise.
+    ``may_fail``: one of its steps may raise.  ``may_fail_late``: one may after an input has been written.
     """
 
     unit: TranslationUnit
@@ -23,6 +23,7 @@ class GeneratedProgram:
     kernel_count: int
     extern_count: int
     may_fail: bool = True
+    may_fail_late: bool = True
 
 
 class CppProgram:
@@ -30,7 +31,8 @@ class CppProgram:
 
     Safe to call from several threads at once.  ``source`` is the C++ that was compiled.  ``entry`` is the
     builtin that a call goes to: calling it directly saves a Python frame.  It must not outlive the program.
-    Where ``may_fail`` is false a call raises nothing after its first kernel has begun.
+    Where ``may_fail`` is false a call raises nothing after its first kernel has begun; where
+    ``may_fail_late`` is, it raises nothing after it has written to an input.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class CppProgram:
         self.kernel_count = generated.kernel_count
         self.extern_count = generated.extern_count
         self.may_fail = generated.may_fail
+        self.may_fail_late = generated.may_fail_late
 
     @property
     def held_bytes(self) -> int:

@@ -127,11 +127,22 @@ class _Runtime:
         return self._user_outputs([*every, *inputs] if self._shared else every, computed)
 
     def cannot_fail(self, *inputs: Any) -> bool:
-        """Whether a call raises nothing once it has written to an input, as far as memory suffices.
+        """Whether a call raises nothing once its first kernel has begun, as far as memory suffices.
 
         It runs the compiled program, which has an attribute ``may_fail`` that is false.
         """
-        if getattr(self._compiled, "may_fail", True) or self._shared is not None:
+        return not getattr(self._compiled, "may_fail", True) and self._runs_program(inputs)
+
+    def leaves_inputs(self, *inputs: Any) -> bool:
+        """Whether a call that raises has written to no input.
+
+        It runs the compiled program, which has an attribute ``may_fail_late`` that is false.
+        """
+        return not getattr(self._compiled, "may_fail_late", True) and self._runs_program(inputs)
+
+    def _runs_program(self, inputs: tuple[Any, ...]) -> bool:
+        """Whether a call with these inputs runs the compiled program and not the graph."""
+        if self._shared is not None:
             return False
         if any(inputs[position] != expected for position, expected in self._specialized):
             return False
@@ -142,6 +153,12 @@ class _Runtime:
         """Whether nothing but an index out of range makes the compiled program raise."""
         program = self._compiled
         return getattr(program, "may_fail", False) and getattr(program, "extern_count", 1) == 0
+
+    @property
+    def only_fails_early(self) -> bool:
+        """Whether the compiled program may raise, but not once it has written to an input."""
+        program = self._compiled
+        return getattr(program, "may_fail", False) and not getattr(program, "may_fail_late", True)
 
     def _write(self, every: Sequence[Any], computed: Sequence[Any]) -> None:
         """Give the mutated inputs their new values, and tell autograd of those that have them already."""

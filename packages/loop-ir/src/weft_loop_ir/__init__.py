@@ -77,6 +77,7 @@ from weft_loop_ir.rewriting.freezing import freeze, has_effects
 from weft_loop_ir.rewriting.known_values import KnownValues
 from weft_loop_ir.rewriting.merged_products import merge_products
 from weft_loop_ir.schedule import ScheduleOptions, bytes_outside_arena, plan_memory, schedule
+from weft_loop_ir.schedule.check_first import check_first
 from weft_loop_ir.schedule.independent_loops import independent_iterations
 from weft_loop_ir.schedule.iterations import trip_count
 from weft_loop_ir.schedule.split_scans import is_dear
@@ -140,6 +141,7 @@ __all__ = [
     "VerificationError",
     "all_items",
     "bytes_outside_arena",
+    "check_first",
     "convolve_channels_last",
     "copied_results",
     "devices_of",

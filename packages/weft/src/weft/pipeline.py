@@ -429,7 +429,7 @@ class _Line:
         self.device_types.add(device_type)
         codegen = self._pipeline.find_codegen(device_type)
         if getattr(codegen, "writes_inputs", False):
-            loop_graph = weft_loop_ir.write_back(loop_graph, written)
+            loop_graph = weft_loop_ir.check_first(weft_loop_ir.write_back(loop_graph, written))
         self._dump.text(
             f"4_loop_ir{suffix}.txt", lambda: weft_loop_ir.format_loop_graph(loop_graph)
         )

@@ -49,17 +49,23 @@ SHORT_RUN = 4
 _READS = ("c.", "point_all(", "{ i64* sizes")  # how statements begin before the first step
 
 
+_ENDLESS = "endless"
+"""The function that says whether kernels would take a year; nobody runs the program again after that."""
+
+
 @dataclass(frozen=True)
 class PrintedHost:
     """``source`` follows the kernels; ``objects`` are what the program refers to by position.
 
-    ``headers`` of the runtime come before all.  ``may_fail``: a step may raise.
+    ``headers`` of the runtime come before all.  ``may_fail``: a step may raise.  ``may_fail_late``: one may
+    after an input has been written.
     """
 
     source: str
     objects: tuple[Any, ...]
     headers: tuple[str, ...] = ()
     may_fail: bool = True
+    may_fail_late: bool = True
 
 
 def print_host(
@@ -107,7 +113,11 @@ class _HostPrinter(HostWriter):
                 raise Unsupported("no C++ form for a step", f"of type {type(step).__name__}")
         self.last_uses = last_uses(self.schedule)
         self._inputs()
+        first_write = None
         for number, step in enumerate(self.schedule.steps):
+            if first_write is None and self._writes_input(step):
+                self._allocate_results(number)
+                first_write = len(self.steps)
             self.step(step, number)
             self._release(number)
         self._outputs_without_writer()
@@ -115,10 +125,18 @@ class _HostPrinter(HostWriter):
         results = print_results(self, {**given, **self.constants})
         functions = [*self.functions, self._steps_function()]
         parts = [self._call_struct(), *functions, results, self._entry()]
-        may_fail = any("return" in statement for statement in self.steps)
+        late = [] if first_write is None else self.steps[first_write:]
         return PrintedHost(
-            "\n".join(parts), tuple(self.objects), tuple(sorted(self.headers)), may_fail
+            "\n".join(parts),
+            tuple(self.objects),
+            tuple(sorted(self.headers)),
+            may_fail=any("return" in line for line in self.steps),
+            may_fail_late=any("return" in line and _ENDLESS not in line for line in late),
         )
+
+    def _writes_input(self, step: Step) -> bool:
+        kinds = {self.schedule.buffers[name].kind for name in item_writes(step)}
+        return not kinds.isdisjoint((BufferKind.INPUT, BufferKind.CONSTANT))
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -161,7 +179,7 @@ class _HostPrinter(HostWriter):
             first += len(members)
         threads = self.options.threads
         if any(self.kernels[kernel.name].has_symbols for kernel in kernels):
-            lines.append(f"if (endless(tasks, {len(kernels)})) return too_large;")
+            lines.append(f"if ({_ENDLESS}(tasks, {len(kernels)})) return too_large;")
         if len(kernels) == 1:
             lines.append(f"run_task(tasks[0], {threads});")
         else:
@@ -267,6 +285,21 @@ class _HostPrinter(HostWriter):
         for name in names:
             if not self.has_memory(name):
                 self.allocate(name)
+
+    def _allocate_results(self, number: int) -> None:
+        """Allocate the results of kernels from the step ``number`` on, where positions are checked before it.
+
+        Then nothing can fail once that step has begun.
+        """
+        steps = self.schedule.steps
+        if not any(isinstance(step, Kernel) and not step.writes for step in steps[:number]):
+            return
+        for step in steps[number:]:
+            if isinstance(step, Kernel | ParallelKernels):
+                for name in item_writes(step):
+                    kind = self.schedule.buffers[name].kind
+                    if kind is BufferKind.OUTPUT and not self.has_memory(name):
+                        self.allocate(name)
 
     def _release(self, number: int) -> None:
         """Free the tensors that no later step and no result needs, as eager would."""

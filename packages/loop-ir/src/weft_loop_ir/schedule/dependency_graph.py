@@ -19,7 +19,8 @@ from weft_loop_ir.schedule.groups import Group, group_of_node
 class DependencyGraph:
     """Nodes are integers; ``payload`` maps them to a :class:`Group`, a call, a region or a loop's kernel.
 
-    ``successors`` have to run after a node, ``predecessors`` before it.
+    ``successors`` have to run after a node, ``predecessors`` before it.  A loop node that writes nothing
+    checks positions: all that follows relies on them.
     """
 
     def __init__(
@@ -35,8 +36,13 @@ class DependencyGraph:
         self.readers: dict[str, set[int]] = {}
         self._next = len(nodes)
         last_effect: int | None = None
+        checks: list[int] = []
         for key, node in enumerate(nodes):
             self._add(key, node)
+            for check in checks:
+                self._edge(check, key)
+            if isinstance(node, LoopNode) and not node.writes:
+                checks.append(key)
             calls = [i for i in all_items([node]) if isinstance(i, ExternCall)]
             if any(must_keep(call.operator) for call in calls):
                 if last_effect is not None:

@@ -112,7 +112,7 @@ def group_of_node(node: LoopNode, order: int) -> Group:
         for (buffer, is_store, _), form in zip(found, forms, strict=True)
         if buffer is not None
     )
-    fusible = not any(
+    fusible = bool(node.writes) and not any(
         i.operation == "fold" or (i.operation == "store" and len(i.arguments) > 3)
         for i in node.body.instructions
     )

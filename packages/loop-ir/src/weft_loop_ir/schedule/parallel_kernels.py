@@ -33,7 +33,8 @@ def run_in_parallel(
     for step in reversed(steps):
         held = _intermediate_bytes(item_reads(step), buffers, bytes_of)
         made = _intermediate_bytes(item_writes(step), buffers, bytes_of)
-        if not isinstance(step, Kernel) or held + made > options.parallel_bytes:
+        checks = isinstance(step, Kernel) and not step.writes  # what follows relies on it
+        if not isinstance(step, Kernel) or checks or held + made > options.parallel_bytes:
             placement.add_fixed(step)
         else:
             placement.add_kernel(step, may_move=held <= max(made, MOVABLE_BYTES))

@@ -37,8 +37,12 @@ class Recovery:
     optional: bool = False
 
     def pays(self, module: torch.fx.GraphModule, function: Callable[..., Any]) -> bool:
-        """Whether copies at each call are worth it: of little, where an index out of range is all to fail."""
-        if not self.optional:
+        """Whether copies at each call are worth it: of little, where an index out of range is all to fail.
+
+        Nothing is copied where ``function.only_fails_early``, if it has that, says that no call which raises
+        has written to an input.
+        """
+        if not self.optional or getattr(function, "only_fails_early", False):
             return True
         if not getattr(function, "only_checks_indices", False):
             return False
@@ -58,17 +62,20 @@ class Recovery:
         """``function``, which runs the graph; an exception leaves everything as it was.
 
         Nothing is copied for a call of which ``function.cannot_fail``, if it has that, says that it raises
-        nothing once it has changed something.
+        nothing once it has changed something, or ``function.leaves_inputs`` that it then has written to none.
         """
         if self == Recovery():
             return function
         cannot_fail = getattr(function, "cannot_fail", None)
+        leaves_inputs = getattr(function, "leaves_inputs", None)
         attributes = [getattr(module, name) for name in self.attributes]
 
         def run(*arguments: Any) -> Any:
             if cannot_fail is not None and cannot_fail(*arguments):
                 return function(*arguments)
             written = [*(arguments[i] for i in self.inputs), *attributes]
+            if leaves_inputs is not None and leaves_inputs(*arguments):
+                written = []
             with torch.no_grad():
                 copies = [tensor.clone() for tensor in written]
             drawn = DrawnNumbers() if self.draws else None

@@ -1,0 +1,102 @@
+"""Positions read from memory are checked before a program writes to an input.
+
+A call that raises has then changed nothing, and can be run again as the program was written: eager's error is
+raised where eager raises it, after what eager does before.  The positions are read a second time for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import sympy
+
+from weft_loop_ir.ir import BufferKind, Instruction, LoopBody
+from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node, body_accesses, item_writes
+from weft_loop_ir.schedule.dependency_graph import DependencyGraph
+from weft_loop_ir.schedule.transform import without_unused
+
+_WRITABLE = (BufferKind.INPUT, BufferKind.CONSTANT)
+_COMBINING = frozenset({"reduction", "scan", "fold"})
+
+
+def check_first(loop_graph: LoopGraph) -> LoopGraph:
+    """``loop_graph`` with nodes that check positions, which write nothing, before all that writes to inputs.
+
+    What is checked there is not checked again.  Positions that depend on what is written are checked where
+    they are used.
+    """
+    nodes = loop_graph.nodes
+    written = {
+        name
+        for node in nodes
+        for name in item_writes(node)
+        if loop_graph.buffers[name].kind in _WRITABLE
+    }
+    if not written:
+        return loop_graph
+    graph = DependencyGraph(nodes, loop_graph.buffers)
+    writers = (key for name in written for key in graph.writers[name])
+    late = _reached(writers, graph.successors)
+    known = set(loop_graph.buffers) - {name for key in late for name in item_writes(nodes[key])}
+    checks: dict[tuple[object, LoopBody], LoopNode] = {}
+    rest: list[Node] = list(nodes)
+    for key, node in enumerate(nodes):
+        if not isinstance(node, LoopNode):
+            continue
+        check = _check_of(node, f"check{len(checks)}")
+        if check is None or (key in late and not known.issuperset(check.reads)):
+            continue
+        checks.setdefault((check.loops, check.body), check)
+        rest[key] = replace(node, body=_unchecked(node.body))
+    if not checks:
+        return loop_graph
+    makers = (k for c in checks.values() for name in c.reads for k in graph.writers.get(name, ()))
+    needed = _reached((key for key in makers if key not in late), graph.predecessors)
+    first = [rest[key] for key in range(len(rest)) if key in needed]
+    last = [rest[key] for key in range(len(rest)) if key not in needed]
+    return replace(loop_graph, nodes=(*first, *checks.values(), *last))
+
+
+def _reached(starts: Iterable[int], step: Mapping[int, set[int]]) -> set[int]:
+    """``starts`` and what can be reached from them."""
+    found: set[int] = set()
+    pending = list(starts)
+    while pending:
+        key = pending.pop()
+        if key not in found:
+            found.add(key)
+            pending += step[key]
+    return found
+
+
+def _check_of(node: LoopNode, name: str) -> LoopNode | None:
+    """What checks the positions of ``node`` and does nothing else."""
+    body = without_unused(node.body, stores=False)
+    operations = {instruction.operation for instruction in body.instructions}
+    if "indirect" not in operations or not operations.isdisjoint(_COMBINING):
+        return None
+    used = set(_symbols(body))
+    every = (*node.loops, *node.reduction_loops)
+    loops = tuple(v for v in every if v.symbol in used or not v.size.is_positive)
+    return LoopNode(name, loops, (), body, body_accesses(body)[0], (), node.origins)
+
+
+def _symbols(body: LoopBody) -> Iterator[sympy.Symbol]:
+    for instruction in body.instructions:
+        for argument in instruction.arguments:
+            if isinstance(argument, LoopBody):
+                yield from _symbols(argument)
+            elif isinstance(argument, sympy.Expr):
+                yield from argument.free_symbols
+
+
+def _unchecked(body: LoopBody) -> LoopBody:
+    """``body`` that relies on its positions, but for those in a part that is masked."""
+    instructions = tuple(
+        Instruction(i.operation, (*i.arguments[:3], False), i.dtype)
+        if i.operation == "indirect"
+        else i
+        for i in body.instructions
+    )
+    return replace(body, instructions=instructions)

@@ -1,0 +1,64 @@
+"""Positions out of range in calls that write to an input: eager's error, and eager's values in the inputs.
+
+They are too large to be copied at each call in case it fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch import Tensor
+
+N = 6000
+WRITES: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
+    "index_put_": lambda x, i, y: x.index_put_((i,), y[:1]),
+    "index_put_ adding": lambda x, i, y: x.index_put_((i,), y, accumulate=True),
+    "a number": lambda x, i, y: x.__setitem__(i, 1.0),
+    "index_add_": lambda x, i, y: x.index_add_(0, i, y),
+    "index_copy_": lambda x, i, y: x.index_copy_(0, i, y),
+    "index_fill_": lambda x, i, y: x.index_fill_(0, i, 2.0),
+    "index_reduce_": lambda x, i, y: x.index_reduce_(0, i, y, "amax"),
+    "scatter_": lambda x, i, y: x.scatter_(0, i, y),
+    "scatter_ of a number": lambda x, i, y: x.scatter_(0, i, 3.0),
+    "scatter_add_": lambda x, i, y: x.scatter_add_(0, i, y),
+    "scatter_reduce_": lambda x, i, y: x.scatter_reduce_(0, i, y, "amin"),
+    "put_": lambda x, i, y: x.put_(i, y),
+    "after a write": lambda x, i, y: x.add_(1).index_add_(0, i, y).mul_(2),
+    "before a write": lambda x, i, y: (y[i], x.add_(1))[0],
+    "beside a write": lambda x, i, y: (x.add_(1), y.gather(0, i))[1],
+    "of what was written": lambda x, i, y: x.add_(1).gather(0, i),
+    "several": lambda x, i, y: (x.scatter_(0, i, y), y.index_add_(0, i - 1, x))[0],
+    "computed": lambda x, i, y: x.index_copy_(0, i * 2 - i, y),
+    "summed": lambda x, i, y: (x.mul_(2), y[i].sum())[1],
+    "of rows": lambda x, i, y: x.view(-1, 4).index_add_(0, i[::4] // 4, y.view(-1, 4)),
+}
+POSITIONS = (N, -1, -N, -N - 1, 10**12)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_writes(write: Callable[[Tensor, Tensor, Tensor], Any], dynamic: bool) -> None:
+    compiled = weft.compile(write, dynamic=dynamic)
+    raised = 0
+    for number in (N // 2, *POSITIONS):
+        index = torch.arange(N)
+        index[N // 2] = number
+        expected, found = (_outcome(function, index) for function in (write, compiled))
+        raised += expected[0] is not None
+        assert found[0] == expected[0]
+        torch.testing.assert_close(found[1:], expected[1:], rtol=1e-5, atol=1e-6)
+    assert raised
+
+
+def _outcome(function: Callable[..., Any], index: Tensor) -> tuple[Any, ...]:
+    x, y = torch.linspace(-1, 1, N), torch.linspace(2, 3, N)
+    error, result = None, None
+    try:
+        result = function(x, index, y)
+    except Exception as caught:
+        error = type(caught), str(caught)
+    return error, result, x, y
