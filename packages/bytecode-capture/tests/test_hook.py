@@ -461,6 +461,13 @@ def test_resumption_goes_on_in_place_of_the_frame():
         hook.Resumption(1)
 
 
+def test_bound_takes_what_a_method_is_on_the_stack():
+    assert hook.bound(len) is len
+    assert hook.bound("a", str.upper)() == "A"
+    with pytest.raises(TypeError, match="takes a function"):
+        hook.bound()
+
+
 def test_references_and_collection():
     class Thing:
         pass

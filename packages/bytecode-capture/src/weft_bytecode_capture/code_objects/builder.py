@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from .instructions import (
 from .reading import variable_names
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), types.CodeType)
+SUBSCRIPT = len(dis._nb_ops) - 1  # type: ignore[attr-defined]
+"""The operand of ``BINARY_OP`` that subscripts (3.14)."""
+
 _CLOSURE = 8  # of MAKE_FUNCTION's flags
 
 
@@ -95,7 +99,10 @@ class CodeBuilder:
         self.add("LOAD_FAST" if DIALECT.cells_are_locals else "LOAD_CLOSURE", local=name)
 
     def load_subscript(self) -> None:
-        self.add("BINARY_SUBSCR")
+        if "BINARY_SUBSCR" in dis.opmap:
+            self.add("BINARY_SUBSCR")
+        else:  # 3.14
+            self.add("BINARY_OP", SUBSCRIPT)
 
     @contextmanager
     def callee(self) -> Iterator[None]:
@@ -123,6 +130,15 @@ class CodeBuilder:
         if DIALECT.announced_calls:
             self.add("PRECALL", count)
         self.add("CALL", count)
+
+    def call_unpacked(self, with_keywords: bool) -> None:
+        """Pop a mapping of keywords if there is one, a sequence, the callee and its NULL; push the result."""
+        if not DIALECT.keywords_or_null:
+            self.add("CALL_FUNCTION_EX", int(with_keywords))
+            return
+        if not with_keywords:
+            self.add("PUSH_NULL")
+        self.add("CALL_FUNCTION_EX")
 
     def make_function(self, has_closure: bool) -> None:
         """Pop a code object, and the closure under it; push a function."""

@@ -31,6 +31,9 @@ def stack_effect(instruction: Instruction, jump: bool) -> int:
     """By how much the stack grows; on the way to the jump's target if ``jump``."""
     if instruction.name == "RETURN_GENERATOR":
         return 1  # what is sent first when the generator starts
+    known = DIALECT.stack_effects.get(instruction.name)
+    if known is not None:
+        return known
     operation = dis.opmap[instruction.name]
     argument = instruction.argument if operation in _WITH_ARGUMENT else None
     return dis.stack_effect(operation, argument, jump=jump)

@@ -62,7 +62,7 @@ class Instruction:
 
     @property
     def is_jump(self) -> bool:
-        return dis.opmap[self.name] in JUMPS
+        return dis.opmap.get(self.name) in JUMPS
 
     def falls_through(self) -> bool:
         """Whether the next instruction may run after this one."""

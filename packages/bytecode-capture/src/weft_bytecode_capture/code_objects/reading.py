@@ -21,7 +21,9 @@ def _caches() -> dict[str, int]:
 CACHES: dict[str, int] = _caches()
 """Code units of inline cache behind an instruction, by its name."""
 
-JUMPS = frozenset(dis.hasjrel)
+JUMPS = frozenset(dis.hasjrel) - {dis.opmap["END_ASYNC_FOR"]}
+"""Not what 3.14 has as one for tools only."""
+
 LOCALS = frozenset(dis.haslocal) | frozenset(dis.hasfree)
 """Operations whose argument is a slot of the frame."""
 
@@ -44,20 +46,31 @@ class Unit(NamedTuple):
 
 def read(code: types.CodeType) -> Iterator[Unit]:
     """The instructions of a code object in order."""
-    waiting: list[Unit] = []  # TO_BOOL and what extends the argument of the instruction behind it
-    for unit in _plain(code):
-        if waiting:
-            if unit.is_prefix:
-                waiting.append(unit)
-                continue
-            is_implied = unit.name in DIALECT.bools_before
-            yield waiting[0]._replace(is_prefix=is_implied)
-            yield from waiting[1:]
-            waiting.clear()
+    units = list(_plain(code))
+    for name, parts in DIALECT.sequences.items():
+        _join(units, name, parts)
+    if DIALECT.bools_before:
+        _imply_bools(units)
+    return iter(units)
+
+
+def _imply_bools(units: list[Unit]) -> None:
+    """Let each ``TO_BOOL`` be a prefix of the test behind it, if there is one."""
+    for i, unit in enumerate(units):
         if unit.name == "TO_BOOL":
-            waiting.append(unit)
-        else:
-            yield unit
+            following = next(other for other in units[i + 1 :] if not other.is_prefix)
+            if following.name in DIALECT.bools_before:
+                units[i] = unit._replace(is_prefix=True)
+
+
+def _join(units: list[Unit], name: str, parts: tuple[tuple[str, int], ...]) -> None:
+    """Let each sequence of ``parts`` be one instruction, the last, with the others as its prefixes."""
+    found = [(unit.name, unit.argument) for unit in units]
+    for i in range(len(parts) - 1, len(units)):
+        start = i + 1 - len(parts)
+        if found[i] == parts[-1] and tuple(found[start : i + 1]) == parts:
+            units[start:i] = [unit._replace(is_prefix=True) for unit in units[start:i]]
+            units[i] = units[i]._replace(name=name, operation=dis.opmap.get(name, -1))
 
 
 def _plain(code: types.CodeType) -> Iterator[Unit]:
@@ -66,11 +79,8 @@ def _plain(code: types.CodeType) -> Iterator[Unit]:
         name = DIALECT.synonyms.get(unit.name, unit.name)
         pair = DIALECT.pairs.get(name)
         if pair is not None:
-            first, second = pair
-            yield unit._replace(name=first, operation=dis.opmap[first], argument=unit.argument >> 4)
-            yield unit._replace(
-                name=second, operation=dis.opmap[second], argument=unit.argument & 15
-            )
+            for part, number in zip(pair, divmod(unit.argument, 16), strict=True):
+                yield unit._replace(name=part, operation=dis.opmap[part], argument=number)
         elif name == "COMPARE_OP" and unit.argument & DIALECT.comparison_to_bool:
             yield unit._replace(argument=unit.argument & ~DIALECT.comparison_to_bool)
             yield Unit(unit.offset, dis.opmap["TO_BOOL"], "TO_BOOL", 0, None)

@@ -30,7 +30,11 @@ def spelled(instructions: list[Instruction]) -> list[Instruction]:
                 output.append(
                     dataclasses.replace(instruction, name="TO_BOOL", argument=0, target=None)
                 )
-        if not is_explicit:
+        if instruction.name in DIALECT.sequences:
+            for name, argument in DIALECT.sequences[instruction.name]:
+                part = dataclasses.replace(instruction, name=name, argument=argument)
+                output.append(part)
+        elif not is_explicit:
             output.append(dataclasses.replace(instruction))
         first_of[id(instruction)] = output[min(start, len(output) - 1)]
     _connect(output, first_of)

@@ -104,8 +104,10 @@ int weft_entry_holds(Entry *entry, _PyInterpreterFrame *frame) {
     PyObject *closure = weft_frame_function(frame)->func_closure;
     if (entry->native_check) {
         PyObject *check = Py_NewRef(entry->guard_check); /* it may run code that retires the entry */
-        int holds = guards_api->check(check, frame->localsplus, frame->f_globals,
-                                      frame->f_builtins, closure);
+        int count = entry->argument_slots;
+        PyObject *room[WEFT_LOCALS_ROOM(count)];
+        PyObject **locals = weft_frame_locals(frame, count, room);
+        int holds = guards_api->check(check, locals, frame->f_globals, frame->f_builtins, closure);
         Py_DECREF(check);
         return holds;
     }
@@ -145,7 +147,10 @@ int weft_select(PyObject *entries, PyObject **selection) {
 }
 
 Py_ssize_t weft_find_selected(PyObject *selection, _PyInterpreterFrame *frame) {
-    return guards_api->find(selection, frame->localsplus, frame->f_globals, frame->f_builtins,
+    int count = weft_argument_slots(weft_frame_code(frame));
+    PyObject *room[WEFT_LOCALS_ROOM(count)];
+    PyObject **locals = weft_frame_locals(frame, count, room);
+    return guards_api->find(selection, locals, frame->f_globals, frame->f_builtins,
                             weft_frame_function(frame)->func_closure);
 }
 
@@ -161,9 +166,8 @@ static void retire(Entry *self) {
         return;
     }
     self->retired = 1;
-    PyObject *context = self->context == NULL ? NULL : PyWeakref_GET_OBJECT(self->context);
-    if (context != NULL && context != Py_None) {
-        Py_INCREF(context);
+    PyObject *context = self->context == NULL ? NULL : weft_weak_target(self->context);
+    if (context != NULL) {
         weft_remove_entry((Context *)context, self);
         Py_DECREF(context);
     }
@@ -179,11 +183,11 @@ static PyObject *entry_retire(Entry *self, PyObject *Py_UNUSED(ignored)) {
 /* The callback of what an entry watches; `reference` is the entry's own.  In C, since a frame of
  * Python's could be one that the hook looks at. */
 static PyObject *watched_died(PyObject *reference, PyObject *Py_UNUSED(dead)) {
-    PyObject *entry = Py_NewRef(PyWeakref_GET_OBJECT(reference));
-    if (entry != Py_None) {
+    PyObject *entry = weft_weak_target(reference);
+    if (entry != NULL) {
         retire((Entry *)entry);
+        Py_DECREF(entry);
     }
-    Py_DECREF(entry);
     Py_RETURN_NONE;
 }
 
@@ -199,11 +203,11 @@ static PyObject *watch_all(PyObject *references, PyObject *callback, int *dead) 
             Py_CLEAR(watched);
             break;
         }
-        PyObject *object = Py_NewRef(PyWeakref_GET_OBJECT(reference));
-        *dead |= object == Py_None;
+        PyObject *object = weft_weak_target(reference);
+        *dead |= object == NULL;
         PyObject *watch =
-            object == Py_None ? Py_NewRef(object) : PyWeakref_NewRef(object, callback);
-        Py_DECREF(object);
+            object == NULL ? Py_NewRef(Py_None) : PyWeakref_NewRef(object, callback);
+        Py_XDECREF(object);
         if (watch == NULL) {
             Py_CLEAR(watched);
         } else {

@@ -4,6 +4,18 @@
 
 #include "frame_compat.h"
 
+/* What a weak reference refers to, a new reference; NULL, without an exception: nothing any more. */
+static inline PyObject *weft_weak_target(PyObject *reference) {
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *target = NULL;
+    (void)PyWeakref_GetRef(reference, &target); /* fails for other objects only */
+    return target;
+#else
+    PyObject *target = PyWeakref_GET_OBJECT(reference);
+    return target == Py_None ? NULL : Py_NewRef(target);
+#endif
+}
+
 /* Transformed code for one code object, and when it may run. */
 typedef struct {
     PyObject_HEAD

@@ -19,6 +19,17 @@ static PyObject *after_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ign
     Py_RETURN_NONE;
 }
 
+static PyObject *bound(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count) {
+    if (count == 2) {
+        return PyMethod_New(arguments[1], arguments[0]);
+    }
+    if (count != 1) {
+        PyErr_SetString(PyExc_TypeError, "bound() takes a function, or a receiver and a function");
+        return NULL;
+    }
+    return Py_NewRef(arguments[0]);
+}
+
 static PyObject *stance(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
     return PyLong_FromLong(weft_thread_slot()->stance);
 }
@@ -47,6 +58,9 @@ static PyMethodDef functions[] = {
      PyDoc_STR("installed_depth(): how many compiled calls run now, of all threads.")},
     {"after_fork", after_fork, METH_NOARGS,
      PyDoc_STR("after_fork(): forget the compiled calls of other threads, in a forked process.")},
+    {"bound", (PyCFunction)(void (*)(void))bound, METH_FASTCALL,
+     PyDoc_STR("bound([receiver,] function): the function, bound to its receiver if it has one.\n\n"
+               "Called with what the interpreter leaves of a method on the stack.")},
     {"stance", stance, METH_NOARGS, PyDoc_STR("stance(): this thread's stance, a number.")},
     {"set_stance", set_stance, METH_O,
      PyDoc_STR("set_stance(number): set this thread's stance; gives the one before.")},

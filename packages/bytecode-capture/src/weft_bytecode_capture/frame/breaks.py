@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft_guards import ArgumentSource
 
+from .._frame_hook import bound
 from ..code_objects.dialects import DIALECT
 from ..code_objects.flow import Slot, Stack, passed_over, reachable
 from ..code_objects.instructions import Instruction, Position, clone
@@ -191,6 +192,7 @@ class BreakEmission:
             self.builder.instructions.append(copies[i])
             if i == self.last:
                 self._plain_attribute_load(copies[i])
+                self._bind_exit(copies[i])
                 if last.falls_through():
                     behind = self.builder.add("JUMP_FORWARD")
         if behind is not None:
@@ -212,6 +214,19 @@ class BreakEmission:
         else:
             return
         self.builder.make_callee()
+
+    def _bind_exit(self, instruction: Instruction) -> None:
+        """Put a bound ``__exit__`` and NULL where BEFORE_WITH has left a function and its receiver."""
+        if instruction.name != "BEFORE_WITH" or not DIALECT.null_above_exit:
+            return
+        builder = self.builder
+        builder.load_constant(bound)
+        builder.add("SWAP", 4)  # helper, receiver or NULL, what __enter__ gave, __exit__
+        builder.add("SWAP", 2)
+        entered = self.emitter.store_temporary()
+        builder.add("CALL", 1)
+        builder.add("PUSH_NULL")
+        builder.load_local(entered)
 
     def _emit_resumption(self, position: int) -> Instruction:
         """Code that leaves the frame by a Resumption at ``position``; gives its first instruction."""
@@ -281,6 +296,8 @@ class BreakEmission:
         }
         if loads_method(last) or (name == "LOAD_GLOBAL" and argument & 1):
             nulls.add(len(stack) - (1 if DIALECT.null_above_callee else 2))
+        elif name == "BEFORE_WITH" and DIALECT.null_above_exit:
+            nulls.add(len(stack) - 2)
         elif name in ("PUSH_NULL", "LOAD_FAST_AND_CLEAR"):
             raise Unsupported("break at an instruction that cannot fail", name)
         return frozenset(nulls)

@@ -192,7 +192,7 @@ class FrameEmitter:
         self.builder.call(count, keywords)
 
     def call_unpacked(self, with_keywords: bool) -> None:
-        self.builder.add("CALL_FUNCTION_EX", int(with_keywords))
+        self.builder.call_unpacked(with_keywords)
 
     # Temporaries and the rest.
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..code_objects.dialects import DIALECT
 from .regions.join_points import always_raises
 from .variables.base import Variable
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
+
+
+_EXIT_BELOW = (
+    2 if DIALECT.null_above_exit else 1
+)  # in the stack that a ``with`` block's handler has
 
 
 def handler_sees(frame: Evaluator) -> bool:
@@ -36,7 +42,9 @@ def _handlers(frame: Evaluator) -> Iterator[int]:
         # Handlers of the program's begin thus; CPython's own tidy up and raise again.
         is_programs = first == "PUSH_EXC_INFO"
         leaves_block = is_programs and second == "WITH_EXCEPT_START"
-        if is_programs and not (leaves_block and _is_torchs(frame.stack[region.depth - 1])):
+        if is_programs and not (
+            leaves_block and _is_torchs(frame.stack[region.depth - _EXIT_BELOW])
+        ):
             yield index
         region = decoded.region(region.target)
 

@@ -1,6 +1,6 @@
-"""What the evaluator does with every opcode of CPython 3.11 to 3.13.
+"""What the evaluator does with every opcode of CPython 3.11 to 3.14.
 
-Sources: ``Lib/opcode.py`` and ``Python/bytecodes.c`` of CPython 3.12 and 3.13, ``Python/ceval.c`` of 3.11.
+Sources: ``Lib/opcode.py`` and ``Python/bytecodes.c`` of CPython 3.12 to 3.14, ``Python/ceval.c`` of 3.11.
 What an opcode of one name does differently is in :mod:`..code_objects.dialects`, by version.
 Opcodes that only the specialising interpreter or ``sys.monitoring`` writes never show in ``co_code``.
 """
@@ -46,11 +46,15 @@ _HANDLED = (
     "POP_JUMP_IF_NOT_NONE", "POP_JUMP_IF_TRUE", "RETURN_CONST", "STORE_SLICE",
     # New in 3.13.
     "CALL_KW", "CONVERT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "SET_FUNCTION_ATTRIBUTE", "TO_BOOL",
+    # New in 3.14.
+    "LOAD_COMMON_CONSTANT", "LOAD_SMALL_INT",
 )  # fmt: skip
 
 _BREAKS = (
     # Coroutines and asynchronous generators.
     "ASYNC_GEN_WRAP", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "GET_AITER", "GET_ANEXT", "GET_AWAITABLE",
+    # Template strings (3.14).
+    "BUILD_INTERPOLATION", "BUILD_TEMPLATE",
     # Class bodies, and modules' code.
     "DELETE_NAME", "IMPORT_STAR", "LOAD_BUILD_CLASS", "LOAD_FROM_DICT_OR_DEREF",
     "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_LOCALS", "LOAD_NAME", "SETUP_ANNOTATIONS", "STORE_NAME",
@@ -61,9 +65,13 @@ _NEVER_SEEN = (
     "PRINT_EXPR", "INTERPRETER_EXIT", "RESERVED",
     # The compiler's pseudo-instructions, replaced before the code object is made.
     "JUMP", "JUMP_NO_INTERRUPT", "LOAD_SUPER_METHOD", "LOAD_ZERO_SUPER_ATTR", "LOAD_ZERO_SUPER_METHOD",
+    "ANNOTATIONS_PLACEHOLDER", "JUMP_IF_FALSE", "JUMP_IF_TRUE",
     "POP_BLOCK", "SETUP_CLEANUP", "SETUP_FINALLY", "SETUP_WITH", "STORE_FAST_MAYBE_NULL",
     # Read as the two instructions that each stands for.
     "LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST",
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW",
+    # Read as LOAD_FAST, NOP, POP_TOP, and BEFORE_WITH or its like.
+    "LOAD_FAST_BORROW", "NOT_TAKEN", "POP_ITER", "LOAD_SPECIAL",
     # The specialising interpreter's own.
     "ENTER_EXECUTOR", "EXIT_INIT_CHECK",
     # Written by sys.monitoring into the running copy.
@@ -73,6 +81,7 @@ _NEVER_SEEN = (
     "INSTRUMENTED_LOAD_SUPER_ATTR", "INSTRUMENTED_POP_JUMP_IF_FALSE", "INSTRUMENTED_POP_JUMP_IF_NONE",
     "INSTRUMENTED_POP_JUMP_IF_NOT_NONE", "INSTRUMENTED_POP_JUMP_IF_TRUE", "INSTRUMENTED_RESUME",
     "INSTRUMENTED_RETURN_CONST", "INSTRUMENTED_RETURN_VALUE", "INSTRUMENTED_YIELD_VALUE",
+    "INSTRUMENTED_END_ASYNC_FOR", "INSTRUMENTED_NOT_TAKEN", "INSTRUMENTED_POP_ITER",
 )  # fmt: skip
 
 DISPOSITIONS: dict[str, Disposition] = {

@@ -333,6 +333,19 @@ static int check_real(const Step *step, PyObject *const *registers)
            && (step->number < 0 || (result != 0) == step->number);
 }
 
+static int refers_to(PyObject *reference, PyObject *value)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *target = NULL;
+    (void)PyWeakref_GetRef(reference, &target); /* fails for other objects only */
+    Py_XDECREF(target);
+    return target == value;
+#else
+    /* A dead reference gives None, which no weak reference can have been made to. */
+    return value != Py_None && PyWeakref_GET_OBJECT(reference) == value;
+#endif
+}
+
 static int check(Run *run, const Step *step)
 {
     PyObject *const *registers = run->registers;
@@ -343,8 +356,7 @@ static int check(Run *run, const Step *step)
     case CHECK_IDENTITY:
         return value == step->object;
     case CHECK_WEAK:
-        /* A dead reference gives None, which no weak reference can have been made to. */
-        return value != Py_None && PyWeakref_GET_OBJECT(step->object) == value;
+        return refers_to(step->object, value);
     case CHECK_NOT_IDENTITY:
         return value != step->object;
     case CHECK_CONSTANT:

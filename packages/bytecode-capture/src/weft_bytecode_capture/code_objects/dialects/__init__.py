@@ -2,13 +2,14 @@
 
 import sys
 
-from . import python_3_11, python_3_12, python_3_13
+from . import python_3_11, python_3_12, python_3_13, python_3_14
 from .dialect import Dialect as Dialect
 
 _DIALECTS = {
     (3, 11): python_3_11.DIALECT,
     (3, 12): python_3_12.DIALECT,
     (3, 13): python_3_13.DIALECT,
+    (3, 14): python_3_14.DIALECT,
 }
 
 if sys.version_info[:2] not in _DIALECTS:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 class Dialect:
     """The bytecode of one version of CPython, as far as it differs from another's.
 
-    :mod:`..reading` and :mod:`..instructions` turn what ``pairs``, ``synonyms`` and ``bools_before`` are
-    about into plain instructions and back, so that nothing else knows of it.  The rest is asked for where
-    it matters.
+    :mod:`..reading` and :mod:`..spelling` turn what ``pairs``, ``synonyms``, ``sequences`` and
+    ``bools_before`` are about into plain instructions and back, so that nothing else knows of it.  The
+    rest is asked for where it matters.
     """
 
     name_flags: Mapping[str, int]
@@ -56,6 +56,18 @@ class Dialect:
 
     synonyms: Mapping[str, str] = field(default_factory=dict)
     """Instructions that differ from another only in what the interpreter knows about its operands."""
+
+    sequences: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    """Instructions of other versions that the compiler writes as several, always the same ones."""
+
+    stack_effects: Mapping[str, int] = field(default_factory=dict)
+    """By how much the stack grows by what ``sequences`` names."""
+
+    null_above_exit: bool = False
+    """Whether ``BEFORE_WITH`` leaves NULL above ``__exit__``; elsewhere an argument of its call is there."""
+
+    keywords_or_null: bool = False
+    """Whether ``CALL_FUNCTION_EX`` takes NULL where there are no keywords, and has no flag for them."""
 
     bools_before: frozenset[str] = frozenset()
     """Instructions that take a bool, which ``TO_BOOL`` before them makes; elsewhere they test any object."""

@@ -16,6 +16,13 @@ static inline void weft_set_frame_local(_PyInterpreterFrame *frame, int index, P
     frame->localsplus[index] = object;
 }
 
+#define WEFT_LOCALS_ROOM(count) 1
+
+static inline PyObject **weft_frame_locals(_PyInterpreterFrame *frame, int count, PyObject **room) {
+    (void)count, (void)room;
+    return frame->localsplus;
+}
+
 static inline Py_ssize_t weft_frame_size(PyCodeObject *code) {
     return code->co_framesize;
 }

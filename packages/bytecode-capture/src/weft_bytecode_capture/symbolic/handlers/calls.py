@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
@@ -59,7 +60,8 @@ def _call_with_names(evaluator: Evaluator, count: int, names: tuple[str, ...]) -
 
 @handles("CALL_FUNCTION_EX")
 def _call_function_ex(evaluator: Evaluator, instruction: Instruction) -> None:
-    mapping = evaluator.pop() if instruction.argument & 1 else None
+    has_mapping = DIALECT.keywords_or_null or instruction.argument & 1
+    mapping = evaluator.stack.pop() if has_mapping else None
     sequence = evaluator.pop()
     function, receiver = _pop_callee(evaluator)
     keywords = {} if mapping is None else keyword_arguments(evaluator, mapping)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
@@ -118,7 +119,7 @@ def _before_with(evaluator: Evaluator, instruction: Instruction) -> None:
     manager = evaluator.pop()
     enter = _special_method(evaluator, manager, "__enter__")
     leave = _special_method(evaluator, manager, "__exit__")
-    evaluator.stack.append(leave)
+    evaluator.stack += (leave, None) if DIALECT.null_above_exit else (leave,)
     evaluator.stack.append(enter.call(evaluator, [], {}))
 
 
@@ -137,9 +138,9 @@ def _special_method(evaluator: Evaluator, manager: Variable, name: str) -> Varia
 
 @handles("WITH_EXCEPT_START")
 def _with_except_start(evaluator: Evaluator, instruction: Instruction) -> None:
-    """Stack: exit function, last instruction, previous exception, exception."""
+    """Stack: exit function (and NULL), last instruction, previous exception, exception."""
     exception = evaluator.stack[-1]
-    leave = evaluator.stack[-4]
+    leave = evaluator.stack[-5 if DIALECT.null_above_exit else -4]
     assert exception is not None
     assert leave is not None
     assert isinstance(exception, ExceptionVariable)

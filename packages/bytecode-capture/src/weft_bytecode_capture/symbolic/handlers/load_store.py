@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import opcode
+
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
@@ -23,6 +25,18 @@ def push_callee(evaluator: Evaluator, callee: Variable) -> None:
 @handles("LOAD_CONST")
 def _load_const(evaluator: Evaluator, instruction: Instruction) -> None:
     evaluator.stack.append(wrap_code_constant(instruction.operand))
+
+
+@handles("LOAD_SMALL_INT")
+def _load_small_int(evaluator: Evaluator, instruction: Instruction) -> None:
+    evaluator.stack.append(wrap_code_constant(instruction.argument))
+
+
+@handles("LOAD_COMMON_CONSTANT")
+def _load_common_constant(evaluator: Evaluator, instruction: Instruction) -> None:
+    """A class or function of ``builtins``, whatever the program has put in its place."""
+    value = opcode._common_constants[instruction.argument]  # type: ignore[attr-defined]
+    evaluator.stack.append(evaluator.wrap_known(value))
 
 
 @handles("LOAD_FAST", "LOAD_FAST_CHECK")

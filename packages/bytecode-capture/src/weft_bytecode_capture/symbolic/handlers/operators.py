@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 
 from ...code_objects.dialects import DIALECT
+from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import Evaluator
 from ..operations import contains, is_same_object, unary_operation
@@ -16,7 +17,7 @@ from ..variables.tensor_number import truth_in_tensor
 
 _BINARY_NAMES = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow",
-    "@": "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
+    "@": "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift", "[]": "getitem",
 }  # fmt: skip
 
 
@@ -37,6 +38,9 @@ _COMPARISONS = {"<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": 
 
 @handles("BINARY_OP")
 def _binary_op(evaluator: Evaluator, instruction: Instruction) -> None:
+    if _BINARY[instruction.argument] == "getitem":  # 3.14
+        _binary_subscr(evaluator, instruction)
+        return
     right = evaluator.pop()
     left = evaluator.pop()
     result = evaluator.binary_operation(_BINARY[instruction.argument], left, right)
@@ -169,6 +173,11 @@ def _format_with_specification(evaluator: Evaluator, instruction: Instruction) -
 @handles("BUILD_STRING")
 def _build_string(evaluator: Evaluator, instruction: Instruction) -> None:
     evaluator.stack.append(join_strings(evaluator, evaluator.pop_many(instruction.argument)))
+
+
+@handles("BUILD_INTERPOLATION", "BUILD_TEMPLATE")
+def _template(evaluator: Evaluator, instruction: Instruction) -> None:
+    raise Unsupported("template string", instruction.name)
 
 
 @handles("GET_LEN")

@@ -189,8 +189,20 @@ def guard_default(
         evaluator.guard(source, IsObject(found[1]))
 
 
-def raise_no_attribute(evaluator: Evaluator, kind: type, name: str) -> NoReturn:
+def raise_no_attribute(evaluator: Evaluator, kind: type, name: str, more: str = "") -> NoReturn:
     guard_absent(evaluator, kind, name)
     evaluator.raise_error(
-        AttributeError, f"{kind.__name__!r} object has no attribute {name!r}", name=name
+        AttributeError, f"{kind.__name__!r} object has no attribute {name!r}{more}", name=name
     )
+
+
+def _without_place() -> str:
+    try:
+        object().x = None  # type: ignore[attr-defined]
+    except AttributeError as error:
+        return str(error).removeprefix("'object' object has no attribute 'x'")
+    raise RuntimeError("an object takes any attribute")
+
+
+WITHOUT_PLACE = _without_place()
+"""How the message goes on where a new attribute has no place, neither a slot nor a dictionary (3.13)."""

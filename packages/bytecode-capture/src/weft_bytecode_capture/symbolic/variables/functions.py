@@ -188,7 +188,7 @@ class KnownFunctionVariable(FunctionVariable):
         return evaluator.builder.wrap(getattr(value, name), self._own(name))
 
 
-DEFAULTS, KEYWORD_DEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8
+DEFAULTS, KEYWORD_DEFAULTS, ANNOTATIONS, CLOSURE, ANNOTATE = 1, 2, 4, 8, 16
 """What the compiler gives a new function, by flag."""
 
 
@@ -202,6 +202,7 @@ class NewFunctionVariable(FunctionVariable):
         self._defaults: list[Variable] = []
         self._keyword_defaults: dict[str, Variable] = {}
         self._annotations: Variable | None = None  # names and values, alternating
+        self._annotate: Variable | None = None  # a function that gives them (3.14)
         self.attributes: dict[str, Variable | None] = {}  # written; None: deleted
 
     def give(self, evaluator: Evaluator, flag: int, value: Variable) -> None:
@@ -212,6 +213,8 @@ class NewFunctionVariable(FunctionVariable):
                 self._closure.append(cell)
         elif flag == ANNOTATIONS:
             self._annotations = value
+        elif flag == ANNOTATE:
+            self._annotate = value
         elif flag == KEYWORD_DEFAULTS:
             assert isinstance(value, DictVariable)
             self._keyword_defaults = keyword_arguments(evaluator, value)
@@ -259,6 +262,8 @@ class NewFunctionVariable(FunctionVariable):
             return ConstantVariable(self._code.co_qualname)
         if name == "__annotations__":
             return self._annotation_dictionary(evaluator)
+        if name == "__annotate__" and find_raw(types.FunctionType, name) is not None:
+            return self._annotate or ConstantVariable(None)
         if name == "__dict__":
             return FunctionDictVariable(self)
         if name in _OWN_METHODS:
@@ -270,6 +275,11 @@ class NewFunctionVariable(FunctionVariable):
         return super().get_attribute(evaluator, name)
 
     def _annotation_dictionary(self, evaluator: Evaluator) -> Variable:
+        if self._annotate is not None:
+            values = ConstantVariable(_VALUES)
+            made = evaluator.call_function(self._annotate, [values])
+            self.attributes["__annotations__"] = made
+            return made
         made = DictVariable()
         flat = self._annotations.iterate(evaluator) if self._annotations is not None else []
         for name, value in zip(flat[::2], flat[1::2], strict=True):
@@ -308,7 +318,8 @@ class NewFunctionVariable(FunctionVariable):
             emitter.load_variable(cell)
         emitter.build("tuple", len(self._closure))
         emitter.load_variable(self._annotations or TupleVariable())
-        emitter.call(6)
+        emitter.load_variable(self._annotate or ConstantVariable(None))
+        emitter.call(7)
         if written:
             for name, value in written.items():
                 emitter.load_constant(name)
@@ -366,6 +377,9 @@ _WRITABLE = (
 )  # fmt: skip
 
 
+_VALUES = 1  # what a function that gives annotations is asked for, as annotationlib numbers it
+
+
 def _with_attributes(
     function: types.FunctionType, attributes: dict[str, Any]
 ) -> types.FunctionType:
@@ -381,9 +395,13 @@ def _make_function(
     keyword_defaults: dict[str, Any],
     closure: tuple[types.CellType, ...],
     annotations: tuple[Any, ...],
+    annotate: types.FunctionType | None,
 ) -> types.FunctionType:
     function = types.FunctionType(code, dictionary, None, defaults or None, closure or None)
     function.__qualname__ = code.co_qualname
     function.__kwdefaults__ = keyword_defaults or None
-    function.__annotations__ = dict(zip(annotations[::2], annotations[1::2], strict=True))
+    if annotate is not None:
+        function.__annotate__ = annotate  # type: ignore[attr-defined]
+    else:
+        function.__annotations__ = dict(zip(annotations[::2], annotations[1::2], strict=True))
     return function

@@ -48,6 +48,10 @@ def wrap_new_value(evaluator: Evaluator, value: Any) -> Variable:
 
 def wrap_code_constant(value: Any) -> Variable:
     """The variable of one of a code object's constants."""
+    from .sequences import SliceVariable
+
+    if type(value) is slice:  # 3.14
+        return SliceVariable(*map(wrap_code_constant, (value.start, value.stop, value.step)))
     if type(value) not in (tuple, frozenset):
         return ConstantVariable(value)
     from .hashing import HashedKey

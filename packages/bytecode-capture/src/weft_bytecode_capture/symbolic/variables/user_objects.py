@@ -13,6 +13,7 @@ from ..builder import register_predicate
 from ..captured_exception import CapturedException
 from .base import Variable
 from .class_attributes import (
+    WITHOUT_PLACE,
     bind_attribute,
     bind_to_class,
     class_attribute_source,
@@ -212,7 +213,9 @@ class UserObjectVariable(InstanceProtocols):
             if value is None and not self._slot_is_filled(evaluator, name):
                 evaluator.raise_error(AttributeError, name)
         elif self.kind.__dictoffset__ == 0:
-            raise_no_attribute(evaluator, self.kind, name)
+            hooks = (evaluator.state.find_in_type(self.kind, hook) for hook in _WRITING_HOOKS)
+            is_default = all(hook is None or _is_default_hook(hook[1]) for hook in hooks)
+            raise_no_attribute(evaluator, self.kind, name, WITHOUT_PLACE if is_default else "")
         elif value is None and self.instance_attribute(evaluator, name) is None:
             message = f"{self.kind.__name__!r} object has no attribute {name!r}"
             evaluator.raise_error(AttributeError, message)
@@ -335,7 +338,8 @@ def _is_default_hook(raw: Any) -> bool:
     return is_builtin_descriptor(raw) and raw.__name__ in _HOOKS
 
 
-_HOOKS = ("__getattribute__", "__setattr__", "__delattr__")
+_WRITING_HOOKS = ("__setattr__", "__delattr__")
+_HOOKS = ("__getattribute__", *_WRITING_HOOKS)
 
 
 def _is_plain_dictionary(found: tuple[type, Any] | None) -> bool:
