@@ -42,6 +42,29 @@ PROGRAMS: dict[str, Any] = {
     "interpolate": lambda t: F.interpolate(IMAGE[..., : t.dim()], 3, mode="bilinear"),
     "softmax gradient": lambda t: torch._softmax_backward_data(t, A, 1, torch.float32),
 }
+BIG = torch.linspace(0.1, 0.9, 10000).reshape(100, 100)
+OF_LARGE: dict[str, Any] = {
+    "celu": lambda t: F.celu(t, 0.0),
+    "smooth_l1_loss": lambda t: F.smooth_l1_loss(t, t, beta=-1.0),
+    "softshrink": lambda t: F.softshrink(t, -1.0),
+    "hardshrink": lambda t: F.hardshrink(t.long(), 1.0),
+    "nll_loss": lambda t: F.nll_loss(t, torch.zeros(100, dtype=torch.int32)),
+    "subtraction": lambda t: (t > 0) - (t > 1),
+    "renorm": lambda t: t.renorm(-1.0, 0, 1.0),
+    "index_copy": lambda t: t.index_copy(0, torch.arange(100), t[:, :50]),
+    "index_select": lambda t: t.index_select(0, t[0]),
+}
+TAKEN_OF_LARGE: dict[str, Any] = {
+    "kthvalue": lambda t: t.kthvalue(99)[0],
+    "topk": lambda t: t.topk(60)[0],
+    "unfold": lambda t: t.unfold(0, 64, 4) + 1,
+    "roll": lambda t: t.roll(-70, 0),
+    "pool": lambda t: F.max_pool2d(t[None], 50),
+    "groups": lambda t: F.group_norm(t, 50),
+    "pixel_shuffle": lambda t: F.pixel_shuffle(t.view(1, 100, 10, 10), 5),
+    "scatter of a part": lambda t: t.slice_scatter(t[:, :30], 1, 70, 100),
+    "transposed": lambda t: F.celu(t.mT, 0.5),
+}
 FACTORIES: dict[str, Any] = {
     "arange of bool": lambda: torch.arange(0, 5, dtype=torch.bool),
     "arange without a step": lambda: torch.arange(0, 5, 0),
@@ -88,6 +111,16 @@ def test_numbers(name: str) -> None:
     program = NUMBERS[name]
     for number in (-1.0, 0.0, 1.0, 2.0):
         _agrees(lambda t, n=number: program(n) + t, torch.zeros(()))
+
+
+@pytest.mark.parametrize("name", OF_LARGE)
+def test_refusals_of_large_operands(name: str) -> None:
+    assert not _agrees(OF_LARGE[name], BIG)
+
+
+@pytest.mark.parametrize("name", TAKEN_OF_LARGE)
+def test_large_operands(name: str) -> None:
+    assert _agrees(TAKEN_OF_LARGE[name], BIG)
 
 
 @pytest.mark.parametrize("name", FACTORIES)

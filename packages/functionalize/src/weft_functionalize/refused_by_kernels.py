@@ -2,24 +2,35 @@
 
 ``celu(x, alpha=0)``, ``hardshrink`` of integers, ``index_copy`` at places of int32: what kernels check is
 written nowhere else, so the kernel is asked.  It runs once for operands of each form on small tensors of
-zeros, and on ones where that fails: what it refuses of both it refuses whatever the values are.
+zeros, and on ones where that fails: what it refuses of both it refuses whatever the values are.  Large
+operands are asked about in smaller sizes; what the fake refuses too may then be these sizes.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ._torch import FakeTensor, OpOverload, number_hint, schema_arguments, without_modes
+from ._torch import (
+    FakeTensor,
+    OpOverload,
+    new_fake_mode,
+    number_hint,
+    schema_arguments,
+    without_modes,
+)
 from .unsupported import Unsupported
 
 _MOST_ELEMENTS = 1 << 12
-"""Of all operands of a call that is tried as it is; larger ones are asked for their dtypes alone."""
+"""Of all operands of a call that is tried as it is; larger ones are made smaller."""
+
+_MOST_SIZE = 8
+"""A larger integer among the arguments of a large call may be a size: it is then tried for dtypes alone."""
 
 _MOST_CALLS = 1 << 14
 """How many answers of kernels are remembered."""
@@ -59,9 +70,14 @@ class _TensorForm:
         memory = torch.full((span if self.elements else 0,), number, dtype=self.dtype)
         return memory.as_strided(self.shape, self.stride)
 
-    def single(self, number: int) -> torch.Tensor:
-        """A tensor of one element with this rank and dtype."""
-        return torch.full((1,) * len(self.shape), number, dtype=self.dtype)
+    def resized(self, sizes: Mapping[int, int]) -> _TensorForm:
+        """The same with ``sizes`` in the place of others: dense, dims in the same order in memory."""
+        shape = tuple(sizes.get(size, size) for size in self.shape)
+        stride, span = [0] * len(shape), 1
+        for dim in sorted(range(len(shape)), key=lambda d: (self.stride[d], -d)):
+            if self.stride[dim]:
+                stride[dim], span = span, span * max(shape[dim], 1)
+        return replace(self, shape=shape, stride=tuple(stride))
 
 
 @dataclass(frozen=True)
@@ -80,31 +96,58 @@ class _Call:
     arguments: tuple[Any, ...]
     keywords: tuple[tuple[str, Any], ...]
 
-    def tensors(self) -> Iterator[_TensorForm]:
-        return _tensors([*self.arguments, *(form for _, form in self.keywords)])
+    def forms(self) -> Iterator[_TensorForm | _Plain]:
+        """Those of all arguments, lists opened."""
+        return _flat([*self.arguments, *(form for _, form in self.keywords)])
 
-    def made_elements(self) -> float:
+    def tensors(self) -> list[_TensorForm]:
+        return [form for form in self.forms() if isinstance(form, _TensorForm)]
+
+    def elements(self) -> float:
+        """Of all tensors; where there is none, of what is made."""
+        tensors = self.tensors()
+        return sum(t.elements for t in tensors) if tensors else self._made_elements()
+
+    def resized(self, sizes: Mapping[int, int]) -> _Call:
+        """The call with ``sizes`` in the place of other sizes of tensors."""
+        named = tuple((name, _resized(form, sizes)) for name, form in self.keywords)
+        return replace(self, arguments=_resized(self.arguments, sizes), keywords=named)
+
+    def _made_elements(self) -> float:
         """Of what an operator makes of numbers alone; infinity where it doesn't say without making it."""
         if not any(argument.name == "device" for argument in schema_arguments(self.operator)):
             return math.inf
         try:
-            made = self._run(functools.partial(_TensorForm.example, number=0), device="meta")
+            made = self._run(0, device="meta")
         except Exception:
             return math.inf  # its fake raises too
         return made.numel() if isinstance(made, torch.Tensor) else math.inf
 
-    def refusal(self, example: Callable[[_TensorForm], torch.Tensor]) -> Exception | None:
-        """What eager raises for examples of the arguments."""
+    def refusal(self) -> Exception | None:
+        """What eager raises for examples of the arguments, of zeros and of ones."""
         draws = torch.Tag.nondeterministic_seeded in self.operator.tags
-        try:
-            self._run(example, **({"generator": torch.Generator()} if draws else {}))
-        except Exception as error:
-            return error
-        return None
+        raised: Exception | None = None
+        for number in (0, 1):
+            try:
+                self._run(number, **({"generator": torch.Generator()} if draws else {}))
+            except Exception as error:
+                raised = error
+            else:
+                return None
+        return raised
 
-    def _run(self, example: Callable[[_TensorForm], torch.Tensor], **others: Any) -> Any:
-        arguments = [_of_form(form, example) for form in self.arguments]
-        keywords = {name: _of_form(form, example) for name, form in self.keywords}
+    def fake_refuses(self) -> bool:
+        """Whether the operator's fake raises an error for these forms."""
+        with new_fake_mode():
+            try:
+                self._run(0)
+            except Exception:
+                return True
+        return False
+
+    def _run(self, number: int, **others: Any) -> Any:
+        arguments = [_of_form(form, number) for form in self.arguments]
+        keywords = {name: _of_form(form, number) for name, form in self.keywords}
         return self.operator(*arguments, **keywords | others)
 
 
@@ -184,31 +227,53 @@ def _hint(number: Any) -> Any:
 
 @functools.lru_cache(_MOST_CALLS)
 def _refusal(call: _Call) -> str | None:
-    """What the kernel says of zeros and of ones, None if it takes either."""
-    tensors = list(call.tensors())
-    error: Exception | None = None
+    """What the kernel says of operands of these forms, None if it takes some."""
     with without_modes():
-        elements = sum(tensor.elements for tensor in tensors) if tensors else call.made_elements()
-        is_small = elements <= _MOST_ELEMENTS
-        if not (tensors or is_small):
-            return None
-        example = _TensorForm.example if is_small else _TensorForm.single
-        for number in (0, 1):
-            error = call.refusal(functools.partial(example, number=number))
-            if error is None or not (is_small or isinstance(error, NotImplementedError)):
-                return None  # of single elements, sizes may be what it refuses
-    return str(error).partition("\n")[0]
+        if call.elements() <= _MOST_ELEMENTS:
+            error = call.refusal()
+        else:
+            error = _refusal_of_large(call)
+    return None if error is None else str(error).partition("\n")[0]
 
 
-def _of_form(form: Any, example: Callable[[_TensorForm], torch.Tensor]) -> Any:
+def _refusal_of_large(call: _Call) -> Exception | None:
+    if not call.tensors():
+        return None
+    numbers = [form.value for form in call.forms() if isinstance(form, _Plain)]
+    has_sizes = any(isinstance(number, int) and number > _MOST_SIZE for number in numbers)
+    small = call.resized(_smaller_sizes(call))
+    error = small.refusal()
+    if error is None or isinstance(error, NotImplementedError):
+        return error
+    return None if has_sizes or small.fake_refuses() else error
+
+
+def _smaller_sizes(call: _Call) -> dict[int, int]:
+    """New sizes by the old ones, so that there are few elements; equal ones stay equal."""
+    sizes = {size: size for tensor in call.tensors() for size in tensor.shape}
+    while call.resized(sizes).elements() > _MOST_ELEMENTS:
+        largest = max(sizes.values(), default=1)
+        if largest == 1:
+            break
+        sizes = {old: (largest + 1) // 2 if new == largest else new for old, new in sizes.items()}
+    return sizes
+
+
+def _resized(form: Any, sizes: Mapping[int, int]) -> Any:
     if isinstance(form, tuple):
-        return [_of_form(item, example) for item in form]
-    return example(form) if isinstance(form, _TensorForm) else form.value
+        return tuple(_resized(item, sizes) for item in form)
+    return form.resized(sizes) if isinstance(form, _TensorForm) else form
 
 
-def _tensors(forms: Sequence[Any]) -> Iterator[_TensorForm]:
+def _of_form(form: Any, number: int) -> Any:
+    if isinstance(form, tuple):
+        return [_of_form(item, number) for item in form]
+    return form.example(number) if isinstance(form, _TensorForm) else form.value
+
+
+def _flat(forms: Sequence[Any]) -> Iterator[_TensorForm | _Plain]:
     for form in forms:
-        if isinstance(form, _TensorForm):
+        if isinstance(form, tuple):
+            yield from _flat(form)
+        else:
             yield form
-        elif isinstance(form, tuple):
-            yield from _tensors(form)
