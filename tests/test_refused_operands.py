@@ -44,6 +44,49 @@ def test_errors_where_nobody_reads_the_result(
     assert outcomes[0][3] == ["before"]
 
 
+VALUES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "one_hot": lambda x: torch.nn.functional.one_hot(x.long(), 3) * 2,
+    "one_hot of a transposed": lambda x: torch.nn.functional.one_hot(x.long().mT, 4),
+    "one_hot of a constant": lambda x: x[0] + torch.nn.functional.one_hot(torch.tensor([0, 5]), 3),
+    "quantile": lambda x: torch.arange(4.0).quantile(x),
+    "quantile along a dim": lambda x: torch.quantile(x, x[0], 0, True),
+    "nanquantile": lambda x: torch.nanquantile(torch.ones(1), q=x.reshape(-1)),
+    "embedding": lambda x: torch.nn.functional.embedding(x.long(), torch.ones(3, 2)),
+    "nll_loss": lambda x: torch.nn.functional.nll_loss(x, x[0].long()),
+    "cross_entropy": lambda x: torch.nn.functional.cross_entropy(x, x[0].long()),
+    "take": lambda x: torch.arange(3).take(x.long()),
+    "gather": lambda x: x.gather(1, x.long()),
+    "remainder": lambda x: torch.arange(3) % x.long(),
+    "floor_divide": lambda x: 4 // x.long(),
+    "bincount": lambda x: torch.bincount(x.reshape(-1).long()),
+    "binary_cross_entropy": lambda x: torch.nn.functional.binary_cross_entropy(x, x),
+    "repeat_interleave": lambda x: x.repeat_interleave(x[0].long(), 0),
+    "masked_scatter": lambda x: torch.ones(9).masked_scatter(x.reshape(-1) > 1, torch.arange(2.0)),
+}
+NUMBERS = (-7.0, -1.0, -1e-9, 0.0, 0.5, 1.0, 1.0001, 2.0, 3.0, 1e6, float("nan"))
+
+
+@pytest.mark.parametrize("call", VALUES.values(), ids=VALUES)
+def test_errors_of_values(call: Callable[[torch.Tensor], Any]) -> None:
+    compiled = weft.compile(call)
+    outcomes = set()
+    for number in NUMBERS:
+        x = torch.full((3, 3), number)
+        x[1] = 1
+        expected, found = (_outcome_of(function, x) for function in (call, compiled))
+        assert found[0] == expected[0], number
+        torch.testing.assert_close(found[1], expected[1], equal_nan=True)
+        outcomes.add(expected[0] is None)
+    assert False in outcomes
+
+
+def _outcome_of(function: Callable[..., Any], x: torch.Tensor) -> tuple[Any, Any]:
+    try:
+        return None, function(x.clone())
+    except Exception as error:
+        return (type(error), str(error)), None
+
+
 def test_autocast_makes_dtypes_one() -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu"):

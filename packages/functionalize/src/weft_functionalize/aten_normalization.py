@@ -27,6 +27,7 @@ from ._torch import (
     set_grad_enabled,
 )
 from .aten_recorder import AtenRecorder, RegionEffort
+from .checked_values import call_with_checks
 from .counted_loops import CountedTest
 from .functional_graph import enables_gradients
 from .gradient_rules import is_gradient_rule
@@ -197,6 +198,8 @@ class _Interpreter:
             return self._recorder.numbers.define(number, target, args)
         result = call_with_tensor_scalar(getattr(target, "__name__", ""), args, kwargs)
         if result is NotImplemented:
+            result = call_with_checks(target, args, kwargs)
+        if result is NotImplemented:
             result = target(*args, **kwargs)
         if target is enter_autocast:
             self._autocasts.append(result)
@@ -208,6 +211,8 @@ class _Interpreter:
         if name == "requires_grad_":
             raise Unsupported("change of requires_grad", "Tensor.requires_grad_")
         result = call_with_tensor_scalar(name, args, kwargs)
+        if result is NotImplemented:
+            result = call_with_checks(name, args, kwargs)
         if result is NotImplemented:
             result = getattr(args[0], name)(*args[1:], **kwargs)
         return result
