@@ -50,12 +50,48 @@ def has_own_effect(node: torch.fx.Node) -> bool:
 def eliminate_dead_code(graph: torch.fx.Graph) -> int:
     """Remove dead nodes from ``graph``; returns how many."""
     _skip_overwritten(graph)
-    removed = 0
-    for node in reversed(list(graph.nodes)):
-        if not node.users and not has_effect(node):
-            graph.erase_node(node)
-            removed += 1
-    return removed
+    alive: set[torch.fx.Node] = set()
+    for node in graph.nodes:
+        if has_effect(node) and not _only_reads(node):
+            _keep(node, alive)
+    for node in graph.find_nodes(op="call_function", target=_READER):
+        if _only_reads(node) and not _is_read(node.args[0], alive):
+            _keep(node, alive)
+    dead = [node for node in graph.nodes if node not in alive]
+    for node in reversed(dead):
+        graph.erase_node(node)
+    return len(dead)
+
+
+_READER = aten._assert_tensor_metadata.default
+_READ_ONLY_METADATA = (
+    *(aten.empty_like, aten.full_like, aten.ones_like, aten.zeros_like),
+    *(aten.new_empty, aten.new_full, aten.new_ones, aten.new_zeros, aten.new_empty_strided),
+    *(aten.rand_like, aten.randn_like, aten.randint_like),
+)
+
+
+def _only_reads(node: torch.fx.Node) -> bool:
+    """Whether a node asserts nothing: it is there for the errors of the operator whose result it reads."""
+    return node.target is _READER and len(node.args) == 1 and not node.kwargs
+
+
+def _is_read(node: torch.fx.Node, alive: set[torch.fx.Node]) -> bool:
+    """Whether an operator that lives needs what the node gives, and not only its shape."""
+    return any(
+        user in alive and getattr(user.target, "overloadpacket", None) not in _READ_ONLY_METADATA
+        for user in node.users
+    )
+
+
+def _keep(node: torch.fx.Node, alive: set[torch.fx.Node]) -> None:
+    """Let a node, and all that it needs, live."""
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        if node not in alive:
+            alive.add(node)
+            waiting.extend(node.all_input_nodes)
 
 
 def _skip_overwritten(graph: torch.fx.Graph) -> None:

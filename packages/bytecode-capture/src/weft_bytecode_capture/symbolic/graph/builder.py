@@ -52,8 +52,9 @@ from .layouts import Layout
 from .metadata_changes import refuse_change_by_eager
 from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
-from .purity import is_effectful, possibly_written, writes
+from .purity import possibly_written, writes
 from .size_nodes import size_node
+from .unread_results import read_what_may_raise
 from .versions import version_of
 
 if TYPE_CHECKING:
@@ -305,8 +306,9 @@ class GraphBuilder:
         )
 
     def _remove_dead_nodes(self) -> None:
+        alive = read_what_may_raise(self.graph)
         for node in reversed(self.graph.nodes):
-            if not node.users and not is_effectful(node):
+            if node not in alive:
                 self.graph.erase_node(node)
 
     # Parts.
@@ -396,6 +398,8 @@ class GraphBuilder:
         )
         if deferred_checks(self.shapes.environment) != checks:
             node.meta["checks"] = node.meta["data_dependent"] = True
+        if isinstance(value, tuple):
+            node.meta["example_value"] = tuple(value)
         given = given_tensors(evaluator, [*arguments, *keywords.values()])
         return wrap_graph_result(evaluator, node, value, given)
 

@@ -12,6 +12,7 @@ import torch.fx
 
 from ...unsupported import Unsupported
 from ..graph.modes import SWITCHED_IN_REGION
+from ..graph.unread_results import read_what_may_raise
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -88,6 +89,7 @@ class Subgraph:
                 node.args = torch.fx.map_arg(node.args, local)
                 node.kwargs = torch.fx.map_arg(node.kwargs, local)
         self.graph.output(torch.fx.map_arg(results, local))
+        read_what_may_raise(self.graph)
         self._aliases.note_attributes(self.graph)
         attributes = {
             str(n.target): getattr(self._builder.root, str(n.target))
