@@ -9,19 +9,23 @@ from typing import Any, Protocol
 import torch
 import torch.fx
 
+from ._torch import expression_of
 from .aten_recorder import AtenRecorder
 from .gradient_history import Reach, Sources
 from .region_conversion import convert_block
 from .region_recorder import RegionRecorder
 from .region_sharing import MaybeOne, StorageGroups, storage_of, written_storages
 from .region_ties import Sharing
-from .symbolic_numbers import SYMBOLIC_TYPES
+from .symbolic_numbers import SYMBOLIC_TYPES, symbols_given_by
 from .tensor_ssa.block_propagation import order_parameters
 from .tensor_ssa.layout import dense_order
 from .tensor_ssa.region_aliases import RegionAlias
 from .unsupported import Unsupported
 
+aten = torch.ops.aten
+
 _NO_SOURCES = Sources()
+_SIZE_QUERIES = (aten.sym_size.int, aten.sym_stride.int)
 
 MAX_ATTEMPTS = 8  # at recording a region whose operands turn out to have to be passed otherwise
 
@@ -157,12 +161,30 @@ def convert(
         convert_block(recorder, outputs, written, given_away)
         nodes = [recorder.inputs[i].node for i in order]
         for node in set(graph.find_nodes(op="placeholder")).difference(nodes):
+            _read_sizes_elsewhere(node, nodes)
             graph.erase_node(node)
         order_parameters(graph, nodes)
         if is_condition:
             _return_bare(graph)
         graph.lint()
         return torch.fx.GraphModule(dict(recorder.regions), graph, "Region")
+
+
+def _read_sizes_elsewhere(left_out: torch.fx.Node, placeholders: Sequence[torch.fx.Node]) -> None:
+    """Read symbols from others of the placeholders; one that is made anew as a view has no sizes of its own."""
+    places = symbols_given_by([node.meta["val"] for node in placeholders])
+    for user in [node for node in left_out.users if node.target in _SIZE_QUERIES]:
+        symbol = expression_of(user.meta["val"])
+        if symbol not in places:
+            raise Unsupported("number that the inputs do not determine", str(symbol))
+        place = places[symbol]
+        node = placeholders[place.index]
+        if place.dimension is None:
+            user.replace_all_uses_with(node)
+            left_out.graph.erase_node(user)
+        else:
+            user.target = aten.sym_stride.int if place.is_stride else aten.sym_size.int
+            user.args = (node, place.dimension)
 
 
 def _return_bare(graph: torch.fx.Graph) -> None:

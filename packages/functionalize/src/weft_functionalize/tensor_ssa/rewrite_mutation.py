@@ -23,10 +23,11 @@ import torch.fx
 
 from .._torch import OpOverload, known_equal, schema_arguments
 from ..unsupported import Unsupported
-from .alias_graph import AliasGraph, argument_value
+from .alias_graph import AliasGraph, ViewEdge, argument_value
 from .block_propagation import region_writes
 from .custom_operators import functional_form, is_custom
 from .emitter import Emitter
+from .expanded_writes import emit_written_copy, shows_copies
 from .functional_counterparts import HIDDEN_WRITES, functional_counterpart, written_arguments
 from .kept_history import hides_writes, keep_history, runs_unseen
 from .layout import dense_order, memory_order
@@ -191,9 +192,15 @@ class _Rewrite:
         unseen = self._with_gradients and _writes_unseen(self._node)
         value = self._keep_history(_as_stored(emit, value, variable), variable, unseen)
         versions = {variable: value}
+        below: list[ViewEdge] = []
         for edge in self._aliases.path_to_origin(variable):  # pass up
             unseen = unseen or (self._with_gradients and hides_writes(edge))
-            assigned = emit_assign(emit, edge.base, value, edge)
+            if shows_copies(edge):
+                assigned = emit_written_copy(emit, value, edge, below)
+                versions.clear()  # the other copies show the write too
+            else:
+                assigned = emit_assign(emit, edge.base, value, edge)
+            below.append(edge)
             value = versions[edge.base] = self._keep_history(assigned, edge.base, unseen)
         origin = self._aliases.origin(variable)
         self._pass_down(origin, value, versions)

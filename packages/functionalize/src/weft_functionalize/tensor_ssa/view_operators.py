@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from .._torch import OpOverload, known_equal
+from .._torch import OpOverload
 from ..unsupported import Unsupported
 from .alias_graph import ViewEdge, argument_value
 from .emitter import Emitter
@@ -164,6 +164,7 @@ def _assign_split(
     aten.view.default,
     aten._unsafe_view.default,
     aten._reshape_alias.default,
+    aten.expand.default,  # of one element a copy: see expanded_writes
     aten.squeeze.default,
     aten.squeeze.dim,
     aten.squeeze.dims,
@@ -172,19 +173,6 @@ def _assign_split(
 def _assign_reshaped(
     emit: Emitter, base: torch.fx.Node, value: torch.fx.Node, edge: ViewEdge
 ) -> torch.fx.Node:
-    return emit_reshape(emit, value, list(edge.base.meta["val"].shape))
-
-
-@assign_rule(aten.expand.default)
-def _assign_expanded(
-    emit: Emitter, base: torch.fx.Node, value: torch.fx.Node, edge: ViewEdge
-) -> torch.fx.Node:
-    if not known_equal(edge.view.meta["val"].numel(), edge.base.meta["val"].numel()):
-        raise Unsupported(
-            "write through an expanded tensor",
-            "several elements of the written tensor are one place in memory",
-            "clone() the tensor before writing to it",
-        )
     return emit_reshape(emit, value, list(edge.base.meta["val"].shape))
 
 
