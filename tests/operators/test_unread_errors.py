@@ -23,7 +23,6 @@ RAISING: dict[str, Function] = {
     "getitem": lambda x: x[t(7)],
     "index_select": lambda x: x.index_select(0, t(7)),
     "take": lambda x: x.take(t(70)),
-    "take_along_dim": lambda x: x.take_along_dim(t([9], [0], [0]), 1),
     "embedding": lambda x: F.embedding(t(8), x),
     "embedding_bag": lambda x: F.embedding_bag(t([8]), x),
     "one_hot of a large class": lambda x: F.one_hot(t(8), 3),

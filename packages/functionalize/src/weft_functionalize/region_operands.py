@@ -171,7 +171,7 @@ def convert(
 
 
 def _read_sizes_elsewhere(left_out: torch.fx.Node, placeholders: Sequence[torch.fx.Node]) -> None:
-    """Read symbols from others of the placeholders; one that is made anew as a view has no sizes of its own."""
+    """Read symbols from other placeholders; an operand that is made anew as a view is none."""
     places = symbols_given_by([node.meta["val"] for node in placeholders])
     for user in [node for node in left_out.users if node.target in _SIZE_QUERIES]:
         symbol = expression_of(user.meta["val"])
