@@ -226,6 +226,35 @@ def _dispatch(
 CALLS_BY_CODE[id(_DISPATCH)] = (_DISPATCH, _dispatch)
 
 
+def _generic_method(method: Any, instance: Any, owner: Any = None) -> Any:
+    """``singledispatchmethod.__get__`` as it is without a cache by weak references, which 3.13 has."""
+    dispatch = method.dispatcher.dispatch
+    name = getattr(method.func, "__name__", "singledispatchmethod method")
+
+    def _method(*arguments: Any, **keywords: Any) -> Any:
+        if not arguments:
+            raise TypeError(f"{name} requires at least 1 positional argument")
+        return dispatch(arguments[0].__class__).__get__(instance, owner)(*arguments, **keywords)
+
+    _method.__isabstractmethod__ = method.__isabstractmethod__  # type: ignore[attr-defined]
+    _method.register = method.register  # type: ignore[attr-defined]
+    return functools.update_wrapper(_method, method.func)
+
+
+def _get_generic_method(
+    evaluator: Evaluator,
+    function: FunctionVariable,
+    arguments: list[Variable],
+    keywords: dict[str, Variable],
+) -> Variable:
+    return evaluator.wrap_known(_generic_method).call(evaluator, arguments, keywords)
+
+
+if "_method_cache" in vars(functools.singledispatchmethod(len)):
+    _GET = functools.singledispatchmethod.__get__.__code__
+    CALLS_BY_CODE[id(_GET)] = (_GET, _get_generic_method)
+
+
 @builtin(inspect.signature)
 def _signature(evaluator: Evaluator, function: Variable) -> Variable:
     """The signature of a function that the guards hold."""
