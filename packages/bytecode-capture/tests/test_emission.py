@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import types
 import weakref
 
 import pytest
@@ -335,7 +336,7 @@ def test_cells_of_the_frame():
         emitter.load_cell("y")
         emitter.store_attribute("cell_contents")
 
-    inner = f.__code__.co_consts[2]
+    inner = next(c for c in f.__code__.co_consts if isinstance(c, types.CodeType))
 
     def build(emitter):
         emitter.load_function(inner, inner.co_freevars)
@@ -522,7 +523,7 @@ def test_break_with_graph_and_closure_cell():
         if frame.code is not f.__code__:
             return Skip("the rest")
         out, cell = Computed(), Variable()
-        closure = f.__code__.co_consts[2]
+        closure = next(c for c in f.__code__.co_consts if isinstance(c, types.CodeType))
         function = Built(
             lambda e: (e.load_variable(cell), e.pop(), e.load_function(closure, ("y",)))
         )

@@ -314,6 +314,35 @@ def no_manager(x):
         return str(error)
 
 
+class Enters:
+    def __enter__(self):
+        return self
+
+
+class Leaves:
+    def __exit__(self, *error):
+        return None
+
+
+class EntersLater:
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        return None
+
+
+def incomplete_managers(x):
+    found = []
+    for kind in (Enters, Leaves, EntersLater):
+        try:
+            with kind():
+                pass
+        except TypeError as error:
+            found.append(str(error))
+    return found
+
+
 class Countdown(collections.abc.Sequence):
     def __len__(self):
         return 3
@@ -353,8 +382,8 @@ def dropped_past_handlers(x):
 CASES = [
     loops, sends, return_value, closes, ignores, throws_through, throws_end, throws_into_plain,
     throw_unstarted, stop_inside, just_started, reentrant, expressions, late_binding, handled_inside,
-    with_managed, with_class, returns_inside, null_context, no_manager, dropped_in_except,
-    dropped_past_handlers,
+    with_managed, with_class, returns_inside, null_context, no_manager,
+    incomplete_managers, dropped_in_except, dropped_past_handlers,
 ]  # fmt: skip
 
 

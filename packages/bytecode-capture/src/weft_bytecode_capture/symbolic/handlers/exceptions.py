@@ -117,10 +117,11 @@ def prepare_reraise(evaluator: Evaluator, instruction: Instruction) -> None:
 @handles("BEFORE_WITH")
 def _before_with(evaluator: Evaluator, instruction: Instruction) -> None:
     manager = evaluator.pop()
-    enter = _special_method(evaluator, manager, "__enter__")
-    leave = _special_method(evaluator, manager, "__exit__")
+    names = ("__exit__", "__enter__") if DIALECT.null_above_exit else ("__enter__", "__exit__")
+    found = {name: _special_method(evaluator, manager, name) for name in names}
+    leave = found["__exit__"]
     evaluator.stack += (leave, None) if DIALECT.null_above_exit else (leave,)
-    evaluator.stack.append(enter.call(evaluator, [], {}))
+    evaluator.stack.append(found["__enter__"].call(evaluator, [], {}))
 
 
 def _special_method(evaluator: Evaluator, manager: Variable, name: str) -> Variable:
@@ -129,11 +130,26 @@ def _special_method(evaluator: Evaluator, manager: Variable, name: str) -> Varia
     except CapturedException as error:
         if error.exception.python_type() is not AttributeError:
             raise
-        kind = manager.python_type().__name__
-        missed = " (missed __exit__ method)" if name == "__exit__" else ""
+        kind = manager.python_type()
+        label, missed = kind.__name__, " (missed __exit__ method)" if name == "__exit__" else ""
+        if DIALECT.null_above_exit:
+            label, missed = _full_name(kind), f" (missed {name} method)"
+            if hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__"):
+                missed += _IS_ASYNCHRONOUS
         evaluator.raise_error(
-            TypeError, f"{kind!r} object does not support the context manager protocol{missed}"
+            TypeError, f"'{label}' object does not support the context manager protocol{missed}"
         )
+
+
+_IS_ASYNCHRONOUS = (
+    " but it supports the asynchronous context manager protocol. Did you mean to use 'async with'?"
+)
+
+
+def _full_name(kind: type) -> str:
+    if kind.__module__ in ("builtins", "__main__"):
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 @handles("WITH_EXCEPT_START")

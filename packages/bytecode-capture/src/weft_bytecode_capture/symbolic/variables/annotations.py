@@ -41,7 +41,8 @@ _EXAMPLES = (
 
 _COLLECTIONS = (collections.deque, collections.OrderedDict, collections.defaultdict)
 
-register_constant_types(*map(type, _EXAMPLES))
+# Since 3.14 Union is a class, not a form of its own.
+register_constant_types(*(type(form) for form in _EXAMPLES if not isinstance(form, type)))
 
 
 def _parametrise(evaluator: Evaluator, kind: Any, parameters: Variable) -> Variable:
