@@ -15,7 +15,7 @@ from .differentiable_forms import call_differentiably
 # Key of a node's metadata: True where the program ran it with gradients disabled.
 GRADIENTS_DISABLED = "gradients_disabled"
 
-# The same: present where an operator's gradient is torch's formula, though elsewhere it may stand for a write.
+# Present where an operator's gradient is torch's formula, though elsewhere it may stand for a write.
 OWN_FORMULA = "own_formula"
 
 
