@@ -126,6 +126,8 @@ class _Rewrite:
                 values = scale_at_random(self._emit, self._node)
             elif special is not None:
                 values = [special(self._emit, self._node)]
+                if self._with_gradients and self._node.target in _DRAWS:
+                    values = [_without_gradient(self._emit, variables[0], values[0])]
             else:
                 values = self._call_counterpart(len(variables))
             for variable, value in zip(variables, values, strict=True):
@@ -383,6 +385,19 @@ def _drawn_normal(emit: Emitter, node: torch.fx.Node) -> torch.fx.Node:
     return emit.call(aten.normal_functional.default, *node.args, **node.kwargs)
 
 
+def _without_gradient(
+    emit: Emitter, variable: torch.fx.Node, drawn: torch.fx.Node
+) -> torch.fx.Node:
+    """Numbers that replace ``variable``: they belong to its history, and nothing flows back through them.
+
+    The counterparts, unlike what draws in place, have no derivative.
+    """
+    never = emit.call(
+        aten.full.default, [], False, dtype=torch.bool, device=drawn.meta["val"].device
+    )
+    return emit.call(aten.where.self, never, variable, emit.call(aten.detach.default, drawn))
+
+
 def _with_p(tensor: torch.fx.Node, arguments: list[Any]) -> list[Any]:
     """The arguments of ``bernoulli_``, whose probability may be left out."""
     return [tensor, *(arguments or [0.5])]
@@ -398,3 +413,5 @@ _SPECIAL = {
     aten.polygamma_.default: _polygamma,
     aten.zero_.default: _zeroed,
 }
+
+_DRAWS = frozenset({aten.bernoulli_.float, aten.normal_.default})
