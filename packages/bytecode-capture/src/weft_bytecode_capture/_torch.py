@@ -17,7 +17,6 @@ import sympy
 import torch
 from torch._C import TensorBase as TensorBase
 from torch._C import _get_privateuse1_backend_name as private_backend_name
-from torch._C import _get_tracing_state as get_tracing_state
 from torch._C import _group_tensors_by_device_and_dtype as group_tensors
 from torch._C import _InferenceMode as InferenceMode
 from torch._C import _is_autocast_available as is_autocast_available
@@ -231,6 +230,12 @@ GLOBAL_HOOKS = {
     for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 }
 """The hooks of all modules, by the name of a module's own."""
+
+TRACING_QUERIES: dict[Any, Any] = {
+    torch._C._get_tracing_state: None,
+    getattr(torch._C, "_is_tracing", None): False,  # what modules ask since torch 2.15
+}
+"""What asks whether ``torch.jit.trace`` runs, and its answer if not."""
 
 OVERRIDE_QUERIES = (
     torch.overrides.has_torch_function,
@@ -459,6 +464,7 @@ __all__ = [
     "OPAQUE_METACLASSES",
     "OVERRIDE_QUERIES",
     "TORCH_MARKS",
+    "TRACING_QUERIES",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
     "FakeTensor",
@@ -488,7 +494,6 @@ __all__ = [
     "flexible_attention",
     "forget_source_with",
     "functional_collectives",
-    "get_tracing_state",
     "group_tensors",
     "guard_or_false",
     "has_overrides",

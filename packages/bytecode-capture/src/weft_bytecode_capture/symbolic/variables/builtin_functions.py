@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from weft_guards import ConstantSource, IsObject, Source
 
-from ..._torch import get_tracing_state
+from ..._torch import TRACING_QUERIES
 from ...sources import SubclassIs
 from ...unsupported import Unsupported
 from ..builder import register_predicate
@@ -361,11 +361,17 @@ def _reduce(
     return total
 
 
-@builtin(get_tracing_state)
-def _tracing_state(evaluator: Evaluator) -> Variable:
-    if get_tracing_state() is not None:  # type: ignore[no-untyped-call, unused-ignore]
-        raise Unsupported("call inside torch.jit.trace")
-    return ConstantVariable(None)
+def _register_tracing_query(function: Any, answer: Any) -> None:
+    @builtin(function)
+    def _call(evaluator: Evaluator) -> Variable:
+        if function() != answer:
+            raise Unsupported("call inside torch.jit.trace")
+        return ConstantVariable(answer)
+
+
+for _function, _answer in TRACING_QUERIES.items():
+    if _function is not None:  # not of this torch
+        _register_tracing_query(_function, _answer)
 
 
 # Functions of constants alone.
