@@ -1,4 +1,4 @@
-"""Tensors in which random numbers replace what had a gradient: no gradient flows back, and none is missing."""
+"""Tensors in which random numbers replace what had a gradient: none flows back, and none is missing."""
 
 from __future__ import annotations
 
