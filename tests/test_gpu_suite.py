@@ -204,7 +204,7 @@ def test_a_report_takes_the_place_of_the_last_one(tmp_path: Path) -> None:
 
 
 def test_the_page_of_results_has_the_marks() -> None:
-    text = (ROOT / "benchmarks/RESULTS.md").read_text()
+    text = (ROOT / "benchmarks/results/gpu-models.md").read_text()
     assert text.count(BEGIN) == text.count(END) == 1
     assert text.index(BEGIN) < text.index(END)
 

@@ -1,4 +1,4 @@
-"""The suite's tables: ``python -m benchmarks.gpu_suite.report FILE ... [--write RESULTS.md]``.
+"""The suite's tables: ``python -m benchmarks.gpu_suite.report FILE ... [--write PAGE.md]``.
 
 For each task that the files hold results of: a row for each model, and below them what they amount to.  With
 ``--write`` they take the place of what is between the two marks in that file.
