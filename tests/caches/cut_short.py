@@ -106,14 +106,14 @@ def loads(folder: Path) -> int:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """What is in the caches an hour later that is no entry."""
+    """What is in the caches an hour later that is no entry, nor the source of one."""
     old = time.time() - 2 * ORPHAN_SECONDS
     for path in folder.rglob("*"):
         os.utime(path, (old, old))
     for name in FOLDERS:
         collect(folder / name, 0)
     files = {path.name for path in folder.rglob("*") if path.is_file()}
-    return sorted(f for f in files if Path(f).suffix not in (".so", ".sum", ".program"))
+    return sorted(f for f in files if Path(f).suffix not in (".cpp", ".so", ".sum", ".program"))
 
 
 def main() -> None:

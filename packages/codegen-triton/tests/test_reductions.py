@@ -143,3 +143,51 @@ def test_dynamic_rows(codegen: TritonCodegen) -> None:
     for shape in ((5, 7), (3, 50), (40, 2)):
         x = torch.randn(shape)
         assert_equals_eager(run(x), program, (x,))
+
+
+KINDS_AND_LENGTHS = [
+    ("codegen", 33), ("codegen", 5000), ("codegen", 20_000), ("looping", 700), ("stepping", 33),
+]  # fmt: skip
+"""Rows in registers, of vectors, of steps, and with a part of a block at their end."""
+
+
+@pytest.mark.parametrize(("kind", "length"), KINDS_AND_LENGTHS)
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16], ids=str)
+def test_equal_elements_have_no_deviation(
+    request: pytest.FixtureRequest, dtype: torch.dtype, kind: str, length: int
+) -> None:
+    """Whatever rounding does to their mean: a norm of them would show its square beside ``eps``."""
+    codegen = request.getfixturevalue(kind)
+    x = torch.tensor([1e5, 0.1, -3e7])[:, None].to(dtype).expand(3, length).contiguous()
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (*torch.var_mean(x, 1), F.layer_norm(x, (length,)))
+
+    variance, mean, normalised = compiled(codegen, program, x)(x)
+    assert not variance.any() and not normalised.any()
+    assert torch.equal(mean, x[:, 0])
+
+
+@pytest.mark.parametrize(("kind", "length"), KINDS_AND_LENGTHS)
+@pytest.mark.parametrize("scale", [1e20, 3e35])
+def test_norms_of_large_elements(
+    request: pytest.FixtureRequest, kind: str, length: int, scale: float
+) -> None:
+    """Squares are infinite and sums may be, but means are not, and nothing is no number."""
+    codegen = request.getfixturevalue(kind)
+    x = (torch.rand(2, 2, length) + 0.5) * scale
+    gradient = torch.randn(2, 2, length)
+
+    def program(x: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        norm = torch.ops.aten.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)
+        layer = torch.ops.aten.native_layer_norm(x, [length], None, None, 1e-5)
+        wanted = [True, False, False]
+        backward = torch.ops.aten.native_batch_norm_backward(
+            g, x, None, None, None, norm[1], norm[2], True, 1e-5, wanted
+        )
+        return *norm[:2], *layer[:2], backward[0]
+
+    batch, mean, layer, layer_mean, backward = compiled(codegen, program, x, gradient)(x, gradient)
+    assert not batch.any() and not layer.any() and not backward.any()
+    torch.testing.assert_close(mean, x.double().mean((0, 2)).float())
+    torch.testing.assert_close(layer_mean, x.double().mean(2, keepdim=True).float())

@@ -337,24 +337,38 @@ class Accumulators:
         return names, finish
 
     def _join_moments(self, joined: str, names: tuple[str, ...]) -> None:
-        """The moments of all lanes: their mean, and what they and their distance from it add up to."""
+        """The moments of all lanes: their mean, and what they and their distance from it add up to.
+
+        The sum of the lanes' shares is rounded: their mean distance from it makes it right, so that equal
+        elements have no deviation.
+        """
         printer, space = self.printer, self.space
         mean, m2, weight = names
         shape = "[:, None]" if space.vectors is None else "[:, :, None]"
-        printer.emit(f"{joined} = tl.sum({mean} * ({weight} / ({space.elements})), 1){shape}")
-        away = self._fresh("away")
+        share, away = self._fresh("share"), self._fresh("away")
+        printer.emit(f"{share} = {weight} / ({space.elements})")
+        printer.emit(f"{joined} = tl.sum({mean} * {share}, 1){shape}")
+        printer.emit(f"{joined} += tl.sum(({mean} - {joined}) * {share}, 1){shape}")
         printer.emit(f"{away} = {mean} - {joined}")
         printer.emit(f"{m2}_all = tl.sum({m2} + {weight} * {away} * {away}, 1){shape}")
 
     def _moments(self, names: tuple[str, ...], operand: str, held: str) -> None:
-        """Mean and squared deviations of a row that is there as a whole, in two passes."""
+        """Mean and squared deviations of a row that is there as a whole, in two passes.
+
+        Elements are divided before they are added, since the sum of large ones is none.  That mean is rounded:
+        how far elements are from it on average makes both moments right.
+        """
         printer, space = self.printer, self.space
         mean, m2, _ = names
-        zero, tile = space.full("0", held), self._fresh("row")
+        zero, tile, away = space.full("0", held), self._fresh("row"), self._fresh("away")
         printer.emit(f"{tile} = {space.where_inside(operand, zero)}")
-        printer.emit(f"{mean} = tl.sum({tile}, 1)[:, None] / ({space.elements})")
+        share = f"(tl.full([1, 1], 1, {held}) / ({space.elements}))"
+        printer.emit(f"{mean} = tl.sum({tile} * {share}, 1)[:, None]")
         printer.emit(f"{tile} = {space.where_inside(f'{operand} - {mean}', zero)}")
+        printer.emit(f"{away} = tl.sum({tile} * {share}, 1)[:, None]")
         printer.emit(f"{m2} = tl.sum({tile} * {tile}, 1)[:, None]")
+        printer.emit(f"{mean} += {away}")
+        printer.emit(f"{m2} = weft.less_squares({m2}, {away}, {space.elements})")
 
     def _welford_step(self, names: tuple[str, ...], operand: str, held: str) -> None:
         """One element more for each lane; how many a lane has seen is known without counting."""
@@ -383,12 +397,12 @@ class Accumulators:
         self.before.append(f"{weight} = ({seen}).to({held}) + {zeros}")
         tile, own, delta = (self._fresh(p) for p in ("row", "own", "delta"))
         printer.emit(f"{tile} = {self._whole(operand)}")
-        printer.emit(f"{own} = tl.sum({tile}, 2)[:, :, None] * {1 / space.vectors.width}")
+        printer.emit(f"{own} = tl.sum({tile} * {1 / space.vectors.width}, 2)[:, :, None]")
         printer.emit(f"{delta} = {own} - {mean}")
         printer.emit(f"{tile} = {tile} - {own}")
         steps = f"({axis}offset // {block})"
         share = f"(1.0 / (tl.full([1, 1, 1], 1, {held}) + {steps}))"
-        between = f"{delta} * {delta} * ({share} * ({steps} * VECTOR))"
+        between = f"{delta} * ({delta} * ({share} * ({steps} * VECTOR)))"  # delta² may be infinite
         more = f"{m2} + tl.sum({tile} * {tile}, 2)[:, :, None] + {between}"
         printer.emit(f"{m2} = {space.where_inside(more, m2)}")
         printer.emit(f"{mean} = {space.where_inside(f'{mean} + {delta} * {share}', mean)}")

@@ -76,6 +76,17 @@ def maximum(a, b):
 
 
 @triton.jit
+def less_squares(total, difference, count):
+    """A sum of ``count`` squares without the square of ``difference`` in each of them; infinity stays.
+
+    What rounding leaves of equal numbers is nothing.
+    """
+    rest = total - difference * (difference * count)
+    rest = tl.where(rest < total * 2.0**-18, 0, rest)
+    return tl.where(total == float("inf"), total, rest)
+
+
+@triton.jit
 def minimum(a, b):
     """NaN if one is."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
