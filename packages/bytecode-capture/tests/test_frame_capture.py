@@ -268,3 +268,9 @@ def test_a_scheduler_takes_an_optimizer_whose_step_is_compiled():
             scheduler.step()
         weights.append(weight.detach())
     assert torch.equal(*weights)
+
+
+def test_results_and_graphs_are_represented_in_a_line():
+    result = capture(lambda x: x + 1)(torch.ones(2))
+    assert repr(result) == "<CaptureResult: 1 graphs, 0 graph breaks>"
+    assert repr(result.graphs) == "(<CapturedGraph: 3 nodes, 1 inputs>,)"

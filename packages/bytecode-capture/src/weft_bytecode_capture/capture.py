@@ -136,6 +136,9 @@ class CaptureResult:
     def __str__(self) -> str:
         return "\n".join(_describe(self))
 
+    def __repr__(self) -> str:
+        return f"<CaptureResult: {len(self.graphs)} graphs, {len(self.breaks)} graph breaks>"
+
 
 def capture(
     function: Callable[..., Any],

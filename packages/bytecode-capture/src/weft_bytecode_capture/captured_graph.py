@@ -88,6 +88,10 @@ class CapturedGraph:
     guards: tuple[Guard, ...]
     inference_mode: bool | None = None
 
+    def __repr__(self) -> str:
+        nodes = len(self.graph_module.graph.nodes)
+        return f"<CapturedGraph: {nodes} nodes, {len(self.input_sources)} inputs>"
+
 
 class SpecialiseSizes(Exception):
     """Raised where symbolic sizes cannot be taken, also by a backend: the frame is captured again without."""
