@@ -8,16 +8,21 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from compiled_beside_eager import schedule_of
 from weft_codegen_triton import CompileError, TritonCodegen, TritonOptions
-from weft_codegen_triton.compilation.binary import CompileJob
-from weft_codegen_triton.compilation.cache import read_binary
+from weft_codegen_triton.compilation import client
+from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
+from weft_codegen_triton.compilation.cache import read_binary, write_binary
 from weft_codegen_triton.compilation.client import CompileServer, compile_server
-from weft_codegen_triton.runtime.cuda_device import compile_job
+from weft_codegen_triton.errors import LaunchError
+from weft_codegen_triton.runtime import cuda_device
+from weft_codegen_triton.runtime.cuda_device import CudaDevice, compile_job
 
 HOPPER = 90
 
@@ -136,6 +141,74 @@ def test_a_damaged_binary_is_compiled_again(server: CompileServer, jobs: list[Co
     (server.folder / f"{job.key()}.cubin").write_bytes(b"damaged")
     assert read_binary(server.folder, job.key()) is None
     assert server.compile([job]) == first
+
+
+def test_a_sealed_binary_that_no_driver_loads(
+    server: CompileServer, jobs: list[CompileJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fits its checksum, and is compiled again; what a driver refuses of a new one is an error."""
+    job = jobs[0]
+    (good,) = server.compile([job]).values()
+    loads: list[bytes] = []
+
+    def load_kernel(binary: KernelBinary, count: int) -> Callable[..., None]:
+        loads.append(binary.cubin)
+        if not binary.cubin.startswith(b"\x7fELF") or count == 99:
+            raise LaunchError("no image")
+        return lambda: None
+
+    monkeypatch.setattr(cuda_device, "load_kernel", load_kernel)
+    device = object.__new__(CudaDevice)
+    device._server = server
+    write_binary(server.folder, job.key(), dataclasses.replace(good, cubin=b"garbage"))
+    (garbage,) = server.compile([job]).values()
+    device._loaded(job, garbage, 3)
+    assert loads == [b"garbage", good.cubin]
+    assert read_binary(server.folder, job.key()) == good
+    with pytest.raises(LaunchError):
+        device._loaded(job, good, 99)
+
+
+@pytest.mark.parametrize(
+    "script", ["import time; time.sleep(600)", "import os; os.close(0); os._exit(3)"]
+)
+def test_a_server_that_gives_no_answer(
+    script: str, tmp_path: Path, jobs: list[CompileJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped after a while, or has ended: that is an error, and the next call starts another."""
+    monkeypatch.setenv("WEFT_COMPILER_SECONDS", "0.5")
+    whole = client.START
+    monkeypatch.setattr(client, "START", script)
+    stuck = CompileServer(tmp_path / "cache", 1)
+    with pytest.raises(CompileError, match=r"in 0\.5 seconds|server has ended"):
+        stuck.compile(jobs[:1])
+    process = stuck._process
+    assert process is not None and process.wait() is not None
+    monkeypatch.delenv("WEFT_COMPILER_SECONDS")
+    monkeypatch.setattr(client, "START", whole)
+    assert stuck.compile(jobs[:1])
+    assert stuck._process is not process
+
+
+def test_a_kernel_that_takes_for_ever(
+    tmp_path: Path, jobs: list[CompileJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child that compiles it ends with the server."""
+    server = CompileServer(tmp_path / "cache", 1)
+    server.compile(jobs[:1])
+    note = tmp_path / "child"
+    text = f"import os, time\nopen({str(note)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    monkeypatch.setenv("WEFT_COMPILER_SECONDS", "5")
+    with pytest.raises(CompileError, match="in 5 seconds"):
+        server.compile([dataclasses.replace(jobs[0], module=text + jobs[0].module)])
+    child = int(note.read_text())
+    for _ in range(200):
+        state = Path(f"/proc/{child}/stat")
+        if not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the child goes on")
 
 
 def test_an_error_names_the_source(server: CompileServer, jobs: list[CompileJob]) -> None:

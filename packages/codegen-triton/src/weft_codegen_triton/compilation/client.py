@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from weft_loop_ir.disk_cache import collect, trusted_folder
+from weft_loop_ir.disk_cache import collect, discard_entry, trusted_folder
 from weft_loop_ir.process_lock import ProcessLock
 
 from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
@@ -91,6 +91,12 @@ class CompileServer:
         """The binaries by key of those of ``jobs`` that Triton does not fail on."""
         found, _ = self._find({job.key(): job for job in jobs})
         return found
+
+    def compile_again(self, job: CompileJob) -> KernelBinary:
+        """The binary of ``job``, compiled although the cache has one, which can't be loaded."""
+        for suffix in ("json", "cubin"):
+            discard_entry(self.folder, f"{job.key()}.{suffix}")
+        return self.compile([job])[job.key()]
 
     def _find(
         self, jobs: Mapping[str, CompileJob]

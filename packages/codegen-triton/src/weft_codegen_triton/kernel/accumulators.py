@@ -355,8 +355,8 @@ class Accumulators:
     def _moments(self, names: tuple[str, ...], operand: str, held: str) -> None:
         """Mean and squared deviations of a row that is there as a whole, in two passes.
 
-        Elements are divided before they are added, since the sum of large ones is none.  That mean is rounded:
-        how far elements are from it on average makes both moments right.
+        Elements are divided before they are added, since the sum of large ones is none.  That mean is
+        rounded: how far elements are from it on average makes both moments right.
         """
         printer, space = self.printer, self.space
         mean, m2, _ = names

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from weft_codegen_triton._torch import current_device, current_stream
-from weft_codegen_triton.compilation.binary import CompileJob
+from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
 from weft_codegen_triton.compilation.client import compile_server
 from weft_codegen_triton.errors import LaunchError
 from weft_codegen_triton.kernel.kernel_printer import Function
@@ -83,8 +83,18 @@ class CudaDevice:
         with self.guard():
             for name, job in jobs.items():
                 count = len(functions[name].parameters)
-                loaded[name] = load_kernel(binaries[job.key()], count)
+                loaded[name] = self._loaded(job, binaries[job.key()], count)
         return loaded
+
+    def _loaded(self, job: CompileJob, binary: KernelBinary, count: int) -> Callable[..., None]:
+        """The kernel of ``job``, which is compiled again if the driver does not take what was kept."""
+        try:
+            return load_kernel(binary, count)
+        except LaunchError:
+            again = self._server.compile_again(job)
+            if again == binary:
+                raise
+        return load_kernel(again, count)
 
     def _load_tuned(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
         """The functions that have variants, each with those that fit the device, or the one chosen before."""
