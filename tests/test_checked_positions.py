@@ -12,6 +12,7 @@ import pytest
 import torch
 import weft
 from torch import Tensor
+from torch.nn import functional as F
 
 N = 6000
 WRITES: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
@@ -34,8 +35,19 @@ WRITES: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
     "several": lambda x, i, y: (x.scatter_(0, i, y), y.index_add_(0, i - 1, x))[0],
     "computed": lambda x, i, y: x.index_copy_(0, i * 2 - i, y),
     "summed": lambda x, i, y: (x.mul_(2), y[i].sum())[1],
+    "after a product": lambda x, i, y: x.scatter_(0, i, y * _product(y).sum()),
+    "before a product": lambda x, i, y: (x.scatter_add_(0, i, y), _product(x))[1],
+    "before random numbers": lambda x, i, y: (x.index_copy_(0, i, y), F.dropout(x, 0.5))[1],
+    "after random numbers": lambda x, i, y: F.dropout(y, 0.5).gather(0, i - 1),
     "of rows": lambda x, i, y: x.view(-1, 4).index_add_(0, i[::4] // 4, y.view(-1, 4)),
 }
+
+
+def _product(x: Tensor) -> Tensor:
+    matrix = x[:5625].view(75, 75)
+    return matrix @ matrix @ matrix
+
+
 POSITIONS = (N, -1, -N, -N - 1, 10**12)
 
 
@@ -56,9 +68,43 @@ def test_writes(write: Callable[[Tensor, Tensor, Tensor], Any], dynamic: bool) -
 
 def _outcome(function: Callable[..., Any], index: Tensor) -> tuple[Any, ...]:
     x, y = torch.linspace(-1, 1, N), torch.linspace(2, 3, N)
+    torch.manual_seed(0)
     error, result = None, None
     try:
         result = function(x, index, y)
     except Exception as caught:
         error = type(caught), str(caught)
-    return error, result, x, y
+    return error, result, x, y, torch.rand(2)
+
+
+def test_other_errors_after_writes() -> None:
+    """What else is raised comes from the program, which has done some of its work."""
+
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        x.add_(1)
+        return torch.linalg.cholesky(x.view(75, 80)[:, :75]) + y.index_select(0, x[:75].long())
+
+    x = torch.zeros(N)
+    with pytest.raises(torch.linalg.LinAlgError):
+        weft.compile(program)(x, torch.zeros(75))
+    assert x.eq(x[0]).all()
+    assert x[0] <= 1
+
+
+def test_overlapping_inputs() -> None:
+    """The graph runs by operators then, whose error leaves what eager leaves."""
+
+    def program(x: Tensor, y: Tensor, index: Tensor) -> Tensor:
+        y.mul_(2)
+        return x.index_add_(0, index, torch.ones(N))
+
+    compiled = weft.compile(program)
+    compiled(torch.zeros(N), torch.ones(N), torch.arange(N))
+    found = []
+    for function in (program, compiled):
+        whole, index = torch.ones(N + 5), torch.arange(N)
+        index[-1] = N
+        with pytest.raises(IndexError, match="index out of range in self"):
+            function(whole[:N], whole[5:], index)
+        found.append(whole)
+    torch.testing.assert_close(*found)

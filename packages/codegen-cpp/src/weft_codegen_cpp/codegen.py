@@ -142,8 +142,8 @@ class CppCodegen:
         kernels = sum(isinstance(step, Kernel | ParallelKernels) for step in steps)
         kernels -= sum(len(s.kernels) for s in steps if isinstance(s, ParallelKernels))
         calls = sum(isinstance(step, ExternCall) for step in steps)
-        may_fail = host.may_fail, host.may_fail_late
-        return self.load(GeneratedProgram(unit, host.objects, kernels, calls, *may_fail))
+        failing = host.may_fail, host.early_errors
+        return self.load(GeneratedProgram(unit, host.objects, kernels, calls, *failing))
 
     def load(self, generated: GeneratedProgram) -> CppProgram:
         """The program that another one, maybe of another process, had as its ``generated``.

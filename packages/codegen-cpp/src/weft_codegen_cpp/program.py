@@ -9,13 +9,15 @@ from typing import Any
 
 from weft_codegen_cpp.translation_unit import TranslationUnit
 
+_CLASSES = {kind.__name__: kind for kind in (IndexError, Exception)}
+
 
 @dataclass(frozen=True, eq=False)
 class GeneratedProgram:
     """What is generated for a schedule: enough to make its program, in another process too.
 
     ``objects`` are what the host program refers to by position: constants, operators, what calls give.
-    ``may_fail``: one of its steps may raise.  ``may_fail_late``: one may after an input has been written.
+    ``may_fail``: one of its steps may raise.  ``early_errors``: as of a program, by name.
     """
 
     unit: TranslationUnit
@@ -23,7 +25,7 @@ class GeneratedProgram:
     kernel_count: int
     extern_count: int
     may_fail: bool = True
-    may_fail_late: bool = True
+    early_errors: str = ""
 
 
 class CppProgram:
@@ -31,8 +33,8 @@ class CppProgram:
 
     Safe to call from several threads at once.  ``source`` is the C++ that was compiled.  ``entry`` is the
     builtin that a call goes to: calling it directly saves a Python frame.  It must not outlive the program.
-    Where ``may_fail`` is false a call raises nothing after its first kernel has begun; where
-    ``may_fail_late`` is, it raises nothing after it has written to an input.
+    Where ``may_fail`` is false a call raises nothing after its first kernel has begun.  One that raises an
+    error of the class ``early_errors``, if there is one, has written to no input and drawn no numbers.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class CppProgram:
         self.kernel_count = generated.kernel_count
         self.extern_count = generated.extern_count
         self.may_fail = generated.may_fail
-        self.may_fail_late = generated.may_fail_late
+        self.early_errors = _CLASSES.get(generated.early_errors)
 
     @property
     def held_bytes(self) -> int:

@@ -131,22 +131,18 @@ class _Runtime:
 
         It runs the compiled program, which has an attribute ``may_fail`` that is false.
         """
-        return not getattr(self._compiled, "may_fail", True) and self._runs_program(inputs)
-
-    def leaves_inputs(self, *inputs: Any) -> bool:
-        """Whether a call that raises has written to no input.
-
-        It runs the compiled program, which has an attribute ``may_fail_late`` that is false.
-        """
-        return not getattr(self._compiled, "may_fail_late", True) and self._runs_program(inputs)
-
-    def _runs_program(self, inputs: tuple[Any, ...]) -> bool:
-        """Whether a call with these inputs runs the compiled program and not the graph."""
-        if self._shared is not None:
+        if getattr(self._compiled, "may_fail", True) or self._shared is not None:
             return False
+        return self.runs_program(*inputs)
+
+    def runs_program(self, *inputs: Any) -> bool:
+        """Whether a call with these inputs runs the compiled program and not the graph."""
         if any(inputs[position] != expected for position, expected in self._specialized):
             return False
-        return not (self._mutated and _overlaps(self._all_inputs(inputs), self._mutated))
+        taken = inputs if self._shared is None else self._shared.taken_inputs(inputs)
+        if taken is None:
+            return False
+        return not (self._mutated and _overlaps(self._all_inputs(taken), self._mutated))
 
     @property
     def only_checks_indices(self) -> bool:
@@ -155,10 +151,12 @@ class _Runtime:
         return getattr(program, "may_fail", False) and getattr(program, "extern_count", 1) == 0
 
     @property
-    def only_fails_early(self) -> bool:
-        """Whether the compiled program may raise, but not once it has written to an input."""
+    def early_errors(self) -> type[Exception] | None:
+        """A class of errors that the compiled program raises, all before anything has changed."""
         program = self._compiled
-        return getattr(program, "may_fail", False) and not getattr(program, "may_fail_late", True)
+        return (
+            getattr(program, "early_errors", None) if getattr(program, "may_fail", False) else None
+        )
 
     def _write(self, every: Sequence[Any], computed: Sequence[Any]) -> None:
         """Give the mutated inputs their new values, and tell autograd of those that have them already."""

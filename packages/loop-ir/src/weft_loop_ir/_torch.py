@@ -36,6 +36,12 @@ def must_keep(operator: OpOverload) -> bool:
     )
 
 
+def changes_state(operator: OpOverload) -> bool:
+    """Whether a second call differs from the first: random state, communication, a user's effect."""
+    is_assertion = operator.namespace == "aten" and not operator._schema.returns
+    return must_keep(operator) and not is_assertion
+
+
 _COLLECTIVES = "_c10d_functional"
 
 

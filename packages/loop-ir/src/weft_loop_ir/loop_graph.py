@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import sympy
 import torch
 
+from weft_loop_ir import _torch
 from weft_loop_ir.ir import (
     Buffer,
     BufferKind,
@@ -112,6 +113,12 @@ def all_items(items: Iterable[Item]) -> Iterator[Item]:
             yield from item.kernels
         if isinstance(item, Region):
             yield from all_items(nested_items(item))
+
+
+def changes_state(item: Item) -> bool:
+    """Whether a call in ``item`` does more than give results or raise: draws numbers, communicates."""
+    calls = (i for i in all_items([item]) if isinstance(i, ExternCall))
+    return any(_torch.changes_state(call.operator) for call in calls)
 
 
 def last_uses(schedule: Schedule) -> dict[str, float]:

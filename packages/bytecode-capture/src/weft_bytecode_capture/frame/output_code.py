@@ -29,6 +29,7 @@ from .._frame_hook import Resumption
 from ..code_objects.builder import CodeBuilder
 from ..code_objects.instructions import Handler, Instruction, Position
 from ..symbolic.frame_result import Break, FrameResult, Raise, Return
+from ..symbolic.graph.recovery import LeavesChanges
 from .breaks import BreakEmission
 from .frame_emitter import OBJECTS, FrameEmitter
 from .resume import ResumeFunctions
@@ -203,6 +204,8 @@ def _run(
     named: dict[str, Any],
 ) -> Any:
     """Run a frame whose graph raised ``error``; KeyboardInterrupt and its kin are none of the graph's."""
+    if isinstance(error, LeavesChanges):
+        raise error.error
     if not isinstance(error, Exception):
         raise error
     return function(*positional, *rest, **only_keyword, **named)

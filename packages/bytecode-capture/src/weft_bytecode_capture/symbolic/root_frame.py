@@ -288,9 +288,9 @@ class _Capture:
                 raise _NoRecovery
             return recovery
         # An error is eager's own then, and comes where eager's does: worth copies of little at each call.
-        if recovery is None or recovery.draws:
+        if recovery is None:
             return None
-        return dataclasses.replace(recovery, optional=recovery.copies)
+        return dataclasses.replace(recovery, optional=recovery.copies or recovery.draws)
 
     def _refusal(self, place: Place, reason: str, returned: bool = False) -> RegionRefused:
         """What to raise to have the frame evaluated again without the region at ``place``."""

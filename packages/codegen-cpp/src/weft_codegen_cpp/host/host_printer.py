@@ -21,6 +21,7 @@ from weft_loop_ir import (
     Step,
     SymbolInput,
     all_items,
+    changes_state,
     item_writes,
     last_uses,
     print_index,
@@ -49,23 +50,19 @@ SHORT_RUN = 4
 _READS = ("c.", "point_all(", "{ i64* sizes")  # how statements begin before the first step
 
 
-_ENDLESS = "endless"
-"""The function that says whether kernels would take a year; nobody runs the program again after that."""
-
-
 @dataclass(frozen=True)
 class PrintedHost:
     """``source`` follows the kernels; ``objects`` are what the program refers to by position.
 
-    ``headers`` of the runtime come before all.  ``may_fail``: a step may raise.  ``may_fail_late``: one may
-    after an input has been written.
+    ``headers`` of the runtime come before all.  ``may_fail``: a step may raise.  ``early_errors`` names the
+    errors that come before anything is written to an input and before a random number is drawn.
     """
 
     source: str
     objects: tuple[Any, ...]
     headers: tuple[str, ...] = ()
     may_fail: bool = True
-    may_fail_late: bool = True
+    early_errors: str = ""
 
 
 def print_host(
@@ -96,6 +93,7 @@ class _HostPrinter(HostWriter):
         self.functions: list[str] = []
         self.uses_python = False
         self.calls_torch = False
+        self.begun = 0  # statements before the last step printed, its allocations among them
         self.last_uses: dict[str, float] = {}
         self.released: set[int] = set()  # slots
         self.constants = {
@@ -113,30 +111,33 @@ class _HostPrinter(HostWriter):
                 raise Unsupported("no C++ form for a step", f"of type {type(step).__name__}")
         self.last_uses = last_uses(self.schedule)
         self._inputs()
-        first_write = None
+        late: list[str] | None = None  # what may end a call after the first effect
         for number, step in enumerate(self.schedule.steps):
-            if first_write is None and self._writes_input(step):
-                self._allocate_results(number)
-                first_write = len(self.steps)
+            before = len(self.steps)
             self.step(step, number)
+            if late is None and self._has_effect(step):
+                late, before = [], self.begun
+            if late is not None:
+                late += _raising(step, self.steps[before:])
             self._release(number)
         self._outputs_without_writer()
         given = {name: f"c.arguments[{k}]" for name, k in self.positions.items()}
         results = print_results(self, {**given, **self.constants})
         functions = [*self.functions, self._steps_function()]
         parts = [self._call_struct(), *functions, results, self._entry()]
-        late = [] if first_write is None else self.steps[first_write:]
         return PrintedHost(
             "\n".join(parts),
             tuple(self.objects),
             tuple(sorted(self.headers)),
             may_fail=any("return" in line for line in self.steps),
-            may_fail_late=any("return" in line and _ENDLESS not in line for line in late),
+            early_errors=_early_errors(late or ()),
         )
 
-    def _writes_input(self, step: Step) -> bool:
+    def _has_effect(self, step: Step) -> bool:
+        """Whether a step writes to an input, or an operator in it does more than give a result."""
         kinds = {self.schedule.buffers[name].kind for name in item_writes(step)}
-        return not kinds.isdisjoint((BufferKind.INPUT, BufferKind.CONSTANT))
+        written = not kinds.isdisjoint((BufferKind.INPUT, BufferKind.CONSTANT))
+        return written or changes_state(step)
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -144,6 +145,7 @@ class _HostPrinter(HostWriter):
         """Print what runs ``step``, which is the schedule's step ``number`` or inside that."""
         own = own_buffers(step, self.schedule)
         self._allocate(step, own or frozenset())
+        self.begun = len(self.steps)
         if isinstance(step, Kernel):
             self._kernels([step])
         elif isinstance(step, ParallelKernels):
@@ -179,7 +181,7 @@ class _HostPrinter(HostWriter):
             first += len(members)
         threads = self.options.threads
         if any(self.kernels[kernel.name].has_symbols for kernel in kernels):
-            lines.append(f"if ({_ENDLESS}(tasks, {len(kernels)})) return too_large;")
+            lines.append(f"if (endless(tasks, {len(kernels)})) return too_large;")
         if len(kernels) == 1:
             lines.append(f"run_task(tasks[0], {threads});")
         else:
@@ -286,21 +288,6 @@ class _HostPrinter(HostWriter):
             if not self.has_memory(name):
                 self.allocate(name)
 
-    def _allocate_results(self, number: int) -> None:
-        """Allocate the results of kernels from the step ``number`` on, where positions are checked before it.
-
-        Then nothing can fail once that step has begun.
-        """
-        steps = self.schedule.steps
-        if not any(isinstance(step, Kernel) and not step.writes for step in steps[:number]):
-            return
-        for step in steps[number:]:
-            if isinstance(step, Kernel | ParallelKernels):
-                for name in item_writes(step):
-                    kind = self.schedule.buffers[name].kind
-                    if kind is BufferKind.OUTPUT and not self.has_memory(name):
-                        self.allocate(name)
-
     def _release(self, number: int) -> None:
         """Free the tensors that no later step and no result needs, as eager would."""
         for slot, name in enumerate(self.owned):
@@ -393,6 +380,24 @@ class _HostPrinter(HostWriter):
 def _clipped(size: sympy.Expr) -> str:
     """A number of bytes in C++; more than an integer holds are as many as it does."""
     return print_index(min(int(size), 2**63 - 1) if size.is_Integer else size, INDEX)
+
+
+def _raising(step: Step, statements: Sequence[str]) -> list[str]:
+    """The ``statements`` of a step that may end a call; drawing random numbers raises no Python error."""
+    draws = (
+        isinstance(step, ExternCall) and changes_state(step) and step.operator.namespace == "aten"
+    )
+    return [s for s in statements if "return" in s and not (draws and "python_error" in s)]
+
+
+def _early_errors(late: Sequence[str]) -> str:
+    """The class of errors that none of the statements ``late`` ends a call with; empty if there is none."""
+    if not late:
+        return Exception.__name__
+    position_failures = "c.error.status", "python_error", "status != ok"
+    if any(failure in statement for statement in late for failure in position_failures):
+        return ""
+    return IndexError.__name__
 
 
 def _number_type(symbol: sympy.Symbol) -> str:

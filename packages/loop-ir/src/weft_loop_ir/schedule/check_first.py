@@ -1,4 +1,4 @@
-"""Positions read from memory are checked before a program writes to an input.
+"""Positions read from memory are checked before a program writes to an input or draws a random number.
 
 A call that raises has then changed nothing, and can be run again as the program was written: eager's error is
 raised where eager raises it, after what eager does before.  The positions are read a second time for that.
@@ -12,7 +12,15 @@ from dataclasses import replace
 import sympy
 
 from weft_loop_ir.ir import BufferKind, Instruction, LoopBody
-from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node, body_accesses, item_writes
+from weft_loop_ir.loop_graph import (
+    LoopGraph,
+    LoopNode,
+    Node,
+    body_accesses,
+    changes_state,
+    checks_positions,
+    item_writes,
+)
 from weft_loop_ir.schedule.dependency_graph import DependencyGraph
 from weft_loop_ir.schedule.transform import without_unused
 
@@ -21,23 +29,19 @@ _COMBINING = frozenset({"reduction", "scan", "fold"})
 
 
 def check_first(loop_graph: LoopGraph) -> LoopGraph:
-    """``loop_graph`` with nodes that check positions, which write nothing, before all that writes to inputs.
+    """``loop_graph`` with nodes that check positions, which write nothing, before all that has an effect.
 
     What is checked there is not checked again.  Positions that depend on what is written are checked where
     they are used.
     """
     nodes = loop_graph.nodes
-    written = {
-        name
-        for node in nodes
-        for name in item_writes(node)
-        if loop_graph.buffers[name].kind in _WRITABLE
-    }
-    if not written:
+    if not any(checks_positions(node.body) for node in nodes if isinstance(node, LoopNode)):
         return loop_graph
     graph = DependencyGraph(nodes, loop_graph.buffers)
-    writers = (key for name in written for key in graph.writers[name])
-    late = _reached(writers, graph.successors)
+    effects = [key for key, node in enumerate(nodes) if _has_effect(node, loop_graph)]
+    if not effects:
+        return loop_graph
+    late = _reached(effects, graph.successors)
     known = set(loop_graph.buffers) - {name for key in late for name in item_writes(nodes[key])}
     checks: dict[tuple[object, LoopBody], LoopNode] = {}
     rest: list[Node] = list(nodes)
@@ -56,6 +60,11 @@ def check_first(loop_graph: LoopGraph) -> LoopGraph:
     first = [rest[key] for key in range(len(rest)) if key in needed]
     last = [rest[key] for key in range(len(rest)) if key not in needed]
     return replace(loop_graph, nodes=(*first, *checks.values(), *last))
+
+
+def _has_effect(node: Node, loop_graph: LoopGraph) -> bool:
+    kinds = {loop_graph.buffers[name].kind for name in item_writes(node)}
+    return not kinds.isdisjoint(_WRITABLE) or changes_state(node)
 
 
 def _reached(starts: Iterable[int], step: Mapping[int, set[int]]) -> set[int]:

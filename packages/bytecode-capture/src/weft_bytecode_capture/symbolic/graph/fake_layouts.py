@@ -93,6 +93,7 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten._native_batch_norm_legit_no_training.default: _image,
     aten._native_batch_norm_legit_functional.default: _image,
     aten._batch_norm_with_update.default: _image,
+    aten._batch_norm_with_update_functional.default: _image,
     aten.max_unpool2d.default: _image,
     aten.replication_pad2d.default: _image,
     aten.channel_shuffle.default: _image,

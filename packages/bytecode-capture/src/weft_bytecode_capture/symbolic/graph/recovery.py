@@ -39,12 +39,12 @@ class Recovery:
     def pays(self, module: torch.fx.GraphModule, function: Callable[..., Any]) -> bool:
         """Whether copies at each call are worth it: of little, where an index out of range is all to fail.
 
-        Nothing is copied where ``function.only_fails_early``, if it has that, says that no call which raises
-        has written to an input.
+        Nothing is copied where ``function.early_errors``, if it has that, is a class of errors that it raises
+        before anything has changed.
         """
-        if not self.optional or getattr(function, "only_fails_early", False):
+        if not self.optional or getattr(function, "early_errors", None) is not None:
             return True
-        if not getattr(function, "only_checks_indices", False):
+        if self.draws or not getattr(function, "only_checks_indices", False):
             return False
         placeholders = module.graph.find_nodes(op="placeholder")
         written = [placeholders[i].meta["example_value"] for i in self.inputs]
@@ -62,20 +62,24 @@ class Recovery:
         """``function``, which runs the graph; an exception leaves everything as it was.
 
         Nothing is copied for a call of which ``function.cannot_fail``, if it has that, says that it raises
-        nothing once it has changed something, or ``function.leaves_inputs`` that it then has written to none.
+        nothing once it has changed something.
         """
         if self == Recovery():
             return function
+        if self.optional and getattr(function, "early_errors", None) is not None:
+            return _saying_what_is_left(function)
+        return self._copying(module, function)
+
+    def _copying(
+        self, module: torch.fx.GraphModule, function: Callable[..., Any]
+    ) -> Callable[..., Any]:
         cannot_fail = getattr(function, "cannot_fail", None)
-        leaves_inputs = getattr(function, "leaves_inputs", None)
         attributes = [getattr(module, name) for name in self.attributes]
 
         def run(*arguments: Any) -> Any:
             if cannot_fail is not None and cannot_fail(*arguments):
                 return function(*arguments)
             written = [*(arguments[i] for i in self.inputs), *attributes]
-            if leaves_inputs is not None and leaves_inputs(*arguments):
-                written = []
             with torch.no_grad():
                 copies = [tensor.clone() for tensor in written]
             drawn = DrawnNumbers() if self.draws else None
@@ -90,6 +94,33 @@ class Recovery:
                 raise
 
         return run
+
+
+class LeavesChanges(Exception):
+    """What a graph raised after it had changed something: the frame must not run again."""
+
+    def __init__(self, error: Exception) -> None:
+        """``error`` is what was raised."""
+        super().__init__()
+        self.error = error
+
+
+def _saying_what_is_left(function: Any) -> Callable[..., Any]:
+    """``function``, with :class:`LeavesChanges` for errors that are none of its ``early_errors``.
+
+    Nor are any of a call of which ``function.runs_program`` is false.
+    """
+    early = function.early_errors
+
+    def run(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            if isinstance(error, early) and function.runs_program(*arguments):
+                raise
+            raise LeavesChanges(error) from error
+
+    return run
 
 
 def _is_little(tensor: torch.Tensor) -> bool:
