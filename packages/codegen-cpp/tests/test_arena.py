@@ -11,6 +11,7 @@ from weft_codegen_cpp import CppCodegen
 from weft_codegen_cpp.program import CppProgram
 
 CALLS = 16
+CALLS_OF_OTHERS = 4096
 SPARE = 1 << 20
 LARGE = 1 << 21
 
@@ -62,3 +63,24 @@ def test_memory_of_threads_that_have_ended_is_given_back(program: CppProgram) ->
     for _ in range(2 * count * CALLS):
         call(program, size)
     assert one_at_a_time <= program.held_bytes < 2 * one_at_a_time
+
+
+def test_a_program_that_is_not_called_gives_its_memory_back(codegen: CppCodegen) -> None:
+    """While others are called, which keep theirs; it takes memory anew when it is called again."""
+
+    def compiled(factor: float) -> CppProgram:
+        schedule = schedule_of(lambda x: columns(x) * factor, [torch.rand(9)], symbolic=True)
+        return codegen.compile(schedule, {})
+
+    first, other = compiled(1), compiled(3)
+    for _ in range(2):
+        call(first, LARGE)
+        compiled(5)(torch.rand(LARGE))  # it is gone then, and no longer looked at
+        x = torch.rand(100_000)
+        other(x)
+        for _ in range(CALLS_OF_OTHERS - CALLS):
+            other(x[:10])
+        assert first.held_bytes >= 4 * LARGE
+        for _ in range(3 * CALLS):
+            other(x[:10])
+        assert first.held_bytes == 0 < other.held_bytes

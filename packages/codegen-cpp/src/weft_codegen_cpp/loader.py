@@ -26,6 +26,15 @@ _loaded: dict[str, ctypes.PyDLL] = {}  # a library stays loaded: its code may be
 
 
 @functools.cache
+def _memory() -> int:
+    """The address of ``Memory`` in ``weft_host.h``: never freed, since programs may outlive this module."""
+    allocate = ctypes.pythonapi.PyMem_RawCalloc
+    allocate.restype, allocate.argtypes = ctypes.c_void_p, [ctypes.c_size_t, ctypes.c_size_t]
+    address: int = allocate(3, 8)
+    return address
+
+
+@functools.cache
 def _api_table() -> ctypes.Array[ctypes.c_void_p]:
     """The addresses that ``Api`` in ``weft_host.h`` holds, in its order."""
     functions = _torch.torch_functions()
@@ -44,6 +53,7 @@ def _api_table() -> ctypes.Array[ctypes.c_void_p]:
         functions["wrap"],
         *(functions[name] for name in TORCH_FUNCTIONS + OPTIONAL_TORCH_FUNCTIONS),
         *(openmp[name] for name in OPENMP_FUNCTIONS),
+        _memory(),
     ]
     return (ctypes.c_void_p * len(entries))(*entries)
 

@@ -57,7 +57,8 @@ class CppProgram:
     def held_bytes(self) -> int:
         """Memory for intermediates that is kept from earlier calls for the next.
 
-        It follows what calls need: 16 smaller ones after a large one have it given back.
+        It follows what calls need: 16 smaller ones after a large one have it given back, and some thousand
+        calls of other programs have all of it.
         """
         function = self._library.weft_held_bytes
         function.restype, function.argtypes = ctypes.c_int64, [ctypes.py_object]

@@ -8,6 +8,8 @@ namespace weft {
 typedef void* Object;  // PyObject*
 typedef void* Handle;  // AtenTensorHandle, an at::Tensor*
 
+struct Memory;
+
 // The order of host/api.py.
 struct Api {
   i64 tensor_offset;  // from a Python tensor's address to its at::Tensor
@@ -58,6 +60,7 @@ struct Api {
   int (*omp_get_thread_num)();
   int (*omp_get_num_threads)();
   int (*omp_in_parallel)();
+  Memory* memory;  // one for all programs of the process
 };
 static Api api;
 
@@ -165,7 +168,14 @@ struct Program {
   Frame* idle;
   i64 running, most_running;  // calls at once: now, and since idle frames were last looked at
   i64 calls;  // since then
+  Program *earlier, *later;  // among those called, by their last calls
+  i64 last_call;  // its number among all calls of the process
+  bool is_listed;
   Object* objects;  // borrowed: the Python side keeps them
+};
+struct Memory {  // who holds Python's lock may use it
+  Program *latest, *oldest;
+  i64 calls;
 };
 
 static void free_arena(Frame* frame) {
@@ -223,7 +233,38 @@ static void cut_arena(Frame* frame) {
     for (Frame* f = frame; f; f = f->helper) free_arena(f);
   frame->calls = frame->most = 0;
 }
+
+// A program that is not called while others are, so many times, gives all its memory back.
+constexpr i64 calls_of_others = 4096;
+
+static void unlist(Program* program) {
+  if (!program->is_listed) return;
+  (program->later ? program->later->earlier : api.memory->latest) = program->earlier;
+  (program->earlier ? program->earlier->later : api.memory->oldest) = program->later;
+  program->earlier = program->later = nullptr;
+  program->is_listed = false;
+}
+static void note_call(Program* program) {
+  Memory& memory = *api.memory;
+  program->last_call = ++memory.calls;
+  if (memory.latest == program) return;
+  unlist(program);
+  program->earlier = memory.latest;
+  (memory.latest ? memory.latest->later : memory.oldest) = program;
+  memory.latest = program;
+  program->is_listed = true;
+}
+static void free_unused() {
+  const Memory& memory = *api.memory;
+  while (memory.oldest && memory.calls - memory.oldest->last_call > calls_of_others) {
+    for (Frame* frame = memory.oldest->idle; frame; frame = frame->next)
+      for (Frame* f = frame; f; f = f->helper) free_arena(f);
+    unlist(memory.oldest);
+  }
+}
 static void give_frame(Program* program, Frame* frame, i64 views) {
+  note_call(program);
+  if (api.memory->calls % calls_between_cuts == 0) free_unused();
   cut_arena(frame);
   frame->next = program->idle;
   program->idle = frame;
@@ -249,6 +290,7 @@ static void give_frame(Program* program, Frame* frame, i64 views) {
   return true;
 }
 static void destroy_program(Program* program, i64 views) {
+  unlist(program);
   while (Frame* frame = program->idle) {
     program->idle = frame->next;
     destroy_frame(frame, views);
