@@ -21,7 +21,13 @@ ONCE_WRONG = (
     "bitwise_left_shift" + IN_PLACE,
     "lt" + IN_PLACE,
 )
-ONCE_ELSEWHERE = ("copysign", "native_batch_norm", "nn.functional.channel_shuffle", "floor_divide")
+ONCE_ELSEWHERE = (
+    "_batch_norm_with_update",
+    "copysign",
+    "native_batch_norm",
+    "nn.functional.channel_shuffle",
+    "floor_divide",
+)
 ERRORS, LAYOUTS = list(error_cases()), list(layout_cases())
 SOME_ERRORS = [*ERRORS[::211], *(case for case in ERRORS if case.name in ONCE_WRONG)]
 SOME_LAYOUTS = [
