@@ -44,6 +44,12 @@ MANY_PROGRAMS = {
     "WEFT_GRADIENT_PROGRAMS": "100",
 }
 
+# The releases of torch with which each CPython is tested: one row a CPython, of all that have wheels.
+MATRIX = {
+    "3.11": ("2.11.0", "2.12.0", "2.13.0", "2.14.1", "2.15.0"),
+    "3.12": ("2.11.0", "2.12.0", "2.13.0", "2.14.1", "2.15.0"),
+}
+
 each_package = nox.parametrize("package", [nox.param(name, id=name) for name in PACKAGES])
 
 
@@ -73,18 +79,24 @@ def is_stamped(environment: Path, stamp: str) -> bool:
     return file.is_file() and file.read_text() == stamp
 
 
-def create(session: nox.Session, environment: Path, *options: str) -> None:
+def create(
+    session: nox.Session, environment: Path, *options: str, interpreter: str = sys.executable
+) -> None:
     shutil.rmtree(environment, ignore_errors=True)
     environment.parent.mkdir(parents=True, exist_ok=True)
-    session.run_install(sys.executable, "-m", "venv", *options, str(environment), silent=True)
+    session.run_install(interpreter, "-m", "venv", *options, str(environment), silent=True)
+
+
+def development_requirements() -> list[str]:
+    """The dev group of the root's ``pyproject.toml``."""
+    document = nox.project.load_toml(ROOT / "pyproject.toml")
+    return list(nox.project.dependency_groups(document, "dev"))
 
 
 def third_party(session: nox.Session) -> Path:
     """The environment that holds every third-party package, and nothing of weft."""
     environment = ENVIRONMENTS / "third-party"
-    requirements = nox.project.dependency_groups(
-        nox.project.load_toml(ROOT / "pyproject.toml"), "dev"
-    )
+    requirements = development_requirements()
     stamp = digest(*requirements)
     if not is_stamped(environment, stamp):
         create(session, environment)
@@ -143,11 +155,13 @@ def with_siblings(package: str) -> list[str]:
     return found
 
 
-def build_extensions(session: nox.Session, packages: list[str]) -> None:
+def build_extensions(
+    session: nox.Session, packages: list[str], interpreter: str = sys.executable
+) -> None:
     """Bring C extensions up to date: an editable install doesn't notice a changed source."""
     for name in packages:
         if (folder(name) / "hatch_build.py").exists():
-            session.run(sys.executable, str(folder(name) / "hatch_build.py"), silent=True)
+            session.run(interpreter, str(folder(name) / "hatch_build.py"), silent=True)
 
 
 def development_environment(session: nox.Session, package: str) -> Path:
@@ -163,6 +177,27 @@ def development_environment(session: nox.Session, package: str) -> Path:
         pip_install(session, environment, *editable)
         (environment / "stamp").write_text(stamp)
     build_extensions(session, members)
+    return environment
+
+
+def environment_with(session: nox.Session, python: str, torch: str) -> Path:
+    """All of weft, editable, on a CPython and with a torch of its own."""
+    interpreter = shutil.which(f"python{python}")
+    if interpreter is None:
+        session.skip(f"no python{python} on PATH")
+    environment = ROOT / ".nox" / "matrix" / f"python{python}-torch{torch}"
+    requirements = [f"torch=={torch}", "triton"]  # torch says which triton, or any will do
+    requirements += [
+        line for line in development_requirements() if not line.startswith(("torch=", "triton="))
+    ]
+    stamp = digest(*requirements, *(folder(name) / "pyproject.toml" for name in PACKAGES))
+    if not is_stamped(environment, stamp):
+        create(session, environment, interpreter=interpreter)
+        pip = [python_of(environment), "-m", "pip", "install", "--quiet"]
+        session.run_install(*pip, *requirements, silent=False)
+        pip_install(session, environment, *(f"--editable={folder(name)}" for name in PACKAGES))
+        (environment / "stamp").write_text(stamp)
+    build_extensions(session, PACKAGES, python_of(environment))
     return environment
 
 
@@ -280,6 +315,16 @@ def cpython(session: nox.Session) -> None:
     environment = development_environment(session, "bytecode-capture")
     suite = folder("bytecode-capture") / "tests" / "cpython_suite.py"
     session.run(python_of(environment), str(suite), *session.posargs)
+
+
+@nox.session
+@nox.parametrize(
+    "python,torch", [(python, torch) for python, releases in MATRIX.items() for torch in releases]
+)
+def matrix(session: nox.Session, python: str, torch: str) -> None:
+    """Every test on a CPython and a torch: `nox -s "matrix(python='3.12', torch='2.15.0')"`."""
+    environment = environment_with(session, python, torch)
+    run_pytest(session, environment, str(ROOT / "packages"), str(ROOT / "tests"))
 
 
 @nox.session
