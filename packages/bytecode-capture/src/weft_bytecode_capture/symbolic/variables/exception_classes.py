@@ -81,12 +81,25 @@ def _with_traceback(evaluator: Evaluator, receiver: Variable, traceback: Variabl
     return receiver
 
 
+def _refusal_of_note() -> str:
+    try:
+        BaseException().add_note(1)  # type: ignore[arg-type]
+    except TypeError as error:
+        return str(error)
+    raise RuntimeError("a number is taken for a note")
+
+
+_NO_NOTE = _refusal_of_note()
+"""What CPython, which says it in other words since 3.14, says of an integer."""
+
+
 @descriptor_call(BaseException, "add_note")
 def _add_note(evaluator: Evaluator, receiver: Variable, note: Variable) -> None:
     assert isinstance(receiver, ExceptionVariable)
     if not issubclass(note.python_type(), str):
         kind = note.python_type().__name__
-        evaluator.raise_error(TypeError, f"note must be a str, not {kind!r}")
+        before, _, after = _NO_NOTE.rpartition("int")
+        evaluator.raise_error(TypeError, f"{before}{kind}{after}")
     notes = receiver.instance_attribute(evaluator, "__notes__")
     if notes is None:
         notes = ListVariable()

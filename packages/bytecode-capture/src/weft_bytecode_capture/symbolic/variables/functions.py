@@ -288,7 +288,14 @@ class NewFunctionVariable(FunctionVariable):
         return made
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        if name not in _WRITABLE and find_raw(types.FunctionType, name) is not None:
+        is_own = find_raw(types.FunctionType, name) is not None
+        if name == "__annotate__" and is_own:  # functools.wraps since 3.14
+            is_none = value.is_constant() and value.as_constant() is None
+            self._annotate = None if is_none else value
+            self._annotations = None
+            self.attributes.pop("__annotations__", None)
+            return
+        if name not in _WRITABLE and is_own:
             raise Unsupported("attribute write", f"{self!r}.{name}")
         self.attributes[name] = value
 
