@@ -190,7 +190,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
 # Attributes of other values: the standard library's, SymPy's, and our own that no assignment names.
 OTHERS = frozenset(
     "_exit _getframe _inline_cache_entries _inst _is_owned _lru_cache_wrapper _member_map_ _name_ _nb_ops "
-    "_prec _value_ _check _current_frames _compiled_forward".split()
+    "_prec _value_ _check _current_frames _compiled_forward _common_constants".split()
 )
 
 

@@ -225,6 +225,8 @@ WithoutOverrides: Any = torch._C.DisableTorchFunctionSubclass  # declared as a f
 NATIVE_FUNCTIONS = tuple(getattr(torch._C, name) for name in ("_nn", "_fft", "_linalg", "_special"))
 """Where operators' Python functions are, beside the namespace ``torch`` itself."""
 
+assert_tensor_metadata = torch._assert_tensor_metadata
+
 GLOBAL_HOOKS = {
     name: getattr(torch.nn.modules.module, f"_global{name}")
     for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

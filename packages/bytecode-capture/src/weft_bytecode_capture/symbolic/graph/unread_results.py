@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..._torch import OpOverload, OpOverloadPacket
+from ..._torch import OpOverload, OpOverloadPacket, assert_tensor_metadata
 from .purity import is_effectful
 
 _RAISING = re.compile(
@@ -112,7 +112,7 @@ def _read(graph: torch.fx.Graph, node: torch.fx.Node) -> list[torch.fx.Node]:
     value = written.meta.get("example_value") if isinstance(written, torch.fx.Node) else None
     if isinstance(value, torch.Tensor):
         with graph.inserting_after(node):
-            return [graph.call_function(torch._assert_tensor_metadata, (written,))]
+            return [graph.call_function(assert_tensor_metadata, (written,))]
     if not isinstance(value, (tuple, list)):
         return []
     places = [i for i, v in enumerate(value) if isinstance(v, torch.Tensor)]
