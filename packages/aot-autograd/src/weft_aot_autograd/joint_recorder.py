@@ -198,15 +198,42 @@ class JointRecorder(NodeRecorder):
         return written
 
 
-_SHAPED_LIKE = {aten.multilabel_margin_loss_backward.default: 1}
-"""Operators that torch has no shape rule of, and the argument that their result is like."""
+def _resized(gradient: torch.Tensor, output_size: Any, input_size: Any, *_: Any) -> torch.Tensor:
+    """The gradient of an image that was resized, laid out as the result's is."""
+    layout = torch.contiguous_format
+    if not gradient.is_contiguous():
+        channels_last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(gradient.dim())
+        if channels_last is not None and gradient.is_contiguous(memory_format=channels_last):
+            layout = channels_last
+    return torch.empty(
+        input_size, dtype=gradient.dtype, device=gradient.device, memory_format=layout
+    )
+
+
+def _like_input(gradient: torch.Tensor, tensor: torch.Tensor, *_: Any) -> torch.Tensor:
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+_SHAPE_RULES: dict[OpOverload, Callable[..., torch.Tensor]] = {
+    aten.multilabel_margin_loss_backward.default: _like_input,
+    **{
+        getattr(aten, f"{name}_backward").default: _resized
+        for name in (
+            *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"),
+            "upsample_bicubic2d",
+            *(f"upsample_nearest{rank}d" for rank in (1, 2, 3)),
+            *(f"_upsample_nearest_exact{rank}d" for rank in (1, 2, 3)),
+        )
+    },
+}
+"""Of operators for which torch has none that takes symbols."""
 
 
 def _fake_result(func: OpOverload, args: Any, kwargs: Any) -> Any:
     """What ``func`` gives for fake tensors; with symbolic sizes it needs a rule for that."""
-    like = _SHAPED_LIKE.get(func)
-    if like is not None:
-        return torch.empty_like(args[like], memory_format=torch.contiguous_format)
+    rule = _SHAPE_RULES.get(func)
+    if rule is not None:
+        return rule(*args, **kwargs)
     try:
         return func(*args, **kwargs)
     except UnsupportedOperatorException as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._decomp.decompositions import upsample_compute_output_size
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -64,6 +65,7 @@ __all__ = [
     "python_function",
     "pytree",
     "quiet_meta_failures",
+    "resized_shape",
     "run_by_element",
     "saved_tensor_hooks_enabled",
     "schema_arguments",
@@ -98,6 +100,12 @@ def quiet_meta_failures() -> Iterator[None]:
         yield
     finally:
         logger.disabled = was_disabled
+
+
+def resized_shape(shape: Sequence[Any], factors: Sequence[float]) -> list[Any]:
+    """The last sizes of an image that is resized by ``factors``."""
+    found: list[Any] = upsample_compute_output_size(shape, None, factors)
+    return found
 
 
 def without_python_forms() -> contextlib.AbstractContextManager[None]:

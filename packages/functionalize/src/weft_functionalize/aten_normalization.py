@@ -32,12 +32,15 @@ from .counted_loops import CountedTest
 from .functional_graph import enables_gradients
 from .gradient_rules import is_gradient_rule
 from .options import StepObserver
-from .python_forms import as_kernels_compute
+from .python_forms import as_kernels_compute, call_as_kernels_compute
 from .regions import record_region_operator
 from .shared_inputs import flat_example
 from .symbolic_numbers import is_float_symbol
 from .tensor_scalars import call_with_tensor_scalar
 from .unsupported import Unsupported
+
+_TAKES_NUMBERS = "SymIntArrayRef expected to contain only concrete integers"
+"""What torch says where an operator's C++ has no form for symbolic sizes."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,12 @@ class _Interpreter:
             raise Unsupported(
                 "result that depends on data", f"{node.format_node()}: {error}"
             ) from error
+        except RuntimeError as error:
+            if _TAKES_NUMBERS in str(error):
+                raise Unsupported(
+                    "operator that takes no symbols", node.format_node() or ""
+                ) from error
+            raise
 
     def _call_function(
         self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -199,6 +208,8 @@ class _Interpreter:
         result = call_with_tensor_scalar(getattr(target, "__name__", ""), args, kwargs)
         if result is NotImplemented:
             result = call_with_checks(target, args, kwargs)
+        if result is NotImplemented:
+            result = call_as_kernels_compute(target, args, kwargs)
         if result is NotImplemented:
             result = target(*args, **kwargs)
         if target is enter_autocast:

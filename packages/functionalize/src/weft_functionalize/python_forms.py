@@ -3,17 +3,90 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ._torch import without_python_forms
+import torch
+import torch.nn.functional as F
 
-_DIFFERENT = frozenset({"multilabel_margin_loss", "multilabel_margin_loss_forward"})
-"""By name of the function or the operator: the form counts labels that stand behind the first -1."""
+from ._torch import OpOverload, resized_shape, without_python_forms
+from .unsupported import Unsupported
+
+aten = torch.ops.aten
+
+_RESIZING: dict[str, tuple[OpOverload | None, ...]] = {
+    "nearest": (
+        aten.upsample_nearest1d.default,
+        aten.upsample_nearest2d.default,
+        aten.upsample_nearest3d.default,
+    ),
+    "nearest-exact": (
+        aten._upsample_nearest_exact1d.default,
+        aten._upsample_nearest_exact2d.default,
+        aten._upsample_nearest_exact3d.default,
+    ),
+    "linear": (aten.upsample_linear1d.default, None, None),
+    "bilinear": (None, aten.upsample_bilinear2d.default, None),
+    "bicubic": (None, aten.upsample_bicubic2d.default, None),
+    "trilinear": (None, None, aten.upsample_trilinear3d.default),
+}
+"""What ``interpolate`` calls by its mode, for one, two and three dims.
+
+Kernels may compute with the ratio of the sizes in place of a factor; torch's forms never do.
+"""
+
+_DIFFERENT = frozenset(
+    {
+        "multilabel_margin_loss",  # the form counts labels that stand behind the first -1
+        "multilabel_margin_loss_forward",
+        *(op.overloadpacket.__name__ for ops in _RESIZING.values() for op in ops if op is not None),
+    }
+)
+"""By name of the function or the operator."""
+
+_TAKES_NO_SYMBOLS = "vec"
+"""An overload that is written for numbers in C++."""
 
 
 def as_kernels_compute(function: Any) -> contextlib.AbstractContextManager[None]:
     """A context in which ``function`` is recorded as the operators that eager calls, or a call of one."""
     packet = getattr(function, "overloadpacket", function)
+    if isinstance(function, OpOverload) and function._overloadname == _TAKES_NO_SYMBOLS:
+        return contextlib.nullcontext()
     if getattr(packet, "__name__", None) in _DIFFERENT:
         return without_python_forms()
     return contextlib.nullcontext()
+
+
+def call_as_kernels_compute(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """What ``interpolate`` gives by factors, of symbolic sizes; NotImplemented for other calls."""
+    if function not in (F.interpolate, F.upsample, F.upsample_nearest):
+        return NotImplemented
+    named = _signature(function).bind(*args, **kwargs)
+    named.apply_defaults()
+    given = named.arguments
+    tensor, factors = given["input"], given["scale_factor"]
+    sizes = tensor.shape[2:]
+    if factors is None or all(isinstance(n, int) for n in sizes):
+        return NotImplemented
+    if given.get("recompute_scale_factor") or given.get("antialias"):
+        return NotImplemented
+    operators = _RESIZING.get(given.get("mode", "nearest"))
+    operator = operators[len(sizes) - 1] if operators is not None else None
+    if operator is None:
+        return NotImplemented
+    if not isinstance(factors, (tuple, list)):
+        factors = [factors] * len(sizes)
+    if not all(type(factor) in (int, float) for factor in factors):
+        raise Unsupported("factor that varies", f"{factors} of interpolate")
+    factors = [float(factor) for factor in factors]
+    corners = [] if "nearest" in given.get("mode", "nearest") else [bool(given["align_corners"])]
+    with without_python_forms():
+        return operator(tensor, resized_shape(tensor.shape, factors), *corners, *factors)
+
+
+_signature = functools.cache(inspect.signature)

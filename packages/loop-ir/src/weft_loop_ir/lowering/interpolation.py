@@ -197,10 +197,25 @@ def axes_of(
     given = [*scales, *[None] * (rank - len(scales))]
     named = [g if g is not None and g > 0 and not align_corners else None for g in given]
     sizes = zip(source, target, named, strict=True)
-    return [
+    axes = [
         Axis(sympy.sympify(s), sympy.sympify(t), g, align_corners, compute_dtype(dtype))
         for s, t, g in sizes
     ]
+    if any(map(_may_ignore_factor, axes)):
+        raise NoLowering("a factor that kernels may ignore")
+    return axes
+
+
+def _may_ignore_factor(axis: Axis) -> bool:
+    """Whether eager may compute with the ratio of the sizes in place of a factor that is named.
+
+    Some kernels copy where the sizes are equal (6 times 1.1), some halve places where one is the double.
+    """
+    if axis.given is None or axis.whole_factor is not None:
+        return False
+    if isinstance(axis.source, sympy.Integer) and isinstance(axis.target, sympy.Integer):
+        return axis.target in (axis.source, 2 * axis.source)
+    return True
 
 
 def _interpolation(

@@ -107,8 +107,11 @@ class SymbolicNumberVariable(Variable):
         pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
         if plain in _COMPARISONS:
             return comparison(self._symbols, plain, pair)
-        if plain in ("mul", "truediv") and any(map(_is_float_zero, pair)):
-            # SymPy's zero has no sign.
+        if plain in ("add", "sub", "mul", "truediv") and (
+            any(map(_is_computed_float, pair))
+            or (plain in ("mul", "truediv") and any(map(_is_float_zero, pair)))
+        ):
+            # SymPy reorders a second operation on floats, and its zero has no sign.
             return float_computation(evaluator, self._symbols, plain, pair)
         if plain in _ARITHMETIC and self._is_total(plain, *pair):
             return self._computed(evaluator, OPERATORS[plain], list(pair))
@@ -164,6 +167,10 @@ class SymbolicNumberVariable(Variable):
 
     def __repr__(self) -> str:
         return f"SymbolicNumber({self.value})"
+
+
+def _is_computed_float(variable: Variable) -> bool:
+    return isinstance(variable, SymbolicNumberVariable) and variable.python_type() is float
 
 
 def _is_float_zero(variable: Variable) -> bool:
