@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 
 import pytest
 import torch
 import weft
+from weft_bytecode_capture.symbolic.graph import drawn_numbers
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,3 +36,16 @@ def compiled_anew() -> None:
 def seeded() -> None:
     """The same random weights and inputs in every run, whichever worker runs the test."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def runner_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runner's own threads, which wake now and then, are none that may draw random numbers."""
+    known = {thread.native_id for thread in threading.enumerate()}
+    times = drawn_numbers._times_of_others
+
+    def of_others() -> dict[int, int] | None:
+        found = times()
+        return None if found is None else {t: n for t, n in found.items() if t not in known}
+
+    monkeypatch.setattr(drawn_numbers, "_times_of_others", of_others)

@@ -143,6 +143,7 @@ def test_simplified_relations_say_the_same(conditions):
 @settings(max_examples=150, deadline=None)
 @given(st.lists(CONDITIONS_THAT_DIVIDE, max_size=6))
 @example([FloorDiv(4, NUMBER) <= 0])
+@example([sympy.Ne(FloorDiv(1, NUMBER), 1), NUMBER < 1])
 @example([sympy.Eq(NUMBER, 0), sympy.Eq(PythonMod(A, NUMBER), 0)])
 @example([sympy.Eq(NUMBER, 1), sympy.Eq(FloorDiv(A, NUMBER - 1), 0)])
 @example([sympy.Eq(PythonMod(A, 2), 0), sympy.Ge(FloorDiv(B, PythonMod(A, 2)), 1)])

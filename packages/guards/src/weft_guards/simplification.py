@@ -6,6 +6,7 @@ Integers only: a symbol that is no integer keeps its relations as they are.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -142,11 +143,12 @@ class _Simplification:
         if not all(symbol.is_integer and self._is_possible(symbol) for symbol in symbols):
             return False
         ranges = {symbol: self._range(symbol) for symbol in symbols}
-        try:
-            found = bound_sympy(condition, ranges)
-        except Exception:  # whatever the analysis cannot do, the relation stays
-            return False
-        return bool(found.is_bool) and found.lower is sympy.true
+        if not all(_excludes_zero(_bounds(d, ranges)) for d in _divisors(condition)):
+            return (
+                False  # it does not hold where it divides by 0, of which the analysis knows nothing
+            )
+        found = _bounds(condition, ranges)
+        return found is not None and bool(found.is_bool) and found.lower is sympy.true
 
     def _divides(self, expression: sympy.Basic) -> bool:
         """Whether ``expression`` is a remainder known to be 0."""
@@ -216,6 +218,31 @@ def _bound(condition: sympy.Basic) -> tuple[sympy.Symbol, int, bool] | None:
     if factor > 0:  # symbol >= -constant / factor, rounded up
         return symbol, -(int(constant) // int(factor)), True
     return symbol, int(constant) // -int(factor), False
+
+
+def _divisors(condition: sympy.Basic) -> Iterator[sympy.Expr]:
+    """What a condition divides by."""
+    for division in condition.atoms(sympy.Function):
+        if _DIVIDES.search(type(division).__name__):
+            yield division.args[1]
+
+
+def _excludes_zero(found: ValueRanges[sympy.Expr] | None) -> bool:
+    return found is not None and (bool(found.lower > 0) or bool(found.upper < 0))
+
+
+def _bounds(
+    expression: sympy.Basic, ranges: dict[sympy.Basic, ValueRanges[sympy.Expr]]
+) -> ValueRanges[sympy.Expr] | None:
+    """The range of an expression of symbols with ``ranges``; None where the analysis cannot tell."""
+    try:
+        return bound_sympy(expression, ranges)
+    except Exception:  # of whatever kind: the relation stays
+        return None
+
+
+_DIVIDES = re.compile("Div|Mod")
+"""Of the names of torch's and SymPy's functions that divide their first argument by the second."""
 
 
 def _division(condition: sympy.Basic) -> tuple[sympy.Expr, int] | None:

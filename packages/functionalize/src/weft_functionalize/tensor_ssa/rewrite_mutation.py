@@ -126,7 +126,7 @@ class _Rewrite:
                 values = scale_at_random(self._emit, self._node)
             elif special is not None:
                 values = [special(self._emit, self._node)]
-                if self._with_gradients and self._node.target in _DRAWS:
+                if self._node.target in _DRAWS and variables[0].meta["val"].requires_grad:
                     values = [_without_gradient(self._emit, variables[0], values[0])]
             else:
                 values = self._call_counterpart(len(variables))
