@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+import sys
 
 import pytest
 import torch
@@ -38,14 +38,16 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
+RUNNERS = frozenset(sys._current_frames())
+
+
 @pytest.fixture(autouse=True)
 def runner_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test runner's own threads, which wake now and then, are none that may draw random numbers."""
-    known = {thread.native_id for thread in threading.enumerate()}
     times = drawn_numbers._times_of_others
 
     def of_others() -> dict[int, int] | None:
         found = times()
-        return None if found is None else {t: n for t, n in found.items() if t not in known}
+        return None if found is None else {t: n for t, n in found.items() if t not in RUNNERS}
 
     monkeypatch.setattr(drawn_numbers, "_times_of_others", of_others)

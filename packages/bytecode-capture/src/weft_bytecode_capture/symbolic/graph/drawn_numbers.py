@@ -27,25 +27,14 @@ class DrawnNumbers:
 
 
 def _times_of_others() -> dict[int, int] | None:
-    """By native identity, for how long each other Python thread has run; None where that is not known.
+    """By identity, for how long each other Python thread has run, in ns; None where that cannot be known.
 
     Threads that never ran Python, as those of torch's parallel loops, draw no numbers.  One that begins and
     ends between two looks is not seen, but then the graph has started it, or a thread that has run.
     """
-    names = {thread.ident: thread.native_id for thread in threading.enumerate()}
-    times = {}
-    for identity in sys._current_frames().keys() - {threading.get_ident()}:
-        native = names.get(identity)
-        try:
-            if native is None or not sys.platform.startswith("linux"):
-                return None
-            times[native] = time.clock_gettime_ns(_processor_clock(native))
-        except OSError:  # it has just ended
-            return None
-    return times
-
-
-def _processor_clock(thread: int) -> int:
-    """Linux's clock of the processor time of a thread, as pthread_getcpuclockid gives it."""
-    per_thread, scheduled = 4, 2
-    return ~thread << 3 | per_thread | scheduled
+    clock = getattr(time, "pthread_getcpuclockid", None)
+    if clock is None:
+        return None
+    # a thread that has a frame lives as long as this one holds the interpreter's lock
+    others = sys._current_frames().keys() - {threading.get_ident()}
+    return {identity: time.clock_gettime_ns(clock(identity)) for identity in others}
