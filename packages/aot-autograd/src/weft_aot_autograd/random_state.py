@@ -71,7 +71,7 @@ class _DrawsFrom(TorchDispatchMode):
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded not in func.tags:
+        if torch.Tag.nondeterministic_seeded not in func.tags or _drops_nothing(func, args, kwargs):
             return func(*args, **kwargs)
         generator = self._generators[_device(args, kwargs)]
         if func is aten.native_dropout.default:
@@ -80,6 +80,15 @@ class _DrawsFrom(TorchDispatchMode):
         if drawing is None:
             raise RuntimeError(UNKNOWN_NUMBERS.format(f"{func} draws from no given generator"))
         return drawing(*args, **kwargs, generator=generator)
+
+
+def _drops_nothing(operator: OpOverload, args: Any, kwargs: Any) -> bool:
+    """Whether an operator that draws for its dropout alone, as attention does, is told to drop nothing."""
+    for position, argument in enumerate(operator._schema.arguments):
+        if argument.name in ("dropout", "dropout_p"):
+            given = args[position] if position < len(args) else kwargs.get(argument.name)
+            return (argument.default_value if given is None else given) == 0.0
+    return False
 
 
 def _device(args: Any, kwargs: Any) -> torch.device:
