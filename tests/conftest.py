@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 
 import pytest
 import torch
+
+if not torch.cuda.is_available():  # Triton decides when it is imported, which importing weft does
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 import weft
-from weft_bytecode_capture.symbolic.graph import drawn_numbers
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,6 +48,8 @@ RUNNERS = frozenset(sys._current_frames())
 @pytest.fixture(autouse=True)
 def runner_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test runner's own threads, which wake now and then, are none that may draw random numbers."""
+    from weft_bytecode_capture.symbolic.graph import drawn_numbers
+
     times = drawn_numbers._times_of_others
 
     def of_others() -> dict[int, int] | None:
