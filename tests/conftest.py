@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 
 import pytest
 import torch
-
-if not torch.cuda.is_available():  # Triton decides when it is imported, which importing weft does
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
 import weft
 
 

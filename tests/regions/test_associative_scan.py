@@ -134,17 +134,19 @@ def test_tensors_from_around() -> None:
         torch.testing.assert_close(compiled(x, offset).double(), wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_one_that_is_refused_leaves_others_in_the_graph() -> None:
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_functions_of_whole_rows_are_evaluated_row_by_row(length: int, reverse: bool) -> None:
     def function(x: T) -> T:
-        first = associative_scan(recurrence, (x, x), 0, combine_mode="generic")[1]
-        return associative_scan(torch.matmul, first, 0, combine_mode="generic") + 1
+        first = associative_scan(recurrence, (x, x), 0, reverse, combine_mode="generic")[1]
+        return associative_scan(torch.matmul, first, 0, reverse, combine_mode="generic") + 1
 
-    x = torch.randn(5, 3, 3)
-    compiled = weft.compile(function)
+    x = torch.randn(length, 3, 3)
+    check(weft.compile(function, fullgraph=True), function, x)
     with torch.no_grad():
-        torch.testing.assert_close(compiled(x), function(x))
-    graphs = weft.explain(function)(x).graphs
-    assert graphs
+        (graph,) = weft.explain(function)(x).graphs
+    calls = str(graph.graph_module.graph).count("matmul")
+    assert (calls > 0) == (length > 1)
 
 
 def test_what_feeds_it_and_reads_it_is_in_the_graph() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import linecache
 import logging
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,9 +60,6 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
 from torch.fx.experimental.symbolic_shapes import guard_or_false as guard_or_false
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols as has_unbacked_symbols
-from torch.fx.experimental.validator import (  # imported in a call it would keep the caller's frames
-    translation_validation_enabled as translation_validation_enabled,
-)
 from torch.fx.graph_module import _loader as _source_loader
 from torch.fx.proxy import GraphAppendingTracer
 from torch.optim.optimizer import _get_value as optimizer_value
@@ -349,6 +347,18 @@ class TorchMarks:
 TORCH_MARKS = TorchMarks()
 
 
+def import_what_fake_tensors_need() -> None:
+    """Import what torch imports when the first ``ShapeEnv`` and ``FakeTensorMode`` are made.
+
+    In a thread, since modules keep exceptions that importing them raised, and those the frames below.
+    """
+    name = "torch.fx.experimental.validator"
+    if name not in sys.modules:
+        thread = threading.Thread(target=importlib.import_module, args=(name,), name="weft-import")
+        thread.start()
+        thread.join()
+
+
 class PlacelessShapeEnv(ShapeEnv):
     """A ShapeEnv that does not note which line asked: weft's relations say which of the user's did.
 
@@ -500,6 +510,7 @@ __all__ = [
     "guard_or_false",
     "has_overrides",
     "has_unbacked_symbols",
+    "import_what_fake_tensors_need",
     "is_autocast_available",
     "is_dispatching_class",
     "is_torch_function_mode_enabled",

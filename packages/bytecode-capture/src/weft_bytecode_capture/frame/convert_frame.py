@@ -15,7 +15,11 @@ import torch
 from weft_guards import Guard, GuardSet, IsObject, Scope, TypeIs, transform_active
 
 from .. import _frame_hook
-from .._torch import mode_of_the_program, without_saved_tensor_hooks
+from .._torch import (
+    import_what_fake_tensors_need,
+    mode_of_the_program,
+    without_saved_tensor_hooks,
+)
 from ..captured_graph import (
     Backend,
     CapturedGraph,
@@ -140,6 +144,7 @@ class FrameConverter:
             self._lock.release()
             return _frame_hook.RETRY
         try:
+            import_what_fake_tensors_need()
             frame = FrameInput(
                 code, arguments, globals_dictionary, builtins, closure, self._history(code)
             )

@@ -14,6 +14,7 @@ from ..builder import register_object
 from ..regions.scan import call_scan
 from .base import Variable
 from .constant import ConstantVariable
+from .functions import KnownFunctionVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .tensor import TensorVariable
 
@@ -44,12 +45,16 @@ class AssociativeScanVariable(IdentifiedFunctionVariable):
 
 
 class ScanRowsVariable(IdentifiedFunctionVariable):
-    """:func:`.scan_programs.scan_rows`: the operator of the graph."""
+    """:func:`.scan_programs.scan_rows`: the operator of the graph, or row by row where none is kept."""
 
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
         combine, rows = arguments
+        if not evaluator.state.options.keep_control_flow:
+            assert self.source is not None  # it is reached through the program's globals
+            written_out = KnownFunctionVariable(self.value, self.source)
+            return written_out.call(evaluator, arguments, keywords)
         tensors = [row for row in rows.iterate(evaluator) if isinstance(row, TensorVariable)]
         return call_scan(evaluator, combine, tensors)
 
