@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
+from ..._torch import guard_or_false
 from ...unsupported import Unsupported
 from ..graph.modes import SWITCHED_IN_REGION
 from ..graph.unread_results import read_what_may_raise
@@ -163,7 +164,10 @@ def fresh_like(evaluator: Evaluator, fake: torch.Tensor) -> torch.Tensor:
 
 def give_gradients(evaluator: Evaluator, fake: torch.Tensor) -> None:
     """Let ``fake`` have gradients as an operator's result has them, if they are enabled."""
-    overlaps = any(n > 1 and s == 0 for n, s in zip(fake.shape, fake.stride(), strict=True))
+    overlaps = any(  # or may, where data determines the size
+        guard_or_false(stride == 0) and not guard_or_false(size <= 1)
+        for size, stride in zip(fake.shape, fake.stride(), strict=True)
+    )
     with evaluator.graph.fake_mode:
         if overlaps and torch.is_grad_enabled():
             fake.requires_grad_()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import operator as operator_module
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
 import torch.fx
 from weft_guards import Place, Quantity, Source, expression_function
@@ -25,6 +27,9 @@ _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "mod", "truediv", "pow"})
 _DIVISIONS = frozenset({"floordiv", "mod", "truediv"})
 _NUMBERS = (int, float)
+_LARGEST_EXPRESSION = 60
+"""Nodes of an expression that is computed with.  One that reads itself twice a step doubles each time."""
+
 # Methods without arguments, by what computes them on a symbolic number.
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "__neg__": operator_module.neg,
@@ -113,7 +118,7 @@ class SymbolicNumberVariable(Variable):
         ):
             # SymPy reorders a second operation on floats, and its zero has no sign.
             return float_computation(evaluator, self._symbols, plain, pair)
-        if plain in _ARITHMETIC and self._is_total(plain, *pair):
+        if plain in _ARITHMETIC and not any(map(_is_large, pair)) and self._is_total(plain, *pair):
             return self._computed(evaluator, OPERATORS[plain], list(pair))
         if plain == "pow" and any(p.python_type() is float for p in pair):
             return float_computation(evaluator, self._symbols, plain, pair)
@@ -167,6 +172,13 @@ class SymbolicNumberVariable(Variable):
 
     def __repr__(self) -> str:
         return f"SymbolicNumber({self.value})"
+
+
+def _is_large(variable: Variable) -> bool:
+    if not isinstance(variable, SymbolicNumberVariable):
+        return False
+    nodes = sympy.preorder_traversal(expression_of(variable.value))
+    return next(itertools.islice(nodes, _LARGEST_EXPRESSION, None), None) is not None
 
 
 def _is_computed_float(variable: Variable) -> bool:
