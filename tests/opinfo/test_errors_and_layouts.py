@@ -28,6 +28,7 @@ ONCE_ELSEWHERE = (
     "copysign",
     "native_batch_norm",
     "nn.functional.channel_shuffle",
+    "nn.functional.group_norm",
     "floor_divide",
 )
 ERRORS, LAYOUTS, OPERANDS = list(error_cases()), list(layout_cases()), list(operand_cases())

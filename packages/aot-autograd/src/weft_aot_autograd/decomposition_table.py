@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ._torch import OpOverload, core_aten_decompositions, core_decomposition
+from ._torch import COMMUNICATES, OpOverload, core_aten_decompositions, core_decomposition
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -227,6 +227,11 @@ def _with_checked_index(operator: OpOverload) -> Callable[..., Any]:
     return rule
 
 
+def _wait_for_each(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """``wait_tensors``: each tensor once the collective that makes it has ended."""
+    return [torch.ops._c10d_functional.wait_tensor.default(tensor) for tensor in tensors]
+
+
 # Rules of our own, over torch's.
 _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten._efficientzerotensor.default: _zeros,
@@ -239,6 +244,12 @@ _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten.native_dropout.default: _inference_dropout,
     aten.nll_loss_backward.default: _nll_loss_backward,
     aten.scaled_dot_product_attention.default: _chosen_attention,
+}
+
+
+# Those of operators that only some releases of torch have, by name.
+_OWN_BY_NAME: dict[str, Callable[..., Any]] = {
+    f"{COMMUNICATES}::wait_tensors": _wait_for_each,  # since torch 2.15
 }
 
 
@@ -300,6 +311,8 @@ def _rule(operator: Any) -> Callable[..., Any] | None:
         return _OWN[operator]
     if not isinstance(operator, OpOverload) or operator._schema.is_mutable:
         return None
+    if operator._schema.name in _OWN_BY_NAME:
+        return _OWN_BY_NAME[operator._schema.name]
     name = operator._schema.name.removeprefix("aten::")
     if name in _KEPT_NAMES or torch.Tag.nondeterministic_seeded in operator.tags:
         return None  # among them random operators, whose values must be eager's

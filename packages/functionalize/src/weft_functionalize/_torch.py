@@ -161,15 +161,23 @@ def schema_arguments(operator: OpOverload) -> list[Any]:
     return list(operator._schema.arguments)
 
 
+_WAIT_FOR_SEVERAL = "_c10d_functional::wait_tensors"  # since torch 2.15
+
+
 def is_list_operator(operator: OpOverload) -> bool:
     """Whether ``operator`` does one thing to each tensor of a list, and torch can do it one by one."""
-    return operator._schema.name.startswith(
-        "aten::_foreach_"
-    ) and operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeExplicitAutograd)
+    name = operator._schema.name
+    return name == _WAIT_FOR_SEVERAL or (
+        name.startswith("aten::_foreach_")
+        and operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeExplicitAutograd)
+    )
 
 
 def run_by_element(operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a list operator through the kernel that calls an operator for each tensor of the list."""
+    """Run a list operator by one for each tensor of the list, through torch's kernel that does so."""
+    if operator._schema.name == _WAIT_FOR_SEVERAL:
+        wait: Any = torch.ops._c10d_functional.wait_tensor.default
+        return [wait(tensor) for tensor in args[0]]
     return operator._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
 
 

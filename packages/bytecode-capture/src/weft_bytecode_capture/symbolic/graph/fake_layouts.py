@@ -2,7 +2,7 @@
 
 ``torch.roll`` of a channels-last image is channels-last, ``copysign(x, y)`` of a transposed ``x`` and a row
 ``y`` is transposed.  A program may read strides (``is_contiguous``, ``as_strided``), so fakes have eager's.
-Found on the CPU by ``tests/opinfo/layout_report.py``, on torch 2.11 and 2.13.
+Found on the CPU by ``tests/opinfo/layout_report.py``, on torch 2.11, 2.13 and 2.14.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten._native_batch_norm_legit_functional.default: _image,
     aten._batch_norm_with_update.default: _image,
     aten._batch_norm_with_update_functional.default: _image,
+    aten.native_group_norm.default: _image,  # torch 2.14 promises contiguous ones
     aten.max_unpool2d.default: _image,
     aten.replication_pad2d.default: _image,
     aten.channel_shuffle.default: _image,

@@ -102,7 +102,12 @@ class RememberingFakeMode(FakeTensorMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         """What torch's own mode gives, with eager's strides."""
-        result = super().dispatch(func, types, args, kwargs)
+        result: Any = super().dispatch(func, types, args, kwargs)
+        if _waits_for_several(func):
+            with (
+                self
+            ):  # torch's mode gives the operands, which hold nothing until they are waited for
+                return [torch.empty_like(value) for value in result]
         if not has_eager_strides(func):
             with self:
                 return with_eager_strides(func, args, kwargs, result)
@@ -173,6 +178,15 @@ class RememberingFakeMode(FakeTensorMode):
             return None
         form = FakeForm(self, value)
         return form if same_dispatch(form.new(), value) else None
+
+
+def _waits_for_several(operator: Any) -> bool:
+    """Whether an operator is ``wait_tensors``, which torch has since 2.15."""
+    return (
+        isinstance(operator, OpOverload)
+        and operator.namespace == "_c10d_functional"
+        and operator.name() == "_c10d_functional::wait_tensors"
+    )
 
 
 def _check_position(tensor: torch.Tensor, dimension: int, index: int | torch.SymInt) -> None:
