@@ -1,6 +1,5 @@
-/* What a pushed frame looks like differs between the versions of CPython: one header for each.
- *
- * Each defines, beside what it includes:
+/* What a pushed frame looks like differs between the versions of CPython: one header for each says what is
+ * its own, `common.h` what is not.  Together they define:
  *   weft_frame_code(frame), weft_frame_function(frame)   borrowed references
  *   weft_frame_local(frame, i)                           borrowed; NULL: unbound
  *   weft_set_frame_local(frame, i, object)               takes the reference; the slot held nothing of its own
@@ -36,5 +35,6 @@
 #else
 #include "frames/python_3_14.h"
 #endif
+#include "frames/common.h"
 
 #endif

@@ -1,36 +1,9 @@
 /* CPython 3.13: a frame has an `f_executable`, and points to the instruction that comes next. */
 
+#define WEFT_OWN_CODE
+
 static inline PyCodeObject *weft_frame_code(_PyInterpreterFrame *frame) {
     return (PyCodeObject *)frame->f_executable;
-}
-
-static inline PyFunctionObject *weft_frame_function(_PyInterpreterFrame *frame) {
-    return (PyFunctionObject *)frame->f_funcobj;
-}
-
-static inline PyObject *weft_frame_local(_PyInterpreterFrame *frame, int index) {
-    return frame->localsplus[index];
-}
-
-static inline void weft_set_frame_local(_PyInterpreterFrame *frame, int index, PyObject *object) {
-    frame->localsplus[index] = object;
-}
-
-#define WEFT_LOCALS_ROOM(count) 1
-
-static inline PyObject **weft_frame_locals(_PyInterpreterFrame *frame, int count, PyObject **room) {
-    (void)count, (void)room;
-    return frame->localsplus;
-}
-
-static inline Py_ssize_t weft_frame_size(PyCodeObject *code) {
-    return code->co_framesize;
-}
-
-static inline void weft_raise_frame_size(PyCodeObject *code, Py_ssize_t size) {
-    if (size > code->co_framesize) {
-        code->co_framesize = (int)size;
-    }
 }
 
 static inline void weft_set_frame_code(_PyInterpreterFrame *frame, PyCodeObject *code) {
@@ -39,8 +12,4 @@ static inline void weft_set_frame_code(_PyInterpreterFrame *frame, PyCodeObject 
     frame->instr_ptr = _PyCode_CODE(code);
     frame->stacktop = code->co_nlocalsplus;
     Py_DECREF(old);
-}
-
-static inline void weft_clear_finished_frame(_PyInterpreterFrame *frame) {
-    (void)frame;
 }

@@ -3,13 +3,27 @@
 #include <pycore_interpframe.h>
 #include <pycore_stackref.h>
 
+#define WEFT_OWN_CODE
+
 static inline PyCodeObject *weft_frame_code(_PyInterpreterFrame *frame) {
     return (PyCodeObject *)PyStackRef_AsPyObjectBorrow(frame->f_executable);
 }
 
+static inline void weft_set_frame_code(_PyInterpreterFrame *frame, PyCodeObject *code) {
+    _PyStackRef old = frame->f_executable;
+    frame->f_executable = PyStackRef_FromPyObjectNew(code);
+    frame->instr_ptr = _PyCode_CODE(code);
+    frame->stackpointer = frame->localsplus + code->co_nlocalsplus;
+    PyStackRef_CLOSE(old);
+}
+
+#define WEFT_OWN_FUNCTION
+
 static inline PyFunctionObject *weft_frame_function(_PyInterpreterFrame *frame) {
     return (PyFunctionObject *)PyStackRef_AsPyObjectBorrow(frame->f_funcobj);
 }
+
+#define WEFT_OWN_SLOTS
 
 static inline PyObject *weft_frame_local(_PyInterpreterFrame *frame, int index) {
     _PyStackRef local = frame->localsplus[index];
@@ -28,26 +42,4 @@ static inline PyObject **weft_frame_locals(_PyInterpreterFrame *frame, int count
         room[i] = weft_frame_local(frame, i);
     }
     return room;
-}
-
-static inline Py_ssize_t weft_frame_size(PyCodeObject *code) {
-    return code->co_framesize;
-}
-
-static inline void weft_raise_frame_size(PyCodeObject *code, Py_ssize_t size) {
-    if (size > code->co_framesize) {
-        code->co_framesize = (int)size;
-    }
-}
-
-static inline void weft_set_frame_code(_PyInterpreterFrame *frame, PyCodeObject *code) {
-    _PyStackRef old = frame->f_executable;
-    frame->f_executable = PyStackRef_FromPyObjectNew(code);
-    frame->instr_ptr = _PyCode_CODE(code);
-    frame->stackpointer = frame->localsplus + code->co_nlocalsplus;
-    PyStackRef_CLOSE(old);
-}
-
-static inline void weft_clear_finished_frame(_PyInterpreterFrame *frame) {
-    (void)frame;
 }
