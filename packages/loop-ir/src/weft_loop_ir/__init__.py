@@ -13,6 +13,16 @@ from weft_loop_ir.attention import (
     fuse_attention,
     fuse_attention_gradients,
 )
+from weft_loop_ir.callees import (
+    CALLEES,
+    Callee,
+    OperandLayout,
+    OperandRule,
+    accepts,
+    call_library,
+    callee_of,
+    needs_check,
+)
 from weft_loop_ir.data_symbols import sized_within
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
@@ -88,6 +98,7 @@ from weft_loop_ir.verify import VerificationError, verify
 from weft_loop_ir.write_back import write_back
 
 __all__ = [
+    "CALLEES",
     "COMBINED",
     "LEFT",
     "RIGHT",
@@ -97,6 +108,7 @@ __all__ = [
     "Buffer",
     "BufferKind",
     "BufferView",
+    "Callee",
     "Codegen",
     "Combination",
     "CompiledProgram",
@@ -125,6 +137,8 @@ __all__ = [
     "NoLowering",
     "NumberSpelling",
     "Operand",
+    "OperandLayout",
+    "OperandRule",
     "OpsHandler",
     "ParallelKernels",
     "Region",
@@ -140,8 +154,11 @@ __all__ = [
     "Unsupported",
     "Value",
     "VerificationError",
+    "accepts",
     "all_items",
     "bytes_outside_arena",
+    "call_library",
+    "callee_of",
     "changes_state",
     "check_first",
     "convolve_channels_last",
@@ -163,6 +180,7 @@ __all__ = [
     "load_indices",
     "lower",
     "merge_products",
+    "needs_check",
     "ops",
     "plan_memory",
     "print_index",

@@ -9,13 +9,15 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, BufferView, ExternCall, SizeFloat, settle
+from weft_loop_ir import Buffer, BufferView, ExternCall, SizeFloat, accepts, call_library, settle
 
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.host.data_symbols import with_own_sizes
 from weft_codegen_cpp.host.linear import linear_arguments
 
 aten = torch.ops.aten
+
+ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
 
 OUT_FUNCTIONS: dict[object, str] = {
     aten.mm.default: "mm_out",
@@ -98,7 +100,8 @@ class Callback:
         if self.into_memory:
             _run_into(tensors[-1], call, arguments, keywords)
             return ()
-        results = call.operator(*arguments, **keywords)
+        first_only = not any(self.outputs[1:])
+        results = call_library(call.operator, first_only, *arguments, **keywords)
         if not isinstance(results, list | tuple):
             results = (results,)
         values = with_own_sizes(call, results, values)
@@ -203,6 +206,7 @@ def _scalar_leaves(call: ExternCall) -> list[Any]:
 
 
 def _attention(call: ExternCall) -> NativeCall | None:
+    """Natively where torch's kernel takes the operands in every call; a callback looks at them first."""
     named = dict(
         zip(("query", "key", "value", "dropout_p", "is_causal"), call.arguments, strict=False)
     )
@@ -212,6 +216,7 @@ def _attention(call: ExternCall) -> NativeCall | None:
         bool(named.get("is_causal", False)),
         named.get("scale"),
     )
-    return NativeCall(
-        "attention", scalars, (named["query"], named["key"], named["value"], named.get("attn_mask"))
-    )
+    query, key, value, mask = (named.get(n) for n in ("query", "key", "value", "attn_mask"))
+    if not accepts(ATTENTION, query=query, key=key, value=value, attn_mask=mask):
+        return None
+    return NativeCall("attention", scalars, (query, key, value, mask))

@@ -102,10 +102,10 @@ def _double(number: float) -> str:
 
 
 def _convolves_in_onednn(writer: HostWriter, native: NativeCall) -> bool:
-    image, weight, _ = native.tensors
+    image, weight, bias = native.tensors
     transposed = native.scalars[3]
     assert image is not None and weight is not None
-    return not transposed and convolves_in_onednn(image, weight, writer.options)
+    return not transposed and convolves_in_onednn(image, weight, bias, writer.options)
 
 
 def _convolution(writer: HostWriter, native: NativeCall, in_onednn: bool) -> list[str]:

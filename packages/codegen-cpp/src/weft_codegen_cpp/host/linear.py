@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import sympy
 import torch
-from weft_loop_ir import BufferView, ExternCall, Schedule, plan_memory
+from weft_loop_ir import BufferView, ExternCall, Schedule, accepts, plan_memory
 
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.options import CppOptions
@@ -27,6 +27,9 @@ aten = torch.ops.aten
 
 ENOUGH_PRODUCTS = 1 << 20
 """Multiplications from which oneDNN's cost of a call is paid back."""
+
+LINEAR = "mkldnn::_linear_pointwise"
+CONVOLUTION = "mkldnn::_convolution_pointwise"
 
 SYMBOLIC_EXTENT = 64
 """What a symbolic size counts in that estimate."""
@@ -72,20 +75,20 @@ def linear_arguments(call: ExternCall) -> tuple[BufferView, BufferView, BufferVi
     if any(call.keywords.get(key, 1) != 1 for key in ("beta", "alpha")):
         return None
     x, right = call.arguments[-2:]
-    if not (_is_matrix(x) and _is_matrix(right)):
-        return None
     bias = call.arguments[0] if call.operator is aten.addmm.default else None
-    if bias is not None and (bias.size != (right.size[1],) or bias.stride != (sympy.S.One,)):
+    if bias is not None and bias.size != (right.size[1],):
         return None
     weight = replace(right, size=right.size[::-1], stride=right.stride[::-1])
-    return x, weight, bias
+    return (x, weight, bias) if accepts(LINEAR, X=x, W=weight, B=bias) else None
 
 
-def convolves_in_onednn(image: BufferView, weight: BufferView, options: CppOptions) -> bool:
+def convolves_in_onednn(
+    image: BufferView, weight: BufferView, bias: BufferView | None, options: CppOptions
+) -> bool:
     """Whether a convolution, not transposed, is handed to oneDNN whatever torch would choose."""
     if not (_torch.has_packed_convolution() and uses_onednn(options)):
         return False
-    if image.dtype != torch.float32 or len(weight.size) != 4 or 0 in (*image.size, *weight.size):
+    if image.dtype != torch.float32 or not accepts(CONVOLUTION, X=image, W=weight, B=bias):
         return False
     extents = [*image.size[:1], *image.size[2:], *weight.size]
     return _products(extents) >= ENOUGH_PRODUCTS
@@ -94,15 +97,3 @@ def convolves_in_onednn(image: BufferView, weight: BufferView, options: CppOptio
 def _products(extents: Sequence[sympy.Expr]) -> int:
     """The product of ``extents``, in which a symbolic one counts as :data:`SYMBOLIC_EXTENT`."""
     return math.prod(int(e) if e.is_Integer else SYMBOLIC_EXTENT for e in extents)
-
-
-def _is_matrix(view: BufferView) -> bool:
-    """A matrix with elements side by side in one direction, and rows that don't share memory."""
-    if len(view.size) != 2 or any(n == 0 for n in view.size):
-        return False
-    (rows, columns), (row, column) = view.size, view.stride
-    return _is_dense(columns, column, row) or _is_dense(rows, row, column)
-
-
-def _is_dense(inner: sympy.Expr, step: sympy.Expr, stride: sympy.Expr) -> bool:
-    return step == 1 and (stride == inner or bool((stride - inner).is_nonnegative))

@@ -7,10 +7,11 @@ its result channels-last, so it is used where that is the layout asked for.
 from __future__ import annotations
 
 import torch
-from weft_loop_ir import BufferView, ExternCall, Schedule
+from weft_loop_ir import BufferView, ExternCall, Schedule, accepts
 
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.host.extern_calls import NativeCall
+from weft_codegen_cpp.host.linear import CONVOLUTION
 
 WEIGHT = 1
 """The position of the weight among the tensors of a native convolution or linear layer."""
@@ -51,7 +52,9 @@ def _packed_convolution(
 ) -> torch.Tensor | None:
     stride, padding, dilation, transposed, _, groups = native.scalars
     (name,) = call.outputs
-    if transposed or weight.dim() != 4 or name is None or not _torch.has_packed_convolution():
+    if transposed or name is None or not _torch.has_packed_convolution():
+        return None
+    if not accepts(CONVOLUTION, X=image, W=native.tensors[WEIGHT], B=native.tensors[2]):
         return None
     result = schedule.buffers[name].layout
     if not (_is_channels_last(image.stride) and _is_channels_last(result.stride)):

@@ -30,6 +30,7 @@ from weft_loop_ir import (
     item_reads,
     item_writes,
     last_uses,
+    needs_check,
     size_hints,
 )
 from weft_loop_ir.unsupported import Unsupported
@@ -520,7 +521,11 @@ class _HostPrinter:
         ]
         is_tuple = len(call.operator._schema.returns) > 1 or _returns_list(call)
         left = self._tuple(targets) if is_tuple else (targets or ["unused"])[0]
-        self.emit(f"{left} = {self.constant(call.operator)}({', '.join(arguments)})")
+        function = self.constant(call.operator)
+        if needs_check(call, self.schedule, ALIGNMENT):
+            first_only = not any(name in used for name in call.outputs[1:])
+            function, arguments = "call_library", [function, str(first_only), *arguments]
+        self.emit(f"{left} = {function}({', '.join(arguments)})")
         for name in used:
             copy = returns_alias(call)
             line = print_settle(self.tensors[name], self.buffers[name], copy, self.constant)

@@ -1,0 +1,105 @@
+"""Calls of what :data:`CALLEES` lists: what is known of their operands, and what is seen in the call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from weft_loop_ir._torch import OpOverload
+from weft_loop_ir.callees.rules import Callee, OperandLayout, aligned_copy
+from weft_loop_ir.callees.table import CALLEES
+from weft_loop_ir.ir import BufferView, ExternCall, Schedule
+
+
+def callee_of(operator: OpOverload) -> Callee | None:
+    """What is known of ``operator`` as a callee; None for what eager calls too."""
+    return CALLEES.get(operator._schema.name)
+
+
+def view_layout(view: BufferView, base: int) -> OperandLayout:
+    """A window on a buffer whose address is a multiple of ``base`` bytes."""
+    offset = view.offset * view.dtype.itemsize
+    return OperandLayout(view.dtype, view.size, view.stride, offset, base)
+
+
+def accepts(name: str, **views: BufferView | None) -> bool:
+    """Whether the callee of that name takes ``views``, by argument, in every call."""
+    layouts = {key: None if view is None else view_layout(view, 1) for key, view in views.items()}
+    return CALLEES[name].takes(layouts) is True
+
+
+def needs_check(call: ExternCall, schedule: Schedule, alignment: int) -> bool:
+    """Whether operands of ``call`` may be such as :func:`call_library` copies.
+
+    The arena, and what the program allocates besides, begin at multiples of ``alignment`` bytes.
+    """
+    callee = callee_of(call.operator)
+    if callee is None:
+        return False
+    memory = schedule.memory
+
+    def layout(argument: object) -> OperandLayout | None:
+        if not isinstance(argument, BufferView):
+            return None
+        is_own = argument.buffer in memory.offsets or argument.buffer in memory.alone
+        return view_layout(argument, alignment if is_own else 1)
+
+    named = _named(call.operator, call.arguments, call.keywords)
+    return callee.takes({name: layout(value) for name, value in named.items()}) is not True
+
+
+def call_library(operator: OpOverload, first_only: bool, *arguments: Any, **keywords: Any) -> Any:
+    """``operator`` of operands that it takes: those that lie otherwise are copied to where they lie so.
+
+    Where no copy does, eager's own operator gives the first result; the others are None.  This takes
+    ``first_only``: nothing reads the others.  Without that the operator itself says what is wrong.
+    """
+    callee = callee_of(operator)
+    if callee is None:
+        return operator(*arguments, **keywords)
+    named = _named(operator, arguments, keywords)
+    copies: dict[str, torch.Tensor] = {}
+    for name, rule in callee.operands.items():
+        tensor = named.get(name)
+        if not isinstance(tensor, torch.Tensor) or tensor.numel() == 0:
+            continue
+        layout = OperandLayout.of(tensor)
+        if first_only and callee.otherwise and rule.takes_value(layout) is False:
+            return _otherwise(operator, named)
+        if rule.takes_layout(layout) is False:
+            copies[name] = aligned_copy(tensor, rule)
+    if not copies:
+        return operator(*arguments, **keywords)
+    names = _names(operator)
+    fitting = [copies.get(n, a) for n, a in zip(names, arguments, strict=False)]
+    return operator(*fitting, **{n: copies.get(n, a) for n, a in keywords.items()})
+
+
+def _named(
+    operator: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {**dict(zip(_names(operator), arguments, strict=False)), **keywords}
+
+
+@functools.cache
+def _names(operator: OpOverload) -> tuple[str, ...]:
+    return tuple(argument.name for argument in operator._schema.arguments)
+
+
+def _otherwise(operator: OpOverload, named: Mapping[str, Any]) -> Any:
+    """Attention by eager's dispatch."""
+    query, key = named["query"], named["key"]
+    result = torch.nn.functional.scaled_dot_product_attention(
+        query,
+        key,
+        named["value"],
+        named.get("attn_bias", named.get("attn_mask")),
+        named.get("dropout_p", 0.0),
+        named.get("is_causal", False),
+        scale=named.get("scale"),
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    return (result, *[None] * (len(operator._schema.returns) - 1))
