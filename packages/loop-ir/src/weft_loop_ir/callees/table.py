@@ -65,6 +65,11 @@ _ONEDNN_IMAGE = OperandRule(dtypes=_FLOATS, ranks=frozenset({4}))
 
 DISPATCHED = "eager's own operator, into memory that is given or on operands that lie otherwise"
 
+DISPATCHED_NAMES = """
+    mm addmm bmm baddbmm mv addmv dot linear matmul _int_mm convolution convolution_backward
+    scaled_dot_product_attention _embedding_bag_forward_only
+"""
+
 CALLEES: Mapping[str, Callee] = {
     "aten::_scaled_dot_product_flash_attention_for_cpu": _attention(
         CHOSEN, _IN_ROWS, attn_mask=_CPU_MASK
@@ -99,13 +104,7 @@ CALLEES: Mapping[str, Callee] = {
     "mkldnn::_reorder_convolution_weight": Callee(
         "constant weights of convolutions (codegen-cpp)", {"self": _ONEDNN_IMAGE}
     ),
-    "aten::mm": Callee(DISPATCHED),
-    "aten::addmm": Callee(DISPATCHED),
-    "aten::bmm": Callee(DISPATCHED),
-    "aten::baddbmm": Callee(DISPATCHED),
-    "aten::convolution": Callee(DISPATCHED),
-    "aten::convolution_backward": Callee(DISPATCHED),
-    "aten::scaled_dot_product_attention": Callee(DISPATCHED),
+    **{f"aten::{name}": Callee(DISPATCHED) for name in DISPATCHED_NAMES.split()},
     "aten::_foreach_copy_": Callee("inputs of recordings (codegen-triton), one dtype at a time"),
 }
 """By the name of the operator's schema, without its overload."""
