@@ -20,7 +20,10 @@ from torch._subclasses.fake_tensor import (
 from torch.autograd import forward_ad
 from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import (
+    GuardOnDataDependentSymNode,
+    free_unbacked_symbols,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves as tree_leaves
 from torch.utils._pytree import tree_map as tree_map
@@ -50,10 +53,11 @@ __all__ = [
     "without_transforms",
 ]
 
-# What FakeTensorMode raises where a result's value or shape depends on the data.
+# What fake tensors raise where a result's value or shape, or a formula's way, depends on the data.
 DATA_DEPENDENT_ERRORS: tuple[type[Exception], ...] = (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
 )
 
 COMMUNICATES = "_c10d_functional"
@@ -164,15 +168,20 @@ def unpacked(packed: Any, is_argument: bool) -> torch.Tensor:
 
 
 def rename_data_dependent(made: Any, known: Any) -> None:
-    """Let a new symbol of a number that depends on data be the one by which this number is known.
+    """Let a new symbol of a number that depends on data be that by which this number is known.
 
     ``made`` and ``known`` are numbers that are the same in every call; what is no such symbol stays.
     """
     if not isinstance(made, torch.SymInt) or not isinstance(known, torch.SymInt):
         return
     new, old = made.node.expr, known.node.expr
-    if new != old and new.is_Symbol and old.is_Symbol and free_unbacked_symbols(new):
-        made.node.shape_env._rename_unbacked_to(new, old)
+    if new == old or not new.is_Symbol or not free_unbacked_symbols(new):
+        return
+    env = made.node.shape_env
+    if old.is_Symbol and free_unbacked_symbols(old):
+        env._rename_unbacked_to(new, old)
+    elif not free_unbacked_symbols(old):  # data has to give a number that the inputs say: a size that must fit
+        env._eliminate_unbacked(new, old)
 
 
 def schema_arguments(operator: OpOverload) -> list[Any]:

@@ -122,6 +122,9 @@ class _Trace:
             ]
             if not differentiated:
                 return None
+            for value in outputs:
+                if not isinstance(value, torch.Tensor):
+                    self._recorder.nodes_in(value)  # not read from tangents, which forward has not
             positions = self._find_flags(outputs, differentiated, inputs)
             tangents = [self._add_tangent(i, outputs[i]) for i in differentiated]
             wanted = [i for i, value in enumerate(inputs) if _has_gradient(value)]
@@ -268,7 +271,7 @@ class _Trace:
     ) -> JointGraph:
         recorder = self._recorder
         order = sorted(gradients)
-        results = [recorder.node_of(value) for value in outputs]
+        results = [recorder.nodes_in(value) for value in outputs]  # some are sizes of data
         results += self._owned([gradients[i] for i in order])
         with self._mode:
             recorder.finish(results)

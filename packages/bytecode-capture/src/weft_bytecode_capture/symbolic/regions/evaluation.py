@@ -107,7 +107,7 @@ def check_unchanged(states: ObjectStates) -> None:
 
 def as_predicate(evaluator: Evaluator, condition: TensorVariable) -> TensorVariable:
     """``bool(condition)`` as a bool tensor without dimensions."""
-    if condition.fake.numel() != 1:
+    if evaluator.graph.shapes.specialise(condition.fake.numel() != 1):
         raise Unsupported("truth value of a tensor with several elements", repr(condition))
     result: Variable = condition
     if condition.fake.dim():

@@ -106,7 +106,8 @@ class TensorVariable(Variable):
         raise Unsupported("identity of a tensor that a region gives", f"{self!r} is {other!r}")
 
     def truth(self, evaluator: Evaluator) -> bool:
-        known = known_truth(self.node) if self.fake.numel() == 1 else None
+        is_one = evaluator.graph.shapes.specialise(self.fake.numel() == 1)
+        known = known_truth(self.node) if is_one else None
         if known is None:
             raise Unsupported("branch on a tensor's value", repr(self))
         return known
