@@ -48,6 +48,9 @@ class Dialect:
     close_gives_result: bool = False
     """Whether a generator's ``close()`` gives what the generator returns then."""
 
+    key_errors_say_where: bool = False
+    """Whether the TypeError of an unhashable key says if it was to be a dict's or a set's."""
+
     cells_are_locals: bool = False
     """Whether ``LOAD_FAST`` loads cells too, in place of ``LOAD_CLOSURE``."""
 

@@ -7,6 +7,7 @@ from . import python_3_13
 DIALECT = dataclasses.replace(
     python_3_13.DIALECT,
     keywords_or_null=True,
+    key_errors_say_where=True,
     loop_end=("END_FOR", "POP_ITER"),
     pairs={
         **python_3_13.DIALECT.pairs,

@@ -15,7 +15,7 @@ from ..variables.constant import ConstantVariable
 from ..variables.exception_groups import match_clause, raised_after_clauses
 from ..variables.exceptions import ExceptionVariable, instantiate
 from ..variables.sequences import TupleVariable
-from ..variables.values import resolution_order
+from ..variables.values import full_name, resolution_order
 
 
 @handles("RAISE_VARARGS")
@@ -133,7 +133,7 @@ def _special_method(evaluator: Evaluator, manager: Variable, name: str) -> Varia
         kind = manager.python_type()
         label, missed = kind.__name__, " (missed __exit__ method)" if name == "__exit__" else ""
         if DIALECT.null_above_exit:
-            label, missed = _full_name(kind), f" (missed {name} method)"
+            label, missed = full_name(kind), f" (missed {name} method)"
             if hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__"):
                 missed += _IS_ASYNCHRONOUS
         evaluator.raise_error(
@@ -144,12 +144,6 @@ def _special_method(evaluator: Evaluator, manager: Variable, name: str) -> Varia
 _IS_ASYNCHRONOUS = (
     " but it supports the asynchronous context manager protocol. Did you mean to use 'async with'?"
 )
-
-
-def _full_name(kind: type) -> str:
-    if kind.__module__ in ("builtins", "__main__"):
-        return kind.__qualname__
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 @handles("WITH_EXCEPT_START")

@@ -10,7 +10,7 @@ from ..variables.base import Variable
 from ..variables.builtin_functions import is_instance
 from ..variables.classes import ClassVariable
 from ..variables.constant import ConstantVariable
-from ..variables.hashing import HashedKey, hashed_key
+from ..variables.hashing import HashedKey, element_key
 from ..variables.opaque import OpaqueVariable
 from ..variables.sequences import TupleVariable
 from ..variables.user_objects import UserObjectVariable
@@ -47,7 +47,7 @@ def _match_keys(evaluator: Evaluator, instruction: Instruction) -> None:
     seen: set[HashedKey] = set()
     values: list[Variable] = []
     for key in keys.iterate(evaluator):
-        hashed = hashed_key(evaluator, key)
+        hashed = element_key(evaluator, key)
         if hashed in seen:
             evaluator.raise_error(
                 ValueError, f"mapping pattern checks duplicate key ({key.snapshot()!r})"

@@ -21,7 +21,7 @@ from .bound_methods import BoundMethodVariable
 from .cells import CellVariable, known_cell
 from .constant import ConstantVariable
 from .dying import require_quiet_end
-from .hashing import HashedKey, hashed_key, identity_key
+from .hashing import HashedKey, entry_key, identity_key
 from .mappings import DictVariable, keyword_arguments
 from .methods import BuiltinMethodVariable
 from .sequences import TupleVariable
@@ -356,7 +356,7 @@ class FunctionDictVariable(DictVariable):
         self.function.attributes[name] = value
 
     def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
-        return self.all_entries(evaluator).get(hashed_key(evaluator, key))
+        return self.all_entries(evaluator).get(entry_key(evaluator, key))
 
     def contains(self, evaluator: Evaluator, key: Variable) -> bool:
         return self.lookup(evaluator, key) is not None

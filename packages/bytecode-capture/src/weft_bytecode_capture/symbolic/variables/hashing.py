@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import types
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from weft_guards import IsObject
 
+from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..aliasing import guard_distinct
+from ..captured_exception import CapturedException
 from ..policy import is_of_library
 from .base import Variable
-from .values import find_raw
+from .values import find_raw, full_name
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -131,6 +133,34 @@ def hashed_key(evaluator: Evaluator, variable: Variable) -> HashedKey:
         evaluator.pure(hash, value)
         return HashedKey(variable, (value,))
     return variable.hashed_key(evaluator)
+
+
+def element_key(evaluator: Evaluator, variable: Variable) -> HashedKey:
+    """The key that a variable is in a set."""
+    return _key_of(evaluator, variable, "a set element")
+
+
+def entry_key(evaluator: Evaluator, variable: Variable) -> HashedKey:
+    """The key that a variable is in a dict."""
+    return _key_of(evaluator, variable, "a dict key")
+
+
+def _key_of(evaluator: Evaluator, variable: Variable, role: str) -> HashedKey:
+    if not DIALECT.key_errors_say_where:
+        return hashed_key(evaluator, variable)
+    try:
+        return hashed_key(evaluator, variable)
+    except CapturedException as error:
+        raised = error.exception
+        if raised.kind is not TypeError:
+            raise
+        kind = full_name(variable.python_type())
+        text = raised.builtin_text(evaluator, "__str__")
+        evaluator.raise_error(TypeError, f"cannot use {kind!r} as {role} ({text})")
+
+
+KeyOf = Callable[["Evaluator", Variable], HashedKey]
+"""Gives the key that a variable is, as ``hashed_key`` does."""
 
 
 def identity_key(evaluator: Evaluator, variable: Variable, value: Any) -> HashedKey:

@@ -9,7 +9,7 @@ from weft_guards import DictContains, DictKeysAre, InstanceDictSource
 from ...unsupported import Unsupported
 from .base import Variable
 from .constant import ConstantVariable
-from .hashing import HashedKey, hashed_key
+from .hashing import HashedKey, entry_key
 from .mappings import DictVariable
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class InstanceDictVariable(DictVariable):
         return present
 
     def _name(self, evaluator: Evaluator, key: Variable) -> str | None:
-        plain = hashed_key(evaluator, key).python_key
+        plain = entry_key(evaluator, key).python_key
         return plain[0] if plain is not None and isinstance(plain[0], str) else None
 
     def length(self, evaluator: Evaluator) -> int:

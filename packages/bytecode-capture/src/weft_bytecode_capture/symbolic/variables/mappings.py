@@ -27,7 +27,7 @@ from ..operations import values_equal
 from .base import Variable
 from .constant import ConstantVariable
 from .dying import require_quiet_end
-from .hashing import HashedKey, are_silent, hashed_key
+from .hashing import HashedKey, are_silent, entry_key
 from .methods import MethodTable, method_of
 from .sequences import TupleVariable, owner_of, storage_of
 from .values import find_raw
@@ -77,7 +77,7 @@ class DictVariable(Variable):
             read = self.entries
             entries: dict[HashedKey, Variable] = {}
             for position, (key, value) in enumerate(values.items()):
-                hashed = hashed_key(evaluator, self._wrap_key(evaluator, key, position))
+                hashed = entry_key(evaluator, self._wrap_key(evaluator, key, position))
                 if hashed in read:
                     entries[hashed] = read[hashed]
                 else:
@@ -98,7 +98,7 @@ class DictVariable(Variable):
 
     def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
         """The value of a key; None if absent."""
-        hashed = hashed_key(evaluator, key)
+        hashed = entry_key(evaluator, key)
         found = self.entries.get(hashed)
         if found is not None or self.unread is None:
             return found
@@ -122,7 +122,7 @@ class DictVariable(Variable):
             evaluator.guard(self.source, DictKeysAre(tuple(self.unread or ())))
 
     def contains(self, evaluator: Evaluator, key: Variable) -> bool:
-        hashed = hashed_key(evaluator, key)
+        hashed = entry_key(evaluator, key)
         if hashed in self.entries:
             return True
         if self.unread is None:
@@ -172,7 +172,7 @@ class DictVariable(Variable):
         return entries
 
     def store(self, evaluator: Evaluator, key: Variable, value: Variable) -> None:
-        hashed = hashed_key(evaluator, key)
+        hashed = entry_key(evaluator, key)
         if self.unread is not None and hashed.python_key is not None:
             # Writing one key of a dict from outside needs no knowledge of the others.
             present = hashed.python_key[0] in self.unread
@@ -191,7 +191,7 @@ class DictVariable(Variable):
         """Take a key out; gives its value, None if absent."""
         if not self.contains(evaluator, key):
             return None
-        hashed = hashed_key(evaluator, key)
+        hashed = entry_key(evaluator, key)
         self._let_go(hashed)
         value = self.mutate(evaluator).pop(hashed)
         self.removals += 1

@@ -14,7 +14,7 @@ from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from .base import Variable
 from .constant import ConstantVariable
-from .hashing import HashedKey, hashed_key
+from .hashing import HashedKey, KeyOf, element_key, hashed_key
 from .iterators import IteratorVariable
 from .methods import MethodTable, method_of
 from .sequences import storage_of
@@ -48,8 +48,10 @@ class SetVariable(Variable):
         self.order_known = True
 
     @classmethod
-    def of(cls, evaluator: Evaluator, elements: Iterable[Variable | None]) -> Self:
-        keys = (hashed_key(evaluator, element) for element in elements if element is not None)
+    def of(
+        cls, evaluator: Evaluator, elements: Iterable[Variable | None], key: KeyOf = element_key
+    ) -> Self:
+        keys = (key(evaluator, element) for element in elements if element is not None)
         return cls(cls.kind(list(keys)))
 
     @classmethod
@@ -74,7 +76,7 @@ class SetVariable(Variable):
                 raise Unsupported("set of objects that are not constants", self.source.name())
             label = f"an element of {self.source.name()}"
             self._found_keys = [
-                hashed_key(evaluator, evaluator.builder.wrap(item, ConstantSource(label, item)))
+                element_key(evaluator, evaluator.builder.wrap(item, ConstantSource(label, item)))
                 for item in value
             ]
             self._members = self.kind(self._found_keys)
@@ -257,12 +259,12 @@ class SetIteratorVariable(IteratorVariable):
         return self._elements[self._position - 1]
 
 
-def as_set(evaluator: Evaluator, iterable: Variable) -> SetVariable:
+def as_set(evaluator: Evaluator, iterable: Variable, key: KeyOf = element_key) -> SetVariable:
     """The elements of any iterable as a set."""
     storage = storage_of(iterable)
     if isinstance(storage, SetVariable):
         return storage
-    return SetVariable.of(evaluator, drained(evaluator, iterable.iterator(evaluator)))
+    return SetVariable.of(evaluator, drained(evaluator, iterable.iterator(evaluator)), key)
 
 
 def new_set(evaluator: Evaluator, kind: type[SetVariable], iterable: Variable | None) -> Variable:
@@ -296,7 +298,7 @@ def _method(*names: str) -> Callable[[Any], Any]:
 
 @_method("__contains__")
 def _contains(evaluator: Evaluator, self: SetVariable, item: Variable) -> Variable:
-    return ConstantVariable(hashed_key(evaluator, item) in self.members(evaluator))
+    return ConstantVariable(element_key(evaluator, item) in self.members(evaluator))
 
 
 @_method("__len__")
@@ -314,26 +316,36 @@ def _copy(evaluator: Evaluator, self: SetVariable) -> Variable:
     return new_set(evaluator, type(self), self)
 
 
+# Methods that hash what they are given without making it an element.
+_ONLY_HASHES = ("intersection", "intersection_update", "issubset")
+
+
 def _register_combination(name: str, combine: Callable[[Any, Any], Any]) -> None:
+    key = hashed_key if name in _ONLY_HASHES else element_key
+
     @_method(name)
     def _combined(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> Variable:
         result = self.combined(evaluator, operators.or_, type(self)())
         for iterable in iterables:
-            result = result.combined(evaluator, combine, as_set(evaluator, iterable))
+            result = result.combined(evaluator, combine, as_set(evaluator, iterable, key))
         return result
 
 
 def _register_update(name: str, combine: Callable[[Any, Any], Any]) -> None:
+    key = hashed_key if name in _ONLY_HASHES else element_key
+
     @SetVariable.methods.method(name)
     def _updated(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> None:
         for iterable in iterables:
-            self.replace(evaluator, combine, as_set(evaluator, iterable))
+            self.replace(evaluator, combine, as_set(evaluator, iterable, key))
 
 
 def _register_comparison(name: str, compare: Callable[[Any, Any], bool]) -> None:
+    key = hashed_key if name in _ONLY_HASHES else element_key
+
     @_method(name)
     def _compared(evaluator: Evaluator, self: SetVariable, iterable: Variable) -> Variable:
-        other = as_set(evaluator, iterable)
+        other = as_set(evaluator, iterable, key)
         return ConstantVariable(compare(self.members(evaluator), other.members(evaluator)))
 
 
@@ -359,24 +371,24 @@ def _update(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> No
             self.replace(evaluator, operators.ior, storage)
             continue
         for item in drained(evaluator, iterable.iterator(evaluator)):
-            self.change(evaluator, set.add, hashed_key(evaluator, item))
+            self.change(evaluator, set.add, element_key(evaluator, item))
 
 
 @SetVariable.methods.method("add", 1)
 def _add(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
-    self.change(evaluator, set.add, hashed_key(evaluator, item))
+    self.change(evaluator, set.add, element_key(evaluator, item))
 
 
 @SetVariable.methods.method("discard", 1)
 def _discard(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
-    self.change(evaluator, set.discard, hashed_key(evaluator, item))
+    self.change(evaluator, set.discard, element_key(evaluator, item))
 
 
 @SetVariable.methods.method("remove", 1)
 def _remove(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
     from .exceptions import ExceptionVariable
 
-    key = hashed_key(evaluator, item)
+    key = element_key(evaluator, item)
     if key not in self.members(evaluator):
         evaluator.raise_exception(ExceptionVariable(KeyError, [item]))
     self.change(evaluator, set.discard, key)
@@ -387,7 +399,7 @@ def _pop(evaluator: Evaluator, self: SetVariable) -> Variable:
     if not self.members(evaluator):
         evaluator.raise_error(KeyError, "pop from an empty set")
     first = self.iterate(evaluator)[0]
-    self.change(evaluator, set.discard, hashed_key(evaluator, first))
+    self.change(evaluator, set.discard, element_key(evaluator, first))
     return first
 
 

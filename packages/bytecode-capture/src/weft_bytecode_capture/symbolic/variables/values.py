@@ -20,6 +20,13 @@ def resolution_order(kind: type) -> tuple[type, ...]:
     return order
 
 
+def full_name(kind: type) -> str:
+    """A class's name as errors of CPython 3.13 and newer have it."""
+    if kind.__module__ in ("builtins", "__main__"):
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def find_raw(kind: type, name: str) -> Any:
     """The raw attribute that a class's resolution order gives; None if there is none."""
     for base in resolution_order(kind):
