@@ -1,147 +1,150 @@
-"""Training through sizes and numbers that depend on data: one forward, one backward, eager's gradients."""
+"""Programs on tensors whose sizes data decides: results, gradients and errors beside eager."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 import weft
-from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
-ROWS, WIDTH, EXPERTS = 6, 3, 4
-
-
-def rows_of_a_mask(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-    found = (x[:, 0] > 0).nonzero().squeeze(1)
-    return torch.zeros_like(x).index_add(0, found, (x[found] @ w).tanh()) * v
+T = torch.Tensor
+Program = Callable[..., Any]
 
 
-def masked_loss(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-    """Over no rows at all it is NaN, as in eager."""
-    logits = (x @ w)[x[:, 0] > 0]
-    target = logits.detach().argmin(-1)
-    return F.cross_entropy(logits, target) + v.sum()
+def carried(x: T) -> T:
+    v = x[x > 0]
+    for _ in range(3):
+        v = torch.stack([v, v], 0)
+    return v
 
 
-def a_count_that_scales(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-    count = (x > 0).sum().item()
-    return (x @ w) * count * v
+def carried_expanded(x: T) -> tuple[T, T]:
+    v = x[x > 0]
+    w = v.unsqueeze(0).expand(3, -1).unsqueeze(1)
+    i = torch.tensor(0)
+    while i < 5:
+        w = w.clone() * 0.9
+        i = i + 1
+        v = v.flip(0)
+    return w, v
 
 
-def a_count_of_rows(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-    count = (x[:, 0] > 0).sum().item()
-    return (x[:count] @ w).tanh().sum() + (x[count:] * v).sum() * 2
+def rewritten(x: T) -> tuple[T, T, T]:
+    i = x.nonzero()
+    for _ in range(3):
+        x = x.index_put((i[:, 0], i[:, 1]), x[i[:, 0], i[:, 1]] * 0.5)
+    return x, i.t(), i.T.contiguous()
 
 
-def positions_up_to_a_number(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-    count = x.detach().abs().sum().int().item()
-    positions = torch.arange(count, dtype=x.dtype)
-    return (positions.unsqueeze(1) * v).sin().sum() + (x @ w).sum()
+def norms(x: T) -> tuple[T, ...]:
+    v = x[x > 0]
+    return torch.linalg.vector_norm(v), v.norm(), v.softmax(0), v.std(), v.var(), v.max()
 
 
-def sums_by_group(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-    groups, group = torch.unique((x[:, 0] * 2).long(), return_inverse=True)
-    sums = torch.zeros(groups.shape[0], WIDTH, dtype=x.dtype).index_add(0, group, x @ w)
-    return sums.tanh().sum() + v.sum()
+def scans(x: T) -> tuple[T, ...]:
+    v = x[x > 0]
+    return v.cumsum(0), v.cumprod(0), v.sort()[0], v.unique(), v.flip(0), v.roll(1)
 
 
-def pairs_of_positions(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-    h = x @ w
-    i, j = torch.where(h > 0)
-    return (h[i, j] * v[j]).sum() / (i.shape[0] + 1)
+def products(x: T) -> tuple[T, ...]:
+    v = x[x > 0]
+    outer = torch.outer(v, v)
+    return outer @ outer, v @ v, F.linear(v[:, None], x[:, :1]), torch.outer(x[0], v)
 
 
-def repeated_rows(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-    counts = (x[:, 0] > 0).long() + 1
-    return (torch.repeat_interleave(x, counts, dim=0) @ w).sin().sum() * v.sum()
+def normalized(x: T) -> tuple[T, ...]:
+    v = x[x > 0][:, None].expand(-1, 4)
+    return F.layer_norm(v, (4,)), F.batch_norm(v, None, None, training=True)
 
 
-PROGRAMS = [
-    rows_of_a_mask,
-    masked_loss,
-    a_count_that_scales,
-    a_count_of_rows,
-    positions_up_to_a_number,
-    sums_by_group,
-    pairs_of_positions,
-    repeated_rows,
-]
+def reshaped(x: T) -> tuple[T, ...]:
+    v = x[x > 0]
+    return (F.pad(v, (0, 3)), v.view(-1, 1), v.unflatten(0, (-1, 1)), v.repeat(2, 2), *v.chunk(2))
 
 
-def result_and_gradients(program: Callable[..., Tensor], seed: int) -> list[Any]:
-    generator = torch.Generator().manual_seed(seed)
-    shapes = (ROWS, WIDTH), (WIDTH, WIDTH), (WIDTH,)
-    leaves = [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
-    if seed == 3:
-        leaves[0] = -leaves[0].abs()  # no row is chosen
-    result = program(*(leaf.requires_grad_() for leaf in leaves))
-    result.square().sum().backward()
-    return [result, *(leaf.grad for leaf in leaves)]
+def embedded(x: T) -> tuple[T, ...]:
+    return torch.diag_embed(x[x[:, 0] < 9], 1), x[x[:, 0] < 9].tril(), x[x[:, 0] < 9].diag()
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: str(program.__name__))
-def test_one_graph_for_all_sizes(program: Callable[..., Tensor]) -> None:
-    compiled = weft.compile(program, fullgraph=True)
-    log = weft.CompileLog()
-    with weft.observe(log):
-        for seed in range(4):
-            want = result_and_gradients(program, seed)
-            got = result_and_gradients(compiled, seed)
-            torch.testing.assert_close(got, want, equal_nan=True)
-    assert [graph.eager_reason for graph in log.graphs] == [None]
+def decided(x: T) -> T:
+    v = x[x > 0]
+    return v * 2 if v else v - 1
 
 
-class Expert(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate, self.up = nn.Linear(8, 12, bias=False), nn.Linear(8, 12, bias=False)
-        self.down = nn.Linear(12, 8, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        down: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
-        return down
+def compared(x: T) -> T:
+    return x if x[x > 0] > 0 else x * 2
 
 
-class Mixture(nn.Module):
-    """Each row goes to the two experts that the router ranks first, and comes back weighted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.router = nn.Linear(8, EXPERTS, bias=False)
-        self.experts = nn.ModuleList(Expert() for _ in range(EXPERTS))
-
-    def forward(self, x: Tensor) -> Tensor:
-        weights, chosen = self.router(x).softmax(-1).topk(2, dim=-1)
-        weights = weights / weights.sum(-1, keepdim=True)
-        mask = F.one_hot(chosen, EXPERTS).permute(2, 1, 0)
-        out = torch.zeros_like(x)
-        for number, expert in enumerate(self.experts):
-            slot, rows = torch.where(mask[number])
-            given = expert(x[rows]) * weights[rows, slot, None]
-            out = out.index_add(0, rows, given)
-        return out
+PROGRAMS = (
+    carried,
+    carried_expanded,
+    rewritten,
+    norms,
+    scans,
+    products,
+    normalized,
+    reshaped,
+    embedded,
+    decided,
+    compared,
+)
 
 
-def test_a_mixture_of_experts_trains() -> None:
-    """Sizes differ from batch to batch; an expert that no row goes to has a gradient of zero."""
-    losses = []
-    for compiled in (False, True):
-        torch.manual_seed(0)
-        model = Mixture().double()
-        called: Any = weft.compile(model, fullgraph=True) if compiled else model
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        generator = torch.Generator().manual_seed(1)
-        log = weft.CompileLog()
-        with weft.observe(log):
-            for _ in range(6):
-                x = torch.randn(5, 8, generator=generator, dtype=torch.float64)
-                loss = (called(x) - x.flip(-1)).square().mean()
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.detach())
-        assert len(log.graphs) == int(compiled)
-    torch.testing.assert_close(losses[6:], losses[:6])
+def outcome(function: Program, inputs: Sequence[T], requires_grad: bool) -> Any:
+    """Results and gradients, or the error."""
+    given = [x.clone().requires_grad_(requires_grad) for x in inputs]
+    try:
+        results = [r for r in tree_leaves(function(*given)) if isinstance(r, T)]
+    except weft.StageError:
+        raise
+    except (RuntimeError, IndexError) as error:
+        return type(error), str(error)
+    if not requires_grad:
+        return results
+    loss = sum(r.sin().sum() for r in results if r.requires_grad)
+    return results, torch.autograd.grad(loss, given, allow_unused=True, materialize_grads=True)
+
+
+def check(function: Program, compiled: Program, inputs: Sequence[T], requires_grad: bool) -> None:
+    expected = outcome(function, inputs, requires_grad)
+    found = outcome(compiled, inputs, requires_grad)
+    if isinstance(expected[0], type):
+        assert found == expected
+    else:
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_programs(program: Program, dynamic: bool | None, requires_grad: bool) -> None:
+    compiled = weft.compile(program, dynamic=dynamic)
+    for count in (9, 1, 2):
+        x = -torch.rand(16, dtype=torch.float64) - 0.1
+        x[torch.randperm(16)[:count]] *= -1
+        check(program, compiled, [x.view(4, 4)], requires_grad)
+
+
+FITTING: tuple[Program, ...] = (
+    lambda x, a, w: torch.outer(w, a) @ torch.outer(x[x > 0], w),
+    lambda x, a, w: a + x[x > 0],
+    lambda x, a, w: torch.cat([a[None], x[x > 0][None]]),
+    lambda x, a, w: torch.dot(a, x[x > 0]),
+    lambda x, a, w: (x[x > 0] * 2 + a).view(a.shape[0], 1) @ x[x > 0][None],
+)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("number", range(len(FITTING)))
+def test_sizes_of_data_that_must_fit_an_input(number: int, requires_grad: bool) -> None:
+    program = FITTING[number]
+    compiled = weft.compile(program, dynamic=True)
+    for size, count in ((6, 6), (5, 5), (5, 6), (7, 6), (1, 6), (6, 1), (0, 3), (0, 1)):
+        x = -torch.ones(12, dtype=torch.float64)
+        x[:count] = torch.rand(count, dtype=torch.float64) + 0.1
+        inputs = [x, torch.randn(size).double(), torch.randn(3).double()]
+        check(program, compiled, inputs, requires_grad)

@@ -206,6 +206,8 @@ class NumberNodes:
             else:
                 self._note_late(node, found)
         for symbol, place in symbol_places(self._graph).items():
+            if symbol in self._sizes and is_data_dependent(symbol):
+                continue  # of forward's result: what reads it may not read the gradient of that
             if symbol not in found and place.dimension is not None:
                 query = aten.sym_stride.int if place.is_stride else aten.sym_size.int
                 source = placeholders[place.index]
