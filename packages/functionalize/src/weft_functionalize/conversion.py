@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import LazyGraphModule, quiet_meta_failures
+from ._torch import DATA_DEPENDENT_ERRORS, LazyGraphModule, quiet_meta_failures
 from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
 from .aten_normalization import NormalizedGraph, normalize
 from .aten_recorder import AtenRecorder, RecordedInput, RegionEffort
@@ -69,6 +69,8 @@ def functionalize(
             if effort is max(RegionEffort):
                 raise
             effort = RegionEffort(effort + 1)
+        except DATA_DEPENDENT_ERRORS as error:
+            raise Unsupported("decision by a size that depends on data", str(error)) from error
         else:
             if options.verify:
                 verify_functional(result.graph_module.graph)
