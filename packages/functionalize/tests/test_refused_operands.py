@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.fx
 from beside_eager import check
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from weft_functionalize import Unsupported, functionalize
 
@@ -82,3 +83,16 @@ def test_refused_where_eager_raises(name: str) -> None:
         else:
             check(module, t)
     assert torch.float32 not in raised
+
+
+@pytest.mark.parametrize("span", [1 << 34, 1 << 50])
+def test_operands_far_apart_in_memory(span: int) -> None:
+    """Kernels are asked without as much memory as such an operand spans."""
+    with FakeTensorMode() as mode:
+        rows = torch.empty_strided((4, 2), (span, 1))
+        places = mode.from_tensor(torch.arange(4))
+    graph = torch.fx.symbolic_trace(lambda x, y: (torch.add(x, x), torch.mm(x, x.t()), y + 1))
+    assert functionalize(graph, [rows, places])
+    refused = torch.fx.symbolic_trace(lambda x: torch.mm(x, x.t().double()))
+    with pytest.raises((Unsupported, RuntimeError)):
+        functionalize(refused, [rows])

@@ -29,6 +29,9 @@ from .unsupported import Unsupported
 _MOST_ELEMENTS = 1 << 12
 """Of all operands of a call that is tried as it is; larger ones are made smaller."""
 
+_MOST_SPAN = 1 << 16
+"""Elements of the memory of an operand that is tried as it lies; rows further apart are moved together."""
+
 _MOST_SIZE = 8
 """A larger integer among the arguments of a large call may be a size: it is then tried for dtypes alone."""
 
@@ -64,10 +67,15 @@ class _TensorForm:
     def elements(self) -> int:
         return math.prod(self.shape)
 
+    @property
+    def span(self) -> int:
+        """Elements of the memory from the first to the last."""
+        last = sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
+        return last + 1 if self.elements else 0
+
     def example(self, number: int) -> torch.Tensor:
         """A tensor of this form, with ``number`` everywhere."""
-        span = sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True)) + 1
-        memory = torch.full((span if self.elements else 0,), number, dtype=self.dtype)
+        memory = torch.full((self.span,), number, dtype=self.dtype)
         return memory.as_strided(self.shape, self.stride)
 
     def resized(self, sizes: Mapping[int, int]) -> _TensorForm:
@@ -229,7 +237,8 @@ def _hint(number: Any) -> Any:
 def _refusal(call: _Call) -> str | None:
     """What the kernel says of operands of these forms, None if it takes some."""
     with without_modes():
-        if call.elements() <= _MOST_ELEMENTS:
+        are_near = all(tensor.span <= _MOST_SPAN for tensor in call.tensors())
+        if are_near and call.elements() <= _MOST_ELEMENTS:
             error = call.refusal()
         else:
             error = _refusal_of_large(call)
