@@ -1,4 +1,7 @@
-"""Operands that a GPU's kernels of attention do not take as they lie: as eager's, whatever they are."""
+"""Operands that a GPU's kernels of attention do not take as they lie: the values are exact all the same.
+
+Eager raises an error for some of them, or gives wrong numbers (torch 2.11): others are compared with it.
+"""
 
 from __future__ import annotations
 
@@ -121,16 +124,9 @@ def test_programs(function: Callable[..., Any], dynamic: bool, dtype: torch.dtyp
     """One compiled function for all layouts: addresses are not guarded."""
     compiled = weft.compile(function, dynamic=dynamic)
     with torch.no_grad():
-        for layout, make in LAYOUTS.items():
-            is_library = function is _library
-            if is_library and layout != "whole" and dtype == torch.float16:
-                continue  # eager's kernel may read where nothing is
+        for make in LAYOUTS.values():
             operands = [make(dtype, 1, HEADS, 24, 16) for _ in range(3)]
-            try:
-                want = function(*operands)
-            except RuntimeError:
-                assert is_library
-                continue
+            want = _exact(*operands) if function is _library else function(*operands)
             _close(compiled(*operands), want, dtype)
 
 

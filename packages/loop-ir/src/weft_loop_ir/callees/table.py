@@ -5,7 +5,9 @@ would take its BLAS), or the dispatch took place while the program was made (att
 chooses by strides and offsets of the tensors that it is given then).  Eager's own operators (``mm``,
 ``convolution``) decide at each call, and take what eager's would: they are here with no rule.
 
-CUDA's kernels of attention read 16 bytes at once, from each row's first byte on.
+CUDA's kernels of attention read 16 bytes at once, from each row's first byte on.  On an H100 with torch 2.11,
+where rows began elsewhere, the one in CUTLASS raised an error, flash attention made the context unusable, and
+cuDNN's gave wrong numbers; torch's choice looks at none of that.
 """
 
 from __future__ import annotations
@@ -54,6 +56,9 @@ _CUDNN = OperandRule(
     last_bytes=READ_AT_ONCE,
     max_last=256,
 )
+_GRADIENT = OperandRule(aligned=READ_AT_ONCE)
+"""Copied by the kernel if it is not contiguous, not for where it begins."""
+
 _MASK = OperandRule(ranks=frozenset({4}), unit_stride=True, aligned=READ_AT_ONCE)
 _CPU_MASK = OperandRule(ranks=frozenset({2, 4}))
 
@@ -78,16 +83,18 @@ CALLEES: Mapping[str, Callee] = {
         DIFFERENTIATED, _IN_ROWS, "out", attn_mask=_CPU_MASK
     ),
     "aten::_scaled_dot_product_flash_attention": _attention(CHOSEN, _FLASH),
-    "aten::_scaled_dot_product_flash_attention_backward": _attention(DIFFERENTIATED, _FLASH, "out"),
+    "aten::_scaled_dot_product_flash_attention_backward": _attention(
+        DIFFERENTIATED, _FLASH, "out", grad_out=_GRADIENT
+    ),
     "aten::_scaled_dot_product_efficient_attention": _attention(
         CHOSEN, _EFFICIENT, attn_bias=_MASK
     ),
     "aten::_scaled_dot_product_efficient_attention_backward": _attention(
-        DIFFERENTIATED, _EFFICIENT, "out", attn_bias=_MASK
+        DIFFERENTIATED, _EFFICIENT, "out", grad_out_=_GRADIENT, attn_bias=_MASK
     ),
     "aten::_scaled_dot_product_cudnn_attention": _attention(CHOSEN, _CUDNN, attn_bias=_MASK),
     "aten::_scaled_dot_product_cudnn_attention_backward": _attention(
-        DIFFERENTIATED, _CUDNN, "out", attn_bias=_MASK
+        DIFFERENTIATED, _CUDNN, "out", grad_out=_GRADIENT, attn_bias=_MASK
     ),
     "aten::_scaled_dot_product_fused_attention_overrideable": _attention(CHOSEN, ANY),
     "mkldnn::_linear_pointwise": Callee(
