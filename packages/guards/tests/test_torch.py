@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from weft_guards import (
     ArgumentSource,
     GlobalState,
@@ -236,6 +237,10 @@ STATES = {
     "no grad": torch.no_grad,
     "inference": torch.inference_mode,
     "autocast": lambda: torch.autocast("cpu"),
+    "plain attention": lambda: sdpa_kernel(SDPBackend.MATH),
+    "flash attention": lambda: sdpa_kernel(SDPBackend.FLASH_ATTENTION),
+    "efficient attention": lambda: sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION),
+    "attention of cuDNN": lambda: sdpa_kernel(SDPBackend.CUDNN_ATTENTION),
     "autocast to half": lambda: torch.autocast("cpu", dtype=torch.float16),
     "autocast without cache": lambda: torch.autocast("cpu", cache_enabled=False),
     "default dtype": DefaultDtype,

@@ -214,6 +214,16 @@ def plain_keys(is_conjugate: bool, is_negative: bool, is_inference: bool) -> int
     return keys | (_CONJUGATE if is_conjugate else 0) | (_NEGATIVE if is_negative else 0)
 
 
+def attention_kernels() -> tuple[bool, ...]:
+    """Which kernels ``scaled_dot_product_attention`` may choose (``torch.nn.attention.sdpa_kernel``)."""
+    return (
+        torch._C._get_flash_sdp_enabled(),
+        torch._C._get_mem_efficient_sdp_enabled(),
+        torch._C._get_math_sdp_enabled(),
+        torch._C._get_cudnn_sdp_enabled(),
+    )
+
+
 def global_state_numbers(
     state: GlobalState, tables: NativeTorch
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]] | None:
@@ -229,6 +239,7 @@ def global_state_numbers(
         state.torch_function_modes,
         state.torch_dispatch_modes,
         state.transform_active,
+        sum(allowed << bit for bit, allowed in enumerate(state.attention_kernels)),
     )
     devices = [
         (tables.device_types.get(name), enabled, tables.dtypes.get(dtype))

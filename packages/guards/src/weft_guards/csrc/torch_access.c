@@ -29,6 +29,10 @@ static struct {
     int8_t (*default_dtype)(void);
     void *(*global_context)(void);
     bool (*deterministic)(const void *context);
+    bool (*flash_allowed)(const void *context);
+    bool (*efficient_allowed)(const void *context);
+    bool (*plain_allowed)(const void *context);
+    bool (*cudnn_allowed)(const void *context);
     int64_t (*function_modes)(void);
     int64_t (*dispatch_modes)(void);
     bool (*dispatch_key_included)(uint16_t key);
@@ -67,6 +71,11 @@ static const struct {
     SYMBOL(global_context, "_ZN2at13globalContextEv"),
     /* at::Context::deterministicAlgorithms() const */
     SYMBOL(deterministic, "_ZNK2at7Context23deterministicAlgorithmsEv"),
+    /* at::Context::userEnabledFlashSDP() const, and so on */
+    SYMBOL(flash_allowed, "_ZNK2at7Context19userEnabledFlashSDPEv"),
+    SYMBOL(efficient_allowed, "_ZNK2at7Context26userEnabledMemEfficientSDPEv"),
+    SYMBOL(plain_allowed, "_ZNK2at7Context18userEnabledMathSDPEv"),
+    SYMBOL(cudnn_allowed, "_ZNK2at7Context19userEnabledCuDNNSDPEv"),
     /* at::impl::PythonTorchFunctionTLS::stack_len() */
     SYMBOL(function_modes, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"),
     /* c10::impl::TorchDispatchModeTLS::stack_len() */
@@ -270,16 +279,25 @@ static int transform_active(void)
     return level == NULL || !PyLong_Check(level) || PyLong_AsLong(level) >= 0;
 }
 
+/* Which kernels scaled_dot_product_attention may choose, a bit each. */
+static int64_t attention_kernels(const void *context)
+{
+    return torch.flash_allowed(context) | torch.efficient_allowed(context) << 1
+        | torch.plain_allowed(context) << 2 | torch.cudnn_allowed(context) << 3;
+}
+
 static void read_fields(int64_t *fields)
 {
+    const void *context = torch.global_context();
     fields[0] = torch.grad_enabled();
     fields[1] = torch.inference_enabled();
     fields[2] = torch.autocast_cache_enabled();
     fields[3] = torch.default_dtype();
-    fields[4] = torch.deterministic(torch.global_context());
+    fields[4] = torch.deterministic(context);
     fields[5] = torch.function_modes();
     fields[6] = torch.dispatch_modes();
     fields[7] = transform_active();
+    fields[8] = attention_kernels(context);
 }
 
 int global_state_matches(const GlobalStateExpectation *expected)
@@ -527,6 +545,6 @@ PyMethodDef torch_access_methods[] = {
      "(dtype, device type, device index, layout, dispatch keys, requires_grad, size, stride, "
      "storage address)"},
     {"read_global_state", read_global_state, METH_O,
-     "((eight fields), ((device type, autocast enabled, autocast dtype), ...))"},
+     "((nine fields), ((device type, autocast enabled, autocast dtype), ...))"},
     {NULL, NULL, 0, NULL},
 };

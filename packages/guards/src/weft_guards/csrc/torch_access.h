@@ -24,7 +24,7 @@ typedef struct {
     int64_t extents[]; /* the sizes, then the strides */
 } TensorExpectation;
 
-#define GLOBAL_STATE_FIELDS 8
+#define GLOBAL_STATE_FIELDS 9
 #define MAX_AUTOCAST_DEVICES 4
 
 /* Made from ((the eight numbers of read_global_state), ((device type, enabled, dtype), ...)). */
