@@ -166,7 +166,9 @@ def _gradients(value: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | No
     weights = [torch.linspace(0.5, 1.5, x.numel()).view(x.shape).to(x.dtype) for x in roots]
     try:
         return list(torch.autograd.grad(roots, wanted, weights, allow_unused=True))
-    except RuntimeError as error:
+    except weft.StageError:
+        raise
+    except Exception as error:  # of a hook too
         return str(error)
 
 

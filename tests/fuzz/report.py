@@ -34,10 +34,20 @@ def outcome_of(seed: int, shrink_seconds: float) -> dict[str, Any]:
     program = random_program(seed)
     outcome = check(program)
     if outcome.bad and shrink_seconds > 0:
-        program = shrink(program, lambda other: _same(check(other), outcome), shrink_seconds)
+        program = shrink(program, lambda other: _fails_so(other, outcome), shrink_seconds)
         outcome = check(program)
     text = describe(program) if outcome.kind not in ("right", "unstable") else ""
     return {"seed": seed, "kind": outcome.kind, "detail": outcome.detail, "program": text}
+
+
+def _fails_so(program: Program, outcome: Outcome) -> bool:
+    try:
+        return _same(check(program), outcome)
+    except (
+        SyntaxError,
+        RuntimeError,
+    ):  # it has lost a loop around a break, or has too many dimensions
+        return False
 
 
 def _same(found: Outcome, wanted: Outcome) -> bool:

@@ -33,9 +33,7 @@ def test_products(dtype: torch.dtype) -> None:
         return results
 
     inputs = [t for own in given.values() for t in own]
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         codegen = TritonCodegen(TritonOptions(fuse_products=True))
         program = codegen.compile(schedule_of(function, inputs, codegen), {})
         assert program.extern_count == 0
@@ -45,8 +43,6 @@ def test_products(dtype: torch.dtype) -> None:
                 double = (t.double() if t.is_floating_point() else t for t in own)
                 for exact in _tuple(ALL[name][0](*double)):
                     _assert_close(name, results.pop(0), exact, ERROR[dtype])
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
 
 
 def _tuple(result: Any) -> tuple[torch.Tensor, ...]:
