@@ -88,6 +88,24 @@ def test_convolutions(cache: Path, bias: str, image: str, mode: str) -> None:
 
 
 @needs_onednn
+def test_oneDNN_that_is_switched_off(cache: Path) -> None:
+    def network(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, w, padding=1).flatten(1) @ v
+
+    inputs = torch.randn(2, 16, 20, 20), torch.randn(32, 16, 3, 3), torch.randn(12800, 300) / 100
+    schedule = _schedule(network, *inputs, mode="fake")
+    sources = {}
+    for enabled in (True, False):
+        with torch.backends.mkldnn.flags(enabled=enabled):
+            program = CppCodegen(replace(ONEDNN, cache_directory=cache)).compile(schedule, {})
+            torch.testing.assert_close(program(*inputs)[0], network(*inputs), rtol=1e-3, atol=1e-3)
+        sources[enabled] = program.source
+    assert "onednn_convolution(" in sources[True]
+    assert "onednn_convolution(" not in sources[False]
+    assert "linear(v" not in sources[False]
+
+
+@needs_onednn
 @pytest.mark.parametrize("bias", BIASES)
 def test_convolutions_with_constant_weights(cache: Path, bias: str) -> None:
     b = BIASES[bias](32)

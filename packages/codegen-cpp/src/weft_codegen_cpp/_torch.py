@@ -93,13 +93,20 @@ def torch_functions() -> Mapping[str, int]:
 
 
 def has_linear() -> bool:
-    """Whether torch can multiply matrices through oneDNN."""
-    return bool(torch_functions()["aoti_torch_cpu__linear_pointwise"])
+    """Whether torch can multiply matrices through oneDNN, and is to use it."""
+    return _uses_onednn() and bool(torch_functions()["aoti_torch_cpu__linear_pointwise"])
 
 
 def has_packed_convolution() -> bool:
-    """Whether torch can convolve with a weight that oneDNN has laid out."""
-    return bool(torch_functions()["aoti_torch_cpu_mkldnn__convolution_pointwise"])
+    """Whether torch can convolve with a weight that oneDNN has laid out, and is to use it."""
+    function = torch_functions()["aoti_torch_cpu_mkldnn__convolution_pointwise"]
+    return _uses_onednn() and bool(function)
+
+
+def _uses_onednn() -> bool:
+    """Whether the program lets torch call oneDNN (``torch.backends.mkldnn.flags``)."""
+    enabled: bool = torch.backends.mkldnn.enabled  # type: ignore[assignment]
+    return enabled
 
 
 @functools.cache
