@@ -77,6 +77,37 @@ def _outcome(function: Callable[..., Any], index: Tensor) -> tuple[Any, ...]:
     return error, result, x, y, torch.rand(2)
 
 
+READS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "index_select": lambda y, i: y.index_select(0, i),
+    "index": lambda y, i: y[i],
+    "gather": lambda y, i: y.gather(0, i),
+    "take": lambda y, i: y.take(i),
+    "index_add": lambda y, i: y.index_add(0, i, y),
+    "index_fill": lambda y, i: y.index_fill(0, i, 2.0),
+    "index_copy": lambda y, i: y.index_copy(0, i, y),
+    "scatter": lambda y, i: y.scatter(0, i, y),
+    "targets": lambda y, i: F.cross_entropy(y.view(1, N).expand(3, N), i[N // 2 - 1 : N // 2 + 2]),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_reads_with_gradients_beside_a_write(read: Callable[[Tensor, Tensor], Any]) -> None:
+    def program(x: Tensor, index: Tensor, y: Tensor) -> Any:
+        x.add_(1)
+        return read(y, index)
+
+    def training(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, index, y: function(x, index, y.requires_grad_())
+
+    compiled = weft.compile(program)
+    for number in (N // 2, N, -1, -N - 1):
+        index = torch.arange(N)
+        index[N // 2] = number
+        expected, found = (_outcome(training(run), index) for run in (program, compiled))
+        assert found[0] == expected[0]
+        torch.testing.assert_close(found[1:], expected[1:], rtol=1e-5, atol=1e-6)
+
+
 def test_other_errors_after_writes() -> None:
     """What else is raised comes from the program, which has done some of its work."""
 

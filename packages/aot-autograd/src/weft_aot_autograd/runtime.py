@@ -49,6 +49,10 @@ class TrainingProgram:
     ) -> None:
         self._plan = Plan(functional, partitioned, forward, backward, compile_later)
         self._lifted = tuple(functional.lifted[i] for i in self._plan.lifted_indices)
+        # What forward says of its errors, as a program without gradients says it of its own.
+        self.may_fail: bool = getattr(forward, "may_fail", True)
+        self.early_errors: type[Exception] | None = getattr(forward, "early_errors", None)
+        self.extern_count: int = getattr(forward, "extern_count", 1)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         arguments = (*self._lifted, *inputs)
