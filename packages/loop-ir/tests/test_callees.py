@@ -94,6 +94,21 @@ def test_copies_lie_as_rules_ask(
 @settings(max_examples=300, deadline=None)
 @given(
     rule=st.sampled_from(RULES),
+    layout=st.sampled_from(LAYOUTS),
+    size=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+    dtype=st.sampled_from([torch.float16, torch.float32, torch.int64]),
+)
+def test_what_is_quickly_seen_is_so(
+    rule: OperandRule, layout: str, size: list[int], dtype: torch.dtype
+) -> None:
+    tensor = lay(tuple(size), layout, dtype)
+    if rule.surely_takes(tensor):
+        assert rule.takes(OperandLayout.of(tensor)) is True
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rule=st.sampled_from(RULES),
     factors=st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=4, max_size=4),
     offset=st.integers(0, 9),
     value=st.integers(1, 9),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from weft_loop_ir._torch import OpOverload
-from weft_loop_ir.callees.rules import Callee, OperandLayout, aligned_copy
+from weft_loop_ir.callees.rules import Callee, OperandLayout, OperandRule, aligned_copy
 from weft_loop_ir.callees.table import CALLEES
 from weft_loop_ir.ir import BufferView, ExternCall, Schedule
 
@@ -57,9 +57,26 @@ def call_library(operator: OpOverload, first_only: bool, *arguments: Any, **keyw
     Where no copy does, eager's own operator gives the first result; the others are None.  This takes
     ``first_only``: nothing reads the others.  Without that the operator itself says what is wrong.
     """
-    callee = callee_of(operator)
-    if callee is None:
-        return operator(*arguments, **keywords)
+    for position, name, rule in _checks(operator):
+        operand = arguments[position] if position < len(arguments) else keywords.get(name)
+        if operand is not None and not rule.surely_takes(operand):
+            return _call_with_copies(operator, first_only, arguments, keywords)
+    return operator(*arguments, **keywords)
+
+
+@functools.cache
+def _checks(operator: OpOverload) -> tuple[tuple[int, str, OperandRule], ...]:
+    """What is looked at: the positions and names of operands, and their rules."""
+    callee, names = callee_of(operator), _names(operator)
+    rules = {} if callee is None else callee.operands
+    return tuple((names.index(name), name, rule) for name, rule in rules.items())
+
+
+def _call_with_copies(
+    operator: OpOverload, first_only: bool, arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> Any:
+    """The call where not all operands are surely such as it takes."""
+    callee = CALLEES[operator._schema.name]
     named = _named(operator, arguments, keywords)
     copies: dict[str, torch.Tensor] = {}
     for name, rule in callee.operands.items():

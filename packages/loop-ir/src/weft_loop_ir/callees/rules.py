@@ -43,8 +43,8 @@ class OperandRule:
     ``unit_stride``: elements of the last dimension lie side by side, even a single one.  ``is_matrix``: the
     elements of rows or of columns lie side by side, and neither share memory.  ``aligned``: the address, and
     the bytes from one row or matrix to the next, are multiples of it; a single row has such a step too.
-    ``last_bytes``: so are the bytes of the last dimension.  ``max_last``: its largest size.
-    ``has_columns``: it is not empty.
+    ``last_bytes``: so are the bytes of the last dimension; both are powers of two.  ``max_last``: its largest
+    size.  ``has_columns``: it is not empty.
     """
 
     dtypes: frozenset[torch.dtype] | None = None
@@ -64,6 +64,27 @@ class OperandRule:
     def takes(self, operand: OperandLayout) -> bool | None:
         """Whether the operand is such in every call; None where that is not known."""
         return _all(self.takes_value(operand), self.takes_layout(operand))
+
+    def surely_takes(self, tensor: torch.Tensor) -> bool:
+        """Whether numbers that are quickly read say so; :meth:`takes` decides where they don't."""
+        *steps, last = tensor.stride() or (1,)
+        size, width = tensor.shape, tensor.itemsize
+        if self.dtypes is not None and tensor.dtype not in self.dtypes:
+            return False
+        if self.ranks is not None and len(size) not in self.ranks:
+            return False
+        if self.is_matrix or self.has_columns or (self.unit_stride and last != 1):
+            return False
+        if self.max_last is not None and size[-1] > self.max_last:
+            return False
+        if self.last_bytes > 1 and size[-1] * width % self.last_bytes:
+            return False
+        if self.aligned == 1:
+            return True
+        bits = tensor.data_ptr()
+        for step in steps:
+            bits |= step * width
+        return bits % self.aligned == 0
 
     def takes_value(self, operand: OperandLayout) -> bool | None:
         """The same of what a copy of the operand has in common with it."""
