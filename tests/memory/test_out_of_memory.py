@@ -88,6 +88,7 @@ def bounded_memory() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("function", "size"),
     [
+        (rows, 1 << 37),
         (rows, 1 << 40),
         (intermediates, 1 << 40),
         (result, 1 << 40),
