@@ -106,9 +106,30 @@ def in_a_list(x: torch.Tensor) -> Any:
     return x, [x]
 
 
+def part_of_one_of_several_results(x: torch.Tensor) -> Any:
+    y = x.sort(0)[0]
+    for _ in range(25):
+        z = y[1:]
+    return x, [x, x], z
+
+
+def part_of_a_part(x: torch.Tensor) -> Any:
+    y = x.view(2, 2).unbind(0)[0]
+    for _ in range(25):
+        z = y[1:]
+    return x, z
+
+
 @pytest.mark.parametrize(
     ("function", "regions"),
-    [(a_view, 1), (either_is_there, 1), (two_branches, 2), (in_a_list, 1)],
+    [
+        (a_view, 1),
+        (either_is_there, 1),
+        (two_branches, 2),
+        (in_a_list, 1),
+        (part_of_one_of_several_results, 1),
+        (part_of_a_part, 1),
+    ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_tags_decide(function: Callable[..., Any], regions: int) -> None:

@@ -75,7 +75,40 @@ layouts = [
     *(lambda m=m: getattr(table(), m)() for m in ("to_sparse", "to_sparse_csr", "to_mkldnn")),
 ]
 owners = [lambda: torch.ones(4), lambda: torch.ones(10)[:4], lambda: torch.ones(10)[3:7]]
+rows = [lambda n=n, k=k: BIG[: 3 * n].view(n, 3) * k for n in (4, 6) for k in (1, -1)]
 outputs = [lambda i=i: torch.ones(4, requires_grad=True).unbind()[i] for i in (0, 2)]
+
+
+def last_row(x):
+    for _, row in enumerate(x):
+        pass
+    return row
+
+
+def row_before(x):
+    row, i = x[0], 0
+    while x[i].sum() < 10 and i < 3:
+        row = x[i]
+        i += 1
+    return row
+
+
+def offsets_before(x):
+    row, i, offset = x[0], 0, 0
+    while x[i].sum() < 10 and i < 3:
+        offset = offset + row.storage_offset()
+        row = x[i]
+        i += 1
+    return x + offset
+
+
+def chosen_row(x):
+    if x.sum() > 0:
+        row = x[1]
+    else:
+        row = x[2]
+    return row
+
 
 QUESTIONS = {
     # of where a tensor lies
@@ -97,6 +130,18 @@ QUESTIONS = {
     "as_strided of a view": (lambda x: x[1:].as_strided((3,), (1,), 2), views),
     "as_strided_scatter": (
         lambda x: torch.as_strided_scatter(x, torch.zeros(2), (2,), (2,), 1), views),
+    # of where a row lies that a loop or a branch gives
+    "storage_offset of the last row": (lambda x: last_row(x).storage_offset(), rows),
+    "storage_offset of a part of the last row": (lambda x: last_row(x)[1:].storage_offset(), rows),
+    "storage_offset in a loop": (lambda x: [row.storage_offset() for row in x], rows),
+    "storage_offset where data ends a loop": (lambda x: row_before(x).storage_offset(), rows),
+    "storage_offset in a loop that data ends": (lambda x: offsets_before(x), rows),
+    "storage_offset of a chosen row": (lambda x: chosen_row(x).storage_offset(), rows),
+    "storage_offset in arithmetic": (lambda x: x * chosen_row(x).storage_offset(), rows),
+    "as_strided at a row's offset": (
+        lambda x: x.as_strided((2,), (1,), chosen_row(x).storage_offset()), rows),
+    "strides of a chosen row": (
+        lambda x: (chosen_row(x).stride(), last_row(x).is_contiguous()), rows),
     "untyped_storage": (lambda x: x.untyped_storage().nbytes(), owners),
     "storage's length": (lambda x: len(x.untyped_storage()), owners),
     "data_ptr": (lambda x: x.data_ptr() == BIG.data_ptr(), views),

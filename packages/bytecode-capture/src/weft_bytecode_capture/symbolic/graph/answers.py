@@ -14,6 +14,7 @@ from weft_guards import AttributeSource, IsObject, Source
 from ..._torch import storage_identity
 from ...sources import StorageOffsetIs
 from ...unsupported import Unsupported
+from ..regions.decisions import RegionRefused
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -75,7 +76,15 @@ def guard_offset(evaluator: Evaluator, fake: torch.Tensor) -> None:
     """Guard where in the storage the tensors from outside begin that ``fake`` may be a view of.
 
     :raises Unsupported: the fake does not tell where that is.
+    :raises RegionRefused: a region gave the fake, which has storage of its own in the graph alone.
     """
+    builder, state = evaluator.graph, evaluator.state
+    if builder.graph is not builder.outermost:
+        raise Unsupported("storage of a tensor", "an offset inside a region")
+    place = state.region_aliases.giver(storage_identity(fake))
+    if place is not None:
+        line = state.cache.decode(place[0]).line(place[1])
+        raise RegionRefused(place, line, "the offset of a result in its storage is asked for")
     for source, tensor, base in evaluator.graph.given:
         if storage_identity(base) != storage_identity(fake):
             continue

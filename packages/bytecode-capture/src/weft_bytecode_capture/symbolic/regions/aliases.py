@@ -120,6 +120,14 @@ class RegionAliases:
         storage = self.current(storage)
         return storage in self._regions or storage in self._viewed
 
+    def giver(self, storage: int) -> Place | None:
+        """Where a region starts that gives a tensor of this storage; None if there is none."""
+        storage = self.current(storage)
+        region = self._regions.get(storage)
+        if region is not None:
+            return region.place
+        return next((place for place, _ in self._viewed.get(storage, ())), None)
+
     def is_inside(self, graph: torch.fx.Graph, body: torch.fx.Graph) -> bool:
         """Whether a region's graph is ``body``, or that of a region inside it."""
         at: torch.fx.Graph | None = graph

@@ -56,6 +56,8 @@ def view_of(tensor: TensorVariable) -> ViewOf | None:
         shared = (n for n in node.all_input_nodes if _shares_storage(n, storage))
         base = next(shared, None)
         if base is None or isinstance(base.target, HigherOrderOperator):
+            while steps and not isinstance(node.meta.get("example_value"), torch.Tensor):
+                node = steps.pop().node  # one of several results that are new
             return ViewOf(node, tuple(reversed(steps)))
         if writes(node):
             return None
