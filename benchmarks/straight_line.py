@@ -1,9 +1,10 @@
 """How long it takes to compile programs without loops, by how long they are.
 
-    python -m benchmarks.straight_line [--kinds chain ...] [--lengths 300 1000 ...]
+    python -m benchmarks.straight_line [--kinds chain ...] [--lengths 300 1000 ...] [--training] [--warm]
 
 Each program is compiled and called once in a process of its own, with an empty cache.  The time is the first
-call's; processor time is that of this process, and of the C++ compilers.
+call's; processor time is that of this process, by stages, and of the C++ compilers.  ``--training`` runs
+backward too, ``--warm`` measures a second process, which finds the first one's cache.
 """
 
 from __future__ import annotations
@@ -21,19 +22,31 @@ from typing import Any
 
 import torch
 import weft
+from weft.report import CompileLog, observe
 
-KINDS = ("chain", "network", "wide", "rows", "products", "kernels", "training")
+KINDS = ("chain", "network", "wide", "rows", "products", "kernels", "views")
+STAGES = ("capture", "functionalize", "aot-autograd", "loop-ir", "codegen")
 SIZE = 64
 FUNCTIONS = ("exp", "tanh", "sin", "sigmoid", "cos", "erf", "atan", "expm1")
 OPERATORS = ("x + y", "x * y", "torch.where(x > 0.1, x, y)", "torch.maximum(x, y)", "x - 0.3 * y")
 ROWS = ("x.exp()", "x - x.amax(-1, keepdim=True)", "x.tanh()", "x * y", "x.softmax(-1)", "x + y")
+VIEWS = (
+    "x = x.t() * y",
+    "x[1:, 2] = y[1:, 3]",
+    "x = x + y[0]",
+    "x.mul_(y)",
+    "x = x.reshape(8, -1).sin().view_as(y)",
+    "y = torch.cat([x[:32], y[32:]])",
+    "x[:, :1] += 1",
+    "x = torch.maximum(x, y[:, 1:2])",
+)
 PRODUCTS = ("x.tanh()", "x @ y", "x * y", "x - x.mean(-1, keepdim=True)", "x.sin()", "x + y")
 
 
 def statements(kind: str, length: int) -> list[str]:
     """``length`` operators, about, on ``x`` and ``y``; the result is ``x``."""
     chosen = random.Random(1)
-    if kind in ("chain", "training"):  # mixed operators, each on the last result
+    if kind == "chain":  # mixed operators, each on the last result
         functions = [f"torch.{name}(x) * 0.5" for name in FUNCTIONS]
         return [f"x = {chosen.choice((*functions, *OPERATORS))}" for _ in range(length)]
     if kind == "network":  # each on two of the last 50 results
@@ -51,6 +64,8 @@ def statements(kind: str, length: int) -> list[str]:
     if kind == "kernels":  # many small kernels, no two alike
         parts = (f"(x[:, :{3 + k % 61}] * {k}).sin().sum(-1).exp()" for k in range(length // 4))
         return ["results = []", *(f"results.append({part})" for part in parts), "x = results"]
+    if kind == "views":  # and writes to them, and broadcasts
+        return ["x, y = x * 1, y * 1", *(VIEWS[k % len(VIEWS)] for k in range(length))]
     cycle = ROWS if kind == "rows" else PRODUCTS
     return [f"x = {cycle[k % len(cycle)]}" for k in range(length)]
 
@@ -68,44 +83,74 @@ def processor_seconds(who: int) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measure(kind: str, length: int) -> str:
+class StageClock(CompileLog):
+    """Adds up this process's time by the stage that began last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spent = dict.fromkeys(STAGES, 0.0)
+        self._name, self._since = "capture", processor_seconds(resource.RUSAGE_SELF)
+
+    def stage_started(self, location: str, stage_name: str) -> None:
+        now = processor_seconds(resource.RUSAGE_SELF)
+        self.spent[self._name] += now - self._since
+        self._since = now
+        if stage_name in self.spent:  # what keeps programs counts with the stage before
+            self._name = stage_name
+
+
+def measure(kind: str, length: int, training: bool) -> str:
     """A row of the table, of one program in this process."""
     x, y = torch.rand(SIZE, SIZE), torch.rand(SIZE, SIZE)
     weft.compile(lambda x: x + 1)(x)  # what is imported and found out once
     weft.compile(lambda x: x + 2)(x)
     function = program(kind, length)
-    if kind == "training":
+    if training:
         x.requires_grad_()
-    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    began = [time.perf_counter(), *map(processor_seconds, whose)]
-    result = weft.compile(function)(x, y)
-    if kind == "training":
-        result.sum().backward()
-    ended = [time.perf_counter(), *map(processor_seconds, whose)]
-    wall, own, compilers = (e - b for b, e in zip(began, ended, strict=True))
-    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
-    return f"| {kind} | {length} | {wall:.1f} | {own:.1f} | {compilers:.1f} | {memory} |"
+    compilers = -processor_seconds(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
+    with observe(StageClock()) as clock:
+        result = weft.compile(function)(x, y)
+        if training:
+            results = result if isinstance(result, list) else [result]
+            sum(r.sum() for r in results).backward()
+        wall = time.perf_counter() - began
+        clock.stage_started("", "end")
+    compilers += processor_seconds(resource.RUSAGE_CHILDREN)
+    times = (wall, sum(clock.spent.values()), *clock.spent.values(), compilers)
+    memory = [
+        resource.getrusage(who).ru_maxrss // 1024
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
+    name = f"{kind}, training" if training else kind
+    cells = (name, length, *(f"{t:.1f}" for t in times), *memory)
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS)
     parser.add_argument("--lengths", nargs="*", type=int, default=[300, 1000, 5000])
+    parser.add_argument("--training", action="store_true", help="backward too")
+    parser.add_argument("--warm", action="store_true", help="a second process with the same cache")
     parser.add_argument("--one", action="store_true", help="in this process")
     arguments = parser.parse_args()
     if arguments.one:
-        print(measure(arguments.kinds[0], arguments.lengths[0]), flush=True)
+        print(measure(arguments.kinds[0], arguments.lengths[0], arguments.training), flush=True)
         return
-    print(
-        "| program | operators | s | weft's own CPU s | compilers' CPU s | compiler's MB at most |"
-    )
-    print("|---|---:|---:|---:|---:|---:|", flush=True)
+    columns = ("program", "operators", "s", "weft's own CPU s", *STAGES, "compilers' CPU s")
+    print(f"| {' | '.join((*columns, 'MB at most', 'of a compiler'))} |")
+    print("|---|" + "---:|" * (len(columns) + 1), flush=True)
     for kind in arguments.kinds:
         for length in arguments.lengths:
             command = [sys.executable, "-m", "benchmarks.straight_line", "--one"]
             command += ["--kinds", kind, "--lengths", str(length)]
+            command += ["--training"] if arguments.training else []
             with tempfile.TemporaryDirectory() as cache:
                 environment = os.environ | {"WEFT_CACHE_DIR": cache, "WEFT_STRICT": "1"}
+                if arguments.warm:
+                    quiet = subprocess.DEVNULL
+                    subprocess.run(command, env=environment, check=True, stdout=quiet)
                 subprocess.run(command, env=environment, check=True)
 
 

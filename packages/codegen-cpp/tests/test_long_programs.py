@@ -11,7 +11,7 @@ import pytest
 import torch
 import weft_codegen_cpp.codegen as codegen_module
 from differential import schedule_of
-from weft_codegen_cpp import CppCodegen, CppOptions
+from weft_codegen_cpp import CompileError, CppCodegen, CppOptions
 from weft_codegen_cpp.program import CppProgram
 from weft_codegen_cpp.toolchain import Toolchain
 
@@ -98,3 +98,20 @@ def test_a_long_program_is_compiled_in_parts(cache: Path, monkeypatch: pytest.Mo
     compiles = [command for command in commands if "-c" in command]
     assert len(compiles) == 2
     assert all(c.index("-O1") > c.index("-O2") for c in compiles)
+
+
+def test_compilers_run_beside_the_caller(
+    codegen: CppCodegen, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they say comes when the program is asked for."""
+    x = torch.randn(11)
+    schedule = schedule_of(partial(chain, length=2), [x], symbolic=False)
+    torch.testing.assert_close(codegen.begin(schedule, {})()(x)[0], chain(x, 2))
+
+    def fails(self: Toolchain, command: list[str], source: Path) -> None:
+        raise CompileError(command, str(source), "no")
+
+    monkeypatch.setattr(Toolchain, "_run", fails)
+    begun = CppCodegen(CppOptions(cache_directory=cache / "begun")).begin(schedule, {})
+    with pytest.raises(CompileError):
+        begun()

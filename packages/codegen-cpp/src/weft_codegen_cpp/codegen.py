@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,23 +138,48 @@ class CppCodegen:
 
     def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> CppProgram:
         """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""
+        return self.load(self._generate(schedule, constants))
+
+    def begin(
+        self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
+    ) -> Callable[[], CppProgram]:
+        """As :meth:`compile`, but compilers run beside what the caller does until it asks for the program.
+
+        It has to ask, so that none is left running.
+        """
+        generated = self._generate(schedule, constants)
+        pool = ThreadPoolExecutor(1, "weft-compiler")
+        try:
+            library = pool.submit(self._library, generated.unit)
+        except RuntimeError:  # no thread begins when the interpreter ends
+            return lambda: self.load(generated)
+        pool.shutdown(wait=False)
+        return lambda: self._loaded(generated, library.result())
+
+    def _generate(
+        self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
+    ) -> GeneratedProgram:
         unit, host = self.print(schedule, constants)
         steps = list(all_items(schedule.steps))
         kernels = sum(isinstance(step, Kernel | ParallelKernels) for step in steps)
         kernels -= sum(len(s.kernels) for s in steps if isinstance(s, ParallelKernels))
         calls = sum(isinstance(step, ExternCall) for step in steps)
         failing = host.may_fail, host.early_errors
-        return self.load(GeneratedProgram(unit, host.objects, kernels, calls, *failing))
+        return GeneratedProgram(unit, host.objects, kernels, calls, *failing)
 
     def load(self, generated: GeneratedProgram) -> CppProgram:
         """The program that another one, maybe of another process, had as its ``generated``.
 
         A library that is no longer in the cache is compiled again.
         """
-        unit, toolchain = generated.unit, find_toolchain(self.options)
+        return self._loaded(generated, self._library(generated.unit))
+
+    def _library(self, unit: TranslationUnit) -> Path:
+        """The library of ``unit``, compiled if the cache has none."""
+        toolchain = find_toolchain(self.options)
         source = unit.whole
-        processes = self.options.processes or _processes(unit, len(source))
-        flags = LONG_FLAGS if len(source) > LONG else ()
+        processes = self.options.processes or _processes(unit)
+        flags = LONG_FLAGS if unit.length > LONG else ()
         folder = cache_directory(self.options.cache_directory, self.options.cache_limit)
 
         def build(path: Path, library: Path) -> None:
@@ -161,12 +187,11 @@ class CppCodegen:
             units = unit.split(processes)
             toolchain.compile(path, library, units=units, headers=headers, flags=flags)
 
-        def cached() -> Path:
-            key = library_key(source, toolchain)
-            keep = self.options.keep_sources
-            return cached_library(folder, key, source, build, keep, toolchain.seconds)
+        key = library_key(source, toolchain)
+        keep = self.options.keep_sources
+        return cached_library(folder, key, source, build, keep, toolchain.seconds)
 
-        library = cached()
+    def _loaded(self, generated: GeneratedProgram, library: Path) -> CppProgram:
         try:
             loaded = load_library(library)
         except (
@@ -175,8 +200,9 @@ class CppCodegen:
             RuntimeError,
         ):  # no library of ours: as sealed as it may be
             discard_library(library)
-            loaded = load_library(cached())
-        return CppProgram(make_entry(loaded, generated.objects), generated, source, loaded)
+            loaded = load_library(self._library(generated.unit))
+        entry = make_entry(loaded, generated.objects)
+        return CppProgram(entry, generated, generated.unit.whole, loaded)
 
     def with_cache_limit(self, limit: int) -> CppCodegen:
         """The same that keeps its cache below ``limit`` bytes."""
@@ -200,7 +226,10 @@ class CppCodegen:
         schedule = with_linear_calls(schedule, self.options)
         kernels, kernels_printed = self._print_kernels(schedule)
         host = print_host(schedule, kernels, bound, self.options)
-        return TranslationUnit(schedule.name, kernels_printed, host.source, host.headers), host
+        unit = TranslationUnit(
+            schedule.name, kernels_printed, host.source, host.headers, host.table_length
+        )
+        return unit, host
 
     def _print_kernels(
         self, schedule: Schedule
@@ -239,10 +268,10 @@ def _kernels(schedule: Schedule) -> Iterator[tuple[Kernel, Mapping[sympy.Symbol,
             yield step, {}
 
 
-def _processes(unit: TranslationUnit, length: int) -> int:
+def _processes(unit: TranslationUnit) -> int:
     """How many compilers work on a program; two on a long one, since this process does nothing meanwhile."""
-    processes = idle_processes(max(len(unit.kernels), length // CHARACTERS_A_KERNEL))
-    return max(processes, min(2, os.cpu_count() or 1)) if length > LONG else processes
+    processes = idle_processes(max(len(unit.kernels), unit.length // CHARACTERS_A_KERNEL))
+    return max(processes, min(2, os.cpu_count() or 1)) if unit.length > LONG else processes
 
 
 def _placed(definitions: Sequence[str]) -> list[str]:

@@ -17,12 +17,22 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class TranslationUnit:
-    """The kernels of a graph and the host program that calls them, which needs ``headers`` of the runtime."""
+    """The kernels of a graph and the host program that calls them, which needs ``headers`` of the runtime.
+
+    ``tables``: how many characters of the host program are constants, over which compilers take no time.
+    """
 
     name: str
     kernels: tuple[KernelSource, ...]
     host: str
     headers: tuple[str, ...] = ()
+    tables: int = 0
+
+    @property
+    def length(self) -> int:
+        """Characters that compilers take time over."""
+        kernels = sum(len(k.declaration) + len(k.definition) for k in self.kernels)
+        return kernels + len(self.host) - self.tables
 
     @property
     def _includes(self) -> str:
@@ -42,7 +52,7 @@ class TranslationUnit:
         if count < 2:
             return (self.whole,)
         groups: list[list[KernelSource]] = [[] for _ in range(count)]
-        lengths = [len(self.host), *[0] * (count - 1)]
+        lengths = [len(self.host) - self.tables, *[0] * (count - 1)]
         for kernel in sorted(self.kernels, key=lambda k: len(k.definition), reverse=True):
             shortest = lengths.index(min(lengths))
             groups[shortest].append(kernel)

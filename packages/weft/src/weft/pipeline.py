@@ -206,16 +206,20 @@ class Pipeline:
         """The programs of forward and backward; backward in stages where gradients are sent by bucket."""
         (results,) = partitioned.forward.graph.find_nodes(op="output")
         private = range(partitioned.output_count, len(results.args[0]))
-        forward = line.compile(partitioned.forward, functional.lifted, private=private)
+        forward_begun = line.begin(partitioned.forward, functional.lifted, private=private)
         bucket_bytes = data_parallel_bucket_bytes()
+        try:
+            if bucket_bytes is None:
+                backward: Any = line.compile(partitioned.backward, {}, "_backward")
+            else:
+                backward = [
+                    (stage, line.compile(stage.graph_module, {}, f"_backward_{number}"))
+                    for number, stage in enumerate(stage_backward(partitioned, bucket_bytes))
+                ]
+        finally:
+            forward = forward_begun()
         if bucket_bytes is None:
-            backward: Any = line.compile(partitioned.backward, {}, "_backward")
             self._keep(line, functional, (forward, backward), partitioned)
-        else:
-            backward = [
-                (stage, line.compile(stage.graph_module, {}, f"_backward_{number}"))
-                for number, stage in enumerate(stage_backward(partitioned, bucket_bytes))
-            ]
         line.finish()
         training = weft_aot_autograd.TrainingProgram(
             functional, partitioned, forward, backward, disable(line.compile_partial_backward)
@@ -385,13 +389,38 @@ class _Line:
         ``written``: outputs that are to be in the memory of inputs where that can be, both by position.
         ``private``: the positions of outputs that only our own programs read.
         """
-        with self.stage("loop-ir"):
-            schedule, codegen = self._schedule(
-                graph_module, frozenset(constants), suffix, written or {}
-            )
-            schedule = weft_loop_ir.with_private_results(schedule, private)
+        schedule, codegen = self._lower(
+            graph_module, frozenset(constants), suffix, written or {}, private
+        )
         with self.stage("codegen"):
-            program = _generate(schedule, constants, codegen)
+            program = codegen.compile(schedule, _bound(schedule, constants))
+        return self._finished(program, schedule, suffix)
+
+    def begin(
+        self,
+        graph_module: torch.fx.GraphModule,
+        constants: Mapping[int, torch.Tensor],
+        private: Collection[int] = (),
+    ) -> Callable[[], CompiledProgram]:
+        """As :meth:`compile`, but generating may go on until the program is asked for, which it has to be."""
+        schedule, codegen = self._lower(graph_module, frozenset(constants), "", {}, private)
+        begin = getattr(codegen, "begin", None)
+        with self.stage("codegen"):
+            if begin is None:
+                program = codegen.compile(schedule, _bound(schedule, constants))
+                return lambda: self._finished(program, schedule, "")
+            begun = begin(schedule, _bound(schedule, constants))
+
+        def finish() -> CompiledProgram:
+            with self.stage("codegen"):
+                program = begun()
+            return self._finished(program, schedule, "")
+
+        return finish
+
+    def _finished(
+        self, program: CompiledProgram, schedule: Schedule, suffix: str
+    ) -> CompiledProgram:
         self._dump.text(f"6_generated{suffix}{_extension(schedule)}", program.source)
         self.count((program,), schedule.fallbacks)
         return program
@@ -411,6 +440,18 @@ class _Line:
         except StageError as error:
             self._pipeline.refuse_backward(error)
             return graph_module.forward
+
+    def _lower(
+        self,
+        graph_module: torch.fx.GraphModule,
+        constant_inputs: frozenset[int],
+        suffix: str,
+        written: Mapping[int, int],
+        private: Collection[int],
+    ) -> tuple[Schedule, Codegen]:
+        with self.stage("loop-ir"):
+            schedule, codegen = self._schedule(graph_module, constant_inputs, suffix, written)
+            return weft_loop_ir.with_private_results(schedule, private), codegen
 
     def _schedule(
         self,
@@ -519,13 +560,11 @@ def _device_type(program: LoopGraph | Schedule) -> str:
     return device_types.pop()
 
 
-def _generate(
-    schedule: Schedule, constants: Mapping[int, torch.Tensor], codegen: Codegen
-) -> CompiledProgram:
-    names = {position: schedule.inputs[position] for position in constants}
-    return codegen.compile(
-        schedule, {str(names[position]): tensor for position, tensor in constants.items()}
-    )
+def _bound(
+    schedule: Schedule, constants: Mapping[int, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """The constants by the names of their buffers."""
+    return {str(schedule.inputs[position]): tensor for position, tensor in constants.items()}
 
 
 def _extension(schedule: Schedule) -> str:

@@ -37,6 +37,7 @@ from weft_codegen_cpp.host.extern_printer import print_extern
 from weft_codegen_cpp.host.parallel_loops import own_buffers, print_iterations
 from weft_codegen_cpp.host.regions import allocated_by_calls, print_region
 from weft_codegen_cpp.host.results import print_results
+from weft_codegen_cpp.host.step_tables import HEADER, DropRow, KernelRows, with_tables
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE, NUMBER, doubles
@@ -47,7 +48,12 @@ from weft_codegen_cpp.statements import indent
 SHORT_RUN = 4
 """Pointers that follow each other are set in a loop, fewer by a statement each."""
 
-_READS = ("c.", "point_all(", "{ i64* sizes")  # how statements begin before the first step
+_READS = (
+    "c.",
+    "point_all(",
+    "place_all(",
+    "{ i64* sizes",
+)  # how statements begin before the first step
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class PrintedHost:
 
     ``headers`` of the runtime come before all.  ``may_fail``: a step may raise.  ``early_errors`` names the
     errors that come before anything is written to an input and before a random number is drawn.
+    ``table_length``: characters of the source that are tables.
     """
 
     source: str
@@ -63,6 +70,7 @@ class PrintedHost:
     headers: tuple[str, ...] = ()
     may_fail: bool = True
     early_errors: str = ""
+    table_length: int = 0
 
 
 def print_host(
@@ -93,6 +101,7 @@ class _HostPrinter(HostWriter):
         self.functions: list[str] = []
         self.uses_python = False
         self.calls_torch = False
+        self.table_length = 0
         self.begun = 0  # statements before the last step printed, its allocations among them
         self.last_uses: dict[str, float] = {}
         self.released: set[int] = set()  # slots
@@ -111,6 +120,7 @@ class _HostPrinter(HostWriter):
                 raise Unsupported("no C++ form for a step", f"of type {type(step).__name__}")
         self.last_uses = last_uses(self.schedule)
         self._inputs()
+        bounds = [len(self.steps)]
         late: list[str] | None = None  # what may end a call after the first effect
         for number, step in enumerate(self.schedule.steps):
             before = len(self.steps)
@@ -120,17 +130,20 @@ class _HostPrinter(HostWriter):
             if late is not None:
                 late += _raising(step, self.steps[before:])
             self._release(number)
+            bounds.append(len(self.steps))
         self._outputs_without_writer()
         given = {name: f"c.arguments[{k}]" for name, k in self.positions.items()}
         results = print_results(self, {**given, **self.constants})
-        functions = [*self.functions, self._steps_function()]
+        may_fail = any("return" in line for line in self.steps)
+        functions = [*self.functions, self._steps_function(bounds)]
         parts = [self._call_struct(), *functions, results, self._entry()]
         return PrintedHost(
             "\n".join(parts),
             tuple(self.objects),
             tuple(sorted(self.headers)),
-            may_fail=any("return" in line for line in self.steps),
+            may_fail=may_fail,
             early_errors=_early_errors(late or ()),
+            table_length=self.table_length,
         )
 
     def _has_effect(self, step: Step) -> bool:
@@ -188,7 +201,15 @@ class _HostPrinter(HostWriter):
             lines.append(f"run_tasks(tasks, {len(kernels)}, {threads});")
         if any(self.kernels[kernel.name].may_fail for kernel in kernels):
             lines.append("if (c.error.status) return Status(c.error.status);")
-        self.steps += ["{", *("  " + line for line in lines), "}"]
+        self.append(["{", *("  " + line for line in lines), "}"], self._rows(kernels))
+
+    def _rows(self, kernels: Sequence[Kernel]) -> KernelRows | None:
+        """The rows of a table that stand for running ``kernels``, which are given nothing but buffers."""
+        printed = [self.kernels[kernel.name] for kernel in kernels]
+        if any(one.symbols or one.scalars for one in printed):
+            return None
+        given = (self.kernels[kernel.name].buffers for kernel in kernels)
+        return KernelRows(tuple(zip(printed, given, strict=True)))
 
     def _tasks(self, kernels: Sequence[Kernel], calls: str, first: int) -> list[str]:
         """Fill ``tasks`` from the number ``first`` on with kernels that run one function.
@@ -295,8 +316,11 @@ class _HostPrinter(HostWriter):
                 continue
             self.released.add(slot)
             what = "owned" if self.object_of(name) is None else "made"
-            check = f"if (c.{what}[{slot}]) " if name in self.made_in_regions else ""
-            self.steps.append(f"{check}drop_{what}(c.{what}[{slot}]);")
+            drop = f"drop_{what}(c.{what}[{slot}]);"
+            if name in self.made_in_regions:
+                self.steps.append(f"if (c.{what}[{slot}]) {drop}")
+            else:
+                self.append([drop], DropRow(what, slot))
 
     def _outputs_without_writer(self) -> None:
         """Outputs of which no step writes an element (they are empty)."""
@@ -330,8 +354,15 @@ class _HostPrinter(HostWriter):
             ]
         )
 
-    def _steps_function(self) -> str:
-        lines = ["static Status steps(Call& c) {"]
+    def _steps_function(self, bounds: Sequence[int]) -> str:
+        """``bounds``: where in the statements those of each step begin, and those of the last one end."""
+        functions, tables, self.steps = with_tables(
+            self.steps, bounds, self.tabled, list(self.schedule.buffers), self.options.threads
+        )
+        self.table_length = len("\n".join(tables))
+        if tables:
+            self.headers.add(HEADER)
+        lines = [*functions, *tables, "static Status steps(Call& c) {"]
         if self.options.poison_arena:
             where = self._first_kernel_line()
             self.steps.insert(where, "__builtin_memset(c.frame->arena, 0xff, c.frame->bytes);")

@@ -12,6 +12,7 @@ from weft_loop_ir.unsupported import Unsupported
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.host.data_symbols import definitions
 from weft_codegen_cpp.host.regions import counters
+from weft_codegen_cpp.host.step_tables import AllocationRow, Row, TabledStep, ViewRow
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE
 from weft_codegen_cpp.options import CppOptions
@@ -24,7 +25,7 @@ _OBJECT_HANDLE = "handle_of("
 class HostWriter:
     """The statements of a host program so far, and what they name.
 
-    ``steps`` are the statements.  ``objects`` are what the program refers to by position.  ``sources`` maps a
+    ``steps`` are the statements, ``tabled`` those of the whole program that rows of tables can stand for.  ``objects`` are what the program refers to by position.  ``sources`` maps a
     buffer to the C++ expression of its tensor's handle, where it has a tensor.  ``owned`` names the buffers
     whose tensors the call owns, by slot, ``made_in_regions`` those whose slot may be empty.  ``views`` counts
     the tensors that the program makes once and points elsewhere at each call.  ``depth`` counts the regions
@@ -36,6 +37,8 @@ class HostWriter:
         self.options = options
         self.objects: list[Any] = []
         self.steps: list[str] = []
+        self.whole_program = self.steps
+        self.tabled: list[TabledStep] = []
         self.sources: dict[str, str] = {}
         self.owned: list[str] = []
         self.made_in_regions: set[str] = set()
@@ -46,6 +49,13 @@ class HostWriter:
         self.symbols = {s.symbol: s for s in schedule.symbols}
         self.counters = counters(schedule)
         self.given = tuple(definition.symbol for definition in definitions(schedule))
+
+    def append(self, statements: Sequence[str], row: Row | None) -> None:
+        """Append ``statements``, for which ``row`` can stand if it is not None."""
+        begin = len(self.steps)
+        self.steps += statements
+        if row is not None and self.steps is self.whole_program:
+            self.tabled.append(TabledStep(begin, len(self.steps), row))
 
     # -- expressions -------------------------------------------------------------------------------------
 
@@ -110,10 +120,14 @@ class HostWriter:
             f"if (!({print_index(e, MAGNITUDE, self.magnitudes())} < most_bytes)) return too_large;"
             for e in compound
         ]
-        self.steps.append(
-            f"if (!allocate(c.owned[{slot}], &c.{name}, {len(layout.size)}, {self.array(layout.size)}, "
-            f"{self.array(layout.stride)}, {_torch.dtype_code(layout.dtype)})) "
-            f'return c.failed = "allocation", operator_failed;'
+        made = (
+            f"{len(layout.size)}, {self.array(layout.size)}, {self.array(layout.stride)}, "
+            f"{_torch.dtype_code(layout.dtype)}"
+        )
+        call = f"allocate(c.owned[{slot}], &c.{name}, {made})"
+        self.append(
+            [f'if (!{call}) return c.failed = "allocation", operator_failed;'],
+            AllocationRow(name, slot, made) if _is_fixed((*layout.size, *layout.stride)) else None,
         )
 
     def object_of(self, name: str) -> str | None:
@@ -145,26 +159,39 @@ class HostWriter:
         """Print what makes a tensor of ``view``; gives the C++ expression of its handle."""
         if self.is_whole(view) and view.buffer in self.sources:
             return self.sources[view.buffer]
-        slot = f"c.frame->views[{self.views}]"
+        number = self.views
         self.views += 1
-        self.set_view(slot, view)
+        slot = f"c.frame->views[{number}]"
+        self.set_view(slot, view, number)
         return f"{slot}.handle"
 
-    def set_view(self, slot: str, view: BufferView) -> None:
-        """Print what lets ``slot``, a ``View``, be a tensor of ``view``."""
+    def set_view(self, slot: str, view: BufferView, number: int | None = None) -> None:
+        """Print what lets ``slot``, a ``View``, be a tensor of ``view``; ``number``: which of a frame's."""
         rank = len(view.size)
         if rank > MAX_DIMENSIONS:
             raise Unsupported("too many dimensions", f"{rank}, of an operator's argument")
         data = f"c.{view.buffer}"
         if view.offset != 0:
             data = f"{data} + {self.index(view.offset)} * {self._stride_unit(view)}"
-        self.steps.append(
-            f"if (!set_view({slot}, {data}, {rank}, {self.array(view.size)}, "
-            f"{self.array(view.stride)}, {_torch.dtype_code(view.dtype)})) "
-            f'return c.failed = "a view", operator_failed;'
+        made = (
+            f"{rank}, {self.array(view.size)}, {self.array(view.stride)}, "
+            f"{_torch.dtype_code(view.dtype)}"
         )
+        statement = f'if (!set_view({slot}, {data}, {made})) return c.failed = "a view", operator_failed;'
+        self.append([statement], self._view_row(view, number, made))
+
+    def _view_row(self, view: BufferView, number: int | None, layout: str) -> ViewRow | None:
+        if number is None or not _is_fixed((*view.size, *view.stride, view.offset)):
+            return None
+        buffer = self.schedule.buffers[view.buffer].layout.dtype
+        size = view.dtype.itemsize if memory_type(buffer) == "ui8" else buffer.itemsize
+        return ViewRow(view.buffer, number, int(view.offset) * size, layout)
 
     def _stride_unit(self, view: BufferView) -> int:
         """Elements of the pointer's type in one element of the view (1 but for opaque dtypes)."""
         pointer = memory_type(self.schedule.buffers[view.buffer].layout.dtype)
         return view.dtype.itemsize if pointer == "ui8" else 1
+
+
+def _is_fixed(numbers: Sequence[Any]) -> bool:
+    return all(sympy.sympify(number).is_Integer for number in numbers)

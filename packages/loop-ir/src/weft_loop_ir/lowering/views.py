@@ -287,6 +287,9 @@ def clamp_start(context: LoweringContext, start: Any, extent: sympy.Expr) -> sym
     """The first index of a slice, as Python and eager clamp it."""
     if start is None:
         return sympy.S.Zero
+    if isinstance(start, int) and isinstance(extent, sympy.Integer):  # without sympy's detours
+        size = int(extent)
+        return sympy.Integer(max(start + size, 0) if start < 0 else min(start, size))
     position = context.from_start(start, extent)
     if position != sympy.sympify(start):
         return position if position.is_nonnegative else sympy.Max(position, 0)

@@ -239,6 +239,9 @@ def rewritten(
 
     ``spans_inner`` overrides what the members say of themselves.
     """
+    if _is_identity(rows, rank):  # most often: then a long group costs nothing
+        if spans_inner is None or all(m.spans_inner == spans_inner for m in group.members):
+            return group.members, group.accesses
     members = tuple(
         Member(
             m.node,
@@ -253,3 +256,12 @@ def rewritten(
         for a in group.accesses
     )
     return members, accesses
+
+
+def _is_identity(rows: tuple[Row, ...], rank: int) -> bool:
+    """Whether the new loops are the old ones."""
+    return len(rows) == rank and all(
+        type(factor) is int and factor == int(k == position)
+        for k, row in enumerate(rows)
+        for position, factor in enumerate(row)
+    )

@@ -1,0 +1,115 @@
+"""Long programs, whose steps are rows of tables, do what the same steps do as statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import weft_codegen_cpp.host.step_tables as step_tables
+from differential import schedule_of
+from weft_codegen_cpp import CppCodegen
+from weft_codegen_cpp.host.step_tables import (
+    DropRow,
+    TabledStep,
+    with_tables,
+)
+
+ALWAYS, NEVER = 1, 1 << 30
+
+
+def mixed(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Kernels alone and together, native calls on parts of buffers, Python calls, tensors that end early."""
+    results = []
+    for k in range(5):
+        x = (x - k).sin() @ y * 0.1
+        results.append(x.sum(0) + x.amax(1))
+        part = (x.tanh()[2:5] @ y[:, 1:]).cumsum(0)
+        x = x + torch.sort(part.sum(1, keepdim=True)).values.sum() * 1e-3
+        results.append(part)
+    return (*results, x, x.t(), y)
+
+
+def picked(x: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Each step of which may find an index that is out of range."""
+    return tuple(x.cumsum(0)[index + k].sum(k % 2) for k in range(4))
+
+
+def mixed_inputs() -> tuple[torch.Tensor, ...]:
+    return torch.randn(7, 7), torch.randn(7, 7)
+
+
+def picked_inputs() -> tuple[torch.Tensor, ...]:
+    return torch.randn(9, 5), torch.tensor([0, 2, 4])
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize(("function", "inputs"), [(mixed, mixed_inputs), (picked, picked_inputs)])
+def test_tables_and_statements_agree(
+    codegen: CppCodegen,
+    function: Callable[..., tuple[torch.Tensor, ...]],
+    inputs: Callable[[], tuple[torch.Tensor, ...]],
+    symbolic: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = inputs()
+    programs = []
+    for least in (ALWAYS, NEVER):
+        monkeypatch.setattr(step_tables, "LEAST_ROWS", least)
+        program = codegen.compile(schedule_of(function, given, symbolic=symbolic), {})
+        assert ("run_rows" in program.source) == (least == ALWAYS)
+        programs.append(program)
+    assert programs[0].may_fail == programs[1].may_fail
+    assert programs[0].generated.early_errors == programs[1].generated.early_errors
+    for _ in range(3):
+        tables, statements = (program(*given) for program in programs)
+        torch.testing.assert_close(tables, statements, rtol=0, atol=0)
+        torch.testing.assert_close(tables, function(*given), rtol=1e-4, atol=1e-4)
+        given = inputs()
+
+
+def test_an_error_ends_a_table(codegen: CppCodegen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_tables, "LEAST_ROWS", ALWAYS)
+    x, index = picked_inputs()
+    program = codegen.compile(schedule_of(picked, (x, index), symbolic=False), {})
+    with pytest.raises(IndexError, match="index 9 is out of bounds"):
+        program(x, index + 2)
+    torch.testing.assert_close(program(x, index), picked(x, index))
+
+
+def test_a_long_program_has_tables(codegen: CppCodegen) -> None:
+    def sums(x: torch.Tensor) -> torch.Tensor:
+        for k in range(30):
+            x = (x * k).softmax(-1) @ x
+        return x
+
+    x = torch.rand(64, 64)
+    program = codegen.compile(schedule_of(sums, (x,), symbolic=False), {})
+    assert "run_rows" in program.source
+    assert program.generated.unit.length < len(program.source)
+    torch.testing.assert_close(program(x)[0], sums(x))
+
+
+def test_statements_between_rows_of_a_step_are_one_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They may share names; rows before and after them stay rows."""
+    monkeypatch.setattr(step_tables, "LEAST_ROWS", ALWAYS)
+    drop = DropRow("owned", 0)
+    statements = [
+        "c.x = 0;",
+        "// a",
+        "drop0;",
+        "Handle h = 0;",
+        "drop1;",
+        "use(h);",
+        "drop2;",
+        "end",
+    ]
+    tabled = [TabledStep(k, k + 1, drop) for k in (2, 4, 6)]
+    functions, tables, steps = with_tables(statements, [1, 7], tabled, ["x"], 0)
+    assert functions[1:-2] == ["  Handle h = 0;", "  drop1;", "  use(h);"]
+    assert sum("drop_tensor" in line for line in tables) == 2
+    assert steps[0] == "c.x = 0;"
+    assert steps[-1] == "end"
+    assert len(steps) == 3
