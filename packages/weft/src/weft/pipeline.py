@@ -560,9 +560,7 @@ def _device_type(program: LoopGraph | Schedule) -> str:
     return device_types.pop()
 
 
-def _bound(
-    schedule: Schedule, constants: Mapping[int, torch.Tensor]
-) -> dict[str, torch.Tensor]:
+def _bound(schedule: Schedule, constants: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The constants by the names of their buffers."""
     return {str(schedule.inputs[position]): tensor for position, tensor in constants.items()}
 

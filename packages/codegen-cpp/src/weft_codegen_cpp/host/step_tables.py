@@ -1,7 +1,7 @@
 """Tables of a long program's steps, which one loop of the runtime runs.
 
-A compiler takes milliseconds over the statements of a step, and more the longer their function is, but nothing
-over constants.  So steps that depend on no size are rows of a table instead, others a function each.
+A compiler takes milliseconds over the statements of a step, and more the longer their function is, but
+nothing over constants.  So steps that depend on no size are rows of a table, others a function each.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class AllocationRow:
 
 @dataclass(frozen=True)
 class DropRow:
-    """The tensor, or the Python object, in a slot, which is no longer needed: ``what`` is as in ``drop_what``."""
+    """The tensor, or the Python object, in a slot, which is freed by ``drop_owned`` or ``drop_made``."""
 
     what: str
     slot: int

@@ -25,10 +25,11 @@ _OBJECT_HANDLE = "handle_of("
 class HostWriter:
     """The statements of a host program so far, and what they name.
 
-    ``steps`` are the statements, ``tabled`` those of the whole program that rows of tables can stand for.  ``objects`` are what the program refers to by position.  ``sources`` maps a
-    buffer to the C++ expression of its tensor's handle, where it has a tensor.  ``owned`` names the buffers
-    whose tensors the call owns, by slot, ``made_in_regions`` those whose slot may be empty.  ``views`` counts
-    the tensors that the program makes once and points elsewhere at each call.  ``depth`` counts the regions
+    ``steps`` are the statements, ``tabled`` those of the whole program that rows of tables can stand for.
+    ``objects`` are what the program refers to by position.  ``sources`` maps a buffer to the C++
+    expression of its tensor's handle, where it has a tensor.  ``owned`` names the buffers whose tensors
+    the call owns, by slot, ``made_in_regions`` those whose slot may be empty.  ``views`` counts the
+    tensors that the program makes once and points elsewhere at each call.  ``depth`` counts the regions
     around what is being printed.
     """
 
@@ -177,7 +178,9 @@ class HostWriter:
             f"{rank}, {self.array(view.size)}, {self.array(view.stride)}, "
             f"{_torch.dtype_code(view.dtype)}"
         )
-        statement = f'if (!set_view({slot}, {data}, {made})) return c.failed = "a view", operator_failed;'
+        statement = (
+            f'if (!set_view({slot}, {data}, {made})) return c.failed = "a view", operator_failed;'
+        )
         self.append([statement], self._view_row(view, number, made))
 
     def _view_row(self, view: BufferView, number: int | None, layout: str) -> ViewRow | None:

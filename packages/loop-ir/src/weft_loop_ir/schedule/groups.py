@@ -239,9 +239,9 @@ def rewritten(
 
     ``spans_inner`` overrides what the members say of themselves.
     """
-    if _is_identity(rows, rank):  # most often: then a long group costs nothing
-        if spans_inner is None or all(m.spans_inner == spans_inner for m in group.members):
-            return group.members, group.accesses
+    said = spans_inner is None or all(m.spans_inner == spans_inner for m in group.members)
+    if said and _is_identity(rows, rank):  # most often
+        return group.members, group.accesses
     members = tuple(
         Member(
             m.node,
