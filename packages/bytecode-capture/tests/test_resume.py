@@ -125,6 +125,22 @@ def with_blocks(fail, swallow):
     return log
 
 
+def loops_in_with_blocks(n):
+    """What lies under a loop that ends, and under the instruction behind it, is what ``with`` left there."""
+    log = []
+    with Manager(log, False):
+        for i in range(n):
+            log.append(i)
+        with Manager(log, False):
+            log += [i for i in range(n) for _ in [None]]
+        for i in range(n):
+            if i > 1:
+                break
+        else:
+            log.append("none left")
+    return log
+
+
 def context_stack(n):
     log = []
     with contextlib.ExitStack() as stack:
@@ -281,6 +297,7 @@ CASES = [
     (handlers, [(5,), (1,)]),
     (nested_finally, [(0,), (5,)]),
     (with_blocks, [(False, False), (True, True), (True, False)]),
+    (loops_in_with_blocks, [(0,), (1,), (3,)]),
     (context_stack, [(3,)]),
     (closures, [(1,), (2,)]),
     (argument_cell, [(1,), (1, 2, 3)]),

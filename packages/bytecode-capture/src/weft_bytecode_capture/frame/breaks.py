@@ -232,7 +232,7 @@ class BreakEmission:
         """Code that leaves the frame by a Resumption at ``position``; gives its first instruction."""
         stack = self.original.stacks[position]
         assert stack is not None
-        point = ResumePoint(position, self._nulls_behind(stack), self._locals_behind(position))
+        point = ResumePoint(position, self._nulls_behind(position, stack), self._locals_behind(position))
         resume = self.resume_functions.get(self.original, point)
         start = len(self.builder.instructions)
         values, handled = self._pop_stack(stack, point.nulls)
@@ -283,11 +283,12 @@ class BreakEmission:
         # The exception saved by an except clause is the one that the next outer clause handles.
         return values, exceptions[:-1][::-1]
 
-    def _nulls_behind(self, stack: Stack) -> frozenset[int]:
-        """Which places hold a NULL after the breaking instruction."""
+    def _nulls_behind(self, position: int, stack: Stack) -> frozenset[int]:
+        """Which places hold a NULL at ``position``, after the breaking instruction."""
         last = self.original.instructions[self.last]
         name, argument = last.name, last.argument
-        pushes = not name.startswith(("STORE_", "DELETE_", "POP_"))
+        ends_loop = name == "FOR_ITER" and position != self.last + 1
+        pushes = not ends_loop and not name.startswith(("STORE_", "DELETE_", "POP_"))
         untouched = len(stack) - pushes
         nulls = {
             place
