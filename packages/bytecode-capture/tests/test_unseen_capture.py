@@ -159,7 +159,8 @@ class Hinted:
 def hints(x, hint):
     log: list[str] = []
     made = []
-    for take in (list, tuple, sorted, set, max, lambda h: [*h]):
+    takes = (list, tuple, sorted, set, max, lambda h: [*h], lambda h: (*h,), lambda h: max(*h))
+    for take in takes:
         try:
             made.append(take(Hinted(log, hint)))
         except (TypeError, ValueError) as error:

@@ -51,6 +51,9 @@ class Dialect:
     key_errors_say_where: bool = False
     """Whether the TypeError of an unhashable key says if it was to be a dict's or a set's."""
 
+    tuple_asks_length: bool = True
+    """Whether making a tuple of an iterable asks for its length, or a hint of it, as making a list does."""
+
     cells_are_locals: bool = False
     """Whether ``LOAD_FAST`` loads cells too, in place of ``LOAD_CLOSURE``."""
 

@@ -8,6 +8,7 @@ DIALECT = dataclasses.replace(
     python_3_13.DIALECT,
     keywords_or_null=True,
     key_errors_say_where=True,
+    tuple_asks_length=False,
     loop_end=("END_FOR", "POP_ITER"),
     pairs={
         **python_3_13.DIALECT.pairs,

@@ -65,7 +65,7 @@ def _call_function_ex(evaluator: Evaluator, instruction: Instruction) -> None:
     sequence = evaluator.pop()
     function, receiver = _pop_callee(evaluator)
     keywords = {} if mapping is None else keyword_arguments(evaluator, mapping)
-    arguments = receiver + sequence.iterate(evaluator)
+    arguments = receiver + sequence.tuple_elements(evaluator)
     result = function.call(evaluator, arguments, keywords)
     note_creation(evaluator, result)
     evaluator.stack.append(result)

@@ -94,6 +94,10 @@ class Variable:
         """All elements of an iterable of known length, in order (unpacking, ``list(x)``, ``for``)."""
         raise Unsupported("iteration", repr(self))
 
+    def tuple_elements(self, evaluator: Evaluator) -> list[Variable]:
+        """The elements as ``tuple()`` and a call's ``*`` take them."""
+        return self.iterate(evaluator)
+
     def iterator(self, evaluator: Evaluator) -> Variable:
         """``iter(self)``."""
         from .iterators import SequenceIteratorVariable

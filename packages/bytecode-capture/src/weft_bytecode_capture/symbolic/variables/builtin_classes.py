@@ -74,7 +74,8 @@ def _tuple(
     _refuse(tuple, keywords)
     if arguments and type(arguments[0]) is TupleVariable:
         return arguments[0]
-    return TupleVariable(_elements(evaluator, tuple, arguments))
+    iterable = _single(evaluator, tuple, arguments)
+    return TupleVariable([] if iterable is None else iterable.tuple_elements(evaluator))
 
 
 @_calls(set)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from .base import Variable
@@ -160,6 +161,12 @@ class InstanceProtocols(Variable):
         if not self._tells_length(evaluator):
             self._length_hint(evaluator)
         return drained(evaluator, iterator)
+
+    def tuple_elements(self, evaluator: Evaluator) -> list[Variable]:
+        """The elements as ``tuple()`` and a call's ``*`` take them."""
+        if DIALECT.tuple_asks_length:
+            return self.iterate(evaluator)
+        return drained(evaluator, self.iterator(evaluator))
 
     def _tells_length(self, evaluator: Evaluator) -> bool:
         """Whether there is a ``__len__``, called now, that does not raise TypeError."""
