@@ -7,6 +7,7 @@ all of them in all kinds, at more lengths.
 from __future__ import annotations
 
 import copy
+import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -102,14 +103,20 @@ def alike(left: Any, right: Any) -> bool:
 
 
 def _without_history(value: Any) -> dict[int, Any]:
-    """What copies of tensors are that autograd holds, which have no other copies."""
+    """What copies are of tensors that autograd holds, which have no other, and of counters.
+
+    CPython 3.14 copies no iterators of itertools.
+    """
     held, found = [value], {}
     while held:
         part = held.pop()
         if isinstance(part, Tensor):
             found[id(part)] = part.detach().clone()
+        elif isinstance(part, itertools.count):
+            found[id(part)] = eval(repr(part), {"count": itertools.count})
         elif isinstance(part, Mapping):
             held += part.values()
+            held.append(getattr(getattr(part, "default_factory", None), "__self__", None))
         elif isinstance(part, (list, tuple)):
             held += part
     return found

@@ -180,9 +180,8 @@ def rename_data_dependent(made: Any, known: Any) -> None:
     env = made.node.shape_env
     if old.is_Symbol and free_unbacked_symbols(old):
         env._rename_unbacked_to(new, old)
-    elif not free_unbacked_symbols(
-        old
-    ):  # data has to give a number that the inputs say: a size that must fit
+    elif not free_unbacked_symbols(old):
+        # Data has to give a number that the inputs say: a size that must fit.
         env._eliminate_unbacked(new, old)
 
 

@@ -206,9 +206,7 @@ def size_hint(number: Any) -> int:
     if number.node.expr.is_number:  # as the elements of (u0, 0), whose hint is missing
         return int(number.node.expr)
     unknown = free_unbacked_symbols(number.node.expr)
-    if (
-        not unknown and number.node.hint is not None
-    ):  # of data, and found since to be an input's size
+    if not unknown and number.node.hint is not None:
         return int(number.node.hint)
     environment = number.node.shape_env
     expression = number.node.expr.subs(dict.fromkeys(unknown, _MIDDLING))

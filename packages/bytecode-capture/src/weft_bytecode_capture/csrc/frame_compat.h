@@ -24,6 +24,10 @@
 #include <pycore_frame.h>
 #include <pycore_pystate.h>
 
+#ifdef Py_GIL_DISABLED
+#error "weft_bytecode_capture needs the global interpreter lock: CPython's free-threaded build is not supported"
+#endif
+
 #if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030F0000
 #error "weft_bytecode_capture supports CPython 3.11 to 3.14"
 #elif PY_VERSION_HEX < 0x030C0000

@@ -232,7 +232,9 @@ class BreakEmission:
         """Code that leaves the frame by a Resumption at ``position``; gives its first instruction."""
         stack = self.original.stacks[position]
         assert stack is not None
-        point = ResumePoint(position, self._nulls_behind(position, stack), self._locals_behind(position))
+        point = ResumePoint(
+            position, self._nulls_behind(position, stack), self._locals_behind(position)
+        )
         resume = self.resume_functions.get(self.original, point)
         start = len(self.builder.instructions)
         values, handled = self._pop_stack(stack, point.nulls)
