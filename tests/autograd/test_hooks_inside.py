@@ -159,6 +159,86 @@ def in_a_loop(x: torch.Tensor) -> Any:
     return x.sum()
 
 
+def after_results_of_it(x: torch.Tensor) -> Any:
+    y = x * 2
+    z = y * y
+    y.register_hook(lambda g: g * 3)
+    return z
+
+
+def of_a_row_with_a_view(x: torch.Tensor) -> Any:
+    for row in x.view(1, 3):
+        part = row.split(2)[-1]
+    row.register_hook(lambda g: g * 3)
+    return part
+
+
+def of_a_view_of_an_input(x: torch.Tensor) -> Any:
+    y = x.view(-1)
+    z = y.view(3, 1)
+    y.register_hook(lambda g: g * 3)
+    return z
+
+
+def of_what_gets_no_gradient(x: torch.Tensor) -> Any:
+    y, z = x.exp(), x * 3
+    y.register_hook(lambda g: LOG.append(g.clone()))
+    return z
+
+
+def after_a_write(x: torch.Tensor) -> Any:
+    y = x * 2
+    y.mul_(3)
+    z = y * y
+    y.register_hook(lambda g: g * 3)
+    return z
+
+
+def behind_a_break(x: torch.Tensor) -> Any:
+    y = x * 2
+    z = y * y
+    torch.get_num_threads()
+    y.register_hook(lambda g: g * 3)
+    return z
+
+
+def after_results_in_a_loop(x: torch.Tensor) -> Any:
+    z = torch.zeros(3)
+    for _ in range(3):
+        y = x.exp()
+        z = z + y * y
+        y.register_hook(lambda g: g * 3)
+    return z
+
+
+def of_several_with_results(x: torch.Tensor) -> Any:
+    y, z = x * 2, x.exp()
+    product = y * z
+    torch.autograd.graph.register_multi_grad_hook((y, z), lambda gs: LOG.extend(gs))
+    return product
+
+
+def of_the_node_with_results(x: torch.Tensor) -> Any:
+    y = x * 2
+    z = y * y
+    y.grad_fn.register_prehook(lambda gs: (gs[0] * 3,))
+    return z
+
+
+def gradient_of_a_view(x: torch.Tensor) -> Any:
+    y = (x * 2).view(1, 3)
+    v = y.flatten()
+    (g,) = torch.autograd.grad(v.sum(), v, allow_unused=True, retain_graph=True)
+    return g, v
+
+
+def gradients_of_intermediates(x: torch.Tensor) -> Any:
+    y = x * 2
+    z = y.exp()
+    w = (y * z).sum()
+    return *torch.autograd.grad(w, inputs=[z, y], retain_graph=True), w
+
+
 PROGRAMS = (
     sees,
     changes,
@@ -178,6 +258,17 @@ PROGRAMS = (
     of_a_view_that_retains,
     reads_a_tensor,
     in_a_loop,
+    after_results_of_it,
+    of_a_row_with_a_view,
+    of_a_view_of_an_input,
+    of_what_gets_no_gradient,
+    after_a_write,
+    behind_a_break,
+    after_results_in_a_loop,
+    of_several_with_results,
+    of_the_node_with_results,
+    gradient_of_a_view,
+    gradients_of_intermediates,
 )
 
 

@@ -15,7 +15,7 @@ _FAMILIES = (
     "itertools_values", "itertools_shared", "itertools_combinations", "deques", "copying", "tensor",
     "subclass_tensors", "torch_overrides", "torch_function", "nn_module", "torch_values",
     "tensor_comparisons", "control_flow_operators", "associative_scans", "optimizer_functions",
-    "autograd_functions", "checkpoints", "context_managers", "opaque", "process_groups",
+    "autograd_functions", "checkpoints", "gradient_calls", "context_managers", "opaque", "process_groups",
     "weak_references", "annotations", "tracing",
     "exception_classes", "regular_expressions", "enumerations", "strings", "byte_buffers",
     "varying_functions",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+from collections.abc import Iterable
 from typing import Any, cast
 
 from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateSource, Guard, Reason
@@ -20,6 +21,7 @@ from .evaluator import Evaluator
 from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise, Return, Skip
 from .generator_exit import exit_runs_code
 from .graph import GraphBuilder
+from .graph.histories import asks_for_histories, with_history
 from .graph.modes import emit_modes
 from .graph.recovery import Recovery, find_recovery
 from .liveness import OutputCollector, is_kept
@@ -31,6 +33,7 @@ from .registration import register_all
 from .variables.base import Variable
 from .variables.cells import root_cell
 from .variables.exceptions import ExceptionVariable
+from .variables.tensor import TensorVariable
 from .variables.tracing import FrameIsSeen
 
 register_all()
@@ -241,6 +244,8 @@ class _Capture:
         if place is not None:
             raise self._refusal(place, "a part of a tensor in a list is returned beside the list")
         outputs = self._outputs(ending)
+        if isinstance(ending, Break) and asks_for_histories(self.frame.code):
+            self._require_one_history(outputs)
         # Every variable of a graph's value is one of the torch families.
         graph = state.graph.finish(cast("Any", outputs))
         state.graph.guard_written(self.evaluator)
@@ -271,6 +276,19 @@ class _Capture:
         for variable in _alive(ending):
             collector.load_variable(variable)
         return tuple(collector.outputs)
+
+    def _require_one_history(self, outputs: Iterable[Variable]) -> None:
+        """Code behind the break may ask for the place in autograd's graph of each tensor that it gets."""
+        tensors = {
+            output.node: output.fake
+            for output in outputs
+            if isinstance(output, TensorVariable) and output.fake.requires_grad
+        }
+        if len(tensors) > 1:
+            error = Unsupported("hook of a tensor", "behind another break")
+            found = with_history(self.evaluator, tensors.items(), error)
+            if isinstance(found, BreakEarlier):
+                raise found
 
     def _recovery(self) -> Recovery | None:
         """What to put back for the frame to run as written, where anyone could tell that it did not."""

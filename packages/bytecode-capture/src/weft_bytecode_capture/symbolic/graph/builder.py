@@ -48,6 +48,7 @@ from .data_dependence import (
 )
 from .fake_mode import OperandCheck, RememberingFakeMode
 from .gradient_rules import GradientRules
+from .histories import MADE_AT
 from .layouts import Layout
 from .metadata_changes import refuse_change_by_eager
 from .modes import SWITCHES, ModeSwitches
@@ -457,6 +458,8 @@ class GraphBuilder:
         watched = self.elements or self.shared_rows or self.read_rows
         if watched or self.graph is not self.outermost:
             self._note_write(node)
+        if evaluator.state.root is not None:
+            node.meta[MADE_AT] = evaluator.state.root.index
         reason = evaluator.current_reason()
         node.meta["stack_trace"] = (
             f'  File "{reason.file}", line {reason.line}, in captured code\n    {reason.text}'

@@ -27,6 +27,7 @@ from ...unsupported import Unsupported
 from ..builder import is_scalar, register_wrapper
 from ..graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_offset
 from ..graph.data_dependence import can_read, read_list, read_number, require_small
+from ..graph.histories import with_history
 from ..overrides import overridden
 from ..regions.iteration_sizes import differ_by_iteration, size_variable
 from ..regions.subscripts import symbolic_subscript
@@ -50,6 +51,7 @@ _GRADIENT_METADATA = frozenset({"requires_grad", "is_leaf", "grad_fn"})
 _TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 _VALUE = "value of a tensor as a Python object"
 _STORAGE = "storage of a tensor"
+_HOOK = "hook of a tensor"
 # Methods that a graph cannot hold, and the kind of break that each is.
 _REFUSED = {
     **dict.fromkeys(("item", "tolist", "numpy", "__array__"), _VALUE),
@@ -58,9 +60,9 @@ _REFUSED = {
     **dict.fromkeys(("share_memory_", "resize_as_", "pin_memory"), _STORAGE),
     **dict.fromkeys(("apply_", "map_", "map2_"), "Python function applied to each element"),
     "backward": "backward pass inside the function",
-    "register_hook": "hook of a tensor",
-    "register_post_accumulate_grad_hook": "hook of a tensor",
-    "retain_grad": "hook of a tensor",
+    "register_hook": _HOOK,
+    "register_post_accumulate_grad_hook": _HOOK,
+    "retain_grad": _HOOK,
     "requires_grad_": "change of requires_grad",
 }
 
@@ -169,7 +171,10 @@ class TensorVariable(Variable):
         if not hasattr(torch.Tensor, name):
             return self._python_attribute(evaluator, name)
         if not callable(getattr(torch.Tensor, name)):
-            raise Unsupported("attribute of a tensor", f"{self!r}.{name}")
+            error = Unsupported("attribute of a tensor", f"{self!r}.{name}")
+            if name != "grad_fn":
+                raise error
+            raise with_history(evaluator, [(self.node, self.fake)], error)
         return BuiltinMethodVariable(self, name)
 
     def _guard_leaf(self, evaluator: Evaluator) -> None:
@@ -292,7 +297,10 @@ class TensorVariable(Variable):
         if number is not None:
             return number
         if name in _REFUSED:
-            raise Unsupported(_REFUSED[name], f"{self!r}.{name}()")
+            error = Unsupported(_REFUSED[name], f"{self!r}.{name}()")
+            if error.kind != _HOOK:
+                raise error
+            raise with_history(evaluator, [(self.node, self.fake)], error)
         if name in HELD_METHODS:
             positional, named = evaluator.snapshots(arguments, keywords, name)
             return self._query(evaluator, name, *positional, **named)

@@ -1,0 +1,62 @@
+"""Functions of torch by which a program works on autograd's graph itself: they run in eager."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from weft_guards import IsObject, Source
+
+from ...unsupported import Unsupported
+from ..builder import register_object
+from ..graph.histories import with_history
+from .base import Variable
+from .identified_functions import IdentifiedFunctionVariable
+from .sequences import SequenceVariable
+from .tensor import TensorVariable
+
+if TYPE_CHECKING:
+    from ..evaluator import Evaluator
+
+_BACKWARD = "backward pass inside the function"
+_HOOK = "hook of a tensor"
+
+_CALLS: dict[Any, tuple[str, str]] = {
+    torch.autograd.grad: (_BACKWARD, "inputs"),
+    torch.autograd.backward: (_BACKWARD, "inputs"),
+    torch.autograd.graph.register_multi_grad_hook: (_HOOK, "tensors"),
+    torch.autograd.graph.get_gradient_edge: ("attribute of a tensor", "tensor"),
+}
+"""The kind of break that each is, and its parameter of tensors whose place in autograd's graph it asks."""
+
+
+class GradientCallVariable(IdentifiedFunctionVariable):
+    """Such a function."""
+
+    def call(
+        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    ) -> Variable:
+        kind, parameter = _CALLS[self.value]
+        names = list(inspect.signature(self.value).parameters)
+        given = dict(zip(names, arguments, strict=False)) | keywords
+        tensors = tensors_among(evaluator, [given[parameter]] if parameter in given else [])
+        raise with_history(evaluator, tensors, Unsupported(kind, repr(self)))
+
+
+def tensors_among(
+    evaluator: Evaluator, values: Iterable[Variable]
+) -> Iterator[tuple[Any, torch.Tensor]]:
+    """The graph's tensors that ``values`` are, or that lists and tuples among them hold."""
+    for value in values:
+        if isinstance(value, SequenceVariable):
+            yield from tensors_among(evaluator, value.items(evaluator))
+        elif isinstance(value, TensorVariable):
+            yield value.node, value.fake
+
+
+@register_object(*_CALLS)
+def _wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return GradientCallVariable(value, source)
