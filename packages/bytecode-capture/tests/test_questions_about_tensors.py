@@ -80,7 +80,7 @@ outputs = [lambda i=i: torch.ones(4, requires_grad=True).unbind()[i] for i in (0
 
 
 def last_row(x):
-    for _, row in enumerate(x):
+    for _, row in enumerate(x):  # noqa: B007
         pass
     return row
 
