@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from weft_functionalize import known_equal
+
 from ._torch import COMMUNICATES, OpOverload, core_aten_decompositions, core_decomposition
 from .unsupported import Unsupported
 
@@ -174,6 +176,35 @@ def _nll_loss_backward(
     return torch.where(counts, scale, torch.zeros((), dtype=input.dtype, device=input.device))
 
 
+LOSS_GRADIENTS = frozenset(
+    {
+        aten.huber_loss_backward.default,
+        aten.mse_loss_backward.default,
+        aten.smooth_l1_loss_backward.default,
+    }
+)
+"""Of mean losses: torch's rules in Python divide by the number of elements."""
+
+
+def gradient_of_no_elements(
+    _: torch.Tensor, self: torch.Tensor, target: torch.Tensor, *__: Any
+) -> torch.Tensor:
+    """What :data:`LOSS_GRADIENTS` give where there are no elements."""
+    return torch.empty_like(self, dtype=torch.result_type(self, target))
+
+
+def _of_elements(operator: OpOverload) -> Callable[..., Any]:
+    """Torch's rule for one of :data:`LOSS_GRADIENTS`, but where there are no elements."""
+
+    def rule(gradient: torch.Tensor, self: torch.Tensor, *rest: Any) -> Any:
+        decomposed = core_decomposition(operator)
+        if known_equal(self.numel(), 0):
+            return gradient_of_no_elements(gradient, self, *rest)
+        return NotImplemented if decomposed is None else decomposed(gradient, self, *rest)
+
+    return rule
+
+
 def _addcmul(
     self: torch.Tensor, tensor1: torch.Tensor, tensor2: torch.Tensor, *, value: Any = 1
 ) -> Any:
@@ -244,6 +275,7 @@ _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten.native_dropout.default: _inference_dropout,
     aten.nll_loss_backward.default: _nll_loss_backward,
     aten.scaled_dot_product_attention.default: _chosen_attention,
+    **{operator: _of_elements(operator) for operator in LOSS_GRADIENTS},
 }
 
 

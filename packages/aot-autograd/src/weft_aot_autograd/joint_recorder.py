@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import NumberNodes, is_float_symbol
+from weft_functionalize import NumberNodes, is_float_symbol, known_equal
 
 from ._torch import (
     HigherOrderOperator,
@@ -18,8 +18,9 @@ from ._torch import (
     UnsupportedOperatorException,
     schema_arguments,
 )
-from .decomposition_table import DecompositionTable
+from .decomposition_table import LOSS_GRADIENTS, DecompositionTable, gradient_of_no_elements
 from .differentiable_forms import call_differentiably
+from .formula_errors import refuse_subtraction
 from .recording import NodeRecorder
 from .unsupported import Unsupported
 from .written_memory import WrittenMemory, place_of, same_place
@@ -170,6 +171,7 @@ class JointRecorder(NodeRecorder):
             return func(*args, **kwargs)
         if func._schema.is_mutable:
             return self._record_write(func, args, kwargs)
+        refuse_subtraction(func, args)
         result = _fake_result(func, args, kwargs)
         self.record(func, args, kwargs, result)
         return result
@@ -234,6 +236,8 @@ def _fake_result(func: OpOverload, args: Any, kwargs: Any) -> Any:
     rule = _SHAPE_RULES.get(func)
     if rule is not None:
         return rule(*args, **kwargs)
+    if func in LOSS_GRADIENTS and known_equal(args[1].numel(), 0):
+        return gradient_of_no_elements(*args, **kwargs)
     try:
         return func(*args, **kwargs)
     except UnsupportedOperatorException as error:

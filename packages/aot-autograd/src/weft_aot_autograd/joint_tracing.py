@@ -17,6 +17,7 @@ from ._torch import (
     storage_identity,
 )
 from .decomposition_table import DecompositionTable, default_decompositions
+from .formula_errors import lacks_derivative, refuse_missing_derivative, refused_formulas
 from .joint_graph import (
     GradientDescriptor,
     GradientFlags,
@@ -28,8 +29,6 @@ from .joint_recorder import JointRecorder
 from .missing_derivatives import (
     DerivativeProbe,
     find_missing_derivatives,
-    lacks_derivative,
-    refuse_missing_derivative,
 )
 from .region_gradients import run_region_operator
 from .region_gradients.presence import GradientPaths, Presence, either
@@ -128,7 +127,7 @@ class _Trace:
             positions = self._find_flags(outputs, differentiated, inputs)
             tangents = [self._add_tangent(i, outputs[i]) for i in differentiated]
             wanted = [i for i, value in enumerate(inputs) if _has_gradient(value)]
-            with self._recorder:
+            with self._recorder, refused_formulas():
                 gradients: Sequence[torch.Tensor | None] = torch.autograd.grad(
                     [outputs[i] for i in differentiated],
                     [inputs[i] for i in wanted],

@@ -15,24 +15,11 @@ from torch.autograd.graph import get_gradient_edge
 
 from ._torch import OpOverload, inplace_variant, tree_leaves, tree_map, will_visit
 from .differentiable_forms import call_differentiably
+from .formula_errors import lacks_derivative
 from .joint_graph import MissingDerivative
 from .joint_recorder import JointRecorder
 from .region_gradients.presence import GradientPaths
 from .unsupported import Unsupported
-
-_LACKS_DERIVATIVE = ("derivative for", "not implemented")
-_ONLY_OF_REAL_RESULTS = "does not support automatic differentiation for outputs with complex dtype"
-
-
-def lacks_derivative(error: RuntimeError) -> bool:
-    """Whether this is autograd's error for an operator that it has no derivative of."""
-    return all(part in str(error) for part in _LACKS_DERIVATIVE)
-
-
-def refuse_missing_derivative(error: RuntimeError) -> None:
-    """Raise :class:`Unsupported` for such an error that has no place in a joint graph."""
-    if lacks_derivative(error) or _ONLY_OF_REAL_RESULTS in str(error):
-        raise Unsupported("operator without a derivative", str(error)) from error
 
 
 class DerivativeProbe:

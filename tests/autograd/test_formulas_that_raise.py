@@ -1,0 +1,71 @@
+"""Derivative formulas that raise, or divide by the number of elements where there are none: as in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import weft
+
+BOOLS: tuple[Callable[..., Any], ...] = (
+    torch.atan2,
+    torch.logaddexp,
+    torch.logaddexp2,
+    torch.hypot,
+)
+LOSSES = (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.soft_margin_loss, F.kl_div)
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def outcome(run: Callable[..., Any], *others: torch.Tensor, size: tuple[int, ...]) -> Any:
+    """The result and the gradient, or backward's error."""
+    x = torch.linspace(-1, 1, 12)[: torch.Size(size).numel()].reshape(size).requires_grad_()
+    try:
+        result = run(x, *others)
+        result.sum().backward()
+    except RuntimeError as error:
+        return type(error), str(error)
+    return result, x.grad
+
+
+def compiled(run: Callable[..., Any]) -> Callable[..., Any]:
+    def program(*values: torch.Tensor) -> Any:
+        return run(*values)
+
+    return weft.compile(program)
+
+
+@pytest.mark.filterwarnings("ignore::weft.WeftWarning")
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
+@pytest.mark.parametrize("function", BOOLS)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_operands_that_formulas_refuse(
+    function: Callable[..., Any], dtype: torch.dtype, is_first: bool, monkeypatch: Any
+) -> None:
+    monkeypatch.delenv("WEFT_STRICT", raising=False)  # eager raises: the graph is refused
+
+    def run(x: torch.Tensor, other: torch.Tensor) -> Any:
+        return function(other, x) if is_first else function(x, other)
+
+    other = torch.tensor([True, False, True, True]).to(dtype)
+    weft.reset()
+    expected = outcome(run, other, size=(4,))
+    found = outcome(compiled(run), other, size=(4,))
+    if isinstance(expected[0], type):
+        assert found == expected
+    else:
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("size", [(0,), (0, 4), (3, 0)])
+def test_losses_of_nothing(loss: Callable[..., Any], size: tuple[int, ...], reduction: str) -> None:
+    def run(x: torch.Tensor) -> Any:
+        return loss(x, x.detach() * 2, reduction=reduction)
+
+    expected = outcome(run, size=size)
+    torch.testing.assert_close(outcome(compiled(run), size=size), expected, equal_nan=True)
