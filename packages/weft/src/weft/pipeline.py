@@ -10,7 +10,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 import torch.fx
@@ -528,7 +528,13 @@ def user_location(graph_module: torch.fx.GraphModule) -> str:
 
 def _with_gradients_on(run: Callable[..., Any]) -> Callable[..., Any]:
     """``run``, which records gradients, also where a call has them off around it."""
-    return run if torch.is_grad_enabled() else torch.enable_grad()(run)
+    if torch.is_grad_enabled():
+        return run
+    recording: Any = torch.enable_grad()(run)
+    for name in ("cannot_fail", "early_errors", "only_checks_indices", "runs_program"):
+        if hasattr(run, name):
+            setattr(recording, name, getattr(run, name))
+    return cast("Callable[..., Any]", recording)
 
 
 def _has_regions(graph_module: torch.fx.GraphModule) -> bool:

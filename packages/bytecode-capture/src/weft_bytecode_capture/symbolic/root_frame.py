@@ -307,7 +307,7 @@ class _Capture:
             return recovery
         # An error is eager's own then, and comes where eager's does: worth copies of little at each call.
         if recovery is None:
-            return None
+            return Recovery(optional=True, known=False)
         return dataclasses.replace(recovery, optional=recovery.copies or recovery.draws)
 
     def _refusal(self, place: Place, reason: str, returned: bool = False) -> RegionRefused:

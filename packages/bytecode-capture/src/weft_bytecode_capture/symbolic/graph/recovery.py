@@ -29,12 +29,14 @@ class Recovery:
     """What a graph changes: inputs by position, attributes of its module, torch's random numbers.
 
     ``optional``: nobody would handle an exception, so that it may also leave what the graph has changed.
+    ``known``: that is all that it changes, and can be put back.
     """
 
     inputs: tuple[int, ...] = ()
     attributes: tuple[str, ...] = ()
     draws: bool = False
     optional: bool = False
+    known: bool = True
 
     def pays(self, module: torch.fx.GraphModule, function: Callable[..., Any]) -> bool:
         """Whether copies at each call are worth it: of little, where an index out of range is all to fail.
@@ -44,7 +46,7 @@ class Recovery:
         """
         if not self.optional or getattr(function, "early_errors", None) is not None:
             return True
-        if self.draws or not getattr(function, "only_checks_indices", False):
+        if self.draws or not self.known or not getattr(function, "only_checks_indices", False):
             return False
         placeholders = module.graph.find_nodes(op="placeholder")
         written = [placeholders[i].meta["example_value"] for i in self.inputs]
@@ -108,15 +110,16 @@ class LeavesChanges(Exception):
 def _saying_what_is_left(function: Any) -> Callable[..., Any]:
     """``function``, with :class:`LeavesChanges` for errors that are none of its ``early_errors``.
 
-    Nor are any of a call of which ``function.runs_program`` is false.
+    Nor are any of a call of which ``function.runs_program``, if it has that, is false.
     """
     early = function.early_errors
+    runs_program = getattr(function, "runs_program", None)
 
     def run(*arguments: Any) -> Any:
         try:
             return function(*arguments)
         except Exception as error:
-            if isinstance(error, early) and function.runs_program(*arguments):
+            if isinstance(error, early) and (runs_program is None or runs_program(*arguments)):
                 raise
             raise LeavesChanges(error) from error
 
