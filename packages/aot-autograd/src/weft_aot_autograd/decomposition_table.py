@@ -7,7 +7,6 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 import torch
-
 from weft_functionalize import known_equal
 
 from ._torch import COMMUNICATES, OpOverload, core_aten_decompositions, core_decomposition

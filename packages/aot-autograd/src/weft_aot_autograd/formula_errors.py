@@ -1,4 +1,4 @@
-"""Errors that autograd's formulas raise: eager raises them in backward, if anyone runs it, so eager runs such graphs."""
+"""Errors that formulas of autograd raise: eager raises them in backward, and runs such graphs itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refuse_missing_derivative(error: RuntimeError) -> None:
 
 @contextlib.contextmanager
 def refused_formulas() -> Iterator[None]:
-    """While formulas run: their errors are :class:`Unsupported`, but for those that say there is no formula."""
+    """While formulas run: their errors are :class:`Unsupported`, but where there is no formula."""
     try:
         yield
     except DATA_DEPENDENT_ERRORS:
