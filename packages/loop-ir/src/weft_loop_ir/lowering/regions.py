@@ -36,9 +36,14 @@ def lower_region(driver: Driver, node: torch.fx.Node, arguments: Sequence[Any]) 
     """Append the region of ``node``, a call of a control-flow operator; its results.
 
     Raises :class:`Unsupported` for operators other than ``cond``, ``while_loop`` and ``associative_scan``,
-    and for carried integers that don't count.
+    for carried integers that don't count, and for complex results: kernels copy them and hold no such values.
     """
     name = str(node.target)
+    for result in node.meta["val"]:
+        if isinstance(result, torch.Tensor) and result.is_complex():
+            raise Unsupported(
+                "complex result of a region", node.name, "Leave it outside the graph."
+            )
     if name == "associative_scan":
         return _scan(driver, node, *arguments)
     if name == "cond":
