@@ -8,6 +8,7 @@ import pytest
 import torch
 import weft_functionalize
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from weft_functionalize import (
     FunctionalizeOptions,
     Unsupported,
@@ -72,6 +73,33 @@ def writes_to_a_part(x: Tensor) -> Any:
     parts = (x * 2).split(2)
     parts[0].add_(1)
     return (parts[0] * 1,)
+
+
+@pytest.mark.parametrize("make", [lambda x: x.t().sin(), lambda x: x.t().fmod(3)])
+def test_write_through_strides_of_what_is_transposed(make: Any) -> None:
+    """torch's operator asserts that what has gradients is contiguous."""
+
+    def program(x: Tensor) -> Any:
+        y = make(x)
+        y.as_strided((2,), (1,)).add_(0.5)
+        return (y,)
+
+    traced = torch.fx.symbolic_trace(program)
+    weft_functionalize.functionalize(traced, [torch.ones(3, 4)])
+    with pytest.raises(Unsupported):
+        weft_functionalize.functionalize(traced, [torch.ones(3, 4, requires_grad=True)])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_integers_with_gradients(dtype: torch.dtype) -> None:
+    """Eager lets a tensor of integers require gradients where one that does is written to it."""
+    with FakeTensorMode():
+        x = torch.zeros(3, dtype=dtype)
+        x[:] = torch.ones((), requires_grad=True)
+    assert x.requires_grad
+    traced = torch.fx.symbolic_trace(lambda x: (x.clone(),))
+    with pytest.raises(Unsupported):
+        weft_functionalize.functionalize(traced, [x])
 
 
 @pytest.mark.parametrize("program", [zeroes_what_rows_are_of, writes_to_a_part])

@@ -536,6 +536,8 @@ def _leaf_for(tensor: torch.Tensor) -> torch.Tensor:
     """A leaf that ``tensor`` can have a gradient by: itself, if it is nothing that may be written to."""
     if any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True)):
         return tensor.requires_grad_()
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        raise Unsupported("gradients of a tensor that can have none", str(tensor.dtype))
     return torch.zeros((), dtype=tensor.dtype, device=tensor.device, requires_grad=True)
 
 

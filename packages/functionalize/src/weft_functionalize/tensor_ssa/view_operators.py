@@ -234,6 +234,11 @@ def _assign_strided(
     if overlaps_itself(view):
         raise Unsupported("write through overlapping elements", str(edge.access.target))
     base = with_placement_of(emit, base, old)
+    placed = base.meta["val"]
+    if (
+        placed.requires_grad and not placed.is_contiguous()
+    ):  # torch's operator has an assertion there
+        raise Unsupported("write through as_strided of a tensor with gradients", "not contiguous")
     offset = view.storage_offset() - old.storage_offset()
     return emit.call(
         aten.as_strided_scatter.default, base, value, list(view.shape), list(view.stride()), offset
