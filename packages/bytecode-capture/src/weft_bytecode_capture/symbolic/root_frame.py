@@ -21,7 +21,7 @@ from .evaluator import Evaluator
 from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise, Return, Skip
 from .generator_exit import exit_runs_code
 from .graph import GraphBuilder
-from .graph.histories import asks_for_histories, with_history
+from .graph.histories import asks_for_histories, first_history
 from .graph.modes import emit_modes
 from .graph.recovery import Recovery, find_recovery
 from .liveness import OutputCollector, is_kept
@@ -285,10 +285,9 @@ class _Capture:
             if isinstance(output, TensorVariable) and output.fake.requires_grad
         }
         if len(tensors) > 1:
-            error = Unsupported("hook of a tensor", "behind another break")
-            found = with_history(self.evaluator, tensors.items(), error)
-            if isinstance(found, BreakEarlier):
-                raise found
+            position = first_history(self.evaluator, tensors.items())
+            if position is not None:
+                raise BreakEarlier(position, Unsupported("hook of a tensor", "behind another break"))
 
     def _recovery(self) -> Recovery | None:
         """What to put back for the frame to run as written, where anyone could tell that it did not."""

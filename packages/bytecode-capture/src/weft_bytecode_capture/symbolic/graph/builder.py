@@ -48,7 +48,6 @@ from .data_dependence import (
 )
 from .fake_mode import OperandCheck, RememberingFakeMode
 from .gradient_rules import GradientRules
-from .histories import MADE_AT
 from .layouts import Layout
 from .metadata_changes import refuse_change_by_eager
 from .modes import SWITCHES, ModeSwitches
@@ -134,6 +133,8 @@ class GraphBuilder:
         self.written_storages: list[int] = []  # in the order of the writes
         self.elements: list[ElementVariable] = []
         self.shared_rows: list[SharedRows | LeadingRows] = []
+        self.made_at: dict[Any, int] = {}
+        """The root frame's instruction that each node comes from."""
         self.read_rows: list[ReadRows] = []
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.gradients_depend_on_data = False  # whether some tensor has any does
@@ -459,7 +460,7 @@ class GraphBuilder:
         if watched or self.graph is not self.outermost:
             self._note_write(node)
         if evaluator.state.root is not None:
-            node.meta[MADE_AT] = evaluator.state.root.index
+            self.made_at[node] = evaluator.state.root.index
         reason = evaluator.current_reason()
         node.meta["stack_trace"] = (
             f'  File "{reason.file}", line {reason.line}, in captured code\n    {reason.text}'

@@ -23,18 +23,28 @@ from .purity import possibly_written, writes
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
-MADE_AT = "made_at"
-"""In the meta of nodes: the root frame's instruction that they come from."""
-
 
 def with_history(
     evaluator: Evaluator, tensors: Iterable[tuple[torch.fx.Node, torch.Tensor]], error: Unsupported
 ) -> Unsupported:
     """What to raise in the stead of ``error``, so that each of ``tensors`` has its history in eager.
 
-    The graph ends at the first operation that gives one of them its history; what comes after it is captured
-    again, and ends at the next one.
+    It is to be raised at once: a frame that keeps an error it raises lives on, and the program's objects
+    with it.
     """
+    position = first_history(evaluator, tensors)
+    return error if position is None else BreakEarlier(position, error)
+
+
+def first_history(
+    evaluator: Evaluator, tensors: Iterable[tuple[torch.fx.Node, torch.Tensor]]
+) -> int | None:
+    """The root frame's instruction with the first operation that gives one of ``tensors`` its history.
+
+    A graph that ends there leaves that operation to eager; what comes after it is captured again, and ends
+    at the next one.
+    """
+    made_at = evaluator.graph.made_at
     wanted = {node: fake for node, fake in tensors if fake.requires_grad}
     storages = {storage_identity(fake) for fake in wanted.values()}
     nodes = list(evaluator.graph.outermost.nodes)
@@ -43,12 +53,10 @@ def with_history(
         last.update(dict.fromkeys(_histories(node, wanted, storages), node))
     order = {node: number for number, node in enumerate(nodes)}
     for node in sorted(last.values(), key=order.__getitem__):
-        made = (
-            node.args[0] if node.target is operator.getitem and MADE_AT not in node.meta else node
-        )
-        if isinstance(made, torch.fx.Node) and MADE_AT in made.meta:
-            return BreakEarlier(made.meta[MADE_AT], error)
-    return error
+        made = node.args[0] if node.target is operator.getitem and node not in made_at else node
+        if made in made_at:
+            return made_at[made]
+    return None
 
 
 def _histories(

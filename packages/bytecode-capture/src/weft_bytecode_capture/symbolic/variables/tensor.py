@@ -171,10 +171,11 @@ class TensorVariable(Variable):
         if not hasattr(torch.Tensor, name):
             return self._python_attribute(evaluator, name)
         if not callable(getattr(torch.Tensor, name)):
-            error = Unsupported("attribute of a tensor", f"{self!r}.{name}")
-            if name != "grad_fn":
-                raise error
-            raise with_history(evaluator, [(self.node, self.fake)], error)
+            raise with_history(
+                evaluator,
+                [(self.node, self.fake)] if name == "grad_fn" else [],
+                Unsupported("attribute of a tensor", f"{self!r}.{name}"),
+            )
         return BuiltinMethodVariable(self, name)
 
     def _guard_leaf(self, evaluator: Evaluator) -> None:
@@ -297,10 +298,11 @@ class TensorVariable(Variable):
         if number is not None:
             return number
         if name in _REFUSED:
-            error = Unsupported(_REFUSED[name], f"{self!r}.{name}()")
-            if error.kind != _HOOK:
-                raise error
-            raise with_history(evaluator, [(self.node, self.fake)], error)
+            raise with_history(
+                evaluator,
+                [(self.node, self.fake)] if _REFUSED[name] == _HOOK else [],
+                Unsupported(_REFUSED[name], f"{self!r}.{name}()"),
+            )
         if name in HELD_METHODS:
             positional, named = evaluator.snapshots(arguments, keywords, name)
             return self._query(evaluator, name, *positional, **named)
