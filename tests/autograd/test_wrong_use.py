@@ -38,7 +38,7 @@ def write_to_a_leaf(wrap: Compile) -> None:
 def write_to_a_view_of_a_leaf(wrap: Compile) -> None:
     def program(x: Tensor) -> Tensor:
         x[0].add_(1)
-        return x * 2
+        return y + 1
 
     wrap(program)(leaf(3))
 
@@ -133,3 +133,28 @@ def failure(use: Use, wrap: Compile) -> tuple[type[BaseException], str, int | No
 @pytest.mark.parametrize("use", USES, ids=lambda use: str(use.__name__))
 def test_errors_are_eagers(use: Use) -> None:
     assert failure(use, weft.compile) == failure(use, lambda function: function)
+
+
+def test_integers_that_eager_lets_require_gradients() -> None:
+    """A number that has gradients, written to a part of integers, makes these require some too."""
+
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        x[..., 0] = y[0]
+        return y + 1
+
+    def outcome(function: Callable[..., Any]) -> list[Any]:
+        x, y = torch.ones(2, 8, dtype=torch.long), torch.full((2,), 3.0, requires_grad=True)
+        seen: list[Any] = []
+        for _ in range(2):  # in the second call x itself requires gradients
+            try:
+                seen.append(function(x, y).tolist())
+            except RuntimeError as error:
+                seen.append(str(error))
+            seen += [x.detach().tolist(), x.requires_grad]
+        return seen
+
+    compiled = weft.compile(program)
+    expected = outcome(program)
+    assert expected[2]
+    for _ in range(2):
+        assert outcome(compiled) == expected

@@ -39,8 +39,11 @@ from .symbolic_numbers import is_float_symbol
 from .tensor_scalars import call_with_tensor_scalar
 from .unsupported import Unsupported
 
-_TAKES_NUMBERS = "SymIntArrayRef expected to contain only concrete integers"
-"""What torch says where an operator's C++ has no form for symbolic sizes."""
+_TAKES_NUMBERS = (
+    "SymIntArrayRef expected to contain only concrete integers",
+    "cond must be a bool, but got <class 'torch.SymInt'>",
+)
+"""What torch says where an operator's C++, or its shape rule, has no form for symbolic sizes."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +185,8 @@ class _Interpreter:
             raise Unsupported(
                 "result that depends on data", f"{node.format_node()}: {error}"
             ) from error
-        except RuntimeError as error:
-            if _TAKES_NUMBERS in str(error):
+        except (RuntimeError, TypeError) as error:
+            if any(text in str(error) for text in _TAKES_NUMBERS):
                 raise Unsupported(
                     "operator that takes no symbols", node.format_node() or ""
                 ) from error

@@ -387,8 +387,11 @@ def require_history(tensor: torch.Tensor) -> None:
     """:raises TypeError: autograd refuses to say how the tensor was made or to use it where gradients are on.
 
     It is a view, one of several or made in another mode, of what was written to since.  Nor do fakes tell
-    MKL-DNN's layout, or make a view that is no part of its base: after ``resize_``, ``x.data = y``.
+    MKL-DNN's layout, or make a view that is no part of its base: after ``resize_``, ``x.data = y``.  Integers
+    that require gradients, as eager makes them where a number that does is written to them, have no fake.
     """
+    if tensor.requires_grad and not (tensor.is_floating_point() or tensor.is_complex()):
+        raise TypeError("integers that require gradients")
     if tensor.is_mkldnn:
         raise TypeError("an MKL-DNN tensor")
     base = tensor._base if tensor._is_view() else None
