@@ -45,3 +45,15 @@ def test_norms_lie_as_in_eager(image: str, gradient: bool) -> None:
         sums = [sum(y.sin().sum() for y, *_ in results) for results in (got, want)]
         found, wanted = (torch.autograd.grad(y, x) for y, x in zip(sums, xs[::-1], strict=True))
         torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("size", [(1, 1), (2, 1), (1, 3), (1,), (2, 1, 1)], ids=str)
+def test_norms_over_one_element_have_eagers_sizes(size: tuple[int, ...], keepdim: bool) -> None:
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        norms = [x.norm(dim=d, keepdim=keepdim) for d in range(-x.dim(), x.dim())]
+        norms += [torch.linalg.vector_norm(x, 1, d, keepdim) for d in range(-x.dim(), x.dim())]
+        return [norm * 2 for norm in norms]
+
+    x = torch.randn(size)
+    torch.testing.assert_close(weft.compile(program, fullgraph=True)(x), program(x))

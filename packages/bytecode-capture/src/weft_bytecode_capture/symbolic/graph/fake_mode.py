@@ -102,6 +102,8 @@ class RememberingFakeMode(FakeTensorMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         """What torch's own mode gives, with eager's strides."""
+        if func is torch.ops.aten.linalg_vector_norm.default and len(args) > 2:
+            args = _counted_from_the_front(*args)
         result: Any = super().dispatch(func, types, args, kwargs)
         if _waits_for_several(func):
             with (
@@ -187,6 +189,15 @@ def _waits_for_several(operator: Any) -> bool:
         and operator.namespace == "_c10d_functional"
         and operator.name() == "_c10d_functional::wait_tensors"
     )
+
+
+def _counted_from_the_front(
+    self: torch.Tensor, order: Any, dims: Sequence[int] | None, *rest: Any
+) -> tuple[Any, ...]:
+    """A norm's arguments: torch 2.11's shape rule keeps a dimension of size 1 that is counted from the end."""
+    if dims is not None:
+        dims = [d + self.dim() if -self.dim() <= d < 0 else d for d in dims]
+    return self, order, dims, *rest
 
 
 def _check_position(tensor: torch.Tensor, dimension: int, index: int | torch.SymInt) -> None:
