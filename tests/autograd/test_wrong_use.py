@@ -38,7 +38,7 @@ def write_to_a_leaf(wrap: Compile) -> None:
 def write_to_a_view_of_a_leaf(wrap: Compile) -> None:
     def program(x: Tensor) -> Tensor:
         x[0].add_(1)
-        return y + 1
+        return x * 2
 
     wrap(program)(leaf(3))
 

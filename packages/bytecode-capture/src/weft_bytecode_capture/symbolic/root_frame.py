@@ -287,7 +287,9 @@ class _Capture:
         if len(tensors) > 1:
             position = first_history(self.evaluator, tensors.items())
             if position is not None:
-                raise BreakEarlier(position, Unsupported("hook of a tensor", "behind another break"))
+                raise BreakEarlier(
+                    position, Unsupported("hook of a tensor", "behind another break")
+                )
 
     def _recovery(self) -> Recovery | None:
         """What to put back for the frame to run as written, where anyone could tell that it did not."""

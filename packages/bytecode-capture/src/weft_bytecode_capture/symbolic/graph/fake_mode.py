@@ -194,7 +194,7 @@ def _waits_for_several(operator: Any) -> bool:
 def _counted_from_the_front(
     self: torch.Tensor, order: Any, dims: Sequence[int] | None, *rest: Any
 ) -> tuple[Any, ...]:
-    """A norm's arguments: torch 2.11's shape rule keeps a dimension of size 1 that is counted from the end."""
+    """A norm's arguments: torch 2.11's rule keeps a dimension of size 1 that is counted from the end."""
     if dims is not None:
         dims = [d + self.dim() if -self.dim() <= d < 0 else d for d in dims]
     return self, order, dims, *rest
