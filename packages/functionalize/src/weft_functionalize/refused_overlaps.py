@@ -1,53 +1,78 @@
 """Writes that eager refuses since an operand overlaps what is written: ``x[1:].add_(x[:-1])``, ``x -= x[0]``.
 
 The value of the one before and after the write would differ by order.  Fakes let it pass, and the functional
-form has a value for it, so that the error would be lost.
+form has a value for it, so that the error would be lost; where eager raises none, its values are those of an
+order that no functional form has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from ._torch import OpOverload, schema_arguments, storage_identity
+from ._torch import (
+    OpOverload,
+    number_hint,
+    schema_arguments,
+    storage_identity,
+    without_modes,
+)
 from .tensor_ssa.functional_counterparts import functional_counterpart, written_arguments
 from .unsupported import Unsupported
 
-_SCATTERS = frozenset(
+_READS_FIRST = frozenset({"aten::masked_fill_", "aten::fill_", "aten::index_fill_"})
+"""Operators that read the number in their operand before they write."""
+
+_IN_ORDER = frozenset(
     f"aten::{name}"
     for name in (
-        *("copy_", "scatter_", "scatter_add_", "scatter_reduce_", "index_put_", "_index_put_impl_"),
-        *("index_add_", "index_copy_", "index_reduce_"),
+        *("copy_", "cumsum", "cumprod", "logcumsumexp", "_softmax", "_log_softmax", "softmax"),
+        *("log_softmax", "sort", "tril", "triu"),
     )
 )
-"""Refused as the pointwise operators are; products and fills are not.  Tried on torch 2.13."""
+"""Operators besides the pointwise ones that read all of an operand that lies where they write before they
+write over it.  Those that scatter raise in eager; sums and matmuls give values that depend on the order."""
 
-_NEVER_REFUSED = frozenset({"aten::masked_fill_", "aten::fill_"})
-"""Pointwise operators that take overlapping operands."""
+_MOST_ELEMENTS = 1 << 14
+"""Of a tensor whose elements' places are compared one by one."""
+
+
+class _Relation(enum.Enum):
+    APART = enum.auto()
+    SAME = enum.auto()
+    PARTIAL = enum.auto()
 
 
 def check_overlaps(
     operator: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> None:
-    """Raise :class:`Unsupported` where eager raises an error for where fake operands lie.
+    """Raise :class:`Unsupported` for fake operands that lie where is written, unless that is well-defined.
 
-    The graph then runs as it was captured, so that the error is eager's own.
+    The graph then runs as it was captured, so that the error is eager's own, or the values are.
     """
     written = written_arguments(operator)
-    if not written or operator._schema.name in _NEVER_REFUSED:
-        return
-    counterpart = functional_counterpart(operator) or operator
-    if torch.Tag.pointwise not in counterpart.tags and operator._schema.name not in _SCATTERS:
+    if not written or operator._schema.name in _READS_FIRST:
         return
     names = [argument.name for argument in schema_arguments(operator)]
     operands = dict(zip(names, arguments, strict=False)) | dict(keywords)
     if any(index is not None and index.dim() == 0 for index in operands.get("indices", ())):
         return  # what ``x[number] = row`` stands for, which eager does by select and copy
-    for target in (operands.get(name) for name in written):
-        for operand in operands.values():
-            if _overlap_in_part(target, operand):
+    targets = [(name, operands.get(name)) for name in written]
+    takes_same = _takes_same(operator)
+    for name, target in targets:
+        for other, operand in operands.items():
+            if other == name or (other in written and target is operand):
+                continue
+            relation = max(
+                (_relation(target, tensor) for tensor in _tensors(operand)),
+                key=lambda r: r.value,
+                default=_Relation.APART,
+            )
+            if relation is _Relation.PARTIAL or (relation is _Relation.SAME and not takes_same):
                 raise Unsupported(
                     "operand that overlaps what is written",
                     str(operator),
@@ -55,32 +80,93 @@ def check_overlaps(
                 )
 
 
-def _overlap_in_part(target: Any, operand: Any) -> bool:
-    """Whether two dense tensors share some elements, and are not the same ones in the same order.
-
-    Where sizes or places are symbols it is not asked: they would be fixed by that.
-    """
-    if not isinstance(target, torch.Tensor) or not isinstance(operand, torch.Tensor):
-        return False
-    if target is operand or storage_identity(target) != storage_identity(operand):
-        return False
-    if not all(map(_is_known_and_dense, (target, operand))):
-        return False
-    begin, end = _extent(target)
-    other_begin, other_end = _extent(operand)
-    if max(begin, other_begin) >= min(end, other_end):
-        return False
-    return (begin, end, target.stride()) != (other_begin, other_end, operand.stride())
+def _takes_same(operator: OpOverload) -> bool:
+    """Whether an operand may be the very tensor that is written."""
+    counterpart = functional_counterpart(operator) or operator
+    return torch.Tag.pointwise in counterpart.tags or operator._schema.name in _IN_ORDER
 
 
-def _is_known_and_dense(tensor: torch.Tensor) -> bool:
-    numbers = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
-    if not all(type(number) is int for number in numbers):
-        return False
-    return bool(torch.ops.aten.is_non_overlapping_and_dense.default(tensor))
+def _tensors(operand: Any) -> Iterator[torch.Tensor]:
+    if isinstance(operand, torch.Tensor):
+        yield operand
+    elif isinstance(operand, (list, tuple)):
+        yield from (item for item in operand if isinstance(item, torch.Tensor))
 
 
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """The bytes of the storage at which a dense tensor begins and before which it ends."""
-    begin = int(tensor.storage_offset()) * tensor.element_size()
-    return begin, begin + tensor.numel() * tensor.element_size()
+@dataclass(frozen=True)
+class _Extent:
+    """Where the elements of a tensor lie in its storage, in bytes; dimensions of one element left out."""
+
+    itemsize: int
+    begin: int
+    dims: tuple[tuple[int, int], ...]
+    strides: tuple[int, ...] = field(compare=False)
+
+    @property
+    def elements(self) -> int:
+        count = 1
+        for size, _ in self.dims:
+            count *= size
+        return count
+
+    @property
+    def end(self) -> int:
+        return self.begin + sum((n - 1) * s for n, s in self.dims) + self.itemsize
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether no two elements share a byte and there are no gaps."""
+        step = self.itemsize
+        for size, stride in sorted(self.dims, key=lambda dim: dim[1]):
+            if stride != step:
+                return False
+            step *= size
+        return True
+
+    def bytes(self) -> torch.Tensor:
+        """Those that hold elements."""
+        places = torch.arange(self.begin, self.begin + self.itemsize)
+        for size, stride in self.dims:
+            places = (places[:, None] + torch.arange(size) * stride).flatten()
+        return places
+
+
+def _relation(target: Any, operand: torch.Tensor) -> _Relation:
+    """How two fake tensors lie, with sizes as they are now."""
+    if not isinstance(target, torch.Tensor):
+        return _Relation.APART
+    if storage_identity(target) != storage_identity(operand):
+        return _Relation.APART
+    written, read = _extent(target), _extent(operand)
+    if written is None or read is None:
+        return _Relation.SAME if target is operand else _Relation.APART
+    if not written.elements or not read.elements:
+        return _Relation.APART
+    if written == read:
+        differ = (
+            written.is_dense and written.strides != read.strides
+        )  # of single elements: eager asks
+        return _Relation.PARTIAL if differ else _Relation.SAME
+    if max(written.begin, read.begin) >= min(written.end, read.end):
+        return _Relation.APART
+    if max(written.elements, read.elements) <= _MOST_ELEMENTS:
+        with without_modes():
+            shares = bool(torch.isin(written.bytes(), read.bytes()).any())
+        return _Relation.PARTIAL if shares else _Relation.APART
+    # Of large ones with gaps it is not known: eager does not ask either.
+    return _Relation.PARTIAL if written.is_dense and read.is_dense else _Relation.APART
+
+
+def _extent(tensor: torch.Tensor) -> _Extent | None:
+    """None where its place depends on data."""
+    numbers = [number_hint(n) for n in (tensor.storage_offset(), *tensor.shape, *tensor.stride())]
+    if any(number is None for number in numbers):
+        return None
+    itemsize, rank = tensor.element_size(), tensor.dim()
+    dims = zip(numbers[1 : 1 + rank], numbers[1 + rank :], strict=True)
+    return _Extent(
+        itemsize,
+        numbers[0] * itemsize,
+        tuple((size, stride * itemsize) for size, stride in dims if size != 1),
+        tuple(numbers[1 + rank :]),
+    )
