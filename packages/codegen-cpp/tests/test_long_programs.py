@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -79,6 +80,7 @@ def test_functions_out_of_line_are_the_same(
 
 def test_a_long_program_is_compiled_in_parts(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codegen_module, "LONG", 1000)
+    monkeypatch.delenv("WEFT_UNOPTIMIZED_LENGTH", raising=False)
     commands: list[list[str]] = []
     run = Toolchain._run
 
@@ -98,6 +100,36 @@ def test_a_long_program_is_compiled_in_parts(cache: Path, monkeypatch: pytest.Mo
     compiles = [command for command in commands if "-c" in command]
     assert len(compiles) == 2
     assert all(c.index("-O1") > c.index("-O2") for c in compiles)
+
+
+def test_programs_from_a_length_on_are_not_optimized(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an option or the environment; the others are, and none is taken for another's."""
+    commands: list[list[str]] = []
+    run = Toolchain._run
+
+    def recorded(self: Toolchain, command: list[str], source: Path) -> None:
+        commands.append([word for word in command if re.fullmatch("-O.", word)])
+        run(self, command, source)
+
+    monkeypatch.setattr(Toolchain, "_run", recorded)
+    monkeypatch.delenv("WEFT_UNOPTIMIZED_LENGTH", raising=False)
+    x = torch.randn(12)
+    options = CppOptions(cache_directory=cache / "unoptimized")
+
+    def levels(options: CppOptions) -> list[str]:
+        commands.clear()
+        program = compiled(CppCodegen(options), partial(chain, length=2), x)
+        torch.testing.assert_close(program(x)[0], chain(x, 2))
+        return [levels[-1] for levels in commands]
+
+    assert levels(options) == ["-O2"]
+    assert levels(replace(options, unoptimized_length=100)) == ["-O0"]
+    assert levels(options) == []
+    monkeypatch.setenv("WEFT_UNOPTIMIZED_LENGTH", "100")
+    assert levels(options) == []
+    assert levels(replace(options, unoptimized_length=100_000)) == []
 
 
 def test_compilers_run_beside_the_caller(

@@ -23,6 +23,8 @@ class CppOptions:
     torch uses, "onednn", or "auto" for oneDNN where torch's is MKL on a processor that it is not tuned for.
     ``compiler_seconds``: how long one run of the compiler may take; None: ``$WEFT_COMPILER_SECONDS``, or 900.
     ``processes``: how many compilers work on one graph at once; 0: by its kernels and the idle cores.
+    ``unoptimized_length``: characters of source from which a program is compiled without optimization, in an
+    eighth of the time, for tests of what programs compute; None: ``$WEFT_UNOPTIMIZED_LENGTH``, or never.
     """
 
     cache_directory: Path | None = None
@@ -35,4 +37,5 @@ class CppOptions:
     poison_arena: bool = False
     processes: int = 0
     compiler_seconds: float | None = None
+    unoptimized_length: int | None = None
     matrix_products: Literal["auto", "torch", "onednn"] = "auto"

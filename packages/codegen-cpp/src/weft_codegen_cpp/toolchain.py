@@ -9,7 +9,7 @@ import shlex
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from weft_codegen_cpp.compiler_process import run_compiler
@@ -104,18 +104,13 @@ class Toolchain:
         *,
         units: Sequence[str] = (),
         headers: Path | None = None,
-        flags: Sequence[str] = (),
     ) -> None:
         """Compile ``source`` to ``library``; raises :class:`CompileError`.
 
         Several ``units`` are what is compiled instead, all at once, beside ``source``, and then linked.
         ``headers`` is a folder with what :meth:`precompile` has made, which ``source`` is compiled with, and
-        which is deleted where the compiler can't read it.  ``flags`` come after the toolchain's own.
+        which is deleted where the compiler can't read it.
         """
-        if flags:
-            longer = replace(self, flags=(*self.flags, *flags))
-            longer.compile(source, library, units=units)  # headers were precompiled without them
-            return
         if len(units) < 2:
             if headers is not None and self._compile_with(headers, source, library):
                 return
