@@ -90,7 +90,7 @@ def recordings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(InterpretedDevice, "records", True)
     codegen = TritonCodegen(TritonOptions(interpret=True, least_recorded_steps=1))
-    monkeypatch.setattr(weft.pipeline, "find_codegen", lambda *_: codegen)
+    monkeypatch.setitem(weft.registry.codegens, "cpu", lambda: codegen)
 
 
 class Model(nn.Module):

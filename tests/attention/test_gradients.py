@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import weft
-import weft.pipeline
+import weft.registry
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 if "triton" not in sys.modules:
@@ -47,7 +47,7 @@ class Interpreted(TritonCodegen):
 @pytest.fixture
 def codegen(monkeypatch: pytest.MonkeyPatch) -> Interpreted:
     made = Interpreted()
-    monkeypatch.setattr(weft.pipeline, "find_codegen", lambda *_: made)
+    monkeypatch.setitem(weft.registry.codegens, "cpu", lambda: made)
     return made
 
 

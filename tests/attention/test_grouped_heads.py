@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 import weft
-import weft.pipeline
+import weft.registry
 
 from .test_gradients import (
     Interpreted,
@@ -65,7 +65,7 @@ def test_groups_where_programs_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each program has keys of one head of queries; another kernel adds up."""
     codegen = Interpreted()
     codegen.options = replace(codegen.options, fuse_attention=None)
-    monkeypatch.setattr(weft.pipeline, "find_codegen", lambda *_: codegen)
+    monkeypatch.setitem(weft.registry.codegens, "cpu", lambda: codegen)
     q, k, v = (with_heads(40, heads, 16, torch.float16) for heads in (4, 2, 2))
     assert "sum_dim" in compare(codegen, grouped, q, k, v).source.split("_lines[")[1]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import weft
-import weft.pipeline
+import weft.registry
 import weft_loop_ir
 from torch.utils._pytree import tree_leaves, tree_map
 from weft_loop_ir import Schedule
@@ -148,7 +148,7 @@ class _EvaluatedProgram:
         return weft_loop_ir.evaluate(self._schedule, every)
 
 
-class EvaluatedCodegen:
+class EvaluatedCodegen(weft_loop_ir.Codegen):
     """The code generator's place, taken by the reference evaluator."""
 
     device_type = "cpu"
@@ -257,9 +257,9 @@ def _run(function: Any, operator: Any, arguments: Any) -> Any:
         return function(operator, *arguments)
 
 
-def evaluate_schedules(replace: Callable[[object, str, object], None] = setattr) -> None:
+def evaluate_schedules() -> None:
     """Let the evaluator run what is compiled from now on in this process."""
-    replace(weft.pipeline, "find_codegen", lambda device_type, mode="default": EvaluatedCodegen())
+    weft.register_codegen("cpu", EvaluatedCodegen)
 
 
 def serve_one(case: Case, samples: int) -> Outcome:

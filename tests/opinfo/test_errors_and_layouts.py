@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("expecttest", reason="torch's operator database imports it")
 
+import weft.registry
+
 from tests.opinfo import layout_report
 from tests.opinfo.checking import Case
 from tests.opinfo.error_report import IN_PLACE, check_errors, error_cases
@@ -48,14 +50,14 @@ def test_errors(case: Case) -> None:
 
 @pytest.mark.parametrize("case", SOME_LAYOUTS, ids=str)
 def test_layouts(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    layout_report.evaluate_schedules(monkeypatch.setattr)
+    monkeypatch.setitem(weft.registry.codegens, "cpu", layout_report.EvaluatedCodegen)
     outcome = check_layouts(case, samples=3)
     assert not (outcome.wrong or outcome.errors)
 
 
 @pytest.mark.parametrize("case", SOME_OPERANDS, ids=str)
 def test_operands(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    layout_report.evaluate_schedules(monkeypatch.setattr)
+    monkeypatch.setitem(weft.registry.codegens, "cpu", layout_report.EvaluatedCodegen)
     outcome = check_operands(case, samples=1)
     assert not (outcome.wrong or outcome.errors)
 

@@ -59,7 +59,7 @@ def compiled_schedule(
         schedules.append(put_loops_into_programs(schedule))
         return compile_(self, schedule, constants)
 
-    monkeypatch.setattr(weft.pipeline, "find_codegen", lambda *_: codegen)
+    monkeypatch.setitem(weft.registry.codegens, "cpu", lambda: codegen)
     monkeypatch.setattr(TritonCodegen, "compile", compiling)
     program = weft.compile(function, fullgraph=True)
     with torch.no_grad():

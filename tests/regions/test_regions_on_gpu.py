@@ -154,5 +154,5 @@ def test_elements_go_on_until_they_are_done(size: tuple[int, ...], highest: int)
 def test_captured_loops_go_into_kernels(
     function: Callable[..., Any], inputs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weft.pipeline, "find_codegen", lambda *_: CODEGEN)
+    monkeypatch.setitem(weft.registry.codegens, "cpu", lambda: CODEGEN)
     until.assert_in_kernel(until.schedule_of(function, monkeypatch, *inputs))

@@ -38,7 +38,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(made.kernel_count)
         return made
 
-    monkeypatch.setattr(weft.pipeline, "find_codegen", lambda *_: CODEGEN)
+    monkeypatch.setitem(weft.registry.codegens, "cpu", lambda: CODEGEN)
     monkeypatch.setattr(TritonCodegen, "compile", compiling)
     return found
 

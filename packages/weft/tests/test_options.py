@@ -1,5 +1,6 @@
 """Bad arguments of ``weft.compile`` give torch.compile's errors."""
 
+import importlib.metadata
 import os
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import torch
 import weft
 from weft.options import MODES
 from weft.registry import find_codegen, stage_folders
-from weft_codegen_triton import TritonCodegen
+from weft_codegen_cpp import CppCodegen
+from weft_codegen_triton import TritonCodegen, TritonOptions
 
 
 def add_one(x: torch.Tensor) -> torch.Tensor:
@@ -186,3 +188,29 @@ def test_a_backend_that_runs_the_graph_gets_no_region_that_writes_in_training() 
         leaf, y = torch.ones(3, requires_grad=True), torch.ones(3) * sign
         (gradient,) = torch.autograd.grad(compiled(leaf * 1, y).sum(), leaf)
         assert torch.equal(gradient, torch.ones(3) * (2 if sign > 0 else 1))
+
+
+def test_a_registered_code_generator_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a subclass that has state, for every mode, and one that needs no more than ``compile``."""
+    seen: list[str] = []
+
+    class Noting(CppCodegen):
+        def compile(self, *arguments: Any) -> Any:
+            seen.append("compile")
+            return super().compile(*arguments)
+
+    monkeypatch.setattr(weft.registry, "codegens", {})
+    weft.register_codegen("cpu", Noting)
+    x = torch.randn(3)
+    for mode in MODES:
+        assert torch.equal(weft.compile(lambda x: x + 1, mode=mode)(x), x + 1)
+    assert len(seen) == len(MODES)
+    weft.register_codegen("cuda", lambda: TritonCodegen(TritonOptions(interpret=True)))
+    assert find_codegen("cuda", "reduce-overhead", 1 << 20).options.interpret
+
+
+def test_a_code_generator_is_a_codegen(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = importlib.metadata.EntryPoint("cpu", "decimal:Decimal", "weft.codegen")
+    monkeypatch.setattr(weft.registry, "_installed", lambda group: (entry,))
+    with pytest.raises(weft.WeftError, match=r"decimal:Decimal is no subclass of .*Codegen"):
+        find_codegen("cpu")

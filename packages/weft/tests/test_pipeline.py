@@ -3,14 +3,13 @@
 import runpy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import weft
 import weft_functionalize
 from weft.pipeline import Pipeline
-from weft.registry import find_codegen
+from weft_codegen_cpp import CppCodegen
 
 
 def traced(function: Callable[..., tuple[torch.Tensor, ...]]) -> torch.fx.GraphModule:
@@ -37,18 +36,13 @@ def test_result_and_report() -> None:
     assert set(report.seconds) == {"functionalize", "aot-autograd", "loop-ir", "codegen"}
 
 
-class StartingCodegen:
+class StartingCodegen(CppCodegen):
     """The CPU's code generator, which notes when it is told to start."""
 
-    def __init__(self, events: list[str]) -> None:
-        self._codegen = find_codegen("cpu")
-        self._events = events
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._codegen, name)
+    events: list[str]
 
     def start(self) -> None:
-        self._events.append("start")
+        self.events.append("start")
 
 
 def test_a_code_generator_starts_beside_the_other_stages(monkeypatch) -> None:
@@ -61,7 +55,8 @@ def test_a_code_generator_starts_beside_the_other_stages(monkeypatch) -> None:
         def graph_finished(self, report: weft.GraphReport) -> None:
             events.append("finished")
 
-    monkeypatch.setattr(weft.pipeline, "find_codegen", lambda *_: StartingCodegen(events))
+    monkeypatch.setitem(weft.registry.codegens, "cpu", StartingCodegen)
+    monkeypatch.setattr(StartingCodegen, "events", events, raising=False)
     observer = Observer()
     pipeline = Pipeline(weft.CompileOptions(), raise_errors=True, observers=lambda: (observer,))
     x = torch.randn(4, 8)

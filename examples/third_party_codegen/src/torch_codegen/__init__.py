@@ -29,8 +29,8 @@ class TorchProgram:
         return weft_loop_ir.evaluate(self._schedule, every)
 
 
-class TorchCodegen:
-    """Implements ``weft_loop_ir.Codegen``."""
+class TorchCodegen(weft_loop_ir.Codegen):
+    """Gives programs that evaluate their schedule."""
 
     device_type = "cpu"
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 import sympy
 import torch
 import torch.fx
 from weft_loop_ir import (
     BufferKind,
+    Codegen,
     ExternCall,
     Kernel,
     LoweringOptions,
@@ -98,8 +101,8 @@ CHARACTERS_A_KERNEL = 2000
 """Of the source, on average."""
 
 
-class CppCodegen:
-    """Compiles schedules for the CPU; implements :class:`weft_loop_ir.Codegen`.
+class CppCodegen(Codegen):
+    """Compiles schedules for the CPU.
 
     ``compile`` raises :class:`CompilerNotFound` without a compiler, :class:`CompileError` when it fails, and
     :class:`weft_loop_ir.Unsupported` for a schedule that has no C++ form.
@@ -221,9 +224,11 @@ class CppCodegen:
         entry = make_entry(loaded, generated.objects)
         return CppProgram(entry, generated, generated.unit.whole, loaded)
 
-    def with_cache_limit(self, limit: int) -> CppCodegen:
+    def with_cache_limit(self, limit: int) -> Self:
         """The same that keeps its cache below ``limit`` bytes."""
-        return CppCodegen(replace(self.options, cache_limit=limit))
+        limited = copy.copy(self)
+        limited.options = replace(self.options, cache_limit=limit)
+        return limited
 
     def environment(self) -> str:
         """What generated programs depend on besides their schedules: options, compiler, processor."""

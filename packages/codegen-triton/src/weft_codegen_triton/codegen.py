@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import sympy
 import torch
@@ -19,6 +20,7 @@ from weft_loop_ir import (
     AttentionGradientKernel,
     AttentionKernel,
     BufferKind,
+    Codegen,
     DifferentiatedAttention,
     ExternCall,
     Kernel,
@@ -113,8 +115,8 @@ COMMUNICATES = "_c10d_functional"
 """The namespace of collectives."""
 
 
-class TritonCodegen:
-    """Compiles schedules for CUDA devices; implements :class:`weft_loop_ir.Codegen`.
+class TritonCodegen(Codegen):
+    """Compiles schedules for CUDA devices.
 
     ``compile`` raises :class:`DeviceUnavailable` without Triton or a GPU, :class:`CompileError` when Triton
     fails, and :class:`Unsupported` for a schedule that has no form on this device.
@@ -149,13 +151,19 @@ class TritonCodegen:
         """Made anew for each graph: some of them are torch's settings at that moment."""
         return LoweringOptions(scans=True)
 
-    def for_mode(self, mode: str) -> TritonCodegen:
+    def for_mode(self, mode: str) -> Self:
         """The code generator that torch.compile's ``mode`` asks for; raises ValueError for an unknown one."""
-        return TritonCodegen(options_for_mode(self.options, mode))
+        return self._with(options_for_mode(self.options, mode))
 
-    def with_cache_limit(self, limit: int) -> TritonCodegen:
+    def with_cache_limit(self, limit: int) -> Self:
         """The same that keeps its cache below ``limit`` bytes."""
-        return TritonCodegen(replace(self.options, cache_limit=limit))
+        return self._with(replace(self.options, cache_limit=limit))
+
+    def _with(self, options: TritonOptions) -> Self:
+        """The same with other options, of a subclass too."""
+        changed = copy.copy(self)
+        changed.options = options
+        return changed
 
     def _folder(self) -> Path:
         return cache_directory(self.options.cache_directory, self.options.cache_limit)

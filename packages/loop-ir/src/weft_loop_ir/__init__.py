@@ -23,6 +23,7 @@ from weft_loop_ir.callees import (
     callee_of,
     needs_check,
 )
+from weft_loop_ir.codegen import Codegen, CompiledProgram
 from weft_loop_ir.data_symbols import sized_within
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
@@ -36,9 +37,7 @@ from weft_loop_ir.ir import (
     Buffer,
     BufferKind,
     BufferView,
-    Codegen,
     Combination,
-    CompiledProgram,
     Count,
     ExternCall,
     Instruction,

@@ -24,7 +24,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import sympy
 import torch
@@ -385,51 +385,3 @@ class Schedule:
     """Tensors that the graph module itself holds (``get_attr``): CONSTANT buffers that are not inputs."""
     private: frozenset[str] = frozenset()
     """Buffers of results that the caller gives to nobody, and of no others: what backward reads, say."""
-
-
-class CompiledProgram(Protocol):
-    """What a code generator returns: call it with the inputs that are not constants, in order.
-
-    It may also have ``consume(inputs)``, the same for a list that nobody else needs: it takes tensors out of
-    the list and drops each once it has been read for the last time.  And ``lend(*inputs)``, a call whose
-    results in private buffers are lent: once nobody holds their memory, a later ``lend`` may overwrite it,
-    and so may the ``consume`` that they are given to.
-    """
-
-    source: str  # the generated code, readable
-    kernel_count: int
-    extern_count: int
-
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]: ...
-
-
-class Codegen(Protocol):
-    """A code generator for one device type, found by entry point (group ``weft.codegen``).
-
-    It may also have ``lowering_options`` and ``schedule_options``, those that suit the device,
-    ``for_mode(mode)``, which gives the code generator for a ``mode`` of torch.compile,
-    ``with_cache_limit(bytes)``, which gives one that keeps less on disk, and
-    ``rewrite(graph_module)``, which changes a functional ATen graph in place before it is lowered;
-    ``rewrite_frozen(graph_module, constants)`` takes its place where parameters are constants, while
-    :func:`freeze` makes them so, ``rewrite_functional(graph_module, *, differentiated)`` comes before
-    gradients are recorded, if they will be, and ``rewrite_joint(graph_module, *, output_count)`` after, when
-    forward's results are the first of the graph's.
-    ``start()`` is called when a graph is to be compiled, before all stages: it returns at once, and what the
-    code generator needs a while to start (a compiling process) starts beside them.
-    Where ``writes_inputs`` is true, kernels may store to buffers of kind INPUT and CONSTANT
-    (:func:`write_back`).
-    Programs are kept for other processes where it has ``environment()``, a text of what generated code
-    depends on besides the schedule, and ``load(generated)``, which makes the program again from its
-    attribute ``generated``: a value that can be pickled, but for operators and constants.
-    """
-
-    device_type: str
-
-    def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> CompiledProgram:
-        """Compile ``schedule``; ``constants`` binds each buffer of kind CONSTANT by name.
-
-        A constant's memory is read anew at each call (its owner may change it in place or swap its
-        storage), so a program keeps the tensor and not its address.  Raises :class:`Unsupported` for what it
-        has no form for; any other error counts as a fault.
-        """
-        ...

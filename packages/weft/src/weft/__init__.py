@@ -15,10 +15,11 @@ from .errors import WeftError as WeftError
 from .errors import WeftWarning as WeftWarning
 from .explain import Explanation as Explanation
 from .explain import explain as explain
+from .graph_report import GraphReport as GraphReport
 from .options import CompileOptions as CompileOptions
-from .pipeline import GraphReport as GraphReport
 from .registry import list_backends as list_backends
 from .registry import register_backend as register_backend
+from .registry import register_codegen as register_codegen
 from .report import CompileLog as CompileLog
 from .report import observe as observe
 
@@ -43,6 +44,7 @@ __all__ = [
     "mark_static",
     "observe",
     "register_backend",
+    "register_codegen",
     "reset",
     "set_stance",
 ]

@@ -1,4 +1,4 @@
-"""``weft.compile``: torch.compile's signature over weft's line of stages."""
+"""``weft.compile``: torch.compile's signature over weft's pipeline."""
 
 from __future__ import annotations
 

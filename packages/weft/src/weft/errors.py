@@ -1,4 +1,4 @@
-"""Errors of the line, each naming the stage and the user's source line."""
+"""Errors of the pipeline, each naming the stage and the user's source line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class WeftWarning(UserWarning):
 
 
 class StageError(WeftError):
-    """A stage of the line failed on a graph.
+    """A stage of the pipeline failed on a graph.
 
     ``stage`` is its package's name, ``location`` the user's source line where known; the cause is chained.
     """

@@ -15,7 +15,7 @@ from weft_guards import GuardFailure
 from .api import compile as weft_compile
 from .compiled_module import CompiledModule
 from .contexts import compiled_anew
-from .pipeline import GraphReport
+from .graph_report import GraphReport
 from .report import CompileLog, observe
 
 if TYPE_CHECKING:

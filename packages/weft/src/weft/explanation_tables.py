@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from weft_guards import GuardFailure
 
-from .pipeline import GraphReport
+from .graph_report import GraphReport
 
 if TYPE_CHECKING:
     from .explain import Explanation

@@ -80,6 +80,19 @@ def stage_folders() -> frozenset[str]:
 _STAGES = ("weft_aot_autograd", "weft_functionalize", "weft_loop_ir")
 
 
+codegens: dict[str, Callable[[], Codegen]] = {}
+"""Those that :func:`register_codegen` was given, by device type."""
+
+
+def register_codegen(device_type: str, make: Callable[[], Codegen]) -> None:
+    """Let ``make()`` give the code generator of ``device_type``, before all that are installed.
+
+    ``weft.register_codegen("cpu", MyCodegen)`` is for this process what an entry point of the group
+    ``weft.codegen`` is for all.
+    """
+    codegens[device_type] = make
+
+
 def find_codegen(
     device_type: str, mode: str = "default", cache_limit: int | None = None
 ) -> Codegen:
@@ -87,22 +100,25 @@ def find_codegen(
 
     ``cache_limit``: bytes that its cache may have, if that is up to us.
 
-    An installed package that is not weft's own wins over weft's, so that a third party can take a
-    device's place by being installed.
+    One that was registered comes first, then an installed package that is not weft's own, so that a third
+    party can take a device's place by being installed.
     """
+    codegen = _make_codegen(device_type).for_mode(mode)
+    return codegen if cache_limit is None else codegen.with_cache_limit(cache_limit)
+
+
+def _make_codegen(device_type: str) -> Codegen:
+    if device_type in codegens:
+        return codegens[device_type]()
     entries = [entry for entry in _installed(CODEGEN_GROUP) if entry.name == device_type]
-    foreign_first = sorted(
-        entries, key=lambda entry: (entry.value.startswith("weft_codegen_"), entry.value)
-    )
-    for entry in foreign_first:
-        codegen: Any = entry.load()()
-        if hasattr(codegen, "for_mode"):
-            codegen = codegen.for_mode(mode)
-        if cache_limit is not None and hasattr(codegen, "with_cache_limit"):
-            codegen = codegen.with_cache_limit(cache_limit)
-        found: Codegen = codegen
-        return found
-    raise WeftError(
-        f"no code generator is installed for device type {device_type!r}: "
-        f"install a package that provides the entry point group {CODEGEN_GROUP!r} for it"
-    )
+    if not entries:
+        raise WeftError(
+            f"no code generator is installed for device type {device_type!r}: "
+            f"install a package that provides the entry point group {CODEGEN_GROUP!r} for it"
+        )
+    # weft's own last
+    entry = min(entries, key=lambda e: (e.value.startswith("weft_codegen_"), e.value))
+    codegen = entry.load()()
+    if not isinstance(codegen, Codegen):
+        raise WeftError(f"{entry.value} is no subclass of weft_loop_ir.Codegen")
+    return codegen

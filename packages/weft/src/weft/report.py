@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .pipeline import GraphObserver, GraphReport
+from .graph_report import GraphObserver, GraphReport
 
 _observers: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar(
     "weft_observers", default=()

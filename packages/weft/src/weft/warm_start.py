@@ -15,7 +15,8 @@ from weft_aot_autograd import PartitionedGraph
 from weft_functionalize import Constant, FunctionalGraph, symbols_of
 from weft_loop_ir import CompiledProgram
 
-from ._torch import FakeTensor, data_parallel_bucket_bytes
+from ._torch import data_parallel_bucket_bytes
+from .codegens import Codegens
 from .graph_description import (
     GraphDescription,
     NotDescribable,
@@ -25,7 +26,7 @@ from .graph_description import (
 )
 from .options import CompileOptions
 from .program_cache import CachedProgram, KeptTraining, ProgramCache, empty_graph
-from .registry import find_codegen, stage_folders
+from .registry import stage_folders
 
 CompileLater = Callable[[torch.fx.GraphModule], Callable[..., Any]]
 
@@ -39,8 +40,9 @@ class WarmStart:
     Kept are programs whose parameters are no constants (``freezing``).
     """
 
-    def __init__(self, options: CompileOptions, programs: ProgramCache) -> None:
+    def __init__(self, options: CompileOptions, codegens: Codegens, programs: ProgramCache) -> None:
         self._options = options
+        self._codegens = codegens
         self._programs = programs
 
     def describe(
@@ -53,16 +55,13 @@ class WarmStart:
         if data_parallel_bucket_bytes() is not None:
             self._programs.skip("backward in the stages of data parallel training")
             return None
-        codegens = [
-            find_codegen(kind, options.mode, options.cache_limit)
-            for kind in device_types_of_capture(graph_module)
-        ]
-        if not all(hasattr(codegen, "environment") for codegen in codegens):
-            self._programs.skip("a code generator without environment()")
-            return None
-        environments = [f"{type(c).__module__} {c.environment()}" for c in codegens]  # type: ignore[attr-defined]
-        same = replace(options, cache_limit=None)
-        settings = [repr(same), *environments, describe_settings(), _sources()]
+        settings = [repr(replace(options, cache_limit=None)), describe_settings(), _sources()]
+        for codegen in self._codegens.of_capture(graph_module):
+            environment = codegen.environment()
+            if environment is None:
+                self._programs.skip("a code generator without environment()")
+                return None
+            settings.append(f"{type(codegen).__module__} {environment}")
         try:
             return describe_capture(graph_module, example_inputs, settings)
         except NotDescribable as refusal:
@@ -79,15 +78,13 @@ class WarmStart:
         entry = self._programs.find(description, graph_module)
         if entry is None:
             return None
-        codegen: Any = find_codegen(
-            entry.device_type, self._options.mode, self._options.cache_limit
-        )
+        codegen = self._codegens.of_device(entry.device_type)
         functional = entry.functional(graph_module)
-        program: CompiledProgram = codegen.load(entry.generated)
+        program = codegen.load(entry.generated)
         if entry.training is None:
             run = weft_functionalize.wrap(functional, program)
             return LoadedGraph(run, (program,), entry.fallbacks)
-        backward: CompiledProgram = codegen.load(entry.training.generated)
+        backward = codegen.load(entry.training.generated)
         training = weft_aot_autograd.TrainingProgram(
             functional, entry.training.partitioned, program, backward, compile_later
         )
@@ -172,13 +169,6 @@ def _refusal(
         if isinstance(alias, Constant) and type(alias.value) not in PLAIN_CONSTANTS:
             return f"a result of type {type(alias.value).__name__}"
     return None
-
-
-def device_types_of_capture(graph_module: torch.fx.GraphModule) -> list[str]:
-    """The device types of the tensors in a captured graph, the CPU left out where there is another."""
-    values = [node.meta.get("example_value") for node in graph_module.graph.nodes]
-    found = {value.device.type for value in values if isinstance(value, FakeTensor)} or {"cpu"}
-    return sorted(found - {"cpu"} or found)
 
 
 @functools.cache

@@ -1,0 +1,118 @@
+"""What a code generator is, to whoever writes one and to the pipeline that calls it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar, Protocol, Self
+
+import torch
+import torch.fx
+
+from weft_loop_ir.ir import Schedule
+from weft_loop_ir.lowering import LoweringOptions
+from weft_loop_ir.schedule import ScheduleOptions
+
+
+class CompiledProgram(Protocol):
+    """What a code generator returns: call it with the inputs that are not constants, in order.
+
+    It may also have ``consume(inputs)``, the same for a list that nobody else needs: it takes tensors out of
+    the list and drops each once it has been read for the last time.  And ``lend(*inputs)``, a call whose
+    results in private buffers are lent: once nobody holds their memory, a later ``lend`` may overwrite it,
+    and so may the ``consume`` that they are given to.
+    """
+
+    @property
+    def source(self) -> str:
+        """The generated code, readable."""
+
+    @property
+    def kernel_count(self) -> int: ...
+
+    @property
+    def extern_count(self) -> int: ...
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]: ...
+
+
+class Codegen(ABC):
+    """A code generator for one device type: a subclass has ``device_type`` and :meth:`compile`.
+
+    All else has defaults that suit a device of which nothing is known.  An installed package offers its code
+    generator by an entry point of the group ``weft.codegen`` named after the device type; the class is made
+    without arguments.
+    """
+
+    device_type: ClassVar[str]
+    schedule_options: ClassVar[ScheduleOptions] = ScheduleOptions()
+    writes_inputs: ClassVar[bool] = False
+    """Whether kernels may store to buffers of kind INPUT and CONSTANT (:func:`write_back`)."""
+
+    @property
+    def lowering_options(self) -> LoweringOptions:
+        """Made anew for each graph: some of them are torch's settings at that moment."""
+        return LoweringOptions()
+
+    @abstractmethod
+    def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> CompiledProgram:
+        """Compile ``schedule``; ``constants`` binds each buffer of kind CONSTANT by name.
+
+        A constant's memory is read anew at each call (its owner may change it in place or swap its
+        storage), so a program keeps the tensor and not its address.
+
+        :raises Unsupported: for what it has no form for; any other error counts as a fault.
+        """
+
+    def begin(
+        self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
+    ) -> Callable[[], CompiledProgram]:
+        """As :meth:`compile`, but work may go on until the caller asks for the program, which it has to."""
+        program = self.compile(schedule, constants)
+        return lambda: program
+
+    # -- what a user asks for ----------------------------------------------------------------------------
+
+    def for_mode(self, mode: str) -> Self:
+        """The code generator for a ``mode`` of torch.compile; by default the same for each."""
+        return self
+
+    def with_cache_limit(self, limit: int) -> Self:
+        """One that keeps at most ``limit`` bytes on disk; by default nothing is kept."""
+        return self
+
+    def start(self) -> None:
+        """Begin what takes a while, as a compiling process, beside the stages before; return at once."""
+
+    # -- changes to graphs before they are lowered -------------------------------------------------------
+
+    def rewrite_functional(
+        self, graph_module: torch.fx.GraphModule, *, differentiated: bool
+    ) -> None:
+        """Change a functional ATen graph in place before gradients are recorded, if they will be."""
+
+    def rewrite_joint(self, graph_module: torch.fx.GraphModule, *, output_count: int) -> None:
+        """Change forward and backward together; forward's results are the first of the graph's."""
+
+    def rewrite(self, graph_module: torch.fx.GraphModule) -> None:
+        """Change a functional ATen graph in place before it is lowered."""
+
+    def rewrite_frozen(
+        self, graph_module: torch.fx.GraphModule, constants: Collection[torch.fx.Node]
+    ) -> None:
+        """In place of :meth:`rewrite` while :func:`freeze` computes ``constants`` once."""
+        self.rewrite(graph_module)
+
+    # -- programs kept for other processes ---------------------------------------------------------------
+
+    def environment(self) -> str | None:
+        """What generated code depends on besides the schedule; None: its programs are not kept.
+
+        With a text, programs have an attribute ``generated`` that can be pickled, but for operators and
+        constants, and of which :meth:`load` makes the program again.
+        """
+        return None
+
+    def load(self, generated: Any) -> CompiledProgram:
+        """The program that another one, maybe of another process, had as its ``generated``."""
+        raise NotImplementedError(f"{type(self).__name__} has an environment(), but no load()")

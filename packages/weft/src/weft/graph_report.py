@@ -1,0 +1,87 @@
+"""What becomes of one captured graph: observers are told while it goes through the stages, and at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from weft_loop_ir import CompiledProgram
+
+from .errors import stage
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """What became of one captured graph.
+
+    ``seconds`` maps stage names to wall-clock seconds: ``"program cache"`` alone where a kept program serves.
+    """
+
+    location: str
+    kernel_count: int
+    extern_count: int
+    fallbacks: Mapping[str, int]
+    seconds: Mapping[str, float]
+    eager_reason: str | None  # why the graph runs eagerly, None if it is compiled
+
+
+class GraphObserver(Protocol):
+    """Is told as a graph goes through the stages, for progress displays and reports."""
+
+    def stage_started(self, location: str, stage_name: str) -> None: ...
+
+    def graph_finished(self, report: GraphReport) -> None: ...
+
+
+Observers = Callable[[], tuple[GraphObserver, ...]]
+
+
+class GraphRecord:
+    """Collects what a :class:`GraphReport` says of the graph of the user's ``location``."""
+
+    def __init__(self, location: str, observers: Observers) -> None:
+        self.location = location
+        self.fallbacks: dict[str, int] = {}
+        self._observers = observers
+        self._seconds: dict[str, float] = {}
+        self._kernels = 0
+        self._externs = 0
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """The context of one stage: errors name it, its wall-clock seconds are recorded."""
+        for observer in self._observers():
+            observer.stage_started(self.location, name)
+        start = time.perf_counter()
+        try:
+            with stage(name, self.location):
+                yield
+        finally:
+            spent = time.perf_counter() - start
+            self._seconds[name] = self._seconds.get(name, 0.0) + spent
+
+    def count(self, programs: Sequence[CompiledProgram], fallbacks: Mapping[str, int]) -> None:
+        """Count what ``programs`` run."""
+        self._kernels += sum(program.kernel_count for program in programs)
+        self._externs += sum(program.extern_count for program in programs)
+        for name, count in fallbacks.items():
+            self.fallbacks[name] = self.fallbacks.get(name, 0) + count
+
+    def finish(self) -> None:
+        """Report the whole."""
+        self._tell(
+            GraphReport(
+                self.location, self._kernels, self._externs, self.fallbacks, self._seconds, None
+            )
+        )
+
+    def fail(self, reason: str) -> None:
+        """Report that the graph runs eagerly."""
+        self._tell(GraphReport(self.location, 0, 0, {}, {}, reason))
+
+    def _tell(self, report: GraphReport) -> None:
+        for observer in self._observers():
+            observer.graph_finished(report)
