@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import weft_guards
 from weft_guards import (
     ArgumentSource,
     AttributeSource,
@@ -516,3 +517,14 @@ def test_further_sources_and_predicates():
 def test_nothing_is_raised_from_a_check():
     check = GuardSet([Guard(X, Raising(), REASON)]).compile(("x",), ())
     assert check.check(("interrupt",), {}, vars(builtins), None) is False
+
+
+def test_costs() -> None:
+    """What the native check may decide is cheaper than what calls Python: it is asked first."""
+    kinds = [
+        k for k in vars(weft_guards).values() if isinstance(k, type) and issubclass(k, Predicate)
+    ]
+    assert len(kinds) > 15
+    for kind in kinds:
+        is_native = kind.native_step is not Predicate.native_step
+        assert (kind.cost < Predicate.cost) is is_native, kind

@@ -17,8 +17,7 @@ from typing import Any, Final, TypeAlias
 import sympy
 
 from .constants import constant_key, constants_equal
-from .predicates import Predicate
-from .relations import Place, expression_function, expression_text
+from .places import Place, expression_function, expression_text
 from .sources import Scope, Source
 
 ARITHMETIC: Final[Mapping[str, tuple[Callable[..., Any], str]]] = {
@@ -136,69 +135,3 @@ def operand_key(operand: Operand) -> Hashable:
     if isinstance(operand, Computation):
         return operand.operation, tuple(map(operand_key, operand.operands))
     return operand
-
-
-@dataclass(frozen=True)
-class IsFinite(Predicate):
-    """The value is a float, neither infinite nor NaN: code for a float that varies is for these."""
-
-    def holds(self, value: Any, scope: Scope) -> bool:
-        return type(value) is float and math.isfinite(value)
-
-    def expected_text(self) -> str:
-        return "a finite float"
-
-
-@dataclass(frozen=True, eq=False)
-class NumbersCompare(Predicate):
-    """``left <comparison> right`` is ``outcome``; the guard's own value is not looked at.
-
-    ``comparison`` is a name in :data:`COMPARISONS`.
-    """
-
-    comparison: str
-    left: Operand
-    right: Operand
-    outcome: bool
-
-    def sources(self) -> tuple[Source, ...]:
-        return operand_sources((self.left, self.right))
-
-    def holds(self, value: Any, scope: Scope) -> bool:
-        numbers = read_operand(self.left, scope), read_operand(self.right, scope)
-        return COMPARISONS[self.comparison][0](*numbers) is self.outcome
-
-    def identity(self) -> Hashable:
-        return self.comparison, operand_key(self.left), operand_key(self.right), self.outcome
-
-    def expected_text(self) -> str:
-        texts = operand_text(self.left), operand_text(self.right)
-        text = COMPARISONS[self.comparison][1].format(*texts)
-        return text if self.outcome else f"not {text}"
-
-    def found_text(self, value: Any, scope: Scope) -> str:
-        return ", ".join(
-            f"{operand_text(operand)} = {read_operand(operand, scope)}"
-            for operand in (self.left, self.right)
-            if not isinstance(operand, int | float)
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class IsComputable(Predicate):
-    """The computation gives a float and raises nothing; the guard's own value is not looked at."""
-
-    computation: Computation
-
-    def sources(self) -> tuple[Source, ...]:
-        return self.computation.sources()
-
-    def holds(self, value: Any, scope: Scope) -> bool:
-        self.computation.read(scope)
-        return True
-
-    def identity(self) -> Hashable:
-        return operand_key(self.computation)
-
-    def expected_text(self) -> str:
-        return f"{self.computation.name()} to give a float"

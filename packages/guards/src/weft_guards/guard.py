@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .predicates import Predicate
+from .predicates.base import Predicate
 from .sources import Source
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from .compilation import compile_native, scope_maker
 from .guard import Guard
-from .hints import hint_for
 from .native import GuardCheck, native_available
-from .predicates import IsObject, short_text
+from .predicates.base import short_text
+from .predicates.objects import IsObject
 from .sources import Scope, Source
 from .tree import Access, Node, Tree
 
@@ -159,7 +159,11 @@ def _expected_found_and_hint(guard: Guard, scope: Scope) -> tuple[str, str, str 
     try:
         if guard.predicate.holds(value, scope):
             return expected, "that, when asked a second time", None
-        return expected, guard.predicate.found_text(value, scope), hint_for(guard, value)
+        return (
+            expected,
+            guard.predicate.found_text(value, scope),
+            guard.predicate.hint(guard.source, value),
+        )
     except Exception as error:
         found = f"a check that raises {type(error).__name__}: {short_text(str(error))}"
         return expected, found, None

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .guard import Guard
-from .tree import Access, Node, Tree, cost_of, predicate_key, rank
+from .tree import Access, Node, Tree, predicate_key, rank
 
 Member = tuple[int, Node]  # the tree's number, and its node
 
@@ -80,11 +80,11 @@ class MergedTree:
                 first, trees = guards.get(key, (guard, 0))
                 guards[key] = first, trees | 1 << number
             below.extend((number, key, child) for key, child in node.children.items())
-        merged.guards = sorted(guards.values(), key=lambda entry: cost_of(entry[0].predicate))
+        merged.guards = sorted(guards.values(), key=lambda entry: entry[0].predicate.cost)
         merged.children = self._merge_level(below, merged)
         merged.cost = (
             merged.node.own_cost()
-            + sum(cost_of(guard.predicate) for guard, _ in merged.guards)
+            + sum(guard.predicate.cost for guard, _ in merged.guards)
             + sum(child.cost for child in merged.children)
         )
         return merged

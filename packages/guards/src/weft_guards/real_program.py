@@ -8,8 +8,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 
-from .computations import Computation, IsComputable, NumbersCompare, Operand
-from .relations import Place
+from .computations import Computation, Operand
+from .places import Place
 from .sources import Source
 
 Instruction = tuple[int, int, float]  # opcode, register, number (0 where it has none)
@@ -60,22 +60,26 @@ class _NotReal(Exception):
     """The comparison has a part that the machine does not compute."""
 
 
-def real_program(
-    predicate: NumbersCompare | IsComputable, register: Callable[[Source], int]
+def comparison_program(
+    comparison: str, operands: Sequence[Operand], register: Callable[[Source], int]
 ) -> list[Instruction] | None:
-    """The program that leaves 1 where the comparison holds, else 0 (any number for a computation).
+    """The program that leaves 1 where the comparison, a name of :data:`COMPARISONS`, holds, else 0.
 
     None where only Python can decide it.  ``register`` gives the register of the value at a source.
     """
     program: list[Instruction] = []
     try:
-        if isinstance(predicate, IsComputable):
-            _compile(predicate.computation, register, program)
-        else:
-            _apply(predicate.comparison, (predicate.left, predicate.right), register, program)
+        _apply(comparison, operands, register, program)
     except _NotReal:
         return None
     return program if len(program) <= MAXIMAL_LENGTH else None
+
+
+def computation_program(
+    computation: Computation, register: Callable[[Source], int]
+) -> list[Instruction] | None:
+    """The program that leaves what is computed; None where only Python can compute it."""
+    return comparison_program(computation.operation, computation.operands, register)
 
 
 def _compile(

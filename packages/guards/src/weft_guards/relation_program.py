@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import sympy
 
 from ._torch import CeilDiv, CleanDiv, FloorDiv, Max, Min, Mod, PowByNatural, PythonMod
-from .relations import Place, Quantity
+from .places import Place, Quantity
 
 Instruction = tuple[int, int, int]  # opcode, and its two operands (0 where it has fewer)
 

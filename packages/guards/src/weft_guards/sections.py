@@ -20,19 +20,8 @@ from dataclasses import dataclass
 
 from .guard import Guard
 from .merged_tree import MergedNode, MergedTree
-from .predicates import (
-    DictContains,
-    DictKeysAre,
-    EqualsConstant,
-    IsNotObject,
-    IsObject,
-    LengthIs,
-    Predicate,
-    TypeIs,
-)
-from .tree import Access, Tree, compared
-
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: instances may be given another class
+from .predicates.containers import LengthIs
+from .tree import Access, Tree
 
 
 @dataclass(frozen=True)
@@ -61,20 +50,20 @@ class Sections:
             merged.place(tree.node(source))
             for tree in trees
             for guard in tree.relations
-            for source in (guard.source, *compared(guard.predicate))
+            for source in (guard.source, *guard.predicate.sources())
         }
 
     def of(self, place: MergedNode) -> Section | None:
         """The section of a place where a dict may be; None where there would be next to nothing in it."""
         items = [child for child in place.children if self._is_alone(child, place)]
         constant = tuple(
-            item for item in items if all(_stands(g.predicate) for g, _ in item.guards)
+            item for item in items if all(g.predicate.is_lasting for g, _ in item.guards)
         )
         lengths = tuple(item for item in items if _is_length(item))
         own = tuple(
             guard
             for guard, trees in place.guards
-            if trees == place.trees and _is_of_keys(guard.predicate)
+            if trees == place.trees and guard.predicate.follows_from_keys
         )
         section = Section(own if items else (), constant, lengths)
         return section if section.steps > 3 else None
@@ -88,20 +77,6 @@ class Sections:
             and item not in self._read_elsewhere
             and all(trees == place.trees for trees in (item.trees, *(t for _, t in item.guards)))
         )
-
-
-def _stands(predicate: Predicate) -> bool:
-    """Whether the predicate holds of an object forever if it does once."""
-    if isinstance(predicate, TypeIs):
-        return not predicate.expected.__flags__ & _HEAP_TYPE
-    return isinstance(predicate, IsObject | IsNotObject | EqualsConstant)
-
-
-def _is_of_keys(predicate: Predicate) -> bool:
-    """Whether the predicate follows from a dict's keys, no code of a key's being run."""
-    if isinstance(predicate, DictContains):
-        return type(predicate.key) is str
-    return isinstance(predicate, DictKeysAre) and {str}.issuperset(map(type, predicate.expected))
 
 
 def _is_length(item: MergedNode) -> bool:

@@ -14,26 +14,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .computations import IsComputable, IsFinite, NumbersCompare
 from .constants import constant_key, is_constant
 from .guard import Guard
-from .overlap import StoragesApart, StorageShared
-from .predicates import (
-    DictContains,
-    DictKeysAre,
-    EqualsConstant,
-    GlobalStateIs,
-    HasAttribute,
-    IsNotObject,
-    IsObject,
-    LengthIs,
-    NotAliased,
-    Predicate,
-    SameObject,
-    TensorMatches,
-    TypeIs,
-)
-from .relations import ShapeRelation
+from .predicates.base import PYTHON_COST
+from .predicates.objects import TypeIs
 from .sources import (
     ArgumentSource,
     AttributeSource,
@@ -89,32 +73,6 @@ _STEPS: dict[type[Source], Callable[[Any], tuple[Step, ...]]] = {
     CellContentsSource: lambda source: ((Access.CELL, None),),
 }
 
-# Predicates that read several sources.
-_ON_SEVERAL = (ShapeRelation, NumbersCompare, IsComputable, StoragesApart, StorageShared)
-
-# The cost of a check, about in units of 5 ns; a predicate that is not here is checked in Python.
-_COSTS: dict[type[Predicate], int] = {
-    TypeIs: 1,
-    IsObject: 1,
-    IsNotObject: 1,
-    EqualsConstant: 2,
-    IsFinite: 2,
-    LengthIs: 2,
-    TensorMatches: 5,
-    DictContains: 3,
-    HasAttribute: 8,
-    GlobalStateIs: 8,
-    DictKeysAre: 10,
-    SameObject: 1,
-    NotAliased: 1,
-    ShapeRelation: 4,
-    NumbersCompare: 4,
-    IsComputable: 4,
-    StoragesApart: 8,
-    StorageShared: 8,
-}
-_PYTHON_COST = 60
-
 
 @dataclass(eq=False)
 class Node:
@@ -136,8 +94,8 @@ class Node:
         return None if self.above is None else self.above()
 
     def own_cost(self) -> int:
-        """The cost of getting the value, in the unit of ``_COSTS``."""
-        return 1 + (_PYTHON_COST if self.access is Access.PYTHON else 0)
+        """The cost of getting the value, in the unit of :attr:`Predicate.cost`."""
+        return 1 + (PYTHON_COST if self.access is Access.PYTHON else 0)
 
 
 def _operand_key(access: Access, operand: Any) -> Hashable:
@@ -159,21 +117,8 @@ def _implied(guard: Guard, guards: Iterable[Guard]) -> bool:
     """Whether a type guard follows from another guard on the same value."""
     if not isinstance(guard.predicate, TypeIs):
         return False
-    expected = guard.predicate.expected
-    for other in guards:
-        predicate = other.predicate
-        if isinstance(predicate, TensorMatches) and predicate.expected.python_type is expected:
-            return True
-        if isinstance(predicate, EqualsConstant) and type(predicate.expected) is expected:
-            return True
-    return False
-
-
-def compared(predicate: Predicate) -> tuple[Source, ...]:
-    """The sources, besides the guard's own, that a predicate on several values reads."""
-    if isinstance(predicate, SameObject | NotAliased):
-        return (predicate.other,)
-    return predicate.sources() if isinstance(predicate, _ON_SEVERAL) else ()
+    kind = guard.predicate.expected
+    return any(other.predicate.implies_type(kind) for other in guards)
 
 
 class Tree:
@@ -191,7 +136,7 @@ class Tree:
             if key in seen:
                 continue
             seen.add(key)
-            others = compared(guard.predicate)
+            others = guard.predicate.sources()
             if others:
                 for other in others:
                     self.node(other)
@@ -223,11 +168,11 @@ class Tree:
     def _arranged(self, nodes: dict[Hashable, Node]) -> dict[Hashable, Node]:
         for node in nodes.values():
             kept = [guard for guard in node.guards if not _implied(guard, node.guards)]
-            node.guards = sorted(kept, key=lambda guard: cost_of(guard.predicate))
+            node.guards = sorted(kept, key=lambda guard: guard.predicate.cost)
             node.children = self._arranged(node.children)
             node.cost = (
                 node.own_cost()
-                + sum(cost_of(guard.predicate) for guard in node.guards)
+                + sum(guard.predicate.cost for guard in node.guards)
                 + sum(child.cost for child in node.children.values())
             )
         return dict(sorted(nodes.items(), key=lambda entry: rank(entry[1])))
@@ -259,8 +204,3 @@ class Ranked(Protocol):
 def rank(node: Ranked) -> tuple[int, int]:
     """The order among siblings: costs within a factor of two count as equal."""
     return node.cost.bit_length(), node.access.value
-
-
-def cost_of(predicate: Predicate) -> int:
-    """The cost of a check, in the unit of ``_COSTS``."""
-    return _COSTS.get(type(predicate), _PYTHON_COST)

@@ -270,7 +270,7 @@ static int check_length(Run *run, PyObject *value, Py_ssize_t expected)
     return length == expected;
 }
 
-/* Exact dicts with strings for keys are compared here, others by `keys_equal` in predicates.py. */
+/* Exact dicts with strings for keys are compared here, others by `keys_equal` in predicates/containers.py. */
 static int check_keys(Run *run, PyObject *value, PyObject *expected)
 {
     const Program *program = run->program;

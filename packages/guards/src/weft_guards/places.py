@@ -1,15 +1,10 @@
-"""Relations between numbers of a call: sizes and strides of tensors, integers and floats passed.
-
-A relation is a SymPy condition, each of its symbols read from a :class:`Place`.  :class:`ShapeRelation` is
-the predicate; integer relations are compiled into the native check (relation_program.py).
-"""
+"""Numbers of a call: sizes and strides of tensors, integers and floats passed, and expressions of them."""
 
 from __future__ import annotations
 
 import enum
-import functools
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +12,6 @@ import sympy
 import torch
 
 from . import _torch
-from .predicates import Predicate
 from .sources import Scope, Source
 
 
@@ -73,50 +67,6 @@ class Readable(Protocol):
     def sources(self) -> tuple[Source, ...]: ...
 
     def read(self, scope: Scope) -> int | float: ...
-
-
-@dataclass(frozen=True)
-class ShapeRelation(Predicate):
-    """``condition`` holds of the numbers at ``places``; the guard's own value is not looked at.
-
-    ``condition`` is a SymPy condition (``Eq``, ``Ne``, ``Lt``, ``And``, ``Not``, ...) over integer or real
-    symbols, with torch's functions (``FloorDiv``, ``Mod`` ...); ``places`` has a place for each symbol in it.
-
-    :raises ValueError: a symbol has no place.
-    """
-
-    condition: sympy.Basic
-    places: tuple[tuple[sympy.Symbol, Readable], ...]
-
-    def __post_init__(self) -> None:
-        needed = self.condition.free_symbols
-        used = tuple(sorted((p for p in self.places if p[0] in needed), key=lambda p: p[1].name()))
-        missing = needed - {symbol for symbol, _ in used}
-        if missing:
-            raise ValueError(f"no place for {', '.join(sorted(map(str, missing)))}")
-        object.__setattr__(self, "places", used)
-
-    def sources(self) -> tuple[Source, ...]:
-        """The sources of all numbers, without repetition."""
-        return tuple(dict.fromkeys(s for _, place in self.places for s in place.sources()))
-
-    def holds(self, value: Any, scope: Scope) -> bool:
-        return bool(self._function(*(place.read(scope) for _, place in self.places)))
-
-    @functools.cached_property
-    def _function(self) -> Callable[..., Any]:
-        return expression_function(self.condition, [symbol for symbol, _ in self.places])
-
-    def identity(self) -> Hashable:
-        return self.condition, self.places
-
-    def expected_text(self) -> str:
-        return expression_text(
-            self.condition, {symbol: place.name() for symbol, place in self.places}
-        )
-
-    def found_text(self, value: Any, scope: Scope) -> str:
-        return ", ".join(f"{place.name()} = {place.read(scope)}" for _, place in self.places)
 
 
 _COMPARISONS: dict[type[sympy.Basic], str] = {

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from . import _torch
-from .predicates import Predicate
-from .sources import Scope, Source
+from .. import _torch
+from ..operations import Operation, Registers, Step
+from ..sources import Scope, Source
+from .base import Predicate
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,9 @@ class StoragesApart(Predicate):
 
     written: tuple[Source, ...]
     read: tuple[Source, ...]
+
+    cost = 8
+    advice = "pass copies where an input that is written to shares memory with another one"
 
     def sources(self) -> tuple[Source, ...]:
         """All sources, the written ones first, without repetition."""
@@ -57,6 +61,17 @@ class StoragesApart(Predicate):
                 return owner, source
         return None
 
+    def native_step(self, registers: Registers) -> Step | None:
+        sources = (*self.written, *self.read)
+        if not all(map(registers.is_plain_tensor, sources)):
+            return None
+        return (
+            Operation.CHECK_OVERLAP,
+            -1,
+            0,
+            (len(self.written), tuple(map(registers.of, sources))),
+        )
+
 
 @dataclass(frozen=True)
 class StorageShared(Predicate):
@@ -67,6 +82,11 @@ class StorageShared(Predicate):
 
     tensors: tuple[Source, ...]
     offsets: tuple[int, ...]
+
+    cost = 8
+    advice = (
+        "pass parts of one tensor that lie alike in every call, or copies where one is written to"
+    )
 
     def sources(self) -> tuple[Source, ...]:
         """The tensors' sources."""
@@ -98,6 +118,11 @@ class StorageShared(Predicate):
                 if not address or address != storage or int(tensor.storage_offset()) != offset:
                     return source
         return None
+
+    def native_step(self, registers: Registers) -> Step | None:
+        if not all(map(registers.is_plain_tensor, self.tensors)):
+            return None
+        return Operation.CHECK_SHARED, -1, 0, (tuple(map(registers.of, self.tensors)), self.offsets)
 
 
 def storage_address(tensor: Any) -> int:

@@ -1,0 +1,179 @@
+"""Predicates on what a container holds: its length, keys and members."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from ..constants import constant_key, constants_equal, is_constant, same_key
+from ..operations import Operation, Registers, Step
+from ..sources import Scope
+from .base import Predicate, short_text, type_name
+
+
+@dataclass(frozen=True)
+class LengthIs(Predicate):
+    """``len(value) == expected``, of an exact list, tuple, dict, set or through ``__len__``."""
+
+    expected: int
+
+    cost = 2
+    advice = "keep its length; each length is compiled for itself"
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        return len(value) == self.expected
+
+    def expected_text(self) -> str:
+        return f"length {self.expected}"
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        return f"length {len(value)}"
+
+    def native_step(self, registers: Registers) -> Step:
+        return Operation.CHECK_LENGTH, registers.own, self.expected, None
+
+
+@dataclass(frozen=True)
+class LengthHintIs(Predicate):
+    """``operator.length_hint(value) == expected``: the items that a tuple's or list's iterator has left."""
+
+    expected: int
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        return operator.length_hint(value, -1) == self.expected
+
+    def expected_text(self) -> str:
+        return f"{self.expected} items left"
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        return f"{operator.length_hint(value, -1)} items left"
+
+
+def keys_equal(expected: tuple[Any, ...], value: Any) -> bool:
+    """Whether ``value`` is a mapping with these keys in this order."""
+    if not isinstance(value, dict | MappingProxyType):
+        return False
+    keys = list(value)
+    return len(keys) == len(expected) and all(map(same_key, expected, keys))
+
+
+def _loose_key(value: Any) -> Hashable:
+    return constant_key(value) if is_constant(value) else ("is", id(value))
+
+
+@dataclass(frozen=True, eq=False)
+class DictKeysAre(Predicate):
+    """The dict's keys, in order: each the same object or equal to the expected one, of the same type.
+
+    Takes dicts, their subclasses and mapping proxies (``vars(cls)``).
+    """
+
+    expected: tuple[Any, ...]
+
+    cost = 10
+    advice = "keep its keys and their order"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "expected", tuple(self.expected))
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        return keys_equal(self.expected, value)
+
+    def identity(self) -> Hashable:
+        return tuple(map(_loose_key, self.expected))
+
+    def expected_text(self) -> str:
+        return f"the keys {short_text(list(self.expected))}"
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        if isinstance(value, Mapping):
+            return f"the keys {short_text(list(value))}"
+        return f"type {type_name(type(value))}"
+
+    def native_step(self, registers: Registers) -> Step:
+        return Operation.CHECK_KEYS, registers.own, 0, self.expected
+
+    @property
+    def follows_from_keys(self) -> bool:
+        return {str}.issuperset(map(type, self.expected))
+
+
+@dataclass(frozen=True, eq=False)
+class SetIs(Predicate):
+    """A set or frozenset of exactly these constants, each with its type."""
+
+    expected: frozenset[Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "expected", frozenset(self.expected))
+        constant_key(self.expected)
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        if type(value) not in (set, frozenset):
+            return False
+        return constants_equal(self.expected, frozenset(value))
+
+    def identity(self) -> Hashable:
+        return constant_key(self.expected)
+
+    def expected_text(self) -> str:
+        return f"a set of {short_text(set(self.expected))}"
+
+
+@dataclass(frozen=True, eq=False)
+class SetOrderIs(Predicate):
+    """A set or frozenset that iterates over these members in this order.
+
+    Each member is the same object as the expected one, or a constant equal to it and of its type.
+    """
+
+    expected: tuple[Any, ...]
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        if type(value) not in (set, frozenset) or len(value) != len(self.expected):
+            return False
+        return all(map(same_key, self.expected, value))
+
+    def identity(self) -> Hashable:
+        return tuple(map(_loose_key, self.expected))
+
+    def expected_text(self) -> str:
+        return f"the members {short_text(list(self.expected))}, in this order"
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        if type(value) in (set, frozenset):
+            return f"the members {short_text(list(value))}"
+        return f"type {type_name(type(value))}"
+
+
+@dataclass(frozen=True)
+class DictContains(Predicate):
+    """``(key in value) is present`` for an exact dict, such as an instance's ``__dict__``, or a set."""
+
+    key: Any
+    present: bool
+
+    cost = 3
+    advice = "set the key before the first call"
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        return (self.key in value) is self.present
+
+    def identity(self) -> Hashable:
+        return _loose_key(self.key), self.present
+
+    def expected_text(self) -> str:
+        return f"{'the' if self.present else 'no'} key {short_text(self.key)}"
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        return f"{'no' if self.present else 'the'} such key"
+
+    def native_step(self, registers: Registers) -> Step:
+        return Operation.CHECK_CONTAINS, registers.own, int(self.present), self.key
+
+    @property
+    def follows_from_keys(self) -> bool:
+        return type(self.key) is str
