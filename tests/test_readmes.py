@@ -1,4 +1,4 @@
-"""The examples of every README run as they stand."""
+"""The examples of every README and page of documentation run as they stand."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 READMES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md"))]
+PAGES = [page for page in sorted(ROOT.glob("docs/*.md")) if "```python" in page.read_text()]
 
 
-@pytest.mark.parametrize("readme", READMES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "readme", READMES + PAGES, ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
 def test_examples_run(readme: Path, monkeypatch, tmp_path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
     assert blocks

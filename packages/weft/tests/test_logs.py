@@ -57,6 +57,7 @@ def test_unknown_log() -> None:
 @pytest.mark.parametrize(
     ("log", "expected"),
     [
+        ("bytecode", ["bytecode of printing", "UNPACK_SEQUENCE", "Resumption"]),
         ("graph_breaks", ["graph break in printing", "print(", "hint:", "test_logs.py"]),
         ("graph_code", ["graph of printing", "x + 1", "y * 2"]),
         ("guards", ["guards of printing", "L['x']: Tensor torch.float32 (3,)", "test_logs.py:"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import os
 import sys
 import textwrap
@@ -50,6 +51,13 @@ def graph_text(report: CaptureReport) -> str | None:
     return _told("graph of", report, report.graph and report.graph.graph_module.code.strip())
 
 
+def bytecode_text(report: CaptureReport) -> str | None:
+    """The instructions that take the frame's place, as ``dis`` prints them; None where it runs as it is."""
+    if report.transformed_code is None:
+        return None
+    return _told("bytecode of", report, dis.Bytecode(report.transformed_code).dis())
+
+
 def _told(what: str, report: CaptureReport, text: object) -> str | None:
     if not text:
         return None
@@ -58,6 +66,7 @@ def _told(what: str, report: CaptureReport, text: object) -> str | None:
 
 
 LOGS: Final[Mapping[str, Callable[[CaptureReport], str | None]]] = {
+    "bytecode": bytecode_text,
     "graph_breaks": break_text,
     "graph_code": graph_text,
     "guards": guards_text,

@@ -67,7 +67,7 @@ class CaptureReport:
     exception that capture or the backend raised, ``recompile_reason`` the guard that the entry used last
     failed on, ``seconds`` the wall-clock time of all of it, ``instruction_count`` how many instructions
     were evaluated, those of inlined calls included.  ``unkept_regions`` are the branches and loops that were
-    tried and are not in the graph.
+    tried and are not in the graph.  ``transformed_code`` takes the frame's place where the guards hold.
     """
 
     code: types.CodeType
@@ -82,6 +82,7 @@ class CaptureReport:
     seconds: float
     instruction_count: int = 0
     unkept_regions: tuple[UnkeptRegion, ...] = ()
+    transformed_code: types.CodeType | None = None
 
 
 class FrameConverter:
@@ -180,6 +181,7 @@ class _Conversion:
         self._result: FrameResult | None = None
         self._break: GraphBreak | None = None
         self._dropped: list[UnkeptRegion] = []  # all regions, by the backend
+        self._transformed_code: types.CodeType | None = None
 
     def recompile_error(self) -> RecompileError:
         """What the stance ``fail_on_recompile`` raises for this frame."""
@@ -273,6 +275,7 @@ class _Conversion:
             transformed.resumes,
         )
         entry.watch(*guard_set.references(), *self._optimizers(result.guards))
+        self._transformed_code = transformed.code
         self._frame.history.versions += 1
         if result.graph is not None:
             # No way back from the graph, so that tensors that the module holds go with the entry at once.
@@ -407,6 +410,7 @@ class _Conversion:
                     *self._dropped,
                     *(result.unkept_regions if result is not None else ()),
                 ),
+                transformed_code=self._transformed_code,
             )
         )
 
