@@ -77,7 +77,40 @@ def written_behind_a_break(x: torch.Tensor) -> Any:
     return y
 
 
+def in_a_branch(x: torch.Tensor) -> Any:
+    y = x.sin()
+    if x.sum() > 100:
+        y = x.cos()
+        with torch.no_grad():
+            view = y[..., None]
+    else:
+        with torch.no_grad():
+            view = y[..., None]
+    return view**1, y
+
+
+def behind_a_branch_that_returns(x: torch.Tensor) -> Any:
+    y = x.sin()
+    if x.sum() > 100:
+        return y, x
+    z = y.fmod(3)
+    with torch.no_grad():
+        view = z[..., None]
+    return view**1, view
+
+
+def in_a_loop(x: torch.Tensor) -> Any:
+    y = x.sin()
+    for _ in range(25):
+        y = y * 0.9
+        with torch.no_grad():
+            view = y.view(-1, 1)
+        y = y + view.sum()
+    return y, view
+
+
 PROGRAMS = (
+    in_a_branch, behind_a_branch_that_returns, in_a_loop,
     viewed_behind_a_break, written_behind_a_break,
     a_view_of_a_reduction, used_further, returned, computed_with, of_a_result, written,
     of_a_detached_one, values_alone,

@@ -81,7 +81,7 @@ def differentiate(
         with recorder:
             results = run_nodes(module, recorder, values, rule)
         tensors = [k for k, result in enumerate(results) if isinstance(result, torch.Tensor)]
-        tangents = [k for k in tensors if results[k].requires_grad]
+        tangents = [k for k in tensors if _has_edge(results[k])]
         wanted = sorted(with_gradients)
         with recorder, torch.no_grad():
             reach = _reach(results, tangents, inputs, wanted)
@@ -111,6 +111,11 @@ def differentiate(
     indices = {id(flag): Flag(len(tensors) + k) for k, flag in enumerate(flags)}
     known = {key: indices.get(id(presence), True) for key, presence in reach.items()}
     return DifferentiatedBody(parts, tuple(tensors), tuple(tangents), positions, known)
+
+
+def _has_edge(tensor: torch.Tensor) -> bool:
+    """Whether a gradient goes on from ``tensor``: from views made under ``no_grad`` it does not."""
+    return tensor.requires_grad and not (tensor._is_view() and tensor.grad_fn is None)
 
 
 def _reach(
