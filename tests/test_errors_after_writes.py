@@ -9,12 +9,16 @@ import pytest
 import torch
 import weft
 from torch import Tensor
+from torch.nn import functional as F
 
 RAISING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "//": lambda i, y: i // i,
     "%": lambda i, y: i % i,
     "fmod": lambda i, y: torch.fmod(i, i),
     "div": lambda i, y: torch.div(i, i, rounding_mode="trunc"),
+    "a computed divisor": lambda i, y: y.long() % (i * 2),
+    "a sum's remainder": lambda i, y: y.long().sum() % i,
+    "linalg": lambda i, y: torch.linalg.inv(i.to(y.dtype).diag()),
     "a position": lambda i, y: y[i - len(y) - 1],
     "gather": lambda i, y: y.gather(0, i - 1),
 }
@@ -23,6 +27,12 @@ PROGRAMS: dict[str, Callable[[Callable[..., Tensor], Tensor, Tensor], Any]] = {
     "before a write": lambda raising, i, y: (raising(i, y), y.detach().mul_(0.5), y.sin())[::2],
     "between writes": lambda raising, i, y: (
         y.detach().mul_(0.5), raising(i, y), y.detach().add_(1), y.exp())[1::2],
+    "before a draw": lambda raising, i, y: (raising(i, y), F.dropout(y, 0.5)),
+    "after a draw": lambda raising, i, y: (F.dropout(y, 0.5), raising(i, y)),
+    "before a matmul of what is written": lambda raising, i, y: (
+        raising(i, y), y.detach().mul_(0.5), y.view(2, 4) @ y.view(4, 2))[::2],
+    "after a matmul of what is written": lambda raising, i, y: (
+        y.detach().mul_(0.5), y.view(2, 4) @ y.view(4, 2), raising(i, y))[1:],
     "of earlier values": lambda raising, i, y: (
         z := y.sin(), y.detach().mul_(0.5), raising(i, z), z)[2:],
 }  # fmt: skip

@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
-from weft_loop_ir import LoopNode, ScheduleOptions, check_first, lower, schedule, write_back
-from weft_loop_ir.loop_graph import checks_positions
+from weft_loop_ir import (
+    ExternCall,
+    LoopNode,
+    ScheduleOptions,
+    check_first,
+    lower,
+    schedule,
+    write_back,
+)
+from weft_loop_ir.loop_graph import checks_positions, item_writes
 
 aten = torch.ops.aten
 X, Y = torch.zeros(8, 5), torch.ones(3, 5)
@@ -28,6 +36,20 @@ PROGRAMS: dict[str, tuple[Any, int, int]] = {
 
 def _by_its_own_numbers(x: torch.Tensor) -> Any:
     return x, aten.index_select(x, 0, aten._to_copy(x[:, 0], dtype=torch.int64))
+
+
+def _beside_a_quotient(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> Any:
+    changed, quotient = aten.mul(x, 2), aten.remainder(x.to(torch.int64)[:, 0][:3], aten.mul(i, 2))
+    return changed, quotient, y
+
+
+def test_calls_that_may_raise_come_first() -> None:
+    graph = write_back(lower(make_fx(_beside_a_quotient, tracing_mode="fake")(X, INDEX, Y)), {0: 0})
+    steps = schedule(check_first(graph), ScheduleOptions(verify=True)).steps
+    call = next(k for k, step in enumerate(steps) if isinstance(step, ExternCall))
+    changed = [k for k, step in enumerate(steps) if set(item_writes(step)) & set(graph.inputs)]
+    assert changed
+    assert call < changed[0]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -52,6 +52,7 @@ class TrainingProgram:
         # What forward says of its errors, as a program without gradients says it of its own.
         self.may_fail: bool = getattr(forward, "may_fail", True)
         self.early_errors: type[Exception] | None = getattr(forward, "early_errors", None)
+        self.left_changes: Callable[[], bool] | None = getattr(forward, "left_changes", None)
         self.extern_count: int = getattr(forward, "extern_count", 1)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:

@@ -64,5 +64,11 @@ class CppProgram:
         function.restype, function.argtypes = ctypes.c_int64, [ctypes.py_object]
         return int(function(self.entry.__self__))  # type: ignore[attr-defined]
 
+    def left_changes(self) -> bool:
+        """Whether this thread's last call that raised had written to an input, or drawn a number."""
+        function = self._library.weft_left_changes
+        function.restype = ctypes.c_int64
+        return bool(function())
+
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self.entry(*inputs)

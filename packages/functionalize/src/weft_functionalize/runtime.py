@@ -158,6 +158,11 @@ class _Runtime:
             getattr(program, "early_errors", None) if getattr(program, "may_fail", False) else None
         )
 
+    @property
+    def left_changes(self) -> Callable[[], bool] | None:
+        """Says whether this thread's last call that raised had changed something; None if that is unknown."""
+        return getattr(self._compiled, "left_changes", None)
+
     def _write(self, every: Sequence[Any], computed: Sequence[Any]) -> None:
         """Give the mutated inputs their new values, and tell autograd of those that have them already."""
         written = []

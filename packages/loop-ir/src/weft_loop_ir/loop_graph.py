@@ -121,6 +121,41 @@ def changes_state(item: Item) -> bool:
     return any(_torch.changes_state(call.operator) for call in calls)
 
 
+def has_effect(item: Item, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether ``item`` writes to what a program is given, or changes state."""
+    kinds = {buffers[name].kind for name in item_writes(item)}
+    given = (BufferKind.INPUT, BufferKind.CONSTANT)
+    return not kinds.isdisjoint(given) or changes_state(item)
+
+
+def raises_by_value(item: Item) -> bool:
+    """Whether ``item`` is a call that raises an error for some values of its operands."""
+    return isinstance(item, ExternCall) and item.operator._schema.name in _RAISING
+
+
+_RAISING = frozenset(
+    f"aten::{name}"
+    for name in (
+        *(
+            "floor_divide",
+            "remainder",
+            "fmod",
+            "div",
+            "pow",
+            "_linalg_check_errors",
+            "_assert_async",
+        ),
+        *("bincount", "histc", "nll_loss_forward", "nll_loss2d_forward", "binary_cross_entropy"),
+        *("embedding", "_embedding_bag", "index", "index_select", "gather", "take", "index_put"),
+        *("put", "index_add", "index_copy", "index_fill", "index_reduce", "scatter", "scatter_add"),
+        *("scatter_reduce", "masked_scatter", "repeat_interleave", "max_unpool2d", "max_unpool3d"),
+        *("linalg_inv_ex", "_linalg_solve_ex", "_linalg_svd", "_linalg_eigh", "linalg_eig"),
+        *("linalg_lstsq", "linalg_ldl_solve", "multilabel_margin_loss_forward"),
+    )
+)
+"""Integers divided by zero, positions out of range, what is no class or probability, singular matrices."""
+
+
 def last_uses(schedule: Schedule) -> dict[str, float]:
     """The number of the last step that touches each buffer; infinite for those that results are made of."""
     last: dict[str, float] = {}

@@ -35,6 +35,7 @@ def print_entry(entry: Entry) -> str:
         for first, end in _ranges(entry.tensors)
     ]
     lines = [
+        "static thread_local bool left_changes;  // by the last call of this thread that raised",
         'extern "C" Object weft_run(Object self, Object const* arguments, i64 count) {',
         f"  if (count != {entry.inputs})",
         "    return api.PyErr_SetString(",
@@ -98,6 +99,7 @@ _END_OF_CALL = """\
     api.PyErr_SetString(api.runtime_error, "Storage size calculation overflowed");
   else if (!result && !api.PyErr_Occurred())
     api.PyErr_SetString(api.runtime_error, "a result could not be made");
+  if (!result) left_changes = c.changed;
   give_frame(c.program, c.frame, view_count);
   return result;
 }
@@ -119,6 +121,7 @@ extern "C" void* weft_create(Object const* objects, i64 count) {
 extern "C" void weft_destroy(Object capsule) {
   destroy_program((Program*)api.PyCapsule_GetPointer(capsule, "weft.program"), view_count);
 }
+extern "C" i64 weft_left_changes() { return left_changes; }
 extern "C" i64 weft_held_bytes(Object capsule) {
   return held_bytes((const Program*)api.PyCapsule_GetPointer(capsule, "weft.program"));
 }

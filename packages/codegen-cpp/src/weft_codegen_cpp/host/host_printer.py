@@ -123,10 +123,12 @@ class _HostPrinter(HostWriter):
         bounds = [len(self.steps)]
         late: list[str] | None = None  # what may end a call after the first effect
         for number, step in enumerate(self.schedule.steps):
+            if late is None and self._has_effect(step):
+                late = []
+                self.steps.append("c.changed = true;")
+                bounds.append(len(self.steps))
             before = len(self.steps)
             self.step(step, number)
-            if late is None and self._has_effect(step):
-                late, before = [], self.begun
             if late is not None:
                 late += _raising(step, self.steps[before:])
             self._release(number)
@@ -348,6 +350,7 @@ class _HostPrinter(HostWriter):
                 f"  Handle owned[{owned}];  // tensors made in this call: {', '.join(self.owned) or 'none'}",
                 f"  Object made[{owned}];  // their Python objects, where they have one",
                 "  const char* failed;",
+                "  bool changed;  // something has been written to an input, or a number drawn",
                 "  KernelError error;",
                 "};",
                 "",

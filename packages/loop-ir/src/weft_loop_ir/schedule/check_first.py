@@ -1,4 +1,6 @@
-"""Positions read from memory are checked before a program writes to an input or draws a random number.
+"""What may raise comes before a program writes to an input or draws a random number.
+
+Positions read from memory are checked first, and calls that raise for some values are moved there.
 
 A call that raises has then changed nothing, and can be run again as the program was written: eager's error is
 raised where eager raises it, after what eager does before.  The positions are read a second time for that.
@@ -11,20 +13,20 @@ from dataclasses import replace
 
 import sympy
 
-from weft_loop_ir.ir import BufferKind, Instruction, LoopBody
+from weft_loop_ir.ir import Instruction, LoopBody
 from weft_loop_ir.loop_graph import (
     LoopGraph,
     LoopNode,
     Node,
     body_accesses,
-    changes_state,
     checks_positions,
+    has_effect,
     item_writes,
+    raises_by_value,
 )
 from weft_loop_ir.schedule.dependency_graph import DependencyGraph
 from weft_loop_ir.schedule.transform import without_unused
 
-_WRITABLE = (BufferKind.INPUT, BufferKind.CONSTANT)
 _COMBINING = frozenset({"reduction", "scan", "fold"})
 
 
@@ -35,10 +37,10 @@ def check_first(loop_graph: LoopGraph) -> LoopGraph:
     they are used.
     """
     nodes = loop_graph.nodes
-    if not any(checks_positions(node.body) for node in nodes if isinstance(node, LoopNode)):
+    if not any(map(_may_raise, nodes)):
         return loop_graph
     graph = DependencyGraph(nodes, loop_graph.buffers)
-    effects = [key for key, node in enumerate(nodes) if _has_effect(node, loop_graph)]
+    effects = [key for key, node in enumerate(nodes) if has_effect(node, loop_graph.buffers)]
     if not effects:
         return loop_graph
     late = _reached(effects, graph.successors)
@@ -53,18 +55,21 @@ def check_first(loop_graph: LoopGraph) -> LoopGraph:
             continue
         checks.setdefault((check.loops, check.body), check)
         rest[key] = replace(node, body=_unchecked(node.body))
-    if not checks:
+    raising = [k for k, node in enumerate(nodes) if raises_by_value(node) and k not in late]
+    if not checks and not raising:
         return loop_graph
     makers = (k for c in checks.values() for name in c.reads for k in graph.writers.get(name, ()))
-    needed = _reached((key for key in makers if key not in late), graph.predecessors)
+    wanted = [*(key for key in makers if key not in late), *raising]
+    needed = _reached(wanted, graph.predecessors)
     first = [rest[key] for key in range(len(rest)) if key in needed]
     last = [rest[key] for key in range(len(rest)) if key not in needed]
     return replace(loop_graph, nodes=(*first, *checks.values(), *last))
 
 
-def _has_effect(node: Node, loop_graph: LoopGraph) -> bool:
-    kinds = {loop_graph.buffers[name].kind for name in item_writes(node)}
-    return not kinds.isdisjoint(_WRITABLE) or changes_state(node)
+def _may_raise(node: Node) -> bool:
+    if isinstance(node, LoopNode):
+        return checks_positions(node.body)
+    return raises_by_value(node)
 
 
 def _reached(starts: Iterable[int], step: Mapping[int, set[int]]) -> set[int]:

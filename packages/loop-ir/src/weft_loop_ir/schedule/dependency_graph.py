@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from weft_loop_ir._torch import must_keep
 from weft_loop_ir.data_symbols import definitions, item_symbols
 from weft_loop_ir.ir import Buffer, ExternCall, Kernel, Region
-from weft_loop_ir.loop_graph import LoopNode, Node, all_items, item_reads, item_writes
+from weft_loop_ir.loop_graph import (
+    LoopNode,
+    Node,
+    all_items,
+    has_effect,
+    item_reads,
+    item_writes,
+    raises_by_value,
+)
 from weft_loop_ir.schedule.groups import Group, group_of_node
 
 
@@ -20,7 +28,8 @@ class DependencyGraph:
     """Nodes are integers; ``payload`` maps them to a :class:`Group`, a call, a region or a loop's kernel.
 
     ``successors`` have to run after a node, ``predecessors`` before it.  A loop node that writes nothing
-    checks positions: all that follows relies on them.
+    checks positions: all that follows relies on them.  What changes something comes after the calls before
+    it that may raise.
     """
 
     def __init__(
@@ -37,10 +46,16 @@ class DependencyGraph:
         self._next = len(nodes)
         last_effect: int | None = None
         checks: list[int] = []
+        raising: list[int] = []
         for key, node in enumerate(nodes):
             self._add(key, node)
             for check in checks:
                 self._edge(check, key)
+            if raising and has_effect(node, buffers or {}):
+                for call in raising:
+                    self._edge(call, key)
+            if raises_by_value(node) and buffers is not None:
+                raising.append(key)
             if isinstance(node, LoopNode) and not node.writes:
                 checks.append(key)
             calls = [i for i in all_items([node]) if isinstance(i, ExternCall)]

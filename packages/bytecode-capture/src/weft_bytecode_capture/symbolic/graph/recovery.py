@@ -42,10 +42,13 @@ class Recovery:
         """Whether copies at each call are worth it: of little, where an index out of range is all to fail.
 
         Nothing is copied where ``function.early_errors``, if it has that, is a class of errors that it raises
-        before anything has changed.
+        before anything has changed, nor where copies do not pay and ``function.left_changes`` tells.
         """
-        if not self.optional or getattr(function, "early_errors", None) is not None:
+        if not self.optional or _tells(function):
             return True
+        return self._copies_pay(module, function)
+
+    def _copies_pay(self, module: torch.fx.GraphModule, function: Callable[..., Any]) -> bool:
         if self.draws or not self.known or not getattr(function, "only_checks_indices", False):
             return False
         placeholders = module.graph.find_nodes(op="placeholder")
@@ -68,7 +71,10 @@ class Recovery:
         """
         if self == Recovery():
             return function
-        if self.optional and getattr(function, "early_errors", None) is not None:
+        if self.optional and (
+            getattr(function, "early_errors", None) is not None
+            or (_tells(function) and not self._copies_pay(module, function))
+        ):
             return _saying_what_is_left(function)
         return self._copying(module, function)
 
@@ -108,22 +114,32 @@ class LeavesChanges(Exception):
 
 
 def _saying_what_is_left(function: Any) -> Callable[..., Any]:
-    """``function``, with :class:`LeavesChanges` for errors that are none of its ``early_errors``.
+    """``function``, with :class:`LeavesChanges` for errors after it has changed something.
 
-    Nor are any of a call of which ``function.runs_program``, if it has that, is false.
+    ``function.left_changes`` tells, or else the errors' class: ``function.early_errors``.  It is taken for so
+    in a call of which ``function.runs_program``, if it has that, is false.
     """
-    early = function.early_errors
+    early = getattr(function, "early_errors", None) or ()
+    left_changes = getattr(function, "left_changes", None)
     runs_program = getattr(function, "runs_program", None)
 
     def run(*arguments: Any) -> Any:
         try:
             return function(*arguments)
         except Exception as error:
-            if isinstance(error, early) and (runs_program is None or runs_program(*arguments)):
-                raise
-            raise LeavesChanges(error) from error
+            changed = not isinstance(error, early) if left_changes is None else left_changes()
+            if changed or not (runs_program is None or runs_program(*arguments)):
+                raise LeavesChanges(error) from error
+            raise
 
     return run
+
+
+def _tells(function: Any) -> bool:
+    """Whether ``function`` says what its errors leave."""
+    return any(
+        getattr(function, name, None) is not None for name in ("early_errors", "left_changes")
+    )
 
 
 def _is_little(tensor: torch.Tensor) -> bool:
