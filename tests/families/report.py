@@ -1,0 +1,170 @@
+"""Every family of transformers beside eager: ``python -m tests.families.report [--only REGEX] [--sample N]``.
+
+Each model is checked in a process of its own with a time limit; every outcome is a line of JSON in
+``--output``.  ``--backend eager`` captures without compiling.  Exits with 1 if any result is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import sys
+import warnings
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.opinfo.workers import Worker
+
+from .catalogue import families
+from .checking import Record, check
+from .configurations import LEVELS, tiny
+from .inputs import NoInputsError, inputs_of
+from .recipes import RECIPES
+
+MODEL_SECONDS = 300.0
+MOST_PARAMETERS = 60_000_000
+
+
+def outcome_of(name: str, mode: str, backend: str) -> dict[str, Any]:
+    """The record of one model."""
+    torch.manual_seed(0)
+    try:
+        model, calls = _recipe(name) if name in RECIPES else _family(name)
+    except NoInputsError as error:
+        return Record(name, mode, backend, "no inputs", str(error)).as_json()
+    return check(name, model, calls, mode, backend).as_json()
+
+
+def _recipe(name: str) -> tuple[Any, list[dict[str, Any]]]:
+    return RECIPES[name]()
+
+
+def _family(name: str) -> tuple[Any, list[dict[str, Any]]]:
+    """A model and its calls from the smallest configuration that eager takes."""
+    import transformers
+    from transformers import CONFIG_MAPPING
+
+    family = families()[name]
+    last = ""
+    for level in LEVELS:
+        try:
+            model_class = getattr(transformers, family.model)
+            config = tiny(model_class.config_class or CONFIG_MAPPING[family.kind], level)
+            with torch.device("meta"):
+                size = sum(p.numel() for p in model_class(config).parameters())
+            if size > MOST_PARAMETERS:
+                raise NoInputsError(f"{size} parameters at level {level}")
+            model = model_class(config).float().eval()
+            return model, inputs_of(model, family.labels)
+        except Exception as error:  # of the library's own code, on a configuration or an input
+            last += f"{level}: {type(error).__name__}: {str(error)[:300]}; "
+    raise NoInputsError(last)
+
+
+def serve(mode: str, backend: str) -> None:
+    """Check the models that come on standard input, one a line, each in a fork; a line of JSON each."""
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    families()
+    for line in sys.stdin:
+        name = line.strip()
+        read, write = os.pipe()
+        process = os.fork()
+        if not process:
+            signal.alarm(int(MODEL_SECONDS))
+            try:
+                answer = outcome_of(name, mode, backend)
+            except Exception as error:  # of this check itself
+                answer = Record(name, mode, backend, "error", f"check: {type(error).__name__}: {error}"[:500]).as_json()
+            os.write(write, json.dumps(answer).encode())
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            answer_text = pipe.read().decode()
+        _, status = os.waitpid(process, 0)
+        if not answer_text:
+            code = os.waitstatus_to_exitcode(status)
+            told = "time is up" if code == -signal.SIGALRM else f"the process ended with {code}"
+            answer_text = json.dumps(Record(name, mode, backend, "error", told).as_json())
+        print(answer_text, flush=True)
+
+
+def run(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The record of every model in every mode."""
+    outcomes: list[dict[str, Any]] = []
+    for mode in options.modes:
+        queue = iter(names)
+
+        def work(_: int, mode: str = mode, queue: Any = queue) -> None:
+            with Worker(["--serve", mode, "--backend", options.backend], "tests.families.report") as worker:
+                for name in queue:
+                    answer = worker.answer(name, MODEL_SECONDS + 60)
+                    if "errors" in answer:
+                        answer = Record(name, mode, options.backend, "error", answer["errors"][0]).as_json()
+                    outcomes.append(answer)
+                    file.write(json.dumps(answer) + "\n")
+                    file.flush()
+
+        with options.output.open("a") as file, ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(work, range(options.jobs)))
+    return outcomes
+
+
+def table(outcomes: list[dict[str, Any]]) -> str:
+    """Counts by mode, and the breaks and fallbacks by how many models have them."""
+    lines = ["| mode | tried | right | one graph | fell back | wrong | error |", "|---|---|---|---|---|---|---|"]
+    for mode in dict.fromkeys(o["mode"] for o in outcomes):
+        tried = [o for o in outcomes if o["mode"] == mode and o["outcome"] != "no inputs"]
+        kinds = Counter(o["outcome"] for o in tried)
+        whole = sum(o["one_graph"] for o in tried)
+        eager = sum(bool(o["fallbacks"]) for o in tried)
+        lines.append(
+            f"| {mode} | {len(tried)} | {kinds['right']} | {whole} | {eager} | {kinds['wrong']} | {kinds['error']} |"
+        )
+    breaks = Counter(kind for o in outcomes for kind in {b[0] for b in o["breaks"]})
+    reasons = Counter(re.sub(r"\d+", "N", f.rsplit(": ", 1)[-1])[:90] for o in outcomes for f in o["fallbacks"])
+    lines += ["", "| models | break |", "|---|---|", *(f"| {n} | {kind} |" for kind, n in breaks.most_common())]
+    lines += ["", "| times | fallback |", "|---|---|", *(f"| {n} | {kind} |" for kind, n in reasons.most_common())]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run, print what is not right in one graph, and tables."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", help="a regular expression of names, as llama/LlamaModel")
+    parser.add_argument("--sample", type=int, help="so many models, drawn by --seed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--modes", nargs="+", default=["inference", "training"])
+    parser.add_argument("--backend", default="weft")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--output", type=Path, default=Path("families.jsonl"))
+    parser.add_argument("--here", action="store_true", help="in this process")
+    parser.add_argument("--serve", help="be a worker process for a mode")
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve, options.backend)
+        return
+    names = [n for n in (*families(), *RECIPES) if re.search(options.only, n)]
+    if options.sample is not None:
+        names = random.Random(options.seed).sample(names, min(options.sample, len(names)))
+    if options.here:
+        outcomes = [outcome_of(n, mode, options.backend) for mode in options.modes for n in names]
+    else:
+        outcomes = run(names, options)
+    for outcome in outcomes:
+        if outcome["outcome"] != "right" or not outcome["one_graph"]:
+            print(json.dumps(outcome, indent=1))
+    print(table(outcomes))
+    sys.exit(any(outcome["outcome"] == "wrong" for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    main()
