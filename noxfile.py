@@ -312,6 +312,13 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def families(session: nox.Session) -> None:
+    """Every family of transformers beside eager; `nox -s families -- --only llama --backend eager`."""
+    environment = development_environment(session, "weft")
+    session.run(python_of(environment), "-m", "tests.families.report", *session.posargs)
+
+
+@nox.session
 def cpython(session: nox.Session) -> None:
     """CPython's own test modules under the frame hook; `nox -s cpython -- test_scope` runs one."""
     environment = development_environment(session, "bytecode-capture")

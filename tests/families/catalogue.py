@@ -9,11 +9,11 @@ from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 TASKS = {
+    "MASKED_LM": "tokens",
     "CAUSAL_LM": "tokens",
     "SEQ_TO_SEQ_CAUSAL_LM": "tokens",
     "IMAGE_TEXT_TO_TEXT": "tokens",
     "SPEECH_SEQ_2_SEQ": "tokens",
-    "MASKED_LM": "tokens",
     "IMAGE_CLASSIFICATION": "classes",
     "OBJECT_DETECTION": "none",
     "SEMANTIC_SEGMENTATION": "none",
@@ -56,9 +56,7 @@ def families() -> dict[str, Family]:
     """The base model and the model of the main task of every configuration, by name."""
     found: list[Family] = []
     base = modeling_auto.MODEL_MAPPING_NAMES
-    tables = {
-        task: getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES", {}) for task in TASKS
-    }
+    tables = {task: getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES", {}) for task in TASKS}
     for kind in CONFIG_MAPPING_NAMES:
         heads = ((t, _names(names[kind])[0]) for t, names in tables.items() if kind in names)
         task, head = next(heads, ("", ""))

@@ -90,7 +90,10 @@ def _told(error: BaseException) -> str:
 def _describe(record: Record, log: weft.CompileLog) -> None:
     """What the log says of breaks and of what runs eagerly."""
     found = Counter(
-        (b.kind, f"{b.location.filename.split('site-packages/')[-1]}:{b.location.line} {b.context}"[:300])
+        (
+            b.kind,
+            f"{b.location.file.split('site-packages/')[-1]}:{b.location.line} {b.context}"[:300],
+        )
         for b in log.graph_breaks
     )
     record.breaks = [[kind, place, count] for (kind, place), count in found.most_common()]
@@ -122,7 +125,9 @@ def _observe(model: Any, arguments: dict[str, Any], mode: str) -> Observation:
             (x.double() * w).mean() for x, w in zip(roots, weights, strict=True) if x.numel()
         ).backward()  # type: ignore[union-attr]
     original = getattr(model, "_orig_mod", model)
-    gradients = {n: None if p.grad is None else _kept(p.grad) for n, p in original.named_parameters()}
+    gradients = {
+        n: None if p.grad is None else _kept(p.grad) for n, p in original.named_parameters()
+    }
     return Observation([_kept(x) for x in results], gradients)
 
 
@@ -172,7 +177,9 @@ def _difference(found: Observation, wanted: Observation, exact: Observation | No
             if mine_gradient is not plain_gradient:
                 return f"gradient of {name}: {mine_gradient} where eager has {plain_gradient}"[:300]
             continue
-        told = _apart(mine_gradient, plain_gradient, None if exact is None else exact.gradients[name])
+        told = _apart(
+            mine_gradient, plain_gradient, None if exact is None else exact.gradients[name]
+        )
         if told:
             return f"gradient of {name}: {told}"
     return ""

@@ -50,11 +50,13 @@ DEPTHS: tuple[tuple[str, Rule], ...] = (
 
 WIDTHS: tuple[tuple[str, Rule], ...] = (
     (
-        r"hidden_size|d_model|n_embd|embed_dim|hidden_dim|dim|model_dim|projection_dim|embedding_size|"
-        r"(text_|vision_|audio_|out_|output_|decoder_|encoder_|fusion_|projector_|cross_attention_|projection_)"
-        r"hidden_size|word_embed_proj_dim|encoder_hidden_dim|decoder_hidden_dim|text_embed_dim|output_dim|"
-        r"cross_attention_dim|pooler_hidden_size|pooler_output_size|audio_embed_dim|vision_embed_dim|lru_width|"
-        r"(text_|vision_|audio_)d_model|text_hidden_dim|hidden_dims|proj_dim|projector_dim|shared_dim",
+        (
+            r"hidden_size|d_model|n_embd|embed_dim|hidden_dim|dim|model_dim|projection_dim|embedding_size|"
+            r"(text_|vision_|audio_|out_|output_|decoder_|encoder_|fusion_|projector_|cross_attention_|projection_)"
+            r"hidden_size|word_embed_proj_dim|encoder_hidden_dim|decoder_hidden_dim|text_embed_dim|output_dim|"
+            r"cross_attention_dim|pooler_hidden_size|pooler_output_size|audio_embed_dim|vision_embed_dim|lru_width|"
+            r"(text_|vision_|audio_)d_model|text_hidden_dim|hidden_dims|proj_dim|projector_dim|shared_dim"
+        ),
         _most(64),
     ),
     (
@@ -67,7 +69,10 @@ WIDTHS: tuple[tuple[str, Rule], ...] = (
         r"(num_|n_|\w+_)?(attention_|attn_)?heads?|encoder_attention_heads|decoder_attention_heads",
         _most(4),
     ),
-    (r"head_dim|head_size|d_kv|v_head_dim|qk_head_dim|global_head_dim|\w+_attention_head_dim", _most(16)),
+    (
+        r"head_dim|head_size|d_kv|v_head_dim|qk_head_dim|global_head_dim|\w+_attention_head_dim",
+        _most(16),
+    ),
     (r"linear_(key|value)_head_dim|kv_lora_rank|q_lora_rank|index_head_dim", _most(16)),
     (r"qk_(rope|nope)_head_dim|rotary_dim", _most(8)),
     (r"linear_num_key_heads|index_n_heads", _most(2)),
@@ -186,6 +191,4 @@ def _shrunken_list(
     if len(value) in layers and len(value) > LAYERS:  # one a layer: of two kinds where there are
         other = next((part for part in value if part != value[0]), value[-1])
         return [value[0], other]
-    return [
-        _shrunken(part, rules) if isinstance(part, dict) else part for part in value
-    ]
+    return [_shrunken(part, rules) if isinstance(part, dict) else part for part in value]

@@ -48,7 +48,9 @@ def _layouts(model: Any) -> Iterator[dict[str, Any]]:
     sounds = ("short", "channels", "rows", "whole")
     sound = {"input_features", "input_values"} & names
     for both in (True, False):
-        for image, audio in itertools.product(images if pixels else ("4",), sounds if sound else ("",)):
+        for image, audio in itertools.product(
+            images if pixels else ("4",), sounds if sound else ("",)
+        ):
             yield {"image": image, "audio": audio, "both": both}
         if not (pixels and "input_ids" in names):
             return
@@ -100,7 +102,9 @@ def _arguments(
         "past_observed_mask": lambda: torch.ones(_series(config, size, generator).shape),
         "noisy_latents": lambda: torch.randn(batch, length, 64, generator=generator),
     }
-    wanted = [name for name in makers if name in parameters and _gives(name, layout, parameters, config)]
+    wanted = [
+        name for name in makers if name in parameters and _gives(name, layout, parameters, config)
+    ]
     arguments = {name: makers[name]() for name in wanted}
     if "attention_mask" in parameters and "input_ids" in arguments:
         arguments["attention_mask"] = torch.ones_like(arguments["input_ids"])
@@ -131,12 +135,16 @@ def _part(config: Any, name: str) -> Any:
 
 def _plain_tokens(text: Any, shape: tuple[int, int], generator: torch.Generator) -> torch.Tensor:
     vocabulary = min(getattr(text, "vocab_size", None) or VOCABULARY, VOCABULARY)
-    return torch.randint(min(10, vocabulary // 4), max(vocabulary - 40, vocabulary // 2), shape, generator=generator)
+    return torch.randint(
+        min(10, vocabulary // 4), max(vocabulary - 40, vocabulary // 2), shape, generator=generator
+    )
 
 
 def _image_token(config: Any) -> int | None:
     names = ("image_token_id", "image_token_index", "media_placeholder_token_id", "image_pad_id")
-    return next((value for name in names if (value := getattr(config, name, None)) is not None), None)
+    return next(
+        (value for name in names if (value := getattr(config, name, None)) is not None), None
+    )
 
 
 def _tokens(
@@ -156,7 +164,9 @@ def _tokens(
 
 def _side(vision: Any) -> int:
     side = getattr(vision, "image_size", None) or 64
-    return int(side if isinstance(side, int) else side[0] if isinstance(side, (list, tuple)) else 64)
+    return int(
+        side if isinstance(side, int) else side[0] if isinstance(side, (list, tuple)) else 64
+    )
 
 
 def _pixels(
@@ -176,12 +186,18 @@ def _pixels(
     return torch.randn(shape, generator=generator)
 
 
-def _sounds(config: Any, layout: dict[str, Any], batch: int, generator: torch.Generator) -> torch.Tensor:
+def _sounds(
+    config: Any, layout: dict[str, Any], batch: int, generator: torch.Generator
+) -> torch.Tensor:
     audio = _part(config, "audio_config")
     audio = _part(audio, "encoder_config")
     bins = next(
-        (value for name in ("num_mel_bins", "input_feat_per_channel", "feature_size", "input_dim")
-         if isinstance(value := getattr(audio, name, None), int)), 80,
+        (
+            value
+            for name in ("num_mel_bins", "input_feat_per_channel", "feature_size", "input_dim")
+            if isinstance(value := getattr(audio, name, None), int)
+        ),
+        80,
     )
     frames = 2 * (getattr(audio, "max_source_positions", None) or 32)
     length = getattr(audio, "max_length", None) or frames

@@ -74,7 +74,9 @@ RECIPES: dict[str, Recipe] = {
         "RNN": _sequences(lambda: nn.RNN(16, 8, batch_first=True)),
         "packed GRU": _sequences(_Packed),
         "TransformerEncoder": _sequences(
-            lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True), 2)
+            lambda: nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True), 2
+            )
         ),
         "Transformer": _sequences(
             lambda: nn.Transformer(16, 2, 2, 2, 32, 0.0, batch_first=True), 2
@@ -83,18 +85,29 @@ RECIPES: dict[str, Recipe] = {
         "LayerNorm": _sequences(lambda: nn.Sequential(nn.LayerNorm(16), nn.GELU(), nn.RMSNorm(16))),
         "convolutions": _images(
             lambda: nn.Sequential(
-                nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+                nn.Conv2d(3, 8, 3, padding=1),
+                nn.BatchNorm2d(8),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
                 _Residual(nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.SiLU()),
-                nn.ConvTranspose2d(8, 4, 2, 2), nn.AdaptiveAvgPool2d(5), nn.Flatten(), nn.Linear(100, 4),
+                nn.ConvTranspose2d(8, 4, 2, 2),
+                nn.AdaptiveAvgPool2d(5),
+                nn.Flatten(),
+                nn.Linear(100, 4),
             )
         ),
         "upsampling": _images(
             lambda: nn.Sequential(
-                nn.Conv2d(3, 16, 3), nn.PixelShuffle(2), nn.Upsample(scale_factor=2, mode="bilinear"),
-                nn.InstanceNorm2d(4), nn.PReLU(),
+                nn.Conv2d(3, 16, 3),
+                nn.PixelShuffle(2),
+                nn.Upsample(scale_factor=2, mode="bilinear"),
+                nn.InstanceNorm2d(4),
+                nn.PReLU(),
             )
         ),
         "weight norm": _sequences(lambda: nn.utils.parametrizations.weight_norm(nn.Linear(16, 8))),
-        "spectral norm": _sequences(lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(16, 8))),
+        "spectral norm": _sequences(
+            lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(16, 8))
+        ),
     }.items()
 }

@@ -37,14 +37,15 @@ def outcome_of(name: str, mode: str, backend: str) -> dict[str, Any]:
     """The record of one model."""
     torch.manual_seed(0)
     try:
-        model, calls = _recipe(name) if name in RECIPES else _family(name)
+        model, calls = case_of(name)
     except NoInputsError as error:
         return Record(name, mode, backend, "no inputs", str(error)).as_json()
     return check(name, model, calls, mode, backend).as_json()
 
 
-def _recipe(name: str) -> tuple[Any, list[dict[str, Any]]]:
-    return RECIPES[name]()
+def case_of(name: str) -> tuple[Any, list[dict[str, Any]]]:
+    """A model, in evaluation mode, and the arguments of its calls; raises NoInputsError."""
+    return RECIPES[name]() if name in RECIPES else _family(name)
 
 
 def _family(name: str) -> tuple[Any, list[dict[str, Any]]]:
@@ -83,7 +84,9 @@ def serve(mode: str, backend: str) -> None:
             try:
                 answer = outcome_of(name, mode, backend)
             except Exception as error:  # of this check itself
-                answer = Record(name, mode, backend, "error", f"check: {type(error).__name__}: {error}"[:500]).as_json()
+                answer = Record(
+                    name, mode, backend, "error", f"check: {type(error).__name__}: {error}"[:500]
+                ).as_json()
             os.write(write, json.dumps(answer).encode())
             os._exit(0)
         os.close(write)
@@ -104,11 +107,15 @@ def run(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
         queue = iter(names)
 
         def work(_: int, mode: str = mode, queue: Any = queue) -> None:
-            with Worker(["--serve", mode, "--backend", options.backend], "tests.families.report") as worker:
+            with Worker(
+                ["--serve", mode, "--backend", options.backend], "tests.families.report"
+            ) as worker:
                 for name in queue:
                     answer = worker.answer(name, MODEL_SECONDS + 60)
                     if "errors" in answer:
-                        answer = Record(name, mode, options.backend, "error", answer["errors"][0]).as_json()
+                        answer = Record(
+                            name, mode, options.backend, "error", answer["errors"][0]
+                        ).as_json()
                     outcomes.append(answer)
                     file.write(json.dumps(answer) + "\n")
                     file.flush()
@@ -120,26 +127,42 @@ def run(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def table(outcomes: list[dict[str, Any]]) -> str:
     """Counts by mode, and the breaks and fallbacks by how many models have them."""
-    lines = ["| mode | tried | right | one graph | fell back | wrong | error |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| mode | tried | right | one graph | fell back | wrong | error |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for mode in dict.fromkeys(o["mode"] for o in outcomes):
         tried = [o for o in outcomes if o["mode"] == mode and o["outcome"] != "no inputs"]
         kinds = Counter(o["outcome"] for o in tried)
         whole = sum(o["one_graph"] for o in tried)
         eager = sum(bool(o["fallbacks"]) for o in tried)
-        lines.append(
-            f"| {mode} | {len(tried)} | {kinds['right']} | {whole} | {eager} | {kinds['wrong']} | {kinds['error']} |"
-        )
+        counts = len(tried), kinds["right"], whole, eager, kinds["wrong"], kinds["error"]
+        lines.append(f"| {mode} | {' | '.join(map(str, counts))} |")
     breaks = Counter(kind for o in outcomes for kind in {b[0] for b in o["breaks"]})
-    reasons = Counter(re.sub(r"\d+", "N", f.rsplit(": ", 1)[-1])[:90] for o in outcomes for f in o["fallbacks"])
-    lines += ["", "| models | break |", "|---|---|", *(f"| {n} | {kind} |" for kind, n in breaks.most_common())]
-    lines += ["", "| times | fallback |", "|---|---|", *(f"| {n} | {kind} |" for kind, n in reasons.most_common())]
+    reasons = Counter(
+        re.sub(r"\d+", "N", f.rsplit(": ", 1)[-1])[:90] for o in outcomes for f in o["fallbacks"]
+    )
+    lines += [
+        "",
+        "| models | break |",
+        "|---|---|",
+        *(f"| {n} | {kind} |" for kind, n in breaks.most_common()),
+    ]
+    lines += [
+        "",
+        "| times | fallback |",
+        "|---|---|",
+        *(f"| {n} | {kind} |" for kind, n in reasons.most_common()),
+    ]
     return "\n".join(lines)
 
 
 def main() -> None:
     """Run, print what is not right in one graph, and tables."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="", help="a regular expression of names, as llama/LlamaModel")
+    parser.add_argument(
+        "--only", default="", help="a regular expression of names, as llama/LlamaModel"
+    )
     parser.add_argument("--sample", type=int, help="so many models, drawn by --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--modes", nargs="+", default=["inference", "training"])

@@ -17,6 +17,7 @@ from .errors import StageError, WeftWarning
 from .foreign_backend import foreign_backend
 from .logs import requested_logs, with_logs
 from .options import CompileOptions, resolve_options
+from .pausing_functions import compile_pausing, pauses
 from .pipeline import Pipeline
 from .program_cache import ProgramCache
 from .registry import BackendFunction, find_backend, stage_folders
@@ -120,9 +121,15 @@ def compile(
     if disable:
         return model
     if isinstance(model, CompiledModule):
-        return model
+        if model.compiled_with(compile_other):
+            return model
+        model = model._orig_mod
+    elif isinstance(getattr(model, "context", None), capture.Context):
+        model = model.callable  # of a function compiled before: these options decide
     named = backend if backend == "weft" or callable(backend) else find_backend(backend)
     frames = _compile_frames(resolved, fullgraph, dynamic, named)
+    if pauses(model):
+        return compile_pausing(model, frames, fullgraph)
     if isinstance(model, torch.nn.Module):
         return CompiledModule(model, frames, compile_other)
     return frames(model)

@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 import copy
+import functools
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from ._torch import has_global_hooks
+
+
+def _calling_compiled(method: Callable[..., Any], compiled: CompiledModule) -> Callable[..., Any]:
+    """The method, in whose extent calls of the module itself are calls of the compiled one.
+
+    Torch's own place for a module's compiled call is used, which ``Module.compile`` sets.
+    """
+
+    @functools.wraps(method)
+    def run(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        previous = module._compiled_call_impl
+
+        def call(*inner_args: Any, **inner_kwargs: Any) -> Any:
+            module._compiled_call_impl = (
+                None  # the frames of the compiled call are the module's own
+            )
+            try:
+                return compiled(*inner_args, **inner_kwargs)
+            finally:
+                module._compiled_call_impl = call
+
+        module._compiled_call_impl = call
+        try:
+            return method(module, *args, **kwargs)
+        finally:
+            module._compiled_call_impl = previous
+
+    return run
 
 
 class CompiledModule(torch.nn.Module):
@@ -76,7 +106,26 @@ class CompiledModule(torch.nn.Module):
             if name in modules:
                 return modules[name]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(modules["_orig_mod"], name)
+        module = modules["_orig_mod"]
+        value = getattr(module, name)
+        if self._calls_it(module, value):
+            return types.MethodType(_calling_compiled(value.__func__, self), module)
+        return value
+
+    @staticmethod
+    def _calls_it(module: torch.nn.Module, value: Any) -> bool:
+        """Whether a value is a method of the module's own class that may call it, as ``generate`` does."""
+        if not isinstance(value, types.MethodType) or value.__self__ is not module:
+            return False
+        function: Any = value.__func__
+        return isinstance(function, types.FunctionType) and not hasattr(
+            torch.nn.Module, function.__name__
+        )
+
+    def compiled_with(self, compile_again: Any) -> bool:
+        """Whether the same arguments of ``weft.compile`` made it, and forward is what they compiled."""
+        made: Any = self.__dict__["_compile_again"]
+        return "forward" in self.__dict__ or made.keywords == compile_again.keywords
 
     # What this class defines (``forward``, ``train``, ``to``, ...) is replaced here, as accelerate does with
     # ``forward``; all else is the original's.

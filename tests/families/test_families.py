@@ -1,0 +1,36 @@
+"""The sweep's own parts: tiny configurations, inputs that eager takes, judgement by float64."""
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from tests.families.catalogue import families
+from tests.families.checking import check
+from tests.families.recipes import RECIPES
+from tests.families.report import case_of, table
+
+
+def test_every_configuration_has_a_model() -> None:
+    names = families()
+    assert len({family.kind for family in names.values()}) > 500
+    assert names["bert/BertForMaskedLM"].labels == "tokens"
+
+
+@pytest.mark.parametrize("name", ["bert/BertModel", "qwen2_vl/Qwen2VLModel", "torch.nn/GRU"])
+def test_a_model_is_right(name) -> None:
+    model, calls = case_of(name)
+    assert sum(p.numel() for p in model.parameters()) < 3_000_000
+    sizes = {next(iter(call.values())).shape for call in calls}
+    assert len(sizes) == 3
+    record = check(name, model, calls[:1], "inference", "eager")
+    assert (record.outcome, record.graphs, record.fallbacks) == ("right", [1], [])
+    assert "| inference | 1 | 1 |" in table([record.as_json()])
+
+
+def test_a_wrong_result_is_found() -> None:
+    def wrong(graph_module, example_inputs):
+        return lambda *inputs: tuple(x * 1.001 for x in graph_module(*inputs))
+
+    model, calls = RECIPES["torch.nn/Linear"]()
+    record = check("linear", model, calls, "inference", wrong)
+    assert record.outcome == "wrong" and "from float64" in record.detail
