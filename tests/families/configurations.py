@@ -31,6 +31,8 @@ def _image_size(value: int, siblings: dict[str, Any]) -> int:
     patch = siblings.get("patch_size")
     patch = patch[0] if isinstance(patch, (list, tuple)) and patch else patch
     wanted = 4 * patch if isinstance(patch, int) and patch >= 8 else 64
+    if "window_size" in siblings:  # the last stage's shall be as large as a window
+        wanted = 224
     return min(value, wanted)
 
 
@@ -113,6 +115,9 @@ def _shrunken(values: dict[str, Any], rules: tuple[tuple[str, Rule], ...]) -> di
     vocabulary = min(_integer(values.get("vocab_size")) or VOCABULARY, VOCABULARY)
     taken = iter(range(vocabulary - 1, 0, -1))
     ids: dict[int, int] = {}
+    staged = any(name in values for name in ("depths", "layer_depths", "block_sizes"))
+    if staged and "num_heads" in values:  # widths follow from the first stage's
+        rules = DEPTHS
     result: dict[str, Any] = {}
     for name, value in values.items():
         if name in DERIVED or not isinstance(name, str) or (name.isdigit() and int(name) >= LAYERS):
@@ -127,12 +132,12 @@ def _shrunken(values: dict[str, Any], rules: tuple[tuple[str, Rule], ...]) -> di
             result[name] = _token(value, vocabulary, ids, taken)
         elif isinstance(value, (list, tuple)) and value:
             result[name] = _shrunken_list(name, list(value), values, layers, rules)
-        elif _integer(value) is not None and value > 0:
+        elif _integer(value) is not None and value > 0 and not (staged and name == "num_layers"):
             result[name] = _by_rules(name, value, values, rules)
         else:
             result[name] = value
-    if "mrope_section" in result and rules is not DEPTHS:
-        result["mrope_section"] = _parts_of(result["mrope_section"])
+    if rules is not DEPTHS and ("mrope_section" in result or "rope_theta" in result):
+        result["mrope_section"] = _parts_of(result.get("mrope_section") or [16, 24, 24])
     _name_stages(result)
     if "hidden_size" in result and "head_dim" in result and result["head_dim"] is None:
         del result["head_dim"]
@@ -188,7 +193,7 @@ def _shrunken_list(
     if INDICES.fullmatch(name) and all(_integer(part) is not None for part in value):
         kept = sorted({part if part < LAYERS else part % LAYERS for part in value})
         return value if name == "out_indices" else kept
-    if len(value) in layers and len(value) > LAYERS:  # one a layer: of two kinds where there are
+    if len(value) in layers and len(value) > 4:  # one a layer: of two kinds where there are
         other = next((part for part in value if part != value[0]), value[-1])
         return [value[0], other]
     return [_shrunken(part, rules) if isinstance(part, dict) else part for part in value]

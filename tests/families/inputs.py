@@ -19,12 +19,12 @@ TRIES = 24
 
 
 class NoInputsError(Exception):
-    """A model that no layout of inputs fits: it says what eager raised last."""
+    """A model that no layout of inputs fits: it says what eager raised first."""
 
 
 def inputs_of(model: Any, labels: str) -> list[dict[str, Any]]:
     """Keyword arguments for each of :data:`SIZES`."""
-    fixed, last = None, None
+    fixed, first_error = None, None
     for tried, layout in enumerate(_layouts(model)):
         if tried == TRIES:
             break
@@ -33,9 +33,9 @@ def inputs_of(model: Any, labels: str) -> list[dict[str, Any]]:
             fixed = layout
             break
         except Exception as error:  # whatever a model's own code raises of inputs that do not fit
-            last = last or error
+            first_error = first_error or error
     if fixed is None:
-        raise NoInputsError(f"{type(last).__name__}: {str(last)[:300]}")
+        raise NoInputsError(f"{type(first_error).__name__}: {str(first_error)[:300]}")
     found = [first, *(_fitting(model, fixed, size) for size in SIZES[1:])]
     return [_with_labels(model, arguments, labels) for arguments in found]
 
@@ -45,7 +45,7 @@ def _layouts(model: Any) -> Iterator[dict[str, Any]]:
     names = set(inspect.signature(model.forward).parameters)
     pixels = {"pixel_values", "pixel_values_videos", "flattened_patches"} & names
     images = ("flat", "4", "5", "padded") if "image_grid_thw" in names else ("4", "5", "padded")
-    sounds = ("short", "channels", "rows", "whole")
+    sounds = ("channels", "rows") if "input_features" in names else ("short", "whole")
     sound = {"input_features", "input_values"} & names
     for both in (True, False):
         for image, audio in itertools.product(
@@ -94,6 +94,14 @@ def _arguments(
         "pixel_values": lambda: _pixels(vision, layout, batch, generator),
         "image_grid_thw": lambda: torch.tensor([[1, 4, 4]] * batch),
         "image_sizes": lambda: torch.tensor([[_side(vision)] * 2] * batch),
+        "grid_thw": lambda: torch.tensor([[1, 4, 4]] * batch),
+        "hidden_states": lambda: _pixels(vision, {"image": "flat"}, batch, generator),
+        "feature_attention_mask": lambda: torch.ones(
+            batch, _sounds(config, layout, batch, generator).shape[-1], dtype=torch.long
+        ),
+        "input_features_mask": lambda: torch.ones(
+            batch, _sounds(config, layout, batch, generator).shape[-1], dtype=torch.long
+        ),
         "bbox": lambda: torch.arange(4).repeat(batch, length, 1) * 10,
         "input_features": lambda: _sounds(config, layout, batch, generator),
         "input_values": lambda: _sounds(config, layout, batch, generator),
@@ -123,7 +131,7 @@ def _gives(name: str, layout: dict[str, Any], parameters: Any, config: Any) -> b
         return needed or bool(layout["both"])
     if name == "image_grid_thw":
         return layout["image"] == "flat" and bool(layout["both"])
-    if name in ("past_observed_mask", "past_time_features"):
+    if name in ("past_observed_mask", "past_time_features", "hidden_states"):
         return needed
     return True
 
