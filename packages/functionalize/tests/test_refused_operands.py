@@ -10,7 +10,7 @@ import torch.fx
 from beside_eager import check
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
-from weft_functionalize import Unsupported, functionalize
+from weft_functionalize import Unsupported, functionalize, refused_by_kernels
 
 A = torch.linspace(0.1, 0.9, 16).reshape(4, 4)
 B = A.expand(2, 4, 4).contiguous()
@@ -96,3 +96,19 @@ def test_operands_far_apart_in_memory(span: int) -> None:
     refused = torch.fx.symbolic_trace(lambda x: torch.mm(x, x.t().double()))
     with pytest.raises((Unsupported, RuntimeError)):
         functionalize(refused, [rows])
+
+
+@pytest.mark.parametrize("hidden", [8, 64])
+def test_kernels_that_believe_sizes_are_not_tried_on_others(hidden: int) -> None:
+    """An LSTM's kernel is told its hidden size: on weights made smaller it would write behind their ends."""
+    operator = torch.ops.aten.mkldnn_rnn_layer.default
+    with FakeTensorMode():
+        x, h = torch.empty(64, 8, hidden), torch.empty(8, hidden)
+        weights = [torch.empty(4 * hidden, *more) for more in ((hidden,), (hidden,), (), ())]
+        numbers = (False, [], 2, hidden, 2, True, False, True, False)
+        tried: list[object] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(refused_by_kernels, "_refusal", tried.append)
+            refused_by_kernels.check_by_kernel(operator, [x, *weights, h, h, *numbers], {})
+            refused_by_kernels.check_by_kernel(torch.ops.aten.relu.default, [x], {})
+    assert [call.operator for call in tried] == [torch.ops.aten.relu.default]

@@ -46,6 +46,12 @@ _BY_VALUE = (
 )
 """Beginnings of names of operators that may refuse both values, and take others."""
 
+_TRUSTING = ("mkldnn_", "_mkldnn_", "cudnn_", "_cudnn_", "miopen_", "_thnn_", "_fft_", "fbgemm_")
+"""Beginnings of names of operators whose kernels believe the sizes that they are told as integers.
+
+Tensors of other sizes than those are read and written behind their ends.
+"""
+
 _UNTRIED = frozenset(
     {
         torch.Tag.data_dependent_output,
@@ -189,7 +195,7 @@ def check_by_kernel(
 @functools.cache
 def _may_be_tried(operator: OpOverload) -> bool:
     namespace, _, name = operator._schema.name.partition("::")
-    if namespace != "aten" or operator.is_view or name.startswith(_BY_VALUE):
+    if namespace != "aten" or operator.is_view or name.startswith((*_BY_VALUE, *_TRUSTING)):
         return False
     if torch.Tag.nondeterministic_seeded in operator.tags and not any(
         argument.name == "generator" for argument in schema_arguments(operator)

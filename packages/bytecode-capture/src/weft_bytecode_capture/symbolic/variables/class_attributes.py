@@ -56,6 +56,10 @@ def _read_runs_code(raw: Any) -> bool:
     return hasattr(type(raw), "__get__")
 
 
+_METHODS = (types.FunctionType, functools._lru_cache_wrapper)
+"""What binds to an instance as a function does."""
+
+
 @dataclasses.dataclass(frozen=True)
 class WrittenAttribute:
     """What the captured program stored in a class: never a descriptor."""
@@ -75,7 +79,7 @@ def bind_attribute(
         guard_default(evaluator, kind, name, (owner, raw))
         return BoundDescriptorVariable(known_descriptor(evaluator, raw), raw, receiver)
     source = class_attribute_source(kind, owner, name, raw)
-    if isinstance(raw, types.FunctionType):
+    if isinstance(raw, _METHODS):
         return BoundMethodVariable(evaluator.builder.wrap(raw, source), receiver)
     found = _python_get(evaluator, kind, raw, source, receiver)
     if found is not None:
@@ -122,7 +126,7 @@ def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw:
             raise Unsupported("descriptor", f"{kind.__qualname__}.{name}: a class method's")
         function = evaluator.builder.wrap(raw.__func__, AttributeSource(source, "__func__"))
         return BoundMethodVariable(function, evaluator.wrap_known(kind))
-    if isinstance(raw, types.FunctionType):
+    if isinstance(raw, _METHODS):
         return evaluator.builder.wrap(raw, source)
     if type(raw) is property:
         return evaluator.builder.wrap(raw, source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from .identified_functions import IdentifiedFunctionVariable
 from .mappings import DictVariable, keyword_arguments, new_keyword_dict
 from .rebuilding import partial_function
 from .sequences import TupleVariable
+from .user_objects import UserObjectVariable
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -172,7 +174,7 @@ class CachedFunctionVariable(IdentifiedFunctionVariable):
                 "whether it runs or answers from its cache is decided at run time",
                 ("call the function without functools.lru_cache in compiled code",),
             )
-        plain = [_class_or_constant(argument) for argument in arguments]
+        plain = [_known_value(evaluator, argument) for argument in arguments]
         positional, named = evaluator.snapshots(plain, keywords, self.value.__qualname__)
         result = evaluator.pure(self.value, *positional, **named)
         known = (type, types.ModuleType, types.FunctionType)
@@ -181,9 +183,22 @@ class CachedFunctionVariable(IdentifiedFunctionVariable):
         return evaluator.wrap_result(result)
 
 
-def _class_or_constant(argument: Variable) -> Variable:
-    """A class stands for itself: ``typing`` caches what subscripts with classes give."""
-    return ConstantVariable(argument.value) if isinstance(argument, ClassVariable) else argument
+_ASKED_WITH = (logging.Logger,)
+"""Objects with which cached functions are asked, as ``logger.warning_once``: they are equal by identity."""
+
+
+def _known_value(evaluator: Evaluator, argument: Variable) -> Variable:
+    """A class stands for itself: ``typing`` caches what subscripts with classes give.  So does a logger."""
+    if isinstance(argument, ClassVariable):
+        return ConstantVariable(argument.value)
+    if (
+        isinstance(argument, UserObjectVariable)
+        and isinstance(argument.value, _ASKED_WITH)
+        and argument.source is not None
+    ):
+        evaluator.guard(argument.source, IsObject(argument.value, weak=True))
+        return ConstantVariable(argument.value)
+    return argument
 
 
 @register_wrapper(functools._lru_cache_wrapper)

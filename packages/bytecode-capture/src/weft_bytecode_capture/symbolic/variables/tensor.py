@@ -461,6 +461,10 @@ def _number_of_data(
     """A number that depends on data, as a symbol; None where that cannot be had."""
     if name not in _READS or arguments or keywords:
         return None
+    if tensor.fake.dtype is torch.bool and _READS[name] is None and tensor.fake.dim() == 0:
+        from .tensor_number import truth_in_tensor
+
+        return truth_in_tensor(evaluator, tensor, wanted=True)
     if name == "tolist":
         return read_list(evaluator, tensor)
     kind = float if tensor.fake.dtype.is_floating_point else int
