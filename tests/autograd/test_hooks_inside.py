@@ -239,7 +239,25 @@ def gradients_of_intermediates(x: torch.Tensor) -> Any:
     return *torch.autograd.grad(w, inputs=[z, y], retain_graph=True), w
 
 
+def behind_a_loop(x: torch.Tensor) -> Any:
+    y = x.sin()
+    for _ in range(25):
+        y = y * 0.9
+    z = y.exp()
+    z.register_hook(lambda g: g * 3)
+    return z * y
+
+
+def behind_a_branch(x: torch.Tensor) -> Any:
+    y = x.sin() if x.sum() > 0 else x.cos()
+    z = y.exp()
+    z.register_hook(lambda g: g * 3)
+    return z * y
+
+
 PROGRAMS = (
+    behind_a_loop,
+    behind_a_branch,
     sees,
     changes,
     retains,

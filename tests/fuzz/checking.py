@@ -140,6 +140,15 @@ def _look(value: Any) -> tuple[list[Any], list[torch.Tensor | float]]:
     return facts, values
 
 
+class Unsaid:
+    """Equal to anything: a result need not be a view because eager's is one."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 def _metadata(x: torch.Tensor, storages: dict[int, int], number: int) -> tuple[Any, ...]:
     strides = tuple(s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1)
     layout = (strides,) if x.numel() > 1 else ()
@@ -147,7 +156,7 @@ def _metadata(x: torch.Tensor, storages: dict[int, int], number: int) -> tuple[A
     try:
         leaf: bool | str = x.is_leaf
         unrecorded = x._is_view() and x.grad_fn is None  # under no_grad: says what its base says
-        needed = x.requires_grad and not unrecorded
+        needed: Any = Unsaid() if unrecorded else x.requires_grad
     except RuntimeError as error:  # a view of what was written to since
         leaf, needed = str(error), True
     return str(x.dtype), tuple(x.shape), needed, leaf, storage, layout

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from weft_loop_ir.lowering import views as views  # registers the rules that are taken here
-from weft_loop_ir.lowering.context import LoweringContext
+from weft_loop_ir.lowering.context import LoweringContext, storage_stride
 from weft_loop_ir.lowering.registry import RULES, Rule, overload, register_lowering
 from weft_loop_ir.lowering.tensors import TensorValue
 
@@ -32,6 +32,15 @@ for _name in VIEWS:
     _copy = overload(f"{_packet}_copy" + (f".{_overload}" if _overload else ""))
     if _view in RULES and _copy is not None:
         register_lowering(_copy)(_copy_rule(RULES[_view]))
+
+
+@register_lowering(torch.ops.aten.contiguous.default, torch.ops.prims.copy_strided.default)
+def in_other_strides(
+    context: LoweringContext, tensor: TensorValue, *arguments: Any, **keywords: Any
+) -> TensorValue:
+    """The same elements as they lie in the result: ``contiguous`` has a view's schema and may copy."""
+    return context.copy_of(tensor, storage_stride(context.meta))
+
 
 narrow_copy = overload("narrow_copy")
 if narrow_copy is not None:

@@ -83,13 +83,11 @@ REGION_OPERATORS = frozenset({_OPERATORS.cond, _OPERATORS.while_loop, _OPERATORS
 
 
 def region_graphs(node: torch.fx.Node) -> list[torch.fx.Graph]:
-    """The graphs of a region operator's blocks, of a graph that is in its module; of any other node none."""
+    """The graphs of a region operator's blocks; of any other node none."""
     if node.target not in REGION_OPERATORS:
         return []
-    module: Any = node.graph.owning_module
-    blocks = [a for a in node.args if isinstance(a, torch.fx.Node) and a.op == "get_attr"]
-    found = [getattr(module, str(block.target)) for block in blocks]
-    return [block.graph for block in found if isinstance(block, torch.fx.GraphModule)]
+    given = [argument for argument in node.args if isinstance(argument, torch.fx.Node)]
+    return [argument.meta["region"].graph for argument in given if "region" in argument.meta]
 
 
 def possibly_written(node: torch.fx.Node) -> list[torch.fx.Node]:

@@ -140,7 +140,9 @@ def add_region(evaluator: Evaluator, name: str, module: torch.fx.GraphModule) ->
     while hasattr(builder.root, f"{name}_{number}"):
         number += 1
     builder.root.add_module(f"{name}_{number}", module)
-    return builder.graph.get_attr(f"{name}_{number}")
+    node = builder.graph.get_attr(f"{name}_{number}")
+    node.meta["region"] = module
+    return node
 
 
 def call_region(
