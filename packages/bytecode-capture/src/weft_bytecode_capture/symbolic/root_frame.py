@@ -161,8 +161,12 @@ class _Capture:
 
     def _bind_arguments(self) -> None:
         evaluator, frame = self.evaluator, self.frame
+        read = evaluator.decoded.live_at(0).union(frame.code.co_cellvars)
+        if "super" in frame.code.co_names:  # without arguments it takes the frame's first
+            read = read.union(frame.code.co_varnames[:1])
         for name, value in frame.arguments.items():
-            evaluator.locals[name] = evaluator.builder.wrap(value, ArgumentSource(name))
+            if name in read:  # the code is for any value of the others
+                evaluator.locals[name] = evaluator.builder.wrap(value, ArgumentSource(name))
         for name, cell in frame.closure.items():
             evaluator.cells[name] = root_cell(evaluator, name, cell)
 
