@@ -18,7 +18,7 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.sessions = ["lint", "types", "tests", "integration"]
+nox.options.sessions = ["lint", "types", "suite"]
 nox.options.default_venv_backend = "none"
 
 ROOT = Path(__file__).resolve().parent
@@ -36,6 +36,9 @@ ENVIRONMENTS = ROOT / ".nox" / f"python{sys.version_info.major}.{sys.version_inf
 # Each worker imports torch, so more of them than this cost more than they save. Each has a run of
 # neighbouring tests, which share what their module compiled, until it takes some of another's.
 PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
+# Longer generated programs than this are compiled without optimization in the suite, in an eighth of
+# the time.
+UNOPTIMIZED_LENGTH = "8000"
 # How many random programs `nox -s random` runs, by the tests' own variables.
 MANY_PROGRAMS = {
     "WEFT_REGION_BLOCKS": "40",
@@ -221,18 +224,28 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
-@each_package
-def types(session: nox.Session, package: str) -> None:
-    """mypy --strict on the package's sources."""
-    environment = development_environment(session, package)
+def types(session: nox.Session) -> None:
+    """mypy --strict on the packages' sources, or on those named: `nox -s types -- guards`."""
+    environment = development_environment(session, "weft")
     session.run(
         python_of(environment),
         "-m",
         "mypy",
         "--strict",
         f"--cache-dir={ENVIRONMENTS / 'mypy-cache'}",
-        str(folder(package) / "src" / module_of(package)),
+        *(str(folder(name) / "src" / module_of(name)) for name in session.posargs or PACKAGES),
     )
+
+
+@nox.session
+def suite(session: nox.Session) -> None:
+    """Every test but those marked `slow`, in one environment, since each one costs imports of torch.
+
+    `tests/test_package_borders.py` looks after what packages may import; the session `tests` proves it.
+    """
+    environment = development_environment(session, "weft")
+    folders = [str(ROOT / "packages"), str(ROOT / "tests")]
+    run_pytest(session, environment, *folders, WEFT_UNOPTIMIZED_LENGTH=UNOPTIMIZED_LENGTH)
 
 
 @nox.session
@@ -324,6 +337,17 @@ def cpython(session: nox.Session) -> None:
     environment = development_environment(session, "bytecode-capture")
     suite = folder("bytecode-capture") / "tests" / "cpython_suite.py"
     session.run(python_of(environment), str(suite), *session.posargs)
+
+
+@nox.session
+def full(session: nox.Session) -> None:
+    """All that runs on a CPU: each package's tests alone, those marked `slow`, the long sweeps; hours."""
+    for name in ("lint", "types"):
+        session.notify(name)
+    for name in (*(f"tests({package})" for package in PACKAGES), "integration"):
+        session.notify(name, posargs=["-m", "not gpu"])
+    for name in ("random", "fuzz", "opinfo", "cpython"):
+        session.notify(name)
 
 
 @nox.session

@@ -17,7 +17,12 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 pytest.importorskip("expecttest", reason="torch's operator database imports it")
 
+from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core
+
+# They read the sources of the whole stack, at each operator's samples, to find the unittest test that asks.
+common_utils.extract_test_fn = core.extract_test_fn = lambda: None
 
 SAMPLES = 3
 # The order of sums, and so their rounding, is the processor's; float64 is held to torch's own tolerance.

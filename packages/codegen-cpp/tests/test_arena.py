@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from differential import schedule_of
+from comparison import schedule_of
 from weft_codegen_cpp import CppCodegen
 from weft_codegen_cpp.program import CppProgram
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import weft_codegen_cpp.codegen as codegen_module
-from differential import schedule_of
+from comparison import schedule_of
 from weft_codegen_cpp import CompileError, CppCodegen, CppOptions
 from weft_codegen_cpp.program import CppProgram
 from weft_codegen_cpp.toolchain import Toolchain

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from differential import check, schedule_of, with_gradients
+from comparison import check, schedule_of, with_gradients
 from weft_codegen_cpp import CppCodegen
 
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")

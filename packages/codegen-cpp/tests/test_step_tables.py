@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import weft_codegen_cpp.host.step_tables as step_tables
-from differential import schedule_of
+from comparison import schedule_of
 from weft_codegen_cpp import CppCodegen
 from weft_codegen_cpp.host.step_tables import (
     DropRow,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from differential import check, with_gradients
+from comparison import check, with_gradients
 from torch.nn import functional as F
 from weft_codegen_cpp import CppCodegen
 

@@ -14,7 +14,12 @@ from weft_loop_ir import ExternCall, Unsupported
 
 pytest.importorskip("expecttest", reason="torch's operator database imports it")
 
+from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core
+
+# They read the sources of the whole stack, at each operator's samples, to find the unittest test that asks.
+common_utils.extract_test_fn = core.extract_test_fn = lambda: None
 
 SAMPLES = 2
 

@@ -141,6 +141,13 @@ template <class To, class V> WEFT_INLINE Vec<To> convert_lanes(V v) {
     else return (Vec<To>)__builtin_ia32_pmovzxwd256((vi16)v);
   }
 #endif
+#ifndef __OPTIMIZE__  // GCC 12 ends with an internal error over the upper half of a vector in memory
+  else if constexpr (!IsFloat<From>::value && sizeof(From) == 4 && sizeof(To) == 8) {
+    Vec<To> wide = {};
+    for (int lane = 0; lane < lanes; ++lane) wide[lane] = (To)v[lane];
+    return wide;
+  }
+#endif
   else return __builtin_convertvector(v, Vec<To>);
 }
 template <class T> WEFT_INLINE Vec<Signed<T>> lane_mask(Mask m) {
