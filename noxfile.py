@@ -45,6 +45,7 @@ MANY_PROGRAMS = {
     "WEFT_ORDINARY_BLOCKS": "40",
     "WEFT_CHAINS": "100",
     "WEFT_GRADIENT_PROGRAMS": "100",
+    "WEFT_PROGRAMS": "600",
 }
 
 # The releases of torch with which each CPython is tested: one row a CPython, of all that have wheels.
@@ -294,12 +295,15 @@ def integration(session: nox.Session) -> None:
 
 @nox.session
 def random(session: nox.Session) -> None:
-    """The random programs of the tests that cross packages, about ten times as many."""
+    """The random programs of the tests, about ten times as many."""
     environment = development_environment(session, "weft")
     folders = [
         str(ROOT / "tests" / name) for name in ("regions", "ordinary", "operators", "autograd")
     ]
-    run_pytest(session, environment, "-k", "random", *folders, **MANY_PROGRAMS)
+    folders.append(str(folder("bytecode-capture") / "tests" / "test_programs.py"))
+    run_pytest(
+        session, environment, "-k", "random or programs_do_the_same", *folders, **MANY_PROGRAMS
+    )
 
 
 @nox.session
@@ -376,6 +380,12 @@ def run_pytest(session: nox.Session, environment: Path, *arguments: str, **varia
         *arguments,
         *session.posargs,
         # Passive: test processes share the cores, and threads that spin while they wait would stall
-        # each other. Strict: a fallback to eager fails a test that doesn't ask for it.
-        env={"OMP_WAIT_POLICY": "passive", "WEFT_STRICT": "1", **variables},
+        # each other. Strict: a fallback to eager fails a test that doesn't ask for it. Bytecode is
+        # written: many tests start processes, each of which would compile weft's modules again.
+        env={
+            "OMP_WAIT_POLICY": "passive",
+            "WEFT_STRICT": "1",
+            "PYTHONDONTWRITEBYTECODE": "",
+            **variables,
+        },
     )

@@ -1,6 +1,6 @@
 """Programs that hypothesis writes do the same plainly and compiled: results, errors, and state they change.
 
-``WEFT_PROGRAMS`` says how many programs are tried (200 if unset).
+``WEFT_PROGRAMS`` says how many programs are tried (60 if unset).
 """
 
 import collections
@@ -55,7 +55,7 @@ def observed(names, function, arguments):
 
 @pytest.mark.filterwarnings("ignore:weft. program:UserWarning")  # compiled as often as it may be
 @settings(
-    max_examples=int(os.environ.get("WEFT_PROGRAMS", "200")),
+    max_examples=int(os.environ.get("WEFT_PROGRAMS", "60")),
     deadline=None,
     derandomize="WEFT_PROGRAMS" not in os.environ,
     suppress_health_check=list(HealthCheck),

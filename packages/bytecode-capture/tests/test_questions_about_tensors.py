@@ -241,8 +241,15 @@ def _pairs():
     yield x, table().double()
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("name", QUESTIONS)
+# Every run asks each question with sizes as they come, and a few with symbols for them.
+CASES = [
+    pytest.param(name, dynamic, marks=pytest.mark.slow if dynamic is not None and place % 4 else ())
+    for place, name in enumerate(QUESTIONS)
+    for dynamic in (None, True)
+]
+
+
+@pytest.mark.parametrize(("name", "dynamic"), CASES)
 def test_questions(name, dynamic):
     program, makers = QUESTIONS[name]
     states = [((make(),), (make(),)) for make in (*makers, *reversed(makers))]

@@ -179,9 +179,23 @@ def observed(function, number, needs_gradient):
     return found, torch.rand(2), GENERATOR.get_state(), random.random()
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("needs_gradient", [False, True])
-@pytest.mark.parametrize("around", [torch.enable_grad, torch.no_grad])
+# Every run has each function with a gradient and with none asked for nor recorded, a few in the other ways.
+CASES = [
+    pytest.param(
+        name,
+        needs_gradient,
+        around,
+        marks=pytest.mark.slow
+        if place % 4 and needs_gradient != (around is torch.enable_grad)
+        else (),
+    )
+    for place, name in enumerate(NAMES)
+    for needs_gradient in (False, True)
+    for around in (torch.enable_grad, torch.no_grad)
+]
+
+
+@pytest.mark.parametrize(("name", "needs_gradient", "around"), CASES)
 def test_as_in_eager(name, needs_gradient, around):
     function = NAMES[name]
     compiled = compile_frames(function, run_graph)
