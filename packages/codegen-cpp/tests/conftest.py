@@ -21,6 +21,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def codegen(cache: Path) -> CppCodegen:
-    """Fills the arena with NaN bytes before each call, so that a read of unwritten memory shows."""
-    return CppCodegen(CppOptions(cache_directory=cache, poison_arena=True))
+def codegen() -> CppCodegen:
+    """Fills the arena with NaN bytes before each call, so that a read of unwritten memory shows.
+
+    Its libraries stay for other processes and runs: each is compiled for its source, compiler and flags.
+    """
+    return CppCodegen(CppOptions(poison_arena=True))
