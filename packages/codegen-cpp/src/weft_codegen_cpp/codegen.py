@@ -190,12 +190,12 @@ class CppCodegen(Codegen):
         toolchain = find_toolchain(self.options)
         source = unit.whole
         processes = self.options.processes or _processes(unit)
-        flags = self._flags_of(unit.length)
-        toolchain = replace(toolchain, flags=(*toolchain.flags, *flags))
+        flags = (*toolchain.flags, *self._flags_of(unit.length))
+        toolchain = replace(toolchain, flags=flags)
         folder = cache_directory(self.options.cache_directory, self.options.cache_limit)
 
         def build(path: Path, library: Path) -> None:
-            headers = None if flags else precompiled_headers(folder, toolchain)
+            headers = precompiled_headers(folder, toolchain)
             toolchain.compile(path, library, units=unit.split(processes), headers=headers)
 
         key = library_key(source, toolchain)
