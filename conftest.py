@@ -3,6 +3,63 @@
 from __future__ import annotations
 
 import gc
+import itertools
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+COMPILING = ("tests", *(f"packages/{name}" for name in ("weft", "codegen-cpp", "codegen-triton")))
+"""Where a case takes tenths of a second: most run a compiler."""
+
+Case = tuple[tuple[str, int], ...]
+"""Which value of each parameter a case has."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark `slow` those cases of a product of parameters that prove what others prove.
+
+    Of three parameters or more every two values meet that meet in any case, so that faults of one value and
+    of two that meet are found. Of two, where cases are costly, every value has a case.
+    """
+    functions: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and len(list(item.iter_markers("parametrize"))) > 1:
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, cases in functions.items():
+        parameters = len(list(cases[0].iter_markers("parametrize")))
+        if parameters == 2 and not name.startswith(COMPILING):
+            continue
+        kept = set(covering([case_of(item) for item in cases], min(parameters - 1, 2)))
+        for number, item in enumerate(cases):
+            if number not in kept:
+                item.add_marker(pytest.mark.slow)
+
+
+def case_of(item: pytest.Function) -> Case:
+    """Cases share the objects that are their values."""
+    return tuple((name, id(value)) for name, value in sorted(item.callspec.params.items()))
+
+
+def covering(cases: Sequence[Case], together: int) -> Iterable[int]:
+    """Numbers of cases that have all the values of any, by so many at once.
+
+    The next is the one with most that no other has had, and of these the one whose values have been used least,
+    so that they take turns.
+    """
+    parts = [set(itertools.combinations(case, together)) for case in cases]
+    missing = set().union(*parts)
+    used = dict.fromkeys(itertools.chain(*cases), 0)
+    while missing:
+
+        def worth(number: int) -> tuple[int, int]:
+            return len(parts[number] & missing), -sum(used[value] for value in cases[number])
+
+        best = max(range(len(cases)), key=worth)
+        missing -= parts[best]
+        for value in cases[best]:
+            used[value] += 1
+        yield best
 
 
 def pytest_collection_finish() -> None:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from weft_codegen_cpp import CppCodegen, CppOptions
+
+SHORT = 8000
+"""Characters of source which the compiler optimizes in a quarter of a second."""
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests' own helper module
 
@@ -25,5 +29,8 @@ def codegen() -> CppCodegen:
     """Fills the arena with NaN bytes before each call, so that a read of unwritten memory shows.
 
     Its libraries stay for other processes and runs: each is compiled for its source, compiler and flags.
+    Where tests ask for no optimization, that is not for short programs here: what optimization does to the
+    kernels is tested, too.
     """
-    return CppCodegen(CppOptions(poison_arena=True))
+    length = SHORT if os.environ.get("WEFT_UNOPTIMIZED_LENGTH") else None
+    return CppCodegen(CppOptions(poison_arena=True, unoptimized_length=length))
