@@ -44,18 +44,18 @@ def case_of(item: pytest.Function) -> Case:
 def covering(cases: Sequence[Case], together: int) -> Iterable[int]:
     """Numbers of cases that have all the values of any, by so many at once.
 
-    The next is the one with most that no other has had, and of these the one whose values have been used least,
-    so that they take turns.
+    The next is the one with most that no other has had, and of these the one whose values have been used
+    least, so that they take turns.
     """
     parts = [set(itertools.combinations(case, together)) for case in cases]
     missing = set().union(*parts)
     used = dict.fromkeys(itertools.chain(*cases), 0)
     while missing:
-
-        def worth(number: int) -> tuple[int, int]:
-            return len(parts[number] & missing), -sum(used[value] for value in cases[number])
-
-        best = max(range(len(cases)), key=worth)
+        worth = [
+            (len(part & missing), -sum(used[value] for value in case))
+            for part, case in zip(parts, cases, strict=True)
+        ]
+        best = worth.index(max(worth))
         missing -= parts[best]
         for value in cases[best]:
             used[value] += 1

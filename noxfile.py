@@ -37,7 +37,7 @@ ENVIRONMENTS = ROOT / ".nox" / f"python{sys.version_info.major}.{sys.version_inf
 # neighbouring tests, which share what their module compiled, until it takes some of another's.
 PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
 # From how many characters on the suite compiles programs without optimization, which takes two thirds of
-# the time for short ones, an eighth for long ones. Those of codegen-cpp's own tests have a limit of their own.
+# the time for short ones, an eighth for long ones. codegen-cpp's own tests optimize what is short.
 UNOPTIMIZED_LENGTH = "1"
 # How many random programs the suite and `nox -s random` run, by the tests' own variables.
 FEW_PROGRAMS = {"WEFT_REGION_BLOCKS": "1", "WEFT_ORDINARY_BLOCKS": "1", "WEFT_CHAINS": "2"}
