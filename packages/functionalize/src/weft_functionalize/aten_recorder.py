@@ -32,6 +32,7 @@ from .options import StepObserver
 from .refused_numbers import check_numbers
 from .refused_operands import check_operands
 from .refused_overlaps import check_overlaps
+from .sizes_of_one import check_sizes_of_one
 from .shared_inputs import FlatExample, flat_view, member_view
 from .symbolic_numbers import SYMBOLIC_TYPES, NumberNodes, with_numbers
 from .tensor_map import TensorMap
@@ -344,6 +345,7 @@ class AtenRecorder(TorchDispatchMode):
                 return (*aten.native_batch_norm.default(*args, **kwargs), reserve)
         fake_args = _map_tensors(args, self.fake_of)
         fake_kwargs = _map_tensors(kwargs, self.fake_of)
+        check_sizes_of_one(func, fake_args)
         if torch.Tag.inplace_view in func.tags:
             return self._record_metadata_mutation(func, args, fake_args, fake_kwargs)
         check_operands(func, fake_args, fake_kwargs)

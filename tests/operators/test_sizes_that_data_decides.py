@@ -1,0 +1,56 @@
+"""Operators on as many elements as data decides (several, one, none), beside eager: results, strides, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch import Tensor
+
+PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
+    "squeeze": lambda x: x.nonzero().squeeze(),
+    "squeeze of a dim": lambda x: (x.nonzero().squeeze(0), x.nonzero().squeeze(1)),
+    "squeeze of dims": lambda x: x[x > 0].squeeze((0,)) + 1,
+    "squeeze twice": lambda x: x[x > 0].nonzero().squeeze(1).squeeze(),
+    "squeeze in place": lambda x: x.nonzero().squeeze_() + 1,
+    "squeeze of where": lambda x: torch.where(x)[0].squeeze(),
+    "squeezed and written": lambda x: _written(x.nonzero().squeeze()),
+    "squeezed index": lambda x: x[x.nonzero().squeeze()],
+    "squeezed list": lambda x: x.nonzero().squeeze().tolist(),
+    "squeezed sum": lambda x: x[x > 0].view(1, -1).squeeze().sum(-1),
+    "sum with two": lambda x: x[x > 0] + torch.ones(2),
+    "broadcast": lambda x: x[x > 0].expand(3),
+    "element": lambda x: x[x > 0].item(),
+    "first": lambda x: x[x > 0][0],
+    "maximum": lambda x: x[x > 0].max(),
+    "mean": lambda x: (x[x > 0].mean(), x[x > 0].sum()),
+    "beside matrices": lambda x: torch.cat([x[x > 0], torch.ones(2, 2)]),
+    "strides": lambda x: (x.nonzero().is_contiguous(), x.nonzero().t().stride()),
+    "length": lambda x: (len(x[x > 0]), x[x > 0].numel() == 1),
+}
+INPUTS = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0], [3.0, 1.0, 2.0]])
+
+
+def _written(x: Tensor) -> Tensor:
+    x.expand(2, *x.shape)[0].add_(1)
+    return x
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_like_eager(program: Callable[[Tensor], Any]) -> None:
+    compiled = weft.compile(program)
+    for x in INPUTS:
+        assert _seen(compiled, x) == _seen(program, x)
+
+
+def _seen(program: Callable[[Tensor], Any], x: Tensor) -> Any:
+    try:
+        found = program(x)
+    except (RuntimeError, IndexError) as error:
+        return type(error), str(error)
+    if isinstance(found, Tensor):
+        return found.tolist(), found.shape, found.stride()
+    return str(found)
