@@ -1,4 +1,4 @@
-"""Operators on as many elements as data decides (several, one, none), beside eager: results, strides, errors."""
+"""Operators on as many elements as data decides (several, one, none), beside eager."""
 
 from __future__ import annotations
 
