@@ -32,8 +32,8 @@ from .options import StepObserver
 from .refused_numbers import check_numbers
 from .refused_operands import check_operands
 from .refused_overlaps import check_overlaps
-from .sizes_of_one import check_sizes_of_one
 from .shared_inputs import FlatExample, flat_view, member_view
+from .sizes_of_one import check_sizes_of_one
 from .symbolic_numbers import SYMBOLIC_TYPES, NumberNodes, with_numbers
 from .tensor_map import TensorMap
 from .tensor_ssa.alias_graph import aliased_argument
