@@ -1,4 +1,4 @@
-"""Methods behind ``functools.lru_cache``, as loggers' ``warning_once`` of libraries: bound as functions are."""
+"""Methods behind ``functools.lru_cache``, as libraries' ``warning_once``: bound as functions are."""
 
 import functools
 import logging
