@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from .builder import register_late
 
 _FAMILIES = (
-    "constant", "sequences", "data_checks", "mappings", "mapping_methods", "sets", "functions",
+    "builtins", "constant", "sequences", "data_checks", "mappings", "mapping_methods", "sets", "functions",
     "bound_methods", "classes", "modules", "builtin_descriptors", "user_objects", "object_methods",
     "instances", "builtin_functions", "builtin_classes", "functools_values", "operator_values",
     "itertools_values", "itertools_shared", "itertools_combinations", "deques", "copying", "tensor",

@@ -10,18 +10,17 @@ import operator as operators
 import types
 from typing import TYPE_CHECKING, Any, Union
 
-from weft_guards import ConstantSource, IsObject, Source
+from weft_guards import ConstantSource
 
 from ..._torch import TRACING_QUERIES
 from ...sources import SubclassIs
 from ...unsupported import Unsupported
-from ..builder import register_predicate
 from ..captured_exception import CapturedException
 from ..operations import unary_operation, values_equal
 from ..policy import is_library_module, is_of_library
 from .base import Variable
 from .builtin_descriptors import descriptor_call
-from .builtins import BuiltinFunctionVariable, builtin
+from ..models import handles
 from .class_attributes import bind_attribute, guard_absent
 from .classes import PLAIN_METACLASSES, ClassVariable
 from .constant import ConstantVariable
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
 
-@builtin(len)
+@handles(len)
 def _len(evaluator: Evaluator, value: Variable) -> Variable:
     if isinstance(value, TensorVariable) and value.has_symbolic_length(evaluator):
         return value.call_method(evaluator, "size", [ConstantVariable(0)], {})
@@ -52,7 +51,7 @@ def _len(evaluator: Evaluator, value: Variable) -> Variable:
 _UNION_TYPES = (types.UnionType, type(Union[int, str]))  # noqa: UP007 - the old one has its own
 
 
-@builtin(isinstance)
+@handles(isinstance)
 def is_instance(evaluator: Evaluator, value: Variable, kinds: Variable) -> Variable:
     """``isinstance(value, kinds)``."""
     checked = _by_metaclass(evaluator, value, kinds)
@@ -105,7 +104,7 @@ for _name in ("__instancecheck__", "__subclasscheck__"):
     _plain_check(_name)
 
 
-@builtin(issubclass)
+@handles(issubclass)
 def _issubclass(evaluator: Evaluator, kind: Variable, kinds: Variable) -> Variable:
     if not isinstance(kind, ClassVariable):
         raise Unsupported("issubclass() of an unknown class", repr(kind))
@@ -151,7 +150,7 @@ def _tensor_metaclass(kind: type) -> bool:
     return kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-@builtin(getattr)
+@handles(getattr)
 def _getattr(
     evaluator: Evaluator, value: Variable, name: Variable, default: Variable | None = None
 ) -> Variable:
@@ -163,29 +162,29 @@ def _getattr(
         return default
 
 
-@builtin(hasattr)
+@handles(hasattr)
 def _hasattr(evaluator: Evaluator, value: Variable, name: Variable) -> Variable:
     return ConstantVariable(value.has_attribute(evaluator, attribute_name(evaluator, name)))
 
 
-@builtin(setattr)
+@handles(setattr)
 def _setattr(evaluator: Evaluator, target: Variable, name: Variable, value: Variable) -> Variable:
     target.set_attribute(evaluator, attribute_name(evaluator, name), value)
     return ConstantVariable(None)
 
 
-@builtin(delattr)
+@handles(delattr)
 def _delattr(evaluator: Evaluator, target: Variable, name: Variable) -> Variable:
     target.delete_attribute(evaluator, attribute_name(evaluator, name))
     return ConstantVariable(None)
 
 
-@builtin(vars)
+@handles(vars)
 def _vars(evaluator: Evaluator, value: Variable) -> Variable:
     return value.get_attribute(evaluator, "__dict__")
 
 
-@builtin(callable)
+@handles(callable)
 def _callable(evaluator: Evaluator, value: Variable) -> Variable:
     answer = is_callable(value)
     if not answer:
@@ -193,7 +192,7 @@ def _callable(evaluator: Evaluator, value: Variable) -> Variable:
     return ConstantVariable(answer)
 
 
-@builtin(iter)
+@handles(iter)
 def _iter(evaluator: Evaluator, value: Variable, sentinel: Variable | None = None) -> Variable:
     if sentinel is None:
         return value.iterator(evaluator)
@@ -214,7 +213,7 @@ def _iter(evaluator: Evaluator, value: Variable, sentinel: Variable | None = Non
 _CALLABLE_ITERATOR = type(iter(int, 1))
 
 
-@builtin(hash)
+@handles(hash)
 def _hash(evaluator: Evaluator, value: Variable) -> Variable:
     from .user_objects import UserObjectVariable, instance_hash
 
@@ -228,12 +227,12 @@ def _hash(evaluator: Evaluator, value: Variable) -> Variable:
     return ConstantVariable(hash(key[0]))
 
 
-@builtin(operators.index)
+@handles(operators.index)
 def _index(evaluator: Evaluator, value: Variable) -> Variable:
     return ConstantVariable(index_value(evaluator, value))
 
 
-@builtin(next)
+@handles(next)
 def _next(evaluator: Evaluator, iterator: Variable, default: Variable | None = None) -> Variable:
     element = iterator.next_or_none(evaluator)
     if element is None:
@@ -245,7 +244,7 @@ def _next(evaluator: Evaluator, iterator: Variable, default: Variable | None = N
     return element
 
 
-@builtin(sorted)
+@handles(sorted)
 def _sorted(
     evaluator: Evaluator,
     iterable: Variable,
@@ -262,7 +261,7 @@ def _sorted(
     return ListVariable(items)
 
 
-@builtin(any)
+@handles(any)
 def _any(evaluator: Evaluator, iterable: Variable) -> Variable:
     iterator = iterable.iterator(evaluator)
     while (element := iterator.next_or_none(evaluator)) is not None:
@@ -271,7 +270,7 @@ def _any(evaluator: Evaluator, iterable: Variable) -> Variable:
     return ConstantVariable(False)
 
 
-@builtin(all)
+@handles(all)
 def _all(evaluator: Evaluator, iterable: Variable) -> Variable:
     iterator = iterable.iterator(evaluator)
     while (element := iterator.next_or_none(evaluator)) is not None:
@@ -280,7 +279,7 @@ def _all(evaluator: Evaluator, iterable: Variable) -> Variable:
     return ConstantVariable(True)
 
 
-@builtin(sum)
+@handles(sum)
 def _sum(evaluator: Evaluator, iterable: Variable, start: Variable | None = None) -> Variable:
     total: Variable = ConstantVariable(0) if start is None else start
     iterator = iterable.iterator(evaluator)
@@ -326,29 +325,29 @@ def _extreme(
     return best
 
 
-@builtin(min)
+@handles(min)
 def _min(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
     return _extreme(evaluator, "lt", arguments, keywords)
 
 
-@builtin(max)
+@handles(max)
 def _max(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
     return _extreme(evaluator, "gt", arguments, keywords)
 
 
-@builtin(abs)
+@handles(abs)
 def _abs(evaluator: Evaluator, value: Variable) -> Variable:
     if value.is_constant():
         return evaluator.wrap_constant(evaluator.pure(abs, value.as_constant()))
     return value.call_method(evaluator, "__abs__", [], {})
 
 
-@builtin(id)
+@handles(id)
 def _id(evaluator: Evaluator, value: Variable) -> Variable:
     raise Unsupported("id()", repr(value), "addresses differ from run to run")
 
 
-@builtin(functools.reduce)
+@handles(functools.reduce)
 def _reduce(
     evaluator: Evaluator, function: Variable, iterable: Variable, start: Variable | None = None
 ) -> Variable:
@@ -362,7 +361,7 @@ def _reduce(
 
 
 def _register_tracing_query(function: Any, answer: Any) -> None:
-    @builtin(function)
+    @handles(function)
     def _call(evaluator: Evaluator) -> Variable:
         if function() != answer:
             raise Unsupported("call inside torch.jit.trace")
@@ -388,7 +387,7 @@ _PURE: tuple[Any, ...] = (
 
 
 def _register_pure(function: Any) -> None:
-    @builtin(function)
+    @handles(function)
     def _call(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
         custom = _graph_operand(arguments)
         symbolic = next((a for a in arguments if isinstance(a, SymbolicFloatVariable)), None)
@@ -413,14 +412,14 @@ for _function in _PURE:
     _register_pure(_function)
 
 
-@builtin(repr)
+@handles(repr)
 def _repr(evaluator: Evaluator, value: Variable) -> Variable:
     from .strings import printable
 
     return evaluator.wrap_constant(evaluator.pure(repr, printable(evaluator, value)))
 
 
-@builtin(format)
+@handles(format)
 def _format(
     evaluator: Evaluator, value: Variable, specification: Variable | None = None
 ) -> Variable:
@@ -433,13 +432,13 @@ def _format(
 
 
 def _register_operator(function: Any, name: str) -> None:
-    @builtin(function)
+    @handles(function)
     def _call(evaluator: Evaluator, left: Variable, right: Variable) -> Variable:
         return evaluator.binary_operation(name, left, right)
 
 
 def _register_unary(function: Any, name: str) -> None:
-    @builtin(function)
+    @handles(function)
     def _call(evaluator: Evaluator, operand: Variable) -> Variable:
         return unary_operation(evaluator, name, operand)
 
@@ -455,16 +454,6 @@ for _name in ("neg", "pos", "invert"):
     _register_unary(getattr(operators, _name), _name)
 
 
-@builtin(operators.getitem)
+@handles(operators.getitem)
 def _getitem(evaluator: Evaluator, container: Variable, key: Variable) -> Variable:
     return container.call_method(evaluator, "__getitem__", [key], {})
-
-
-def _is_builtin_function(value: Any) -> bool:
-    return type(value) is types.BuiltinFunctionType
-
-
-@register_predicate(_is_builtin_function, -100)
-def _wrap_builtin(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value, weak=True))
-    return BuiltinFunctionVariable(value, source, None)

@@ -16,7 +16,7 @@ from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..graph.modes import MODES
 from .base import Variable
-from .builtins import builtin
+from ..models import handles
 from .classes import CLASS_CALLS
 from .constant import ConstantVariable
 from .opaque import RefusedVariable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _register_setter(setter: Any) -> None:
-    @builtin(setter)
+    @handles(setter)
     def _set(evaluator: Evaluator, *arguments: Variable) -> Variable:
         *place, value = (argument.as_constant() for argument in arguments)
         if tuple(place) not in MODES[setter][1]:
@@ -40,23 +40,23 @@ for _setter in MODES:
     _register_setter(_setter)
 
 
-@builtin(torch.autocast_increment_nesting)
+@handles(torch.autocast_increment_nesting)
 def _increment_nesting(evaluator: Evaluator) -> Variable:
     return ConstantVariable(evaluator.graph.modes.nest(1))
 
 
-@builtin(torch.autocast_decrement_nesting)
+@handles(torch.autocast_decrement_nesting)
 def _decrement_nesting(evaluator: Evaluator) -> Variable:
     return ConstantVariable(evaluator.graph.modes.nest(-1))
 
 
-@builtin(log_api_usage_once)
+@handles(log_api_usage_once)
 def _log_api_usage_once(evaluator: Evaluator, event: Variable) -> Variable:
     """A note for torch's own statistics."""
     return ConstantVariable(None)
 
 
-@builtin(torch.clear_autocast_cache)
+@handles(torch.clear_autocast_cache)
 def _clear_autocast_cache(evaluator: Evaluator) -> Variable:
     evaluator.graph.graph.call_function(torch.clear_autocast_cache)
     return ConstantVariable(None)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
 from .base import Variable
-from .builtins import BuiltinFunctionVariable, builtin
+from ..models import handles
+from .builtins import BuiltinFunctionVariable
 from .class_attributes import is_builtin_descriptor
 from .classes import ClassVariable
 from .functions import FunctionVariable
@@ -42,7 +43,7 @@ def _same(part: Variable) -> Variable:
     return part
 
 
-@builtin(copy.copy)
+@handles(copy.copy)
 def _copy(evaluator: Evaluator, value: Variable) -> Variable:
     return _copied(evaluator, value, _same, _same_object)
 
@@ -51,7 +52,7 @@ def _same_object(value: Variable, made: Variable) -> None:
     """A shallow copy meets no object twice."""
 
 
-@builtin(copy.deepcopy)
+@handles(copy.deepcopy)
 def _deepcopy(evaluator: Evaluator, value: Variable) -> Variable:
     memo: dict[int, Variable] = {}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...unsupported import Unsupported
 from .base import Variable
 from .builtin_descriptors import descriptor_call
-from .builtins import builtin
+from ..models import handles
 from .class_attributes import is_builtin_descriptor
 from .classes import ClassVariable
 from .constant import ConstantVariable
@@ -68,7 +68,7 @@ for _kind in builtin_exceptions():
     if issubclass(_kind, _WITH_STATE):
         continue
     if isinstance(vars(_kind).get("__new__"), types.BuiltinFunctionType):
-        builtin(_kind.__new__)(_new)
+        handles(_kind.__new__)(_new)
     if "__init__" in vars(_kind):
         descriptor_call(_kind, "__init__")(_init)
 

@@ -11,7 +11,7 @@ from weft_guards import Source
 
 from ...unsupported import Unsupported
 from .base import Variable
-from .builtins import builtin
+from ..models import handles
 from .constant import ConstantVariable
 from .sequences import TupleVariable
 from .user_objects import UserObjectVariable
@@ -233,7 +233,7 @@ def stop_iteration_error(evaluator: Evaluator, raised: Variable) -> ExceptionVar
     return error
 
 
-@builtin(sys.exception)
+@handles(sys.exception)
 def _handled(evaluator: Evaluator) -> Variable:
     handled = evaluator.handled_exception()
     if handled is None:
@@ -241,7 +241,7 @@ def _handled(evaluator: Evaluator) -> Variable:
     return handled or ConstantVariable(None)
 
 
-@builtin(sys.exc_info)
+@handles(sys.exc_info)
 def _exc_info(evaluator: Evaluator) -> Variable:
     handled = evaluator.handled_exception()
     if handled is None:

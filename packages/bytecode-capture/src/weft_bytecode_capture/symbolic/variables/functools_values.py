@@ -24,7 +24,7 @@ from ..inlining import CALLS_BY_CODE
 from ..policy import is_library_module
 from .base import Variable
 from .bound_methods import BoundMethodVariable
-from .builtins import builtin
+from ..models import handles
 from .classes import CLASS_CALLS, ClassVariable
 from .constant import ConstantVariable
 from .functions import FunctionVariable, KnownFunctionVariable
@@ -270,7 +270,7 @@ if "_method_cache" in vars(functools.singledispatchmethod(len)):
     CALLS_BY_CODE[id(_GET)] = (_GET, _get_generic_method)
 
 
-@builtin(inspect.signature)
+@handles(inspect.signature)
 def _signature(evaluator: Evaluator, function: Variable) -> Variable:
     """The signature of a function that the guards hold."""
     bound = isinstance(function, BoundMethodVariable)
@@ -287,6 +287,6 @@ def _signature(evaluator: Evaluator, function: Variable) -> Variable:
     return evaluator.builder.wrap(signature, ConstantSource(label, signature))
 
 
-@builtin(inspect.isclass)
+@handles(inspect.isclass)
 def _is_class(evaluator: Evaluator, value: Variable) -> Variable:
     return ConstantVariable(issubclass(value.python_type(), type))

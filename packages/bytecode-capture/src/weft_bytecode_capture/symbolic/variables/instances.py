@@ -13,7 +13,7 @@ from ...sources import ConvertedSource
 from ...unsupported import Unsupported
 from .base import Variable
 from .builtin_descriptors import DESCRIPTOR_CALLS, descriptor_call
-from .builtins import builtin
+from ..models import handles
 from .class_attributes import bind_attribute, bind_to_class, is_builtin_descriptor
 from .classes import CLASS_CALLS, ClassVariable
 from .constant import ConstantVariable
@@ -217,7 +217,7 @@ def _class_argument(kind: Variable) -> type:
     return kind.value
 
 
-@builtin(object.__new__)
+@handles(object.__new__)
 def _object_new(
     evaluator: Evaluator, kind: Variable, *arguments: Variable, **keywords: Variable
 ) -> Variable:
@@ -252,7 +252,7 @@ def _object_init(
 
 
 def _register_container_new(base: Any) -> None:
-    @builtin(base.__new__)
+    @handles(base.__new__)
     def _new(
         evaluator: Evaluator, kind: Variable, *arguments: Variable, **keywords: Variable
     ) -> Variable:

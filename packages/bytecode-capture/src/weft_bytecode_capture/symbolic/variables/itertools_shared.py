@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..operations import values_equal
 from .base import Variable
-from .builtins import builtin
+from ..models import handles
 from .iterators import LazyIteratorVariable, Step
 from .itertools_calls import is_none, makes_iterator
 from .sequences import TupleVariable, index_value
@@ -73,7 +73,7 @@ def _groupby(
     return LazyIteratorVariable(itertools.groupby, groups.step)
 
 
-@builtin(itertools.tee)
+@handles(itertools.tee)
 def _tee(evaluator: Evaluator, iterable: Variable, count: Variable | None = None) -> Variable:
     """Iterators that share what the first of them to get there took."""
     iterator = iterable.iterator(evaluator)

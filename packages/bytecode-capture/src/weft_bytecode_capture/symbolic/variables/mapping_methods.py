@@ -12,7 +12,7 @@ from ..builder import register_wrapper
 from ..operations import COMPARISONS, values_equal
 from .base import Variable
 from .builtin_descriptors import CLASS_METHOD_CALLS
-from .builtins import builtin
+from ..models import handles
 from .iterators import IteratorVariable, SequenceIteratorVariable
 from .mappings import (
     DefaultDictVariable,
@@ -369,7 +369,7 @@ for _owner in (dict, collections.OrderedDict):
     CLASS_METHOD_CALLS[_owner, "fromkeys"] = _from_keys
 
 
-@builtin(vars(collections)["_count_elements"])
+@handles(vars(collections)["_count_elements"])
 def _count_elements(evaluator: Evaluator, mapping: Variable, iterable: Variable) -> Variable:
     """What ``Counter.update`` does with an iterable."""
     zero, one = evaluator.wrap_constant(0), evaluator.wrap_constant(1)

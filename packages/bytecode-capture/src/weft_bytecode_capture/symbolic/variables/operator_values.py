@@ -12,7 +12,7 @@ from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..operations import COMPARISONS
 from .base import Variable
-from .builtins import builtin
+from ..models import handles
 from .classes import CLASS_CALLS
 from .constant import ConstantVariable
 from .sequences import TupleVariable
@@ -121,7 +121,7 @@ class KeyFunctionVariable(Variable):
 _COMPARED: type = type(functools.cmp_to_key(lambda left, right: 0))
 
 
-@builtin(functools.cmp_to_key)
+@handles(functools.cmp_to_key)
 def _cmp_to_key(evaluator: Evaluator, mycmp: Variable) -> Variable:
     return KeyFunctionVariable(mycmp)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
 from ..builder import register_constant_types
-from .builtins import builtin
+from ..models import handles
 from .constant import ConstantVariable, register_special
 from .functions import FunctionVariable
 from .sequences import ListVariable
@@ -26,7 +26,7 @@ def _pattern(evaluator: Evaluator, pattern: Variable, flags: Variable | None) ->
 
 
 def _register(name: str) -> None:
-    @builtin(getattr(re, name))
+    @handles(getattr(re, name))
     def _call(
         evaluator: Evaluator, pattern: Variable, text: Variable, flags: Variable | None = None
     ) -> Variable:
@@ -38,17 +38,17 @@ for _name in ("match", "fullmatch", "search", "findall"):
     _register(_name)
 
 
-@builtin(re.compile)
+@handles(re.compile)
 def _compile(evaluator: Evaluator, pattern: Variable, flags: Variable | None = None) -> Variable:
     return ConstantVariable(_pattern(evaluator, pattern, flags))
 
 
-@builtin(re.escape)
+@handles(re.escape)
 def _escape(evaluator: Evaluator, pattern: Variable) -> Variable:
     return ConstantVariable(evaluator.pure(re.escape, pattern.as_constant()))
 
 
-@builtin(re.finditer)
+@handles(re.finditer)
 def _finditer(
     evaluator: Evaluator, pattern: Variable, text: Variable, flags: Variable | None = None
 ) -> Variable:
@@ -61,7 +61,7 @@ def _matches(evaluator: Evaluator, pattern: re.Pattern[Any], text: Any) -> ListV
     return ListVariable([ConstantVariable(match) for match in found])
 
 
-@builtin(re.split)
+@handles(re.split)
 def _split(
     evaluator: Evaluator,
     pattern: Variable,
@@ -74,7 +74,7 @@ def _split(
     return compiled.call_method(evaluator, "split", [string, *limits], {})
 
 
-@builtin(re.sub)
+@handles(re.sub)
 def _sub(
     evaluator: Evaluator,
     pattern: Variable,

@@ -20,7 +20,7 @@ from ...unsupported import Unsupported
 from ..builder import register_object, register_wrapper
 from ..overrides import OVERRIDE, ask
 from .base import Variable
-from .builtins import builtin
+from ..models import handles
 from .classes import CLASS_CALLS, ClassVariable
 from .constant import ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
@@ -122,13 +122,13 @@ CLASS_CALLS[WithoutOverrides] = _new_disabled
 # Modes.
 
 
-@builtin(push_torch_function_mode)
+@handles(push_torch_function_mode)
 def _push_mode(evaluator: Evaluator, mode: Variable) -> Variable:
     evaluator.state.overrides.modes.append(mode)
     return ConstantVariable(None)
 
 
-@builtin(pop_torch_function_mode)
+@handles(pop_torch_function_mode)
 def _pop_mode(evaluator: Evaluator) -> Variable:
     modes = evaluator.state.overrides.modes
     if not modes:
@@ -136,7 +136,7 @@ def _pop_mode(evaluator: Evaluator) -> Variable:
     return modes.pop()
 
 
-@builtin(torch_function_modes)
+@handles(torch_function_modes)
 def _count_modes(evaluator: Evaluator) -> Variable:
     return ConstantVariable(torch_function_modes() + len(evaluator.state.overrides.modes))
 
@@ -161,7 +161,7 @@ def _wrap_query(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     return OverrideQueryVariable(value, source)
 
 
-@builtin(torch.overrides.handle_torch_function)
+@handles(torch.overrides.handle_torch_function)
 def _handle(
     evaluator: Evaluator,
     function: Variable,

@@ -10,7 +10,7 @@ from ..._torch import group_tensors
 from ...unsupported import Unsupported
 from ..builder import register_constant_types
 from .base import Variable
-from .builtins import builtin
+from ..models import handles
 from .classes import CLASS_CALLS
 from .constant import ConstantVariable
 from .hashing import HashedKey, hashed_key
@@ -51,7 +51,7 @@ def _new_size(
 CLASS_CALLS[torch.Size] = _new_size
 
 
-@builtin(group_tensors)
+@handles(group_tensors)
 def _group_tensors(
     evaluator: Evaluator, lists: Variable, with_indices: Variable | None = None
 ) -> Variable:

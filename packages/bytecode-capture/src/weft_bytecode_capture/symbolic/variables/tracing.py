@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
-from .builtins import builtin
+from ..models import handles
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -18,7 +18,7 @@ class FrameIsSeen(Unsupported):
 
 
 def _register(function: Any) -> None:
-    @builtin(function)
+    @handles(function)
     def _call(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
         raise FrameIsSeen("change of the tracer", f"{function.__name__}()")
 
@@ -27,7 +27,7 @@ for _function in (sys.settrace, sys.setprofile, breakpoint):
     _register(_function)
 
 
-@builtin(sys._getframe)
+@handles(sys._getframe)
 def _frame(evaluator: Evaluator, depth: Variable | None = None) -> Variable:
     kind, context = "frame object", f"of {evaluator.code.co_qualname}"
     if evaluator.parent is None and depth is None:
