@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import types
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..unsupported import Unsupported
 from .binding import bind_arguments
 from .builder import is_registered
 from .evaluator import Evaluator
+from .models import model_of
 from .policy import is_other_compiler, starts_transform
 from .variables.base import Variable
 
@@ -18,12 +17,6 @@ if TYPE_CHECKING:
     from .variables.functions import FunctionVariable
 
 _ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
-
-
-KnownCall = Callable[[Evaluator, "FunctionVariable", list[Variable], dict[str, Variable]], Variable]
-
-CALLS_BY_CODE: dict[int, tuple[types.CodeType, KnownCall]] = {}
-"""What calls of functions do that share a code object of the standard library's, by its id."""
 
 
 def inline_call(
@@ -34,9 +27,9 @@ def inline_call(
 ) -> Variable:
     """The result of the call; a generator's for a generator function."""
     code = function.code(caller)
-    known = CALLS_BY_CODE.get(id(code))
-    if known is not None:
-        return known[1](caller, function, arguments, keywords)
+    model = model_of(code)
+    if model is not None:
+        return model.call(caller, arguments, keywords, function)
     module = function.globals_dictionary(caller).get("__name__")
     if starts_transform(module, code.co_qualname):
         raise Unsupported("function transform", function.qualified_name())

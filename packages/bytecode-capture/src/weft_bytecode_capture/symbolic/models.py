@@ -41,6 +41,9 @@ class Model:
     subject: Any
     handler: Handler | None = None
     polyfill: types.FunctionType | None = None
+    of_builtin: bool = (
+        False  # whether its receiver is a builtin object, or what holds an instance's elements
+    )
 
     def call(
         self,
@@ -138,6 +141,21 @@ def handles(*subjects: Any) -> Callable[[_F], _F]:
     return register
 
 
+def handles_method(name: str, *kinds: type) -> Callable[[_F], _F]:
+    """Register the handler of a method of these builtin classes, as far as they have one of their own.
+
+    It is given the builtin object; for an instance of a subclass, what holds the instance's elements.
+    """
+
+    def register(handler: _F) -> _F:
+        for kind in kinds:
+            if name in vars(kind):
+                _add(Model(vars(kind)[name], handler=handler, of_builtin=True))
+        return handler
+
+    return register
+
+
 def polyfills(*subjects: Any) -> Callable[[_F], _F]:
     """Register the plain Python function that is evaluated where these callables are called."""
 
@@ -190,7 +208,7 @@ def _callable(subject: Any, before: tuple[Any, ...]) -> Callable[..., Any]:
         bound: Callable[..., Any] = subject.__get__(None, before[0])
         return bound
     if isinstance(subject, METHODS):
-        owner = subject.__objclass__
+        owner: Any = subject.__objclass__
         receiver = before[0].snapshot() if owner in (str, bytes) else owner.__new__(owner)
         method: Callable[..., Any] = subject.__get__(receiver)
         return method

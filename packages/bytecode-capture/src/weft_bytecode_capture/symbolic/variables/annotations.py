@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..builder import register_constant_types
 from ..captured_exception import CapturedException
+from ..models import handles, handles_method
 from .base import Variable
-from .builtin_descriptors import CLASS_METHOD_CALLS
-from .classes import CLASS_CALLS, ClassVariable
-from .constant import ConstantVariable, register_special
+from .classes import ClassVariable
+from .constant import ConstantVariable
 from .sequences import TupleVariable
 
 if TYPE_CHECKING:
@@ -39,27 +39,26 @@ _EXAMPLES = (
     typing.ForwardRef("int"),
 )
 
-_COLLECTIONS = (collections.deque, collections.OrderedDict, collections.defaultdict)
-
 # Since 3.14 Union is a class, not a form of its own.
 register_constant_types(*(type(form) for form in _EXAMPLES if not isinstance(form, type)))
 
 
-def _parametrise(evaluator: Evaluator, kind: Any, parameters: Variable) -> Variable:
+@handles_method(
+    "__class_getitem__", list, tuple, dict, set, frozenset, type, collections.deque,
+    collections.OrderedDict, collections.defaultdict,
+)  # fmt: skip
+def _parametrise(evaluator: Evaluator, kind: Any, parameters: Variable, /) -> Variable:
     """``list[Tensor]``: classes within it are known to the guard set."""
     return evaluator.wrap_known(kind[_value_of(evaluator, parameters)])
 
 
-@register_special(type(typing.List[int]), "__call__")
+@handles(type(typing.List[int]).__call__)
 def _call_alias(
-    evaluator: Evaluator,
-    alias: ConstantVariable,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
+    evaluator: Evaluator, alias: ConstantVariable, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
     """``Stack[int]()``: an instance of the class, which remembers the alias if it can."""
     origin = evaluator.wrap_known(alias.value.__origin__)
-    made = origin.call(evaluator, arguments, keywords)
+    made = origin.call(evaluator, list(arguments), keywords)
     try:
         made.set_attribute(evaluator, "__orig_class__", alias)
     except CapturedException as error:
@@ -76,16 +75,8 @@ def _value_of(evaluator: Evaluator, parameter: Variable) -> Any:
     return parameter.snapshot()
 
 
-for _kind in (list, tuple, dict, set, frozenset, type, *_COLLECTIONS):
-    CLASS_METHOD_CALLS[_kind, "__class_getitem__"] = _parametrise
-
-
-def _new_alias(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    """``types.GenericAlias(origin, parameters)``: a class of collections.abc subscripted."""
-    values = [_value_of(evaluator, argument) for argument in arguments]
+@handles(types.GenericAlias)
+def _new_alias(evaluator: Evaluator, origin: Variable, parameters: Variable, /) -> Variable:
+    """A class of collections.abc subscripted."""
+    values = [_value_of(evaluator, argument) for argument in (origin, parameters)]
     return evaluator.wrap_known(evaluator.pure(types.GenericAlias, *values))
-
-
-CLASS_CALLS[types.GenericAlias] = _new_alias

@@ -11,10 +11,10 @@ from weft_guards import IsObject, Source
 from ..._torch import APPLY, APPLY_TAKES_KEYWORDS, set_grad_enabled
 from ...unsupported import Unsupported
 from ..builder import register_object
+from ..models import handles
 from .autograd_contexts import AutogradContextVariable, needs_gradient
 from .autograd_gradients import GradientCapture
 from .base import Variable
-from .builtin_descriptors import CLASS_METHOD_CALLS
 from .classes import ClassVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .sequences import TupleVariable
@@ -126,4 +126,4 @@ def _wrap_apply(evaluator: Evaluator, value: Any, source: Source) -> Variable:
 if isinstance(APPLY, classmethod):
     register_object(APPLY.__func__)(_wrap_apply)
 else:
-    CLASS_METHOD_CALLS[APPLY.__objclass__, APPLY.__name__] = _apply
+    handles(APPLY)(_apply)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
+from ..models import handles
 from .base import Variable
 from .bound_methods import BoundMethodVariable
-from .classes import CLASS_CALLS, ClassCall
 from .constant import ConstantVariable
 from .iterators import (
     LazyIteratorVariable,
@@ -27,243 +26,159 @@ from .sets import FrozenSetVariable, SetVariable, new_set
 from .strings import printable
 from .symbolic_range import SymbolicRangeIteratorVariable, SymbolicRangeVariable, symbolic_range
 from .tensor_number import truth_in_tensor
-from .values import is_callable
+from .values import is_callable, is_none, pure_call
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
 
-def _calls(kind: type) -> Callable[[ClassCall], ClassCall]:
-    def register(implementation: ClassCall) -> ClassCall:
-        CLASS_CALLS[kind] = implementation
-        return implementation
-
-    return register
+@handles(list)
+def _list(evaluator: Evaluator, iterable: Variable | None = None, /) -> Variable:
+    return ListVariable([] if iterable is None else iterable.iterate(evaluator))
 
 
-def _refuse(kind: type, keywords: dict[str, Variable]) -> None:
-    if keywords:
-        raise Unsupported("keyword arguments of a builtin class", kind.__name__)
-
-
-def _single(evaluator: Evaluator, kind: type, arguments: list[Variable]) -> Variable | None:
-    if len(arguments) > 1:
-        evaluator.raise_error(
-            TypeError, f"{kind.__name__} expected at most 1 argument, got {len(arguments)}"
-        )
-    return arguments[0] if arguments else None
-
-
-def _elements(evaluator: Evaluator, kind: type, arguments: list[Variable]) -> list[Variable]:
-    iterable = _single(evaluator, kind, arguments)
-    return [] if iterable is None else iterable.iterate(evaluator)
-
-
-@_calls(list)
-def _list(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    _refuse(list, keywords)
-    return ListVariable(_elements(evaluator, list, arguments))
-
-
-@_calls(tuple)
-def _tuple(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    _refuse(tuple, keywords)
-    if arguments and type(arguments[0]) is TupleVariable:
-        return arguments[0]
-    iterable = _single(evaluator, tuple, arguments)
+@handles(tuple)
+def _tuple(evaluator: Evaluator, iterable: Variable | None = None, /) -> Variable:
+    if type(iterable) is TupleVariable:
+        return iterable
     return TupleVariable([] if iterable is None else iterable.tuple_elements(evaluator))
 
 
-@_calls(set)
-def _set(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    _refuse(set, keywords)
-    return new_set(evaluator, SetVariable, _single(evaluator, set, arguments))
+@handles(set)
+def _set(evaluator: Evaluator, iterable: Variable | None = None, /) -> Variable:
+    return new_set(evaluator, SetVariable, iterable)
 
 
-@_calls(frozenset)
-def _frozenset(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    _refuse(frozenset, keywords)
-    return new_set(evaluator, FrozenSetVariable, _single(evaluator, frozenset, arguments))
+@handles(frozenset)
+def _frozenset(evaluator: Evaluator, iterable: Variable | None = None, /) -> Variable:
+    return new_set(evaluator, FrozenSetVariable, iterable)
 
 
-def _new_dict(
-    kind: type[DictVariable],
-) -> ClassCall:
-    def call(
-        evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+def _register_dict(kind: type[DictVariable]) -> None:
+    @handles(kind.kind)
+    def _new(
+        evaluator: Evaluator, content: Variable | None = None, /, **entries: Variable
     ) -> Variable:
         result = kind()
-        if len(arguments) > 1:
-            evaluator.raise_error(
-                TypeError, f"{kind.kind.__name__} expected at most 1 argument, got {len(arguments)}"
-            )
-        result.call_method(evaluator, "update", arguments, keywords)
+        given = [] if content is None else [content]
+        result.call_method(evaluator, "update", given, entries)
         return result
 
-    return call
+
+for _kind in (DictVariable, OrderedDictVariable):
+    _register_dict(_kind)
 
 
-@_calls(collections.defaultdict)
+@handles(collections.defaultdict)
 def _default_dict(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    evaluator: Evaluator,
+    factory: Variable | None = None,
+    content: Variable | None = None,
+    /,
+    **entries: Variable,
 ) -> Variable:
-    made = _new_dict(DefaultDictVariable)(evaluator, arguments[1:], keywords)
-    assert isinstance(made, DefaultDictVariable)
-    if arguments:
-        factory = arguments[0]
-        none = factory.is_constant() and factory.as_constant() is None
-        if not none and not is_callable(factory):
+    made = DefaultDictVariable()
+    made.call_method(evaluator, "update", [] if content is None else [content], entries)
+    if factory is not None:
+        if not is_none(factory) and not is_callable(factory):
             evaluator.raise_error(TypeError, "first argument must be callable or None")
         made.factory = factory
     return made
 
 
-CLASS_CALLS[dict] = _new_dict(DictVariable)
-CLASS_CALLS[collections.OrderedDict] = _new_dict(OrderedDictVariable)
-
-
-@_calls(range)
-def _range(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    _refuse(range, keywords)
-    symbolic = symbolic_range(evaluator, arguments)
+@handles(range)
+def _range(evaluator: Evaluator, first: Variable, *others: Variable) -> Variable:
+    symbolic = symbolic_range(evaluator, [first, *others])
     if symbolic is not None:
         return symbolic
-    values = [index_value(evaluator, argument) for argument in arguments]
+    values = [index_value(evaluator, argument) for argument in (first, *others)]
     return ConstantVariable(evaluator.pure(range, *values))
 
 
-@_calls(slice)
+@handles(slice)
 def _slice(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    evaluator: Evaluator,
+    start: Variable,
+    stop: Variable | None = None,
+    step: Variable | None = None,
+    /,
 ) -> Variable:
-    _refuse(slice, keywords)
     none = ConstantVariable(None)
-    if not 1 <= len(arguments) <= 3:
-        raise Unsupported("arguments of a builtin class", "slice")
-    if len(arguments) == 1:
-        return SliceVariable(none, arguments[0], none)
-    return SliceVariable(*arguments, *[none] * (3 - len(arguments)))
+    if stop is None:
+        return SliceVariable(none, start, none)
+    return SliceVariable(start, stop, step or none)
 
 
-@_calls(bool)
-def _bool(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    _refuse(bool, keywords)
-    found = truth_in_tensor(evaluator, arguments[0], wanted=True) if arguments else None
-    return found or ConstantVariable(bool(arguments) and arguments[0].truth(evaluator))
+@handles(bool)
+def _bool(evaluator: Evaluator, value: Variable | None = None, /) -> Variable:
+    if value is None:
+        return ConstantVariable(False)
+    found = truth_in_tensor(evaluator, value, wanted=True)
+    return found or ConstantVariable(value.truth(evaluator))
 
 
-@_calls(type)
-def _type(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    if len(arguments) != 1 or keywords:
-        raise Unsupported("class definition", "type(...)")
-    return evaluator.wrap_known(arguments[0].python_type())
+@handles(type)
+def _type(evaluator: Evaluator, value: Variable, /) -> Variable:
+    return evaluator.wrap_known(value.python_type())
 
 
-@_calls(object)
-def _object(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
+@handles(object)
+def _object(evaluator: Evaluator) -> Variable:
     from .user_objects import UserObjectVariable
 
-    if arguments or keywords:
-        evaluator.raise_error(TypeError, "object() takes no arguments")
     return UserObjectVariable(object)
 
 
-def _scalar(kind: type, special: str) -> ClassCall:
-    def call(
-        evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+def _register_number(kind: type) -> None:
+    @handles(kind)
+    def _new(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
         if len(arguments) == 1 and not keywords and not arguments[0].is_constant():
-            return arguments[0].call_method(evaluator, special, [], {})
-        positional, named = evaluator.snapshots(arguments, keywords, kind.__name__)
-        return ConstantVariable(evaluator.pure(kind, *positional, **named))
-
-    return call
+            return arguments[0].call_method(evaluator, f"__{kind.__name__}__", [], {})
+        return pure_call(evaluator, kind, arguments, keywords)
 
 
-CLASS_CALLS[int] = _scalar(int, "__int__")
-CLASS_CALLS[float] = _scalar(float, "__float__")
-CLASS_CALLS[complex] = _scalar(complex, "__complex__")
+for _number in (int, float, complex):
+    _register_number(_number)
 
 
-@_calls(bytes)
-def _bytes(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    positional, named = evaluator.snapshots(arguments, keywords, "bytes")
-    return ConstantVariable(evaluator.pure(bytes, *positional, **named))
+@handles(bytes)
+def _bytes(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+    return pure_call(evaluator, bytes, arguments, keywords)
 
 
-@_calls(types.MethodType)
-def _method(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    _refuse(types.MethodType, keywords)
-    if len(arguments) != 2 or not is_callable(arguments[0]):
+@handles(types.MethodType)
+def _method(evaluator: Evaluator, function: Variable, instance: Variable, /) -> Variable:
+    if not is_callable(function):
         raise Unsupported("arguments of a builtin class", "method")
-    return BoundMethodVariable(arguments[0], arguments[1])
+    return BoundMethodVariable(function, instance)
 
 
-@_calls(str)
-def _str(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    _refuse(str, keywords)
+@handles(str)
+def _str(evaluator: Evaluator, *arguments: Variable) -> Variable:
     values: list[Any] = [printable(evaluator, argument) for argument in arguments]
     return ConstantVariable(evaluator.pure(str, *values))
 
 
-@_calls(enumerate)
-def _enumerate(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    start = keywords.get("start") or (arguments[1] if len(arguments) == 2 else ConstantVariable(0))
-    if not arguments or len(arguments) > 2 or keywords.keys() - {"start"}:
-        raise Unsupported("arguments of a builtin class", "enumerate")
-    return enumerate_iterator(evaluator, arguments[0], index_value(evaluator, start))
+@handles(enumerate)
+def _enumerate(evaluator: Evaluator, iterable: Variable, start: Variable | None = None) -> Variable:
+    first = 0 if start is None else index_value(evaluator, start)
+    return enumerate_iterator(evaluator, iterable, first)
 
 
-@_calls(zip)
-def _zip(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    strict = "strict" in keywords and keywords["strict"].truth(evaluator)
-    return zip_iterator(evaluator, arguments, strict)
+@handles(zip)
+def _zip(evaluator: Evaluator, *iterables: Variable, strict: Variable | None = None) -> Variable:
+    return zip_iterator(evaluator, iterables, strict is not None and strict.truth(evaluator))
 
 
-@_calls(map)
+@handles(map)
 def _map(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    evaluator: Evaluator, function: Variable, iterable: Variable, /, *others: Variable
 ) -> Variable:
-    _refuse(map, keywords)
-    if len(arguments) < 2:
-        raise Unsupported("arguments of a builtin class", "map")
-    return map_iterator(evaluator, arguments[0], arguments[1:])
+    return map_iterator(evaluator, function, [iterable, *others])
 
 
-@_calls(filter)
-def _filter(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    _refuse(filter, keywords)
-    if len(arguments) != 2:
-        raise Unsupported("arguments of a builtin class", "filter")
-    function, iterable = arguments
+@handles(filter)
+def _filter(evaluator: Evaluator, function: Variable, iterable: Variable, /) -> Variable:
     iterator = iterable.iterator(evaluator)
     plain = function.is_constant()
 
@@ -277,14 +192,8 @@ def _filter(
     return LazyIteratorVariable(filter, step, lambda: [function, iterator])
 
 
-@_calls(reversed)
-def _reversed(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    _refuse(reversed, keywords)
-    if len(arguments) != 1:
-        raise Unsupported("arguments of a builtin class", "reversed")
-    (iterable,) = arguments
+@handles(reversed)
+def _reversed(evaluator: Evaluator, iterable: Variable, /) -> Variable:
     if not isinstance(iterable, (ListVariable, TupleVariable, ConstantVariable, DictVariable)):
         found = evaluator.state.find_in_type(iterable.python_type(), "__reversed__")
         if found is None:
@@ -317,11 +226,8 @@ def _reversed_by_index(evaluator: Evaluator, sequence: Variable) -> Variable:
     return LazyIteratorVariable(reversed, step)
 
 
-@_calls(super)
-def _super(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
+@handles(super)
+def _super(evaluator: Evaluator, *arguments: Variable) -> Variable:
     from .supers import super_variable
 
-    _refuse(super, keywords)
-    return super_variable(evaluator, arguments)
+    return super_variable(evaluator, list(arguments))

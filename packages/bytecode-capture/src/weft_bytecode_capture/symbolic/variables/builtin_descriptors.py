@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import collections
-import functools
-import inspect
 import types
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from weft_guards import AttributeSource, ConstantSource, EqualsConstant, IsObject, Source, TypeIs
 
 from ...unsupported import Unsupported
 from ..builder import register_predicate
+from ..models import model_of
 from ..operations import COMPARISONS, SYMBOLS
 from .base import Variable
 from .builtins import BuiltinFunctionVariable
@@ -24,43 +22,11 @@ if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
-DescriptorCall = Callable[..., Variable | None]
-
-DESCRIPTOR_CALLS: dict[tuple[type, str], DescriptorCall] = {}
-"""What calling a builtin class's method with its receiver first does, by class and name.
-
-Methods of builtin containers have no row: they are the storage's own.  None as a result stands for None.
-"""
-
 UNBOUND_KINDS = (
     types.WrapperDescriptorType,
     types.MethodDescriptorType,
     types.ClassMethodDescriptorType,
 )
-
-
-def descriptor_call(kind: type, name: str) -> Callable[[DescriptorCall], DescriptorCall]:
-    """Register what a builtin class's method does."""
-
-    def register(implementation: DescriptorCall) -> DescriptorCall:
-        DESCRIPTOR_CALLS[kind, name] = implementation
-        return implementation
-
-    return register
-
-
-@functools.cache
-def _signature(implementation: DescriptorCall) -> inspect.Signature:
-    return inspect.signature(implementation)
-
-
-def takes(implementation: DescriptorCall, count: int, keywords: Iterable[str]) -> bool:
-    """Whether a function takes so many positional arguments, and keywords of these names."""
-    try:
-        _signature(implementation).bind(*[None] * count, **dict.fromkeys(keywords))
-    except TypeError:
-        return False
-    return True
 
 
 class BuiltinDescriptorVariable(Variable):
@@ -98,12 +64,9 @@ class BuiltinDescriptorVariable(Variable):
         receiver, *rest = arguments
         if not issubclass(receiver.python_type(), self.owner):
             raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
-        implementation = DESCRIPTOR_CALLS.get((self.owner, self.name))
-        if implementation is not None:
-            if not takes(implementation, 2 + len(rest), keywords):
-                raise Unsupported("arguments of a builtin method", repr(self))
-            result = implementation(evaluator, receiver, *rest, **keywords)
-            return ConstantVariable(None) if result is None else result
+        model = model_of(self.value)
+        if model is not None and not model.of_builtin:
+            return model.call(evaluator, rest, keywords, receiver)
         storage = storage_of(receiver)
         ordered = issubclass(storage.python_type(), collections.OrderedDict)
         if ordered and self.owner is dict and self.name in _BEHIND_ORDER:
@@ -139,11 +102,6 @@ _MAKE_THEIR_KIND = frozenset(
     for name in ("copy", "__copy__", "__or__", "__ror__")
 )
 
-ClassMethodCall = Callable[..., Variable]
-
-CLASS_METHOD_CALLS: dict[tuple[type, str], ClassMethodCall] = {}
-"""What class methods of builtin classes do, by class and name; they take the evaluator and the class."""
-
 
 class BuiltinClassMethodVariable(BuiltinFunctionVariable):
     """A class method of a builtin class, bound to the class or to one that derives from it."""
@@ -158,11 +116,9 @@ class BuiltinClassMethodVariable(BuiltinFunctionVariable):
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
-        implementation = CLASS_METHOD_CALLS.get((self.owner, self.name))
-        if implementation is not None:
-            if not takes(implementation, 2 + len(arguments), keywords):
-                raise Unsupported("arguments of a builtin method", repr(self))
-            return implementation(evaluator, self.kind, *arguments, **keywords)
+        model = model_of(self._raw)
+        if model is not None:
+            return model.call(evaluator, arguments, keywords, self.kind)
         if self.kind not in (int, float, bytes):
             raise Unsupported("method of a builtin type", repr(self))
         positional, named = evaluator.snapshots(arguments, keywords, repr(self))

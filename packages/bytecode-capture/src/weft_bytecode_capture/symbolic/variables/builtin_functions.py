@@ -16,11 +16,10 @@ from ..._torch import TRACING_QUERIES
 from ...sources import SubclassIs
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
+from ..models import handles
 from ..operations import unary_operation, values_equal
 from ..policy import is_library_module, is_of_library
 from .base import Variable
-from .builtin_descriptors import descriptor_call
-from ..models import handles
 from .class_attributes import bind_attribute, guard_absent
 from .classes import PLAIN_METACLASSES, ClassVariable
 from .constant import ConstantVariable
@@ -89,7 +88,7 @@ def _by_metaclass(evaluator: Evaluator, value: Variable, kinds: Variable) -> Var
 def _plain_check(name: str) -> None:
     """``type.__instancecheck__`` and ``type.__subclasscheck__``, which a metaclass's own may call."""
 
-    @descriptor_call(type, name)
+    @handles(vars(type)[name])
     def _check(evaluator: Evaluator, receiver: Variable, value: Variable) -> Variable:
         assert isinstance(receiver, ClassVariable)
         if not isinstance(value, ClassVariable) and name == "__subclasscheck__":

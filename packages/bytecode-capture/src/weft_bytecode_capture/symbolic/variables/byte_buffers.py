@@ -6,9 +6,9 @@ import operator as operators
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
+from ..models import handles
 from ..operations import COMPARISONS
 from .base import Variable
-from .classes import CLASS_CALLS, ClassCall
 from .constant import OPERATORS, ConstantVariable
 from .iterators import LazyIteratorVariable
 from .methods import BuiltinMethodVariable
@@ -142,10 +142,9 @@ _FUNCTIONS: dict[str, Any] = {
 }
 
 
-def _makes(kind: type) -> ClassCall:
-    def make(
-        evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+def _register(kind: type) -> None:
+    @handles(kind)
+    def _new(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
         base = arguments[0] if arguments else None
         if kind is memoryview and not isinstance(base, (ByteBufferVariable, ConstantVariable)):
             raise Unsupported("arguments of a builtin class", "memoryview")
@@ -155,8 +154,6 @@ def _makes(kind: type) -> ClassCall:
         shown = base if kind is memoryview and isinstance(base, ByteBufferVariable) else None
         return ByteBufferVariable(buffer, shown)
 
-    return make
-
 
 def _collected(evaluator: Evaluator, argument: Variable) -> Variable:
     """An iterable of numbers as a list of them."""
@@ -165,4 +162,4 @@ def _collected(evaluator: Evaluator, argument: Variable) -> Variable:
 
 
 for _kind in (bytearray, memoryview):
-    CLASS_CALLS[_kind] = _makes(_kind)
+    _register(_kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft_guards import (
@@ -19,6 +18,7 @@ from weft_guards import (
 from ..._torch import OPAQUE_METACLASSES
 from ...unsupported import Unsupported
 from ..builder import register_predicate, register_wrapper
+from ..models import model_of
 from ..operations import SWAPPED
 from ..policy import is_library_module
 from .base import Variable
@@ -39,11 +39,6 @@ if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
     from .hashing import HashedKey
-
-ClassCall = Callable[["Evaluator", list[Variable], dict[str, Variable]], Variable]
-
-CLASS_CALLS: dict[type, ClassCall] = {}
-"""What calling a builtin class does; filled by the modules of the builtin kinds."""
 
 _HEAP_CLASS = 1 << 9
 
@@ -167,9 +162,9 @@ class ClassVariable(Variable):
     def call(
         self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
     ) -> Variable:
-        implementation = CLASS_CALLS.get(self.value)
-        if implementation is not None:
-            return implementation(evaluator, arguments, keywords)
+        model = model_of(self.value)
+        if model is not None:
+            return model.call(evaluator, arguments, keywords)
         if isinstance(self.value, enum.EnumMeta):
             return find_member(evaluator, self.value, arguments, keywords)
         from .instances import new_instance

@@ -13,7 +13,9 @@ from weft_guards import ArgumentSource, AttributeSource, EqualsConstant, Source,
 
 from ...unsupported import Unsupported
 from ..builder import guard_constant, register_constant_predicate, register_constant_types
+from ..models import model_of
 from .base import Variable
+from .values import find_raw
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -47,10 +49,10 @@ _SPECIAL: dict[tuple[type, str], Callable[..., Any]] = {}
 
 
 def register_special(kind: type, *names: str) -> Callable[[_F], _F]:
-    """Register what constants of a kind do otherwise than others: a method, an attribute, an operator.
+    """Register how constants of a kind read attributes, or what operators do with them.
 
-    The function is called with the evaluator, the constant, and what the variable's method is given after
-    the name; ``binary operation`` is the name for :meth:`Variable.binary_operation`.
+    ``__getattribute__`` and ``binary operation`` are the names of these; the function is called with the
+    evaluator, the constant, and what the variable's method is given.
     """
 
     def register(special: _F) -> _F:
@@ -136,9 +138,9 @@ class ConstantVariable(Variable):
         ):
             origin = evaluator.wrap_known(self.value.__origin__)  # list[int]()
             return origin.call(evaluator, arguments, keywords)
-        special = _special(self.value, "__call__")
-        if special is not None and self.value._inst and isinstance(self.value.__origin__, type):
-            return special(evaluator, self, arguments, keywords)
+        model = model_of(find_raw(type(self.value), "__call__"))
+        if model is not None and self.value._inst and isinstance(self.value.__origin__, type):
+            return model.call(evaluator, [self, *arguments], keywords)
         if callable(self.value):
             raise Unsupported("call", repr(self.value))
         return evaluator.raise_error(
@@ -158,9 +160,9 @@ class ConstantVariable(Variable):
             custom = arguments[0].binary_operation(evaluator, "getitem", self, True)
             if custom is not None:
                 return custom
-        special = _special(self.value, name)
-        if special is not None:
-            return special(evaluator, self, arguments, keywords)
+        model = model_of(find_raw(type(self.value), name))
+        if model is not None and model.of_builtin:
+            return model.call(evaluator, arguments, keywords, self)
         if name == "join" and len(arguments) == 1 and not arguments[0].is_constant():
             arguments = [evaluator.collected(arguments[0])]
         positional, named = evaluator.snapshots(

@@ -15,9 +15,8 @@ from ..._torch import InferenceMode, log_api_usage_once
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..graph.modes import MODES
-from .base import Variable
 from ..models import handles
-from .classes import CLASS_CALLS
+from .base import Variable
 from .constant import ConstantVariable
 from .opaque import RefusedVariable
 
@@ -85,13 +84,11 @@ class _RecordFunctionMethod(Variable):
         return self.owner if self.name == "__enter__" else ConstantVariable(None)
 
 
+@handles(torch.profiler.record_function)
 def _new_record_function(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    evaluator: Evaluator, name: Variable, args: Variable | None = None
 ) -> Variable:
     return RecordFunctionVariable()
-
-
-CLASS_CALLS[torch.profiler.record_function] = _new_record_function
 
 
 class InferenceModeVariable(Variable):
@@ -132,18 +129,12 @@ class _InferenceModeMethod(Variable):
         return ConstantVariable(None)
 
 
-def _new_inference_mode(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    if keywords or len(arguments) > 1:
-        raise Unsupported("arguments of a builtin class", "_InferenceMode")
-    wanted = arguments[0].as_constant() if arguments else True
+@handles(InferenceMode)
+def _new_inference_mode(evaluator: Evaluator, enabled: Variable | None = None, /) -> Variable:
+    wanted = True if enabled is None else enabled.as_constant()
     if not isinstance(wanted, bool):
         raise Unsupported("context manager of torch", f"inference_mode({wanted!r})")
     return InferenceModeVariable(wanted)
-
-
-CLASS_CALLS[InferenceMode] = _new_inference_mode
 
 
 @register_wrapper(InferenceMode)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
-from .base import Variable
 from ..models import handles
+from .base import Variable
 from .builtins import BuiltinFunctionVariable
 from .class_attributes import is_builtin_descriptor
 from .classes import ClassVariable

@@ -9,14 +9,14 @@ from weft_guards import AttributeSource, EqualsConstant, Source, TypeIs
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
+from ..models import handles, handles_method
 from ..operations import values_equal
 from .base import Variable
-from .classes import CLASS_CALLS
 from .constant import ConstantVariable
 from .iterators import IteratorVariable
-from .methods import MethodTable
 from .rebuilding import advanced_iterator
 from .sequences import ListVariable, SliceVariable, index_value
+from .values import is_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,6 @@ class DequeVariable(ListVariable):
     """A deque; ``longest`` is its ``maxlen``."""
 
     kind: Any = collections.deque
-    methods = MethodTable(collections.deque)
 
     def __init__(
         self,
@@ -159,28 +158,15 @@ class DequeIteratorVariable(IteratorVariable):
         emitter.call(2)
 
 
+@handles(collections.deque)
 def _new_deque(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    evaluator: Evaluator, iterable: Variable | None = None, maxlen: Variable | None = None
 ) -> Variable:
-    named = dict(zip(("iterable", "maxlen"), arguments, strict=False)) | keywords
-    if len(arguments) > 2 or named.keys() - {"iterable", "maxlen"}:
-        raise Unsupported("arguments of a builtin class", "deque")
     longest = None
-    limit = named.get("maxlen")
-    if limit is not None and not (limit.is_constant() and limit.as_constant() is None):
-        longest = index_value(evaluator, limit)
+    if maxlen is not None and not is_none(maxlen):
+        longest = index_value(evaluator, maxlen)
         evaluator.pure(collections.deque, (), longest)
-    items = named["iterable"].iterate(evaluator) if "iterable" in named else []
-    return DequeVariable(items, longest)
-
-
-CLASS_CALLS[collections.deque] = _new_deque
-
-_DEQUE = DequeVariable.methods
-_DEQUE.take(
-    ListVariable.methods,
-    "__getitem__", "__iter__", "__len__", "append", "clear",
-)  # fmt: skip
+    return DequeVariable([] if iterable is None else iterable.iterate(evaluator), longest)
 
 
 def _comparisons(evaluator: Evaluator, self: DequeVariable, item: Variable) -> Iterator[bool]:
@@ -193,18 +179,18 @@ def _comparisons(evaluator: Evaluator, self: DequeVariable, item: Variable) -> I
         yield equal
 
 
-@_DEQUE.method("__contains__", 1)
-def _contains(evaluator: Evaluator, self: DequeVariable, item: Variable) -> Variable:
+@handles_method("__contains__", collections.deque)
+def _contains(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> Variable:
     return ConstantVariable(any(_comparisons(evaluator, self, item)))
 
 
-@_DEQUE.method("count", 1)
-def _count(evaluator: Evaluator, self: DequeVariable, item: Variable) -> Variable:
+@handles_method("count", collections.deque)
+def _count(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> Variable:
     return ConstantVariable(sum(_comparisons(evaluator, self, item)))
 
 
-@_DEQUE.method("remove", 1)
-def _remove(evaluator: Evaluator, self: DequeVariable, item: Variable) -> None:
+@handles_method("remove", collections.deque)
+def _remove(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> None:
     for position, equal in enumerate(_comparisons(evaluator, self, item)):
         if equal:
             del self.mutate(evaluator)[position]
@@ -212,19 +198,19 @@ def _remove(evaluator: Evaluator, self: DequeVariable, item: Variable) -> None:
     evaluator.pure(collections.deque().remove, item.snapshot())  # raises
 
 
-@_DEQUE.method("appendleft", 1)
-def _append_left(evaluator: Evaluator, self: DequeVariable, item: Variable) -> None:
+@handles_method("appendleft", collections.deque)
+def _append_left(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> None:
     self.add(evaluator, item, 0)
 
 
-@_DEQUE.method("extend", 1)
-def _extend(evaluator: Evaluator, self: DequeVariable, items: Variable) -> None:
+@handles_method("extend", collections.deque)
+def _extend(evaluator: Evaluator, self: DequeVariable, items: Variable, /) -> None:
     for item in items.iterate(evaluator):
         self.add(evaluator, item)
 
 
-@_DEQUE.method("extendleft", 1)
-def _extend_left(evaluator: Evaluator, self: DequeVariable, items: Variable) -> None:
+@handles_method("extendleft", collections.deque)
+def _extend_left(evaluator: Evaluator, self: DequeVariable, items: Variable, /) -> None:
     for item in items.iterate(evaluator):
         self.add(evaluator, item, 0)
 
@@ -235,18 +221,18 @@ def _taken(evaluator: Evaluator, self: DequeVariable, end: int) -> Variable:
     return self.mutate(evaluator).pop(end)
 
 
-@_DEQUE.method("pop", 0)
-def _pop(evaluator: Evaluator, self: DequeVariable) -> Variable:
+@handles_method("pop", collections.deque)
+def _pop(evaluator: Evaluator, self: DequeVariable, /) -> Variable:
     return _taken(evaluator, self, -1)
 
 
-@_DEQUE.method("popleft", 0)
-def _pop_left(evaluator: Evaluator, self: DequeVariable) -> Variable:
+@handles_method("popleft", collections.deque)
+def _pop_left(evaluator: Evaluator, self: DequeVariable, /) -> Variable:
     return _taken(evaluator, self, 0)
 
 
-@_DEQUE.method("rotate", 0, 1)
-def _rotate(evaluator: Evaluator, self: DequeVariable, steps: Variable | None = None) -> None:
+@handles_method("rotate", collections.deque)
+def _rotate(evaluator: Evaluator, self: DequeVariable, steps: Variable | None = None, /) -> None:
     number = 1 if steps is None else index_value(evaluator, steps)
     items = self.mutate(evaluator)
     rotated = collections.deque(items)
@@ -254,23 +240,23 @@ def _rotate(evaluator: Evaluator, self: DequeVariable, steps: Variable | None = 
     items[:] = rotated
 
 
-@_DEQUE.method("reverse", 0)
-def _reverse(evaluator: Evaluator, self: DequeVariable) -> None:
+@handles_method("reverse", collections.deque)
+def _reverse(evaluator: Evaluator, self: DequeVariable, /) -> None:
     self.assign(evaluator).reverse()
 
 
-@_DEQUE.method("copy", 0)
-def _copy(evaluator: Evaluator, self: DequeVariable) -> Variable:
+@handles_method("copy", collections.deque)
+def _copy(evaluator: Evaluator, self: DequeVariable, /) -> Variable:
     return DequeVariable(self.items(evaluator), self.longest)
 
 
-@_DEQUE.method("__setitem__", 2)
-def _set_item(evaluator: Evaluator, self: DequeVariable, key: Variable, value: Variable) -> None:
+@handles_method("__setitem__", collections.deque)
+def _set_item(evaluator: Evaluator, self: DequeVariable, key: Variable, value: Variable, /) -> None:
     self.get_item(evaluator, key)
     self.assign(evaluator)[index_value(evaluator, key)] = value
 
 
-@_DEQUE.method("__delitem__", 1)
-def _delete_item(evaluator: Evaluator, self: DequeVariable, key: Variable) -> None:
+@handles_method("__delitem__", collections.deque)
+def _delete_item(evaluator: Evaluator, self: DequeVariable, key: Variable, /) -> None:
     self.get_item(evaluator, key)
     del self.mutate(evaluator)[index_value(evaluator, key)]

@@ -6,9 +6,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
-from .base import Variable
-from .builtin_descriptors import descriptor_call
 from ..models import handles
+from .base import Variable
 from .class_attributes import is_builtin_descriptor
 from .classes import ClassVariable
 from .constant import ConstantVariable
@@ -70,10 +69,10 @@ for _kind in builtin_exceptions():
     if isinstance(vars(_kind).get("__new__"), types.BuiltinFunctionType):
         handles(_kind.__new__)(_new)
     if "__init__" in vars(_kind):
-        descriptor_call(_kind, "__init__")(_init)
+        handles(vars(_kind)["__init__"])(_init)
 
 
-@descriptor_call(BaseException, "with_traceback")
+@handles(vars(BaseException)["with_traceback"])
 def _with_traceback(evaluator: Evaluator, receiver: Variable, traceback: Variable) -> Variable:
     none = traceback.is_constant() and traceback.as_constant() is None
     if not (none or isinstance(traceback, TracebackVariable)):
@@ -93,7 +92,7 @@ _NO_NOTE = _refusal_of_note()
 """What CPython, which says it in other words since 3.14, says of an integer."""
 
 
-@descriptor_call(BaseException, "add_note")
+@handles(vars(BaseException)["add_note"])
 def _add_note(evaluator: Evaluator, receiver: Variable, note: Variable) -> None:
     assert isinstance(receiver, ExceptionVariable)
     if not issubclass(note.python_type(), str):
@@ -110,7 +109,7 @@ def _add_note(evaluator: Evaluator, receiver: Variable, note: Variable) -> None:
 
 
 def _register_text(kind: type[BaseException], name: str) -> None:
-    @descriptor_call(kind, name)
+    @handles(vars(kind)[name])
     def _text(evaluator: Evaluator, receiver: Variable) -> Variable:
         assert isinstance(receiver, ExceptionVariable)
         if find_raw(builtin_base(receiver.kind), name) is not kind.__dict__[name]:

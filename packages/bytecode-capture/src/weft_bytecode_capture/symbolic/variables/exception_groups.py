@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
+from ..models import handles
 from .base import Variable
-from .builtin_descriptors import descriptor_call
 from .classes import ClassVariable
 from .constant import ConstantVariable
 from .exceptions import ExceptionVariable
@@ -188,20 +188,20 @@ def _or_none(variable: Variable | None) -> Variable:
     return ConstantVariable(None) if variable is None else variable
 
 
-@descriptor_call(BaseExceptionGroup, "split")
+@handles(vars(BaseExceptionGroup)["split"])
 def _split(evaluator: Evaluator, receiver: Variable, wanted: Variable) -> Variable:
     assert isinstance(receiver, ExceptionGroupVariable)
     parts = split(evaluator, receiver, _matcher(evaluator, wanted))
     return TupleVariable([_or_none(parts.match), _or_none(parts.rest)])
 
 
-@descriptor_call(BaseExceptionGroup, "subgroup")
+@handles(vars(BaseExceptionGroup)["subgroup"])
 def _subgroup(evaluator: Evaluator, receiver: Variable, wanted: Variable) -> Variable:
     assert isinstance(receiver, ExceptionGroupVariable)
     return _or_none(split(evaluator, receiver, _matcher(evaluator, wanted), False).match)
 
 
-@descriptor_call(BaseExceptionGroup, "derive")
+@handles(vars(BaseExceptionGroup)["derive"])
 def _derive(evaluator: Evaluator, receiver: Variable, exceptions: Variable) -> Variable:
     assert isinstance(receiver, ExceptionGroupVariable)
     return new_group(evaluator, BaseExceptionGroup, [receiver.message, exceptions])

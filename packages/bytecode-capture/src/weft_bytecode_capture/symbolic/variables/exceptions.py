@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from weft_guards import Source
 
 from ...unsupported import Unsupported
-from .base import Variable
 from ..models import handles
+from .base import Variable
 from .constant import ConstantVariable
 from .sequences import TupleVariable
 from .user_objects import UserObjectVariable

@@ -20,12 +20,11 @@ from weft_guards import (
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
-from ..inlining import CALLS_BY_CODE
+from ..models import handles, polyfills
 from ..policy import is_library_module
 from .base import Variable
 from .bound_methods import BoundMethodVariable
-from ..models import handles
-from .classes import CLASS_CALLS, ClassVariable
+from .classes import ClassVariable
 from .constant import ConstantVariable
 from .functions import FunctionVariable, KnownFunctionVariable
 from .identified_functions import IdentifiedFunctionVariable
@@ -114,12 +113,11 @@ class _KeywordsVariable(DictVariable):
         emitter.load_attribute("keywords")
 
 
+@handles(functools.partial)
 def _new_partial(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    evaluator: Evaluator, function: Variable, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
-    if not arguments:
-        evaluator.raise_error(TypeError, "type 'partial' takes at least one argument")
-    function, *rest = arguments
+    rest = list(arguments)
     if isinstance(function, PartialVariable):
         if function.source is not None:
             evaluator.guard(AttributeSource(function.source, "__dict__"), LengthIs(0))
@@ -132,9 +130,6 @@ def _new_partial(
     held = _KeywordsVariable(new_keyword_dict(keywords).entries)
     held.partial = PartialVariable(function, TupleVariable(rest), held)
     return held.partial
-
-
-CLASS_CALLS[functools.partial] = _new_partial
 
 
 @register_wrapper(functools.partial)
@@ -211,17 +206,12 @@ def _wrap_cached_function(evaluator: Evaluator, value: Any, source: Source) -> V
 _DISPATCH = vars(functools.singledispatch(len))["dispatch"].__code__
 
 
-def _dispatch(
-    evaluator: Evaluator,
-    function: FunctionVariable,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
-) -> Variable:
+@handles(_DISPATCH)
+def _dispatch(evaluator: Evaluator, function: FunctionVariable, wanted: Variable) -> Variable:
     """The implementation for a class: the cache that holds it by weak references says nothing more."""
     names = _DISPATCH.co_freevars
     cell = function.closure_cells(evaluator)[names.index("registry")]
     registry = cell.read(evaluator)
-    wanted = arguments[0] if len(arguments) == 1 and not keywords else None
     if not isinstance(registry, DictVariable) or not isinstance(wanted, ClassVariable):
         raise Unsupported("arguments of a builtin function", f"{function!r}, singledispatch")
     original = registry.original
@@ -236,9 +226,6 @@ def _dispatch(
         for key, implementation in rows
         if key.python_key is not None and original[key.python_key[0]] is chosen
     )
-
-
-CALLS_BY_CODE[id(_DISPATCH)] = (_DISPATCH, _dispatch)
 
 
 def _generic_method(method: Any, instance: Any, owner: Any = None) -> Any:
@@ -256,18 +243,8 @@ def _generic_method(method: Any, instance: Any, owner: Any = None) -> Any:
     return functools.update_wrapper(_method, method.func)
 
 
-def _get_generic_method(
-    evaluator: Evaluator,
-    function: FunctionVariable,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
-) -> Variable:
-    return evaluator.wrap_known(_generic_method).call(evaluator, arguments, keywords)
-
-
 if "_method_cache" in vars(functools.singledispatchmethod(len)):
-    _GET = functools.singledispatchmethod.__get__.__code__
-    CALLS_BY_CODE[id(_GET)] = (_GET, _get_generic_method)
+    polyfills(functools.singledispatchmethod.__get__)(_generic_method)
 
 
 @handles(inspect.signature)

@@ -11,11 +11,10 @@ from weft_guards import Source
 
 from ...sources import ConvertedSource
 from ...unsupported import Unsupported
+from ..models import handles, model_of
 from .base import Variable
-from .builtin_descriptors import DESCRIPTOR_CALLS, descriptor_call
-from ..models import handles
 from .class_attributes import bind_attribute, bind_to_class, is_builtin_descriptor
-from .classes import CLASS_CALLS, ClassVariable
+from .classes import ClassVariable
 from .constant import ConstantVariable
 from .exception_classes import require_known_constructor
 from .hashing import are_silent
@@ -118,8 +117,15 @@ def allocate(evaluator: Evaluator, kind: type, content: Variable | None = None) 
         return UserObjectVariable(kind)
     if base in _IMMUTABLE:
         return UserObjectVariable(kind, storage=content)
-    empty = CLASS_CALLS[base](evaluator, [], {})
-    return UserObjectVariable(kind, storage=empty)
+    return UserObjectVariable(kind, storage=_new_builtin(evaluator, base, [], {}))
+
+
+def _new_builtin(
+    evaluator: Evaluator, base: type, arguments: list[Variable], keywords: dict[str, Variable]
+) -> Variable:
+    model = model_of(base)
+    assert model is not None
+    return model.call(evaluator, arguments, keywords)
 
 
 def wrap_storage(evaluator: Evaluator, value: Any, source: Source) -> Variable | None:
@@ -233,7 +239,7 @@ def _object_new(
     return allocate(evaluator, wanted)
 
 
-@descriptor_call(object, "__init__")
+@handles(vars(object)["__init__"])
 def _object_init(
     evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
 ) -> None:
@@ -257,12 +263,13 @@ def _register_container_new(base: Any) -> None:
         evaluator: Evaluator, kind: Variable, *arguments: Variable, **keywords: Variable
     ) -> Variable:
         wanted = _class_argument(kind)
-        if wanted in CLASS_CALLS:
+        model = model_of(wanted)
+        if model is not None:
             given = arguments if base in _IMMUTABLE else ()
-            return CLASS_CALLS[wanted](evaluator, list(given), keywords if given else {})
+            return model.call(evaluator, list(given), keywords if given else {})
         if base not in _IMMUTABLE:
             return allocate(evaluator, wanted)
-        content = CLASS_CALLS[base](evaluator, list(arguments), keywords)
+        content = _new_builtin(evaluator, base, list(arguments), keywords)
         return allocate(evaluator, wanted, storage_of(content))
 
 
@@ -270,14 +277,14 @@ for _base in (dict, list, set, *_IMMUTABLE, types.SimpleNamespace):
     _register_container_new(_base)
 
 
-@descriptor_call(types.SimpleNamespace, "__init__")
+@handles(vars(types.SimpleNamespace)["__init__"])
 def _namespace_init(evaluator: Evaluator, receiver: Variable, /, **attributes: Variable) -> None:
     assert isinstance(receiver, UserObjectVariable)
     for name, value in attributes.items():
         receiver.write_attribute(evaluator, name, value)
 
 
-@descriptor_call(types.SimpleNamespace, "__eq__")
+@handles(vars(types.SimpleNamespace)["__eq__"])
 def _namespace_eq(evaluator: Evaluator, receiver: Variable, other: Variable) -> Variable:
     if not issubclass(other.python_type(), types.SimpleNamespace):
         return ConstantVariable(NotImplemented)
@@ -285,6 +292,7 @@ def _namespace_eq(evaluator: Evaluator, receiver: Variable, other: Variable) -> 
     return evaluator.binary_operation("eq", *dictionaries)
 
 
+@handles(*(vars(kind)["__init__"] for kind in (dict, collections.OrderedDict, list, set)))
 def _container_init(
     evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
 ) -> None:
@@ -303,22 +311,7 @@ def _container_init(
         storage.call_method(evaluator, "update", list(arguments), keywords)
 
 
-for _base in (dict, collections.OrderedDict, list, set):
-    DESCRIPTOR_CALLS[_base, "__init__"] = _container_init
-
-
-@descriptor_call(dict, "__getitem__")
-def _dict_getitem(evaluator: Evaluator, receiver: Variable, key: Variable) -> Variable:
-    """A subclass's ``__missing__`` answers for absent keys."""
-    storage = storage_of(receiver)
-    if isinstance(receiver, UserObjectVariable) and isinstance(storage, DictVariable):
-        method = receiver.special(evaluator, "__missing__")
-        if method is not None and not storage.contains(evaluator, key):
-            return method.call(evaluator, [key], {})
-    return storage.call_method(evaluator, "__getitem__", [key], {})
-
-
-@descriptor_call(type, "__call__")
+@handles(vars(type)["__call__"])
 def _type_call(
     evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
 ) -> Variable:

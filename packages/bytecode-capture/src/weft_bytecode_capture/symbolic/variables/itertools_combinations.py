@@ -3,68 +3,79 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..models import handles
 from . import rebuilding
 from .base import Variable
 from .constant import ConstantVariable
 from .iterators import LazyIteratorVariable
-from .itertools_calls import is_none, makes_iterator
 from .sequences import TupleVariable, index_value
+from .values import is_none
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
 
-def _combinatoric(kind: Any, choose: Callable[..., Any]) -> None:
-    """Iterators that take their iterables in at once: positions are chosen, elements follow."""
+def _combinatoric(
+    evaluator: Evaluator,
+    kind: Any,
+    pools: list[list[Variable]],
+    chosen: Iterator[Any],
+    again: list[Variable],
+) -> Variable:
+    """An iterator that takes its iterables in at once: positions are chosen in the ``pools``.
 
-    def make(evaluator: Evaluator, *arguments: Variable, **named: Variable) -> Variable:
-        pools, chosen, again = choose(evaluator, *arguments, **named)
-        given = 0
+    ``again`` makes it again.
+    """
+    given = 0
 
-        def step(evaluator: Evaluator) -> Variable | None:
-            nonlocal given
-            positions = next(chosen, None)
-            if positions is None:
-                return None
-            given += 1
-            pairs = zip(pools, positions, strict=True)
-            return TupleVariable([pool[position] for pool, position in pairs])
+    def step(evaluator: Evaluator) -> Variable | None:
+        nonlocal given
+        positions = next(chosen, None)
+        if positions is None:
+            return None
+        given += 1
+        pairs = zip(pools, positions, strict=True)
+        return TupleVariable([pool[position] for pool, position in pairs])
 
-        def parts() -> list[Variable]:
-            return [evaluator.wrap_known(kind), ConstantVariable(given), *again]
+    def parts() -> list[Variable]:
+        return [evaluator.wrap_known(kind), ConstantVariable(given), *again]
 
-        return LazyIteratorVariable(kind, step, parts, rebuilding.combinatoric)
-
-    defaults = {"repeat": 1} if kind is itertools.product else {}
-    makes_iterator(kind, **defaults)(make)
+    return LazyIteratorVariable(kind, step, parts, rebuilding.combinatoric)
 
 
-_Choice = tuple[list[list[Variable]], Any, list[Variable]]
-"""Where each element of a choice is taken from, the positions chosen, and what makes the iterator again."""
-
-
-def _product(evaluator: Evaluator, *iterables: Variable, repeat: Variable) -> _Choice:
+@handles(itertools.product)
+def _product(
+    evaluator: Evaluator, *iterables: Variable, repeat: Variable | None = None
+) -> Variable:
     pools = [iterable.iterate(evaluator) for iterable in iterables]
-    pools *= max(index_value(evaluator, repeat), 0)
+    pools *= 1 if repeat is None else max(index_value(evaluator, repeat), 0)
     chosen = itertools.product(*(range(len(pool)) for pool in pools))
-    return pools, chosen, [TupleVariable(pool) for pool in pools]
+    again: list[Variable] = [TupleVariable(pool) for pool in pools]
+    return _combinatoric(evaluator, itertools.product, pools, chosen, again)
 
 
-def _choice(kind: Any) -> Callable[..., _Choice]:
-    def choose(evaluator: Evaluator, iterable: Variable, *count: Variable) -> _Choice:
+@handles(itertools.permutations)
+def _permutations(evaluator: Evaluator, iterable: Variable, r: Variable | None = None) -> Variable:
+    size = None if r is None or is_none(r) else index_value(evaluator, r)
+    return _choices(evaluator, itertools.permutations, iterable.iterate(evaluator), size)
+
+
+def _register_choice(kind: Any) -> None:
+    @handles(kind)
+    def _choose(evaluator: Evaluator, iterable: Variable, r: Variable) -> Variable:
         pool = iterable.iterate(evaluator)
-        size = len(pool) if not count or is_none(count[0]) else index_value(evaluator, count[0])
-        chosen = evaluator.pure(kind, range(len(pool)), size)
-        return [pool] * size, chosen, [TupleVariable(pool), ConstantVariable(size)]
-
-    return choose
+        return _choices(evaluator, kind, pool, index_value(evaluator, r))
 
 
-_combinatoric(itertools.product, _product)
-for _kind in (
-    itertools.combinations, itertools.permutations, itertools.combinations_with_replacement,
-):  # fmt: skip
-    _combinatoric(_kind, _choice(_kind))
+for _kind in (itertools.combinations, itertools.combinations_with_replacement):
+    _register_choice(_kind)
+
+
+def _choices(evaluator: Evaluator, kind: Any, pool: list[Variable], size: int | None) -> Variable:
+    count = len(pool) if size is None else size
+    chosen = evaluator.pure(kind, range(len(pool)), count)
+    again: list[Variable] = [TupleVariable(pool), ConstantVariable(count)]
+    return _combinatoric(evaluator, kind, [pool] * count, chosen, again)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from ..models import handles
 from ..operations import values_equal
 from .base import Variable
-from ..models import handles
+from .constant import ConstantVariable
 from .iterators import LazyIteratorVariable, Step
-from .itertools_calls import is_none, makes_iterator
 from .sequences import TupleVariable, index_value
+from .values import is_none
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -65,16 +66,14 @@ class _Groups:
 _GROUP: type = type(next(itertools.groupby([0]))[1])
 
 
-@makes_iterator(itertools.groupby, key=None)
-def _groupby(
-    evaluator: Evaluator, iterable: Variable, *function: Variable, key: Variable
-) -> Variable:
-    groups = _Groups(iterable.iterator(evaluator), function[0] if function else key)
+@handles(itertools.groupby)
+def _groupby(evaluator: Evaluator, iterable: Variable, key: Variable | None = None) -> Variable:
+    groups = _Groups(iterable.iterator(evaluator), key or ConstantVariable(None))
     return LazyIteratorVariable(itertools.groupby, groups.step)
 
 
 @handles(itertools.tee)
-def _tee(evaluator: Evaluator, iterable: Variable, count: Variable | None = None) -> Variable:
+def _tee(evaluator: Evaluator, iterable: Variable, n: Variable | None = None, /) -> Variable:
     """Iterators that share what the first of them to get there took."""
     iterator = iterable.iterator(evaluator)
     taken: list[Variable] = []
@@ -94,7 +93,7 @@ def _tee(evaluator: Evaluator, iterable: Variable, count: Variable | None = None
 
         return step
 
-    number = 2 if count is None else index_value(evaluator, count)
+    number = 2 if n is None else index_value(evaluator, n)
     return TupleVariable([LazyIteratorVariable(_TEE, reader()) for _ in range(number)])
 
 

@@ -6,28 +6,26 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
+from ..models import handles
 from . import rebuilding
 from .base import Variable
-from .builtin_descriptors import CLASS_METHOD_CALLS
 from .constant import ConstantVariable
 from .iterators import LazyIteratorVariable
-from .itertools_calls import is_none, makes_iterator
 from .sequences import TupleVariable, index_value
+from .values import is_none
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
 
-@makes_iterator(itertools.chain)
+@handles(itertools.chain)
 def _chain(evaluator: Evaluator, *iterables: Variable) -> Variable:
     return _chained(evaluator, TupleVariable(iterables).iterator(evaluator))
 
 
-def _chain_from_iterable(evaluator: Evaluator, kind: type, iterables: Variable) -> Variable:
+@handles(vars(itertools.chain)["from_iterable"])
+def _chain_from_iterable(evaluator: Evaluator, kind: type, iterables: Variable, /) -> Variable:
     return _chained(evaluator, iterables.iterator(evaluator))
-
-
-CLASS_METHOD_CALLS[itertools.chain, "from_iterable"] = _chain_from_iterable
 
 
 def _chained(evaluator: Evaluator, iterables: Variable) -> Variable:
@@ -52,8 +50,16 @@ def _chained(evaluator: Evaluator, iterables: Variable) -> Variable:
     return LazyIteratorVariable(itertools.chain, step, parts, rebuilding.chain)
 
 
-@makes_iterator(itertools.islice)
-def _islice(evaluator: Evaluator, iterable: Variable, *bounds: Variable) -> Variable:
+@handles(itertools.islice)
+def _islice(
+    evaluator: Evaluator,
+    iterable: Variable,
+    first: Variable,
+    second: Variable | None = None,
+    third: Variable | None = None,
+    /,
+) -> Variable:
+    bounds = [bound for bound in (first, second, third) if bound is not None]
     numbers = [None if is_none(bound) else index_value(evaluator, bound) for bound in bounds]
     evaluator.pure(itertools.islice, (), *numbers)
     wanted = slice(*numbers)
@@ -84,9 +90,11 @@ def _islice(evaluator: Evaluator, iterable: Variable, *bounds: Variable) -> Vari
     return LazyIteratorVariable(itertools.islice, step, parts)
 
 
-@makes_iterator(itertools.count, start=0, step=1)
-def _count(evaluator: Evaluator, *arguments: Variable, start: Variable, step: Variable) -> Variable:
-    first, width = [*arguments, *(start, step)[len(arguments) :]]
+@handles(itertools.count)
+def _count(
+    evaluator: Evaluator, start: Variable | None = None, step: Variable | None = None
+) -> Variable:
+    first, width = start or ConstantVariable(0), step or ConstantVariable(1)
     if not first.is_constant() or not width.is_constant():
         raise Unsupported("arguments of a builtin class", "count")
     current: Variable = first
@@ -100,10 +108,10 @@ def _count(evaluator: Evaluator, *arguments: Variable, start: Variable, step: Va
     return LazyIteratorVariable(itertools.count, advance, lambda: [current, width])
 
 
-@makes_iterator(itertools.repeat, times=None)
-def _repeat(evaluator: Evaluator, value: Variable, *number: Variable, times: Variable) -> Variable:
-    given = number[0] if number else times
-    left = None if not number and is_none(times) else max(index_value(evaluator, given), 0)
+@handles(itertools.repeat)
+def _repeat(evaluator: Evaluator, object: Variable, times: Variable | None = None) -> Variable:
+    value = object
+    left = None if times is None else max(index_value(evaluator, times), 0)
 
     def step(evaluator: Evaluator) -> Variable | None:
         nonlocal left
@@ -120,8 +128,8 @@ def _repeat(evaluator: Evaluator, value: Variable, *number: Variable, times: Var
     return LazyIteratorVariable(itertools.repeat, step, parts)
 
 
-@makes_iterator(itertools.cycle)
-def _cycle(evaluator: Evaluator, iterable: Variable) -> Variable:
+@handles(itertools.cycle)
+def _cycle(evaluator: Evaluator, iterable: Variable, /) -> Variable:
     iterator = iterable.iterator(evaluator)
     saved: list[Variable] = []
     again: int | None = None
@@ -149,18 +157,19 @@ def _cycle(evaluator: Evaluator, iterable: Variable) -> Variable:
     return LazyIteratorVariable(itertools.cycle, step, parts, rebuilding.cycle)
 
 
-@makes_iterator(itertools.accumulate, func=None, initial=None)
+@handles(itertools.accumulate)
 def _accumulate(
     evaluator: Evaluator,
     iterable: Variable,
-    *function: Variable,
-    func: Variable,
-    initial: Variable,
+    func: Variable | None = None,
+    *,
+    initial: Variable | None = None,
 ) -> Variable:
     iterator = iterable.iterator(evaluator)
-    combine = function[0] if function else func
+    combine = func or ConstantVariable(None)
+    start = initial or ConstantVariable(None)
     total: Variable | None = None
-    first: Variable | None = None if is_none(initial) else initial
+    first: Variable | None = None if is_none(start) else start
 
     def step(evaluator: Evaluator) -> Variable | None:
         nonlocal total, first
@@ -180,13 +189,16 @@ def _accumulate(
 
     def parts() -> list[Variable]:
         given = [] if total is None else [total]
-        return [iterator, combine, initial, *given]
+        return [iterator, combine, start, *given]
 
     return LazyIteratorVariable(itertools.accumulate, step, parts, rebuilding.accumulate)
 
 
-@makes_iterator(itertools.zip_longest, fillvalue=None)
-def _zip_longest(evaluator: Evaluator, *iterables: Variable, fillvalue: Variable) -> Variable:
+@handles(itertools.zip_longest)
+def _zip_longest(
+    evaluator: Evaluator, *iterables: Variable, fillvalue: Variable | None = None
+) -> Variable:
+    filling = fillvalue or ConstantVariable(None)
     iterators: list[Variable | None] = [iterable.iterator(evaluator) for iterable in iterables]
 
     def step(evaluator: Evaluator) -> Variable | None:
@@ -197,18 +209,18 @@ def _zip_longest(evaluator: Evaluator, *iterables: Variable, fillvalue: Variable
                 iterators[place] = None
                 if not any(iterators):
                     return None
-            elements.append(fillvalue if element is None else element)
+            elements.append(filling if element is None else element)
         return TupleVariable(elements) if any(iterators) else None
 
     def parts() -> list[Variable]:
-        return [fillvalue, *(iterator or TupleVariable() for iterator in iterators)]
+        return [filling, *(iterator or TupleVariable() for iterator in iterators)]
 
     return LazyIteratorVariable(itertools.zip_longest, step, parts, rebuilding.zip_longest)
 
 
 def _while(kind: type, takes: bool) -> None:
-    @makes_iterator(kind)
-    def _call(evaluator: Evaluator, predicate: Variable, iterable: Variable) -> Variable:
+    @handles(kind)
+    def _call(evaluator: Evaluator, predicate: Variable, iterable: Variable, /) -> Variable:
         iterator = iterable.iterator(evaluator)
         passed = False
 
@@ -242,8 +254,8 @@ _while(itertools.takewhile, True)
 _while(itertools.dropwhile, False)
 
 
-@makes_iterator(itertools.starmap)
-def _starmap(evaluator: Evaluator, function: Variable, iterable: Variable) -> Variable:
+@handles(itertools.starmap)
+def _starmap(evaluator: Evaluator, function: Variable, iterable: Variable, /) -> Variable:
     iterator = iterable.iterator(evaluator)
 
     def step(evaluator: Evaluator) -> Variable | None:
@@ -255,12 +267,9 @@ def _starmap(evaluator: Evaluator, function: Variable, iterable: Variable) -> Va
     return LazyIteratorVariable(itertools.starmap, step, lambda: [function, iterator])
 
 
-@makes_iterator(itertools.compress, selectors=None)
-def _compress(
-    evaluator: Evaluator, data: Variable, *selecting: Variable, selectors: Variable
-) -> Variable:
-    elements = data.iterator(evaluator)
-    choices = (selecting[0] if selecting else selectors).iterator(evaluator)
+@handles(itertools.compress)
+def _compress(evaluator: Evaluator, data: Variable, selectors: Variable) -> Variable:
+    elements, choices = data.iterator(evaluator), selectors.iterator(evaluator)
 
     def step(evaluator: Evaluator) -> Variable | None:
         while True:
@@ -274,8 +283,8 @@ def _compress(
     return LazyIteratorVariable(itertools.compress, step, lambda: [elements, choices])
 
 
-@makes_iterator(itertools.filterfalse)
-def _filterfalse(evaluator: Evaluator, predicate: Variable, iterable: Variable) -> Variable:
+@handles(itertools.filterfalse)
+def _filterfalse(evaluator: Evaluator, predicate: Variable, iterable: Variable, /) -> Variable:
     iterator = iterable.iterator(evaluator)
 
     def step(evaluator: Evaluator) -> Variable | None:
@@ -290,8 +299,8 @@ def _filterfalse(evaluator: Evaluator, predicate: Variable, iterable: Variable) 
     return LazyIteratorVariable(itertools.filterfalse, step, lambda: [predicate, iterator])
 
 
-@makes_iterator(itertools.pairwise)
-def _pairwise(evaluator: Evaluator, iterable: Variable) -> Variable:
+@handles(itertools.pairwise)
+def _pairwise(evaluator: Evaluator, iterable: Variable, /) -> Variable:
     iterator = iterable.iterator(evaluator)
     previous: Variable | None = None
 

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import collections
+import types
 from typing import TYPE_CHECKING, Any
 
 from weft_guards import AttributeSource, Source, TypeIs
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
+from ..models import handles, handles_method
 from ..operations import COMPARISONS, values_equal
 from .base import Variable
-from .builtin_descriptors import CLASS_METHOD_CALLS
-from ..models import handles
 from .iterators import IteratorVariable, SequenceIteratorVariable
 from .mappings import (
-    DefaultDictVariable,
     DictVariable,
     MappingProxyVariable,
-    OrderedDictVariable,
     new_keyword_dict,
     reads_as_dict,
 )
-from .methods import MethodTable, method_of
+from .methods import method_of
 from .opaque import RefusedVariable
 from .rebuilding import advanced_iterator
 from .sequences import TupleVariable, owner_of, storage_of
@@ -32,13 +30,8 @@ if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
-_READABLE = (
-    DictVariable.methods,
-    OrderedDictVariable.methods,
-    DefaultDictVariable.methods,
-    MappingProxyVariable.methods,
-)
-_WRITABLE = _READABLE[:3]
+_WRITABLE = (dict, collections.OrderedDict, collections.defaultdict)
+_READABLE: tuple[Any, ...] = (*_WRITABLE, types.MappingProxyType)
 
 
 _ITERATORS: dict[str, type] = {
@@ -193,61 +186,78 @@ def _wrap_view(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     return DictViewVariable(mapping, name, source)
 
 
-def _register_views(methods: MethodTable) -> None:
-    for name in ("keys", "values", "items"):
-
-        def view(evaluator: Evaluator, self: DictVariable, name: str = name) -> Variable:
-            return DictViewVariable(self, name)
-
-        methods.method(name, 0)(view)
+def _register_view(name: str) -> None:
+    @handles_method(name, *_READABLE)
+    def _view(evaluator: Evaluator, self: DictVariable) -> Variable:
+        return DictViewVariable(self, name)
 
 
-def _get_item(evaluator: Evaluator, self: DictVariable, key: Variable) -> Variable:
+for _name in _VIEWS:
+    _register_view(_name)
+
+
+@handles_method("__getitem__", *_READABLE)
+def _get_item(evaluator: Evaluator, self: DictVariable, key: Variable, /) -> Variable:
+    """An instance's ``__missing__`` answers for absent keys."""
+    from .user_objects import UserObjectVariable
+
     found = self.lookup(evaluator, key)
+    if found is None and isinstance(self.owner, UserObjectVariable):
+        method = self.owner.special(evaluator, "__missing__")
+        found = None if method is None else method.call(evaluator, [key], {})
     return self.missing(evaluator, key) if found is None else found
 
 
+@handles_method("get", *_READABLE)
 def _get(
-    evaluator: Evaluator, self: DictVariable, key: Variable, default: Variable | None = None
+    evaluator: Evaluator, self: DictVariable, key: Variable, default: Variable | None = None, /
 ) -> Variable | None:
     found = self.lookup(evaluator, key)
     return default if found is None else found
 
 
-def _contains(evaluator: Evaluator, self: DictVariable, key: Variable) -> Variable:
+@handles_method("__contains__", *_READABLE)
+def _contains(evaluator: Evaluator, self: DictVariable, key: Variable, /) -> Variable:
     return evaluator.wrap_constant(self.contains(evaluator, key))
 
 
-def _length(evaluator: Evaluator, self: DictVariable) -> Variable:
+@handles_method("__len__", *_READABLE)
+def _length(evaluator: Evaluator, self: DictVariable, /) -> Variable:
     return evaluator.wrap_constant(self.length(evaluator))
 
 
-def _iter(evaluator: Evaluator, self: DictVariable) -> Variable:
+@handles_method("__iter__", *_READABLE)
+def _iter(evaluator: Evaluator, self: DictVariable, /) -> Variable:
     return self.iterator(evaluator)
 
 
-def _copy(evaluator: Evaluator, self: DictVariable) -> Variable:
+@handles_method("copy", *_READABLE)
+def _copy(evaluator: Evaluator, self: DictVariable, /) -> Variable:
     return self.new_like(dict(self.all_entries(evaluator)))
 
 
-def _set_item(evaluator: Evaluator, self: DictVariable, key: Variable, value: Variable) -> None:
+@handles_method("__setitem__", *_WRITABLE)
+def _set_item(evaluator: Evaluator, self: DictVariable, key: Variable, value: Variable, /) -> None:
     self.store(evaluator, key, value)
 
 
-def _delete_item(evaluator: Evaluator, self: DictVariable, key: Variable) -> None:
+@handles_method("__delitem__", *_WRITABLE)
+def _delete_item(evaluator: Evaluator, self: DictVariable, key: Variable, /) -> None:
     if self.remove(evaluator, key) is None:
         DictVariable.missing(self, evaluator, key)
 
 
+@handles_method("pop", *_WRITABLE)
 def _pop(
-    evaluator: Evaluator, self: DictVariable, key: Variable, default: Variable | None = None
+    evaluator: Evaluator, self: DictVariable, key: Variable, default: Variable | None = None, /
 ) -> Variable:
     removed = self.remove(evaluator, key) if self.lookup(evaluator, key) is not None else default
     return DictVariable.missing(self, evaluator, key) if removed is None else removed
 
 
+@handles_method("setdefault", *_WRITABLE)
 def _set_default(
-    evaluator: Evaluator, self: DictVariable, key: Variable, default: Variable | None = None
+    evaluator: Evaluator, self: DictVariable, key: Variable, default: Variable | None = None, /
 ) -> Variable:
     found = self.lookup(evaluator, key)
     if found is None:
@@ -256,39 +266,46 @@ def _set_default(
     return found
 
 
-def _clear(evaluator: Evaluator, self: DictVariable) -> None:
+@handles_method("clear", *_WRITABLE)
+def _clear(evaluator: Evaluator, self: DictVariable, /) -> None:
     self.clear(evaluator)
 
 
+@handles_method("update", *_WRITABLE)
 def _update(
-    evaluator: Evaluator, self: DictVariable, /, *others: Variable, **keywords: Variable
+    evaluator: Evaluator, self: DictVariable, other: Variable | None = None, /, **entries: Variable
 ) -> None:
+    if other is not None:
+        _add_entries(evaluator, self, other)
+    for hashed, value in new_keyword_dict(entries).entries.items():
+        self.store(evaluator, hashed.variable, value)
+
+
+def _add_entries(evaluator: Evaluator, self: DictVariable, other: Variable) -> None:
     from .user_objects import UserObjectVariable
 
-    for other in others:
-        storage = storage_of(other)
-        if isinstance(storage, DictVariable) and reads_as_dict(other.python_type()):
-            for key, value in list(storage.all_entries(evaluator).items()):
-                self.store(evaluator, key.variable, value)
-            continue
-        if isinstance(other, UserObjectVariable) and other.has_attribute(evaluator, "keys"):
-            for name in other.call_method(evaluator, "keys", [], {}).iterate(evaluator):
-                self.store(evaluator, name, other.call_method(evaluator, "__getitem__", [name], {}))
-            continue
+    storage = storage_of(other)
+    if isinstance(storage, DictVariable) and reads_as_dict(other.python_type()):
+        for key, value in list(storage.all_entries(evaluator).items()):
+            self.store(evaluator, key.variable, value)
+    elif isinstance(other, UserObjectVariable) and other.has_attribute(evaluator, "keys"):
+        for name in other.call_method(evaluator, "keys", [], {}).iterate(evaluator):
+            self.store(evaluator, name, other.call_method(evaluator, "__getitem__", [name], {}))
+    else:
         for pair in other.iterate(evaluator):
             parts = pair.iterate(evaluator)
             if len(parts) != 2:
                 raise Unsupported("arguments of a builtin method", "dict.update")
             self.store(evaluator, *parts)
-    for hashed, value in new_keyword_dict(keywords).entries.items():
-        self.store(evaluator, hashed.variable, value)
 
 
-def _reversed(evaluator: Evaluator, self: DictVariable) -> Variable:
+@handles_method("__reversed__", *_READABLE)
+def _reversed(evaluator: Evaluator, self: DictVariable, /) -> Variable:
     return SequenceIteratorVariable(self, self.iterate(evaluator)[::-1])
 
 
-def _pop_item(evaluator: Evaluator, self: DictVariable) -> Variable:
+@handles_method("popitem", dict)
+def _pop_item(evaluator: Evaluator, self: DictVariable, /) -> Variable:
     entries = self.all_entries(evaluator)
     if not entries:
         evaluator.raise_error(KeyError, "popitem(): dictionary is empty")
@@ -298,6 +315,7 @@ def _pop_item(evaluator: Evaluator, self: DictVariable) -> Variable:
     return TupleVariable([last.variable, value])
 
 
+@handles_method("popitem", collections.OrderedDict)
 def _pop_either_item(
     evaluator: Evaluator, self: DictVariable, last: Variable | None = None
 ) -> Variable:
@@ -314,6 +332,7 @@ def _pop_either_item(
     return TupleVariable([first.variable, value])
 
 
+@handles_method("move_to_end", collections.OrderedDict)
 def _move_to_end(
     evaluator: Evaluator, self: DictVariable, key: Variable, last: Variable | None = None
 ) -> None:
@@ -332,30 +351,9 @@ def _move_to_end(
     self.entries.update(rest)
 
 
-OrderedDictVariable.methods.method("popitem", 0, 1, keywords=("last",))(_pop_either_item)
-OrderedDictVariable.methods.method("move_to_end", 1, 2, keywords=("last",))(_move_to_end)
-for _methods in (DictVariable.methods, DefaultDictVariable.methods):
-    _methods.method("popitem", 0)(_pop_item)
-for _methods in _READABLE:
-    _methods.method("__reversed__", 0)(_reversed)
-    _register_views(_methods)
-    _methods.method("__getitem__", 1)(_get_item)
-    _methods.method("get", 1, 2)(_get)
-    _methods.method("__contains__", 1)(_contains)
-    _methods.method("__len__", 0)(_length)
-    _methods.method("__iter__", 0)(_iter)
-    _methods.method("copy", 0)(_copy)
-for _methods in _WRITABLE:
-    _methods.method("__setitem__", 2)(_set_item)
-    _methods.method("__delitem__", 1)(_delete_item)
-    _methods.method("pop", 1, 2)(_pop)
-    _methods.method("setdefault", 1, 2)(_set_default)
-    _methods.method("clear", 0)(_clear)
-    _methods.method("update", keywords=("*",))(_update)
-
-
+@handles_method("fromkeys", dict, collections.OrderedDict)
 def _from_keys(
-    evaluator: Evaluator, kind: type, iterable: Variable, value: Variable | None = None
+    evaluator: Evaluator, kind: type, iterable: Variable, value: Variable | None = None, /
 ) -> Variable:
     made = evaluator.wrap_known(kind).call(evaluator, [], {})
     if not isinstance(made, DictVariable):
@@ -363,10 +361,6 @@ def _from_keys(
     for key in iterable.iterate(evaluator):
         made.store(evaluator, key, evaluator.wrap_constant(None) if value is None else value)
     return made
-
-
-for _owner in (dict, collections.OrderedDict):
-    CLASS_METHOD_CALLS[_owner, "fromkeys"] = _from_keys
 
 
 @handles(vars(collections)["_count_elements"])

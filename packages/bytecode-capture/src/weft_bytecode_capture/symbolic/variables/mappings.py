@@ -28,7 +28,7 @@ from .base import Variable
 from .constant import ConstantVariable
 from .dying import require_quiet_end
 from .hashing import HashedKey, are_silent, entry_key
-from .methods import MethodTable, method_of
+from .methods import call_method_of, method_of
 from .sequences import TupleVariable, owner_of, storage_of
 from .values import find_raw
 
@@ -45,7 +45,6 @@ class DictVariable(Variable):
     """
 
     kind: type[dict[Any, Any]] = dict
-    methods = MethodTable(dict)
 
     def __init__(
         self, entries: dict[HashedKey, Variable] | None = None, source: Source | None = None
@@ -225,7 +224,7 @@ class DictVariable(Variable):
         arguments: list[Variable],
         keywords: dict[str, Variable],
     ) -> Variable:
-        return self.methods.call(evaluator, self, name, arguments, keywords)
+        return call_method_of(evaluator, self.kind, self, name, arguments, keywords)
 
     def missing(self, evaluator: Evaluator, key: Variable) -> Variable:
         """What ``self[key]`` gives for an absent key: KeyError."""
@@ -239,7 +238,7 @@ class DictVariable(Variable):
         storage = storage_of(other)
         if not isinstance(storage, DictVariable):
             if operator == "ior":
-                self.methods.call(evaluator, self, "update", [other], {})
+                evaluator.call_method(self, "update", other)
                 return self
             return None
         if operator in ("eq", "ne"):
@@ -247,7 +246,7 @@ class DictVariable(Variable):
                 equal_dicts(evaluator, self, storage) == (operator == "eq")
             )
         if operator == "ior":
-            self.methods.call(evaluator, self, "update", [storage], {})
+            evaluator.call_method(self, "update", storage)
             return self
         if operator == "or":
             left, right = (storage, self) if reflected else (self, storage)
@@ -300,7 +299,6 @@ class OrderedDictVariable(DictVariable):
     """``collections.OrderedDict``."""
 
     kind = collections.OrderedDict
-    methods = MethodTable(collections.OrderedDict, DictVariable.methods)
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         outside = self.source if self.owner is None else None
@@ -326,7 +324,6 @@ class DefaultDictVariable(DictVariable):
     """``collections.defaultdict``."""
 
     kind = collections.defaultdict
-    methods = MethodTable(collections.defaultdict, DictVariable.methods)
     factory: Variable = ConstantVariable(None)
 
     def missing(self, evaluator: Evaluator, key: Variable) -> Variable:
@@ -355,7 +352,6 @@ class MappingProxyVariable(DictVariable):
     """A read-only view of a dict, such as a class's ``__dict__``."""
 
     kind: Any = types.MappingProxyType
-    methods = MethodTable(types.MappingProxyType, DictVariable.methods)
 
     def mutate(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
         evaluator.raise_error(TypeError, "'mappingproxy' object does not support item assignment")

@@ -1,15 +1,15 @@
-"""Tables of builtin types' methods on variables, and methods bound to a variable."""
+"""Methods of builtin classes: calls of them, and methods bound to a variable."""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft_guards import AttributeSource, EqualsConstant, Source, TypeIs
 
 from ...unsupported import Unsupported
 from ..builder import register_predicate
+from ..models import model_of
 from .base import Variable
 from .constant import ConstantVariable
 from .values import find_raw
@@ -18,66 +18,25 @@ if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..evaluator import Evaluator
 
-Implementation = Callable[..., Variable | None]
 
-
-class MethodTable:
-    """The methods of a builtin type; an implementation takes the evaluator, the object, the arguments.
-
-    None as a result stands for Python's None.
-    """
-
-    def __init__(self, kind: type, *bases: MethodTable) -> None:
-        self.kind = kind
-        self._rows: dict[str, tuple[Implementation, tuple[int, ...], tuple[str, ...]]] = {}
-        for base in bases:
-            self._rows.update(base._rows)
-
-    def method(
-        self, name: str, *counts: int, keywords: tuple[str, ...] = ()
-    ) -> Callable[[Any], Any]:
-        """Register a method that takes any of ``counts`` positional arguments (any number if none given)."""
-
-        def register(implementation: Implementation) -> Implementation:
-            self._rows[name] = (implementation, counts, keywords)
-            return implementation
-
-        return register
-
-    def take(self, other: MethodTable, *names: str) -> None:
-        """Register methods as another type has them."""
-        for name in names:
-            self._rows[name] = other._rows[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._rows
-
-    def call(
-        self,
-        evaluator: Evaluator,
-        variable: Variable,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
-    ) -> Variable:
-        row = self._rows.get(name)
-        if row is None:
-            if find_raw(self.kind, name) is None:
-                evaluator.raise_error(
-                    AttributeError,
-                    f"{self.kind.__name__!r} object has no attribute {name!r}",
-                    name=name,
-                )
-            raise Unsupported("method of a builtin type", f"{self.kind.__name__}.{name}")
-        implementation, counts, accepted = row
-        wrong_keyword = accepted != ("*",) and any(key not in accepted for key in keywords)
-        if (counts and len(arguments) not in counts) or wrong_keyword:
-            raise Unsupported(
-                "arguments of a builtin method",
-                f"{self.kind.__name__}.{name} with {len(arguments)} and {sorted(keywords)}",
-            )
-        result = implementation(evaluator, variable, *arguments, **keywords)
-        return ConstantVariable(None) if result is None else result
+def call_method_of(
+    evaluator: Evaluator,
+    kind: type,
+    receiver: Variable,
+    name: str,
+    arguments: list[Variable],
+    keywords: dict[str, Variable],
+) -> Variable:
+    """Call a method of a builtin class on an object of it."""
+    raw = find_raw(kind, name)
+    if raw is None:
+        evaluator.raise_error(
+            AttributeError, f"{kind.__name__!r} object has no attribute {name!r}", name=name
+        )
+    model = model_of(raw)
+    if model is None:
+        raise Unsupported("method of a builtin type", f"{kind.__name__}.{name}")
+    return model.call(evaluator, arguments, keywords, receiver)
 
 
 class BuiltinMethodVariable(Variable):

@@ -22,13 +22,15 @@ from ..builder import (
     register_scalar_types,
     register_wrapper,
 )
+from ..models import handles
 from .base import Variable
-from .classes import CLASS_CALLS, ClassVariable
+from .classes import ClassVariable
 from .constant import OPERATORS, ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .sequences import ListVariable, TupleVariable
-from .tensor import METHOD_CALLS, TensorVariable
+from .tensor import TensorVariable
 from .torch_function import TorchFunctionVariable
+from .values import pure_call
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -313,21 +315,17 @@ def _holds_scalar(evaluator: Evaluator, variable: Variable) -> bool:
     return variable.is_constant() and is_scalar(variable.as_constant())
 
 
+@handles(torch.Tensor.numpy)
 def _numpy(
-    evaluator: Evaluator,
-    tensor: TensorVariable,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
-) -> Variable | None:
-    """``tensor.numpy()``: an array with the tensor's memory."""
+    evaluator: Evaluator, tensor: TensorVariable, /, *, force: Variable | None = None
+) -> Variable:
+    """An array with the tensor's memory."""
     fake = tensor.fake
     plain = fake.device.type == "cpu" and not fake.requires_grad and not fake.is_conj()
-    if arguments or keywords or not plain or fake.is_neg() or fake.dim() == 0:
-        return None
-    return ArrayVariable(tensor, None) if fake.dtype in _FLOATING else None
-
-
-METHOD_CALLS["numpy"] = _numpy
+    is_array = plain and not fake.is_neg() and fake.dim() > 0 and fake.dtype in _FLOATING
+    if force is not None or not is_array:
+        raise tensor.refused_method(evaluator, "numpy")
+    return ArrayVariable(tensor, None)
 
 
 @register_object(torch.from_numpy, torch.as_tensor, torch.tensor)
@@ -361,13 +359,9 @@ def _wrap_function(evaluator: Evaluator, value: Any, source: Source) -> Variable
 
 
 def _register_scalar_class(kind: Any) -> None:
-    def call(
-        evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
-        positional, named = evaluator.snapshots(arguments, keywords, kind.__name__)
-        return evaluator.wrap_result(evaluator.pure(kind, *positional, **named))
-
-    CLASS_CALLS[kind] = call
+    @handles(kind)
+    def _new(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+        return pure_call(evaluator, kind, arguments, keywords)
 
 
 for _kind in (*_SCALARS, numpy.dtype, numpy.finfo, numpy.iinfo):

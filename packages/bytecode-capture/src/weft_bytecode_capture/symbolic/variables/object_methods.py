@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
+from ..models import handles
 from .base import Variable
-from .builtin_descriptors import DESCRIPTOR_CALLS, descriptor_call
 from .constant import ConstantVariable
 from .user_objects import UserObjectVariable
 from .values import attribute_name
@@ -21,31 +21,33 @@ def _instance(receiver: Variable, name: str) -> UserObjectVariable:
     return receiver
 
 
-@descriptor_call(object, "__getattribute__")
+@handles(
+    *(
+        vars(kind)["__getattribute__"]
+        for kind in (dict, list, tuple, set, frozenset, str, int, float)
+    ),
+    vars(object)["__getattribute__"],
+)
 def _getattribute(evaluator: Evaluator, receiver: Variable, name: Variable) -> Variable:
     instance = _instance(receiver, "__getattribute__")
     return instance.generic_get_attribute(evaluator, attribute_name(evaluator, name))
 
 
-@descriptor_call(object, "__setattr__")
+@handles(vars(object)["__setattr__"])
 def _setattr(evaluator: Evaluator, receiver: Variable, name: Variable, value: Variable) -> None:
     instance = _instance(receiver, "__setattr__")
     instance.generic_set_attribute(evaluator, attribute_name(evaluator, name), value)
 
 
-@descriptor_call(object, "__delattr__")
+@handles(vars(object)["__delattr__"])
 def _delattr(evaluator: Evaluator, receiver: Variable, name: Variable) -> None:
     instance = _instance(receiver, "__delattr__")
     instance.generic_set_attribute(evaluator, attribute_name(evaluator, name), None)
 
 
-@descriptor_call(object, "__eq__")
+@handles(vars(object)["__eq__"])
 def _eq(evaluator: Evaluator, receiver: Variable, other: Variable) -> Variable:
     from ..operations import is_same_object
 
     same = is_same_object(evaluator, receiver, other)
     return ConstantVariable(True if same else NotImplemented)
-
-
-for _kind in (dict, list, tuple, set, frozenset, str, int, float):
-    DESCRIPTOR_CALLS[_kind, "__getattribute__"] = _getattribute

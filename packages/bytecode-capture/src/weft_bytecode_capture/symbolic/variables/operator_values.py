@@ -10,10 +10,9 @@ from weft_guards import IsObject, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
+from ..models import handles
 from ..operations import COMPARISONS
 from .base import Variable
-from ..models import handles
-from .classes import CLASS_CALLS
 from .constant import ConstantVariable
 from .sequences import TupleVariable
 
@@ -127,18 +126,18 @@ def _cmp_to_key(evaluator: Evaluator, mycmp: Variable) -> Variable:
 
 
 def _register(kind: Any, named: bool) -> None:
-    def make(
-        evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
+    @handles(kind)
+    def _make(
+        evaluator: Evaluator, first: Variable, /, *others: Variable, **keywords: Variable
     ) -> Variable:
+        arguments = [first, *others]
         names = arguments[:1] if kind is operator.methodcaller else arguments
         texts = kind is operator.itemgetter or all(
             name.is_constant() and type(name.as_constant()) is str for name in names
         )
-        if not arguments or (keywords and not named) or not texts:
+        if (keywords and not named) or not texts:
             raise Unsupported("arguments of a builtin class", kind.__name__)
         return GetterVariable(kind, arguments, keywords)
-
-    CLASS_CALLS[kind] = make
 
     @register_wrapper(kind)
     def _wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
 from ..builder import register_constant_types
-from ..models import handles
-from .constant import ConstantVariable, register_special
+from ..models import handles, handles_method
+from .constant import ConstantVariable
 from .functions import FunctionVariable
 from .sequences import ListVariable
 
@@ -104,25 +104,13 @@ def substitute(
     return ConstantVariable(evaluator.pure(pattern.sub, replaced, text, count))
 
 
-@register_special(re.Pattern, "sub")
+@handles_method("sub", re.Pattern)
 def _substituted(
-    evaluator: Evaluator,
-    pattern: ConstantVariable,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
+    evaluator: Evaluator, pattern: ConstantVariable, repl: Variable, string: Variable
 ) -> Variable:
-    if keywords or len(arguments) != 2:
-        raise Unsupported("arguments of a builtin method", "Pattern.sub")
-    return substitute(evaluator, pattern.value, arguments[0], arguments[1].as_constant())
+    return substitute(evaluator, pattern.value, repl, string.as_constant())
 
 
-@register_special(re.Pattern, "finditer")
-def _find_each(
-    evaluator: Evaluator,
-    pattern: ConstantVariable,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
-) -> Variable:
-    if keywords or len(arguments) != 1:
-        raise Unsupported("arguments of a builtin method", "Pattern.finditer")
-    return _matches(evaluator, pattern.value, arguments[0].as_constant()).iterator(evaluator)
+@handles_method("finditer", re.Pattern)
+def _find_each(evaluator: Evaluator, pattern: ConstantVariable, string: Variable) -> Variable:
+    return _matches(evaluator, pattern.value, string.as_constant()).iterator(evaluator)

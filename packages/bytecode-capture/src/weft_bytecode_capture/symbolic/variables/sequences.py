@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import operator as operators
 import reprlib
 from collections.abc import Sequence
@@ -11,12 +12,13 @@ from weft_guards import ItemSource, LengthIs, Source, TypeIs
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
+from ..models import handles_method
 from ..operations import values_equal
 from .base import Variable
 from .constant import ConstantVariable
 from .dying import has_finalizer
 from .hashing import HashedKey, hashed_key
-from .methods import MethodTable, method_of
+from .methods import call_method_of, method_of
 from .values import find_raw
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ class SequenceVariable(Variable):
     """What lists and tuples share.  A sequence from outside is wrapped element by element when used."""
 
     kind: type
-    methods: MethodTable
 
     def __init__(self, items: Sequence[Variable] = (), source: Source | None = None) -> None:
         self._items: list[Variable] = list(items)
@@ -115,7 +116,7 @@ class SequenceVariable(Variable):
         arguments: list[Variable],
         keywords: dict[str, Variable],
     ) -> Variable:
-        return self.methods.call(evaluator, self, name, arguments, keywords)
+        return call_method_of(evaluator, self.kind, self, name, arguments, keywords)
 
     def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
         if isinstance(key, SliceVariable):
@@ -223,7 +224,6 @@ class TupleVariable(SequenceVariable):
     """An exact tuple."""
 
     kind = tuple
-    methods = MethodTable(tuple)
 
     def is_constant(self) -> bool:
         return self._unread is None and all(item.is_constant() for item in self._items)
@@ -259,7 +259,6 @@ class ListVariable(SequenceVariable):
     """An exact list."""
 
     kind = list
-    methods = MethodTable(list)
 
     owner: Variable | None = None  # the instance whose storage it is
     version = 0  # how often it was changed
@@ -432,52 +431,47 @@ def _wrap_slice(evaluator: Evaluator, value: slice, source: Source) -> Variable:
 
 # Methods.
 
-_LIST = ListVariable.methods
-_TUPLE = TupleVariable.methods
 
-
-@_LIST.method("__getitem__", 1)
-@_TUPLE.method("__getitem__", 1)
-def _get_item(evaluator: Evaluator, self: SequenceVariable, key: Variable) -> Variable:
+@handles_method("__getitem__", list, tuple, collections.deque)
+def _get_item(evaluator: Evaluator, self: SequenceVariable, key: Variable, /) -> Variable:
     return self.get_item(evaluator, key)
 
 
-@_LIST.method("__iter__", 0)
-@_TUPLE.method("__iter__", 0)
-def _iter(evaluator: Evaluator, self: SequenceVariable) -> Variable:
+@handles_method("__iter__", list, tuple, collections.deque)
+def _iter(evaluator: Evaluator, self: SequenceVariable, /) -> Variable:
     return self.iterator(evaluator)
 
 
-@_LIST.method("__len__", 0)
-@_TUPLE.method("__len__", 0)
-def _len(evaluator: Evaluator, self: SequenceVariable) -> Variable:
+@handles_method("__len__", list, tuple, collections.deque)
+def _len(evaluator: Evaluator, self: SequenceVariable, /) -> Variable:
     return self.length_variable(evaluator)
 
 
-@_LIST.method("__contains__", 1)
-@_TUPLE.method("__contains__", 1)
-def _contains(evaluator: Evaluator, self: SequenceVariable, item: Variable) -> Variable:
+@handles_method("__contains__", list, tuple)
+def _contains(evaluator: Evaluator, self: SequenceVariable, item: Variable, /) -> Variable:
     found = any(values_equal(evaluator, element, item) for element in self.items(evaluator))
     return evaluator.wrap_constant(found)
 
 
-@_LIST.method("count", 1)
-@_TUPLE.method("count", 1)
-def _count(evaluator: Evaluator, self: SequenceVariable, item: Variable) -> Variable:
+@handles_method("count", list, tuple)
+def _count(evaluator: Evaluator, self: SequenceVariable, item: Variable, /) -> Variable:
     found = [values_equal(evaluator, element, item) for element in self.items(evaluator)]
     return evaluator.wrap_constant(sum(found))
 
 
-@_LIST.method("index", 1, 2, 3)
-@_TUPLE.method("index", 1, 2, 3)
+@handles_method("index", list, tuple)
 def _index(
-    evaluator: Evaluator, self: SequenceVariable, item: Variable, *bounds: Variable
+    evaluator: Evaluator,
+    self: SequenceVariable,
+    item: Variable,
+    start: Variable | None = None,
+    stop: Variable | None = None,
+    /,
 ) -> Variable:
     items = self.items(evaluator)
-    limits = [index_value(evaluator, bound, "slice") for bound in bounds]
-    for position in range(
-        *slice(*(limits or [0]), *([None] * (2 - max(len(limits), 1)))).indices(len(items))
-    ):
+    first = 0 if start is None else index_value(evaluator, start, "slice")
+    last = None if stop is None else index_value(evaluator, stop, "slice")
+    for position in range(*slice(first, last).indices(len(items))):
         if values_equal(evaluator, items[position], item):
             return evaluator.wrap_constant(position)
     if self.kind is tuple:
@@ -485,24 +479,26 @@ def _index(
     return evaluator.raise_error(ValueError, f"{item.snapshot()!r} is not in list")
 
 
-@_LIST.method("append", 1)
-def _append(evaluator: Evaluator, self: ListVariable, item: Variable) -> None:
+@handles_method("append", list, collections.deque)
+def _append(evaluator: Evaluator, self: ListVariable, item: Variable, /) -> None:
     self.append(evaluator, item)
 
 
-@_LIST.method("extend", 1)
-def _extend(evaluator: Evaluator, self: ListVariable, items: Variable) -> None:
+@handles_method("extend", list)
+def _extend(evaluator: Evaluator, self: ListVariable, items: Variable, /) -> None:
     for item in items.iterate(evaluator):
         self.append(evaluator, item)
 
 
-@_LIST.method("insert", 2)
-def _insert(evaluator: Evaluator, self: ListVariable, position: Variable, item: Variable) -> None:
+@handles_method("insert", list)
+def _insert(
+    evaluator: Evaluator, self: ListVariable, position: Variable, item: Variable, /
+) -> None:
     self.mutate(evaluator).insert(index_value(evaluator, position), item)
 
 
-@_LIST.method("pop", 0, 1)
-def _pop(evaluator: Evaluator, self: ListVariable, position: Variable | None = None) -> Variable:
+@handles_method("pop", list)
+def _pop(evaluator: Evaluator, self: ListVariable, position: Variable | None = None, /) -> Variable:
     items = self.items(evaluator)
     index = -1 if position is None else index_value(evaluator, position)
     if not items:
@@ -512,8 +508,8 @@ def _pop(evaluator: Evaluator, self: ListVariable, position: Variable | None = N
     return self.mutate(evaluator).pop(index)
 
 
-@_LIST.method("remove", 1)
-def _remove(evaluator: Evaluator, self: ListVariable, item: Variable) -> None:
+@handles_method("remove", list)
+def _remove(evaluator: Evaluator, self: ListVariable, item: Variable, /) -> None:
     for position, element in enumerate(self.items(evaluator)):
         if values_equal(evaluator, element, item):
             del self.mutate(evaluator)[position]
@@ -521,23 +517,23 @@ def _remove(evaluator: Evaluator, self: ListVariable, item: Variable) -> None:
     evaluator.raise_error(ValueError, "list.remove(x): x not in list")
 
 
-@_LIST.method("clear", 0)
-def _clear(evaluator: Evaluator, self: ListVariable) -> None:
+@handles_method("clear", list, collections.deque)
+def _clear(evaluator: Evaluator, self: ListVariable, /) -> None:
     self.mutate(evaluator).clear()
 
 
-@_LIST.method("reverse", 0)
-def _reverse(evaluator: Evaluator, self: ListVariable) -> None:
+@handles_method("reverse", list)
+def _reverse(evaluator: Evaluator, self: ListVariable, /) -> None:
     self.reverse(evaluator)
 
 
-@_LIST.method("copy", 0)
-def _copy(evaluator: Evaluator, self: ListVariable) -> Variable:
+@handles_method("copy", list)
+def _copy(evaluator: Evaluator, self: ListVariable, /) -> Variable:
     return ListVariable(self.items(evaluator))
 
 
-@_LIST.method("__setitem__", 2)
-def _set_item(evaluator: Evaluator, self: ListVariable, key: Variable, value: Variable) -> None:
+@handles_method("__setitem__", list)
+def _set_item(evaluator: Evaluator, self: ListVariable, key: Variable, value: Variable, /) -> None:
     if isinstance(key, SliceVariable):
         new = value.iterate(evaluator)
         items = self.mutate(evaluator)
@@ -550,8 +546,8 @@ def _set_item(evaluator: Evaluator, self: ListVariable, key: Variable, value: Va
     items[index] = value
 
 
-@_LIST.method("__delitem__", 1)
-def _delete_item(evaluator: Evaluator, self: ListVariable, key: Variable) -> None:
+@handles_method("__delitem__", list)
+def _delete_item(evaluator: Evaluator, self: ListVariable, key: Variable, /) -> None:
     items = self.mutate(evaluator)
     if isinstance(key, SliceVariable):
         del items[key.as_slice(evaluator)]
@@ -562,10 +558,11 @@ def _delete_item(evaluator: Evaluator, self: ListVariable, key: Variable) -> Non
     del items[index]
 
 
-@_LIST.method("sort", 0, keywords=("key", "reverse"))
+@handles_method("sort", list)
 def _sort(
     evaluator: Evaluator,
     self: ListVariable,
+    *,
     key: Variable | None = None,
     reverse: Variable | None = None,
 ) -> None:

@@ -12,11 +12,12 @@ from weft_guards import ConstantSource, SetIs, SetOrderIs, Source, TypeIs, is_co
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
+from ..models import handles_method
 from .base import Variable
 from .constant import ConstantVariable
 from .hashing import HashedKey, KeyOf, element_key, hashed_key
 from .iterators import IteratorVariable
-from .methods import MethodTable, method_of
+from .methods import call_method_of, method_of
 from .sequences import storage_of
 from .values import drained
 
@@ -37,7 +38,6 @@ class SetVariable(Variable):
     """
 
     kind: type = set
-    methods = MethodTable(set)
 
     def __init__(self, members: _Members | None = None) -> None:
         self._members: Any = self.kind() if members is None else members
@@ -136,7 +136,7 @@ class SetVariable(Variable):
         arguments: list[Variable],
         keywords: dict[str, Variable],
     ) -> Variable:
-        return self.methods.call(evaluator, self, name, arguments, keywords)
+        return call_method_of(evaluator, self.kind, self, name, arguments, keywords)
 
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
@@ -216,7 +216,6 @@ class FrozenSetVariable(SetVariable):
     """An exact frozenset."""
 
     kind = frozenset
-    methods = MethodTable(frozenset)
 
     def is_constant(self) -> bool:
         return self._unread is None and all(m.variable.is_constant() for m in self._members)
@@ -281,38 +280,23 @@ def new_set(evaluator: Evaluator, kind: type[SetVariable], iterable: Variable | 
     return kind.of(evaluator, drained(evaluator, iterable.iterator(evaluator)))
 
 
-_BOTH = (SetVariable.methods, FrozenSetVariable.methods)
-
-
-def _method(*names: str) -> Callable[[Any], Any]:
-    """Register a method of sets and frozen sets."""
-
-    def register(implementation: Any) -> Any:
-        for table in _BOTH:
-            for name in names:
-                table.method(name)(implementation)
-        return implementation
-
-    return register
-
-
-@_method("__contains__")
-def _contains(evaluator: Evaluator, self: SetVariable, item: Variable) -> Variable:
+@handles_method("__contains__", set, frozenset)
+def _contains(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> Variable:
     return ConstantVariable(element_key(evaluator, item) in self.members(evaluator))
 
 
-@_method("__len__")
-def _length(evaluator: Evaluator, self: SetVariable) -> Variable:
+@handles_method("__len__", set, frozenset)
+def _length(evaluator: Evaluator, self: SetVariable, /) -> Variable:
     return ConstantVariable(self.length(evaluator))
 
 
-@_method("__iter__")
-def _iter(evaluator: Evaluator, self: SetVariable) -> Variable:
+@handles_method("__iter__", set, frozenset)
+def _iter(evaluator: Evaluator, self: SetVariable, /) -> Variable:
     return self.iterator(evaluator)
 
 
-@_method("copy")
-def _copy(evaluator: Evaluator, self: SetVariable) -> Variable:
+@handles_method("copy", set, frozenset)
+def _copy(evaluator: Evaluator, self: SetVariable, /) -> Variable:
     return new_set(evaluator, type(self), self)
 
 
@@ -323,7 +307,7 @@ _ONLY_HASHES = ("intersection", "intersection_update", "issubset")
 def _register_combination(name: str, combine: Callable[[Any, Any], Any]) -> None:
     key = hashed_key if name in _ONLY_HASHES else element_key
 
-    @_method(name)
+    @handles_method(name, set, frozenset)
     def _combined(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> Variable:
         result = self.combined(evaluator, operators.or_, type(self)())
         for iterable in iterables:
@@ -334,7 +318,7 @@ def _register_combination(name: str, combine: Callable[[Any, Any], Any]) -> None
 def _register_update(name: str, combine: Callable[[Any, Any], Any]) -> None:
     key = hashed_key if name in _ONLY_HASHES else element_key
 
-    @SetVariable.methods.method(name)
+    @handles_method(name, set)
     def _updated(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> None:
         for iterable in iterables:
             self.replace(evaluator, combine, as_set(evaluator, iterable, key))
@@ -343,7 +327,7 @@ def _register_update(name: str, combine: Callable[[Any, Any], Any]) -> None:
 def _register_comparison(name: str, compare: Callable[[Any, Any], bool]) -> None:
     key = hashed_key if name in _ONLY_HASHES else element_key
 
-    @_method(name)
+    @handles_method(name, set, frozenset)
     def _compared(evaluator: Evaluator, self: SetVariable, iterable: Variable) -> Variable:
         other = as_set(evaluator, iterable, key)
         return ConstantVariable(compare(self.members(evaluator), other.members(evaluator)))
@@ -363,7 +347,7 @@ _register_comparison("issuperset", operators.ge)
 _register_comparison("isdisjoint", lambda left, right: left.isdisjoint(right))
 
 
-@SetVariable.methods.method("update")
+@handles_method("update", set)
 def _update(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> None:
     for iterable in iterables:
         storage = storage_of(iterable)
@@ -374,18 +358,18 @@ def _update(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> No
             self.change(evaluator, set.add, element_key(evaluator, item))
 
 
-@SetVariable.methods.method("add", 1)
-def _add(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
+@handles_method("add", set)
+def _add(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
     self.change(evaluator, set.add, element_key(evaluator, item))
 
 
-@SetVariable.methods.method("discard", 1)
-def _discard(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
+@handles_method("discard", set)
+def _discard(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
     self.change(evaluator, set.discard, element_key(evaluator, item))
 
 
-@SetVariable.methods.method("remove", 1)
-def _remove(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
+@handles_method("remove", set)
+def _remove(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
     from .exceptions import ExceptionVariable
 
     key = element_key(evaluator, item)
@@ -394,8 +378,8 @@ def _remove(evaluator: Evaluator, self: SetVariable, item: Variable) -> None:
     self.change(evaluator, set.discard, key)
 
 
-@SetVariable.methods.method("pop", 0)
-def _pop(evaluator: Evaluator, self: SetVariable) -> Variable:
+@handles_method("pop", set)
+def _pop(evaluator: Evaluator, self: SetVariable, /) -> Variable:
     if not self.members(evaluator):
         evaluator.raise_error(KeyError, "pop from an empty set")
     first = self.iterate(evaluator)[0]
@@ -403,8 +387,8 @@ def _pop(evaluator: Evaluator, self: SetVariable) -> Variable:
     return first
 
 
-@SetVariable.methods.method("clear", 0)
-def _clear(evaluator: Evaluator, self: SetVariable) -> None:
+@handles_method("clear", set)
+def _clear(evaluator: Evaluator, self: SetVariable, /) -> None:
     self.replace(evaluator, operators.iand, SetVariable())
 
 

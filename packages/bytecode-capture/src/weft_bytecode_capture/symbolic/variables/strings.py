@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
+from ..models import handles_method
 from .base import Variable
 from .bound_methods import BoundMethodVariable
 from .class_attributes import bind_attribute, is_builtin_descriptor
@@ -125,12 +126,9 @@ def join_strings(evaluator: Evaluator, parts: list[Variable]) -> Variable:
     return evaluator.wrap_constant("".join(part.as_constant() for part in parts))
 
 
-@register_special(str, "format")
+@handles_method("format", str)
 def _format(
-    evaluator: Evaluator,
-    template: ConstantVariable,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
+    evaluator: Evaluator, template: ConstantVariable, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
     positional = [printable(evaluator, argument) for argument in arguments]
     named = {name: printable(evaluator, value) for name, value in keywords.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator as operator_module
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from ..builder import is_scalar, register_wrapper
 from ..graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_offset
 from ..graph.data_dependence import can_read, read_list, read_number, require_small
 from ..graph.histories import with_history
+from ..models import model_of
 from ..overrides import overridden
 from ..regions.iteration_sizes import differ_by_iteration, size_variable
 from ..regions.subscripts import symbolic_subscript
@@ -65,13 +66,6 @@ _REFUSED = {
     "retain_grad": _HOOK,
     "requires_grad_": "change of requires_grad",
 }
-
-MethodCall = Callable[
-    ["Evaluator", "TensorVariable", list[Variable], dict[str, Variable]], "Variable | None"
-]
-
-METHOD_CALLS: dict[str, MethodCall] = {}
-"""What methods give whose results are no tensors of the graph; None: not for this tensor."""
 
 
 def emit_attributes(emitter: Emitter, owner: Variable, attributes: Mapping[str, Variable]) -> None:
@@ -290,19 +284,14 @@ class TensorVariable(Variable):
             return self
         if name == "as_subclass" and len(arguments) == 1 and not keywords:
             return self._as_subclass(evaluator, arguments[0])
-        if name in METHOD_CALLS:
-            found = METHOD_CALLS[name](evaluator, self, arguments, keywords)
-            if found is not None:
-                return found
+        model = model_of(method)
+        if model is not None:
+            return model.call(evaluator, arguments, keywords, self)
         number = _number_of_data(evaluator, self, name, arguments, keywords)
         if number is not None:
             return number
         if name in _REFUSED:
-            raise with_history(
-                evaluator,
-                [(self.node, self.fake)] if _REFUSED[name] == _HOOK else [],
-                Unsupported(_REFUSED[name], f"{self!r}.{name}()"),
-            )
+            raise self.refused_method(evaluator, name)
         if name in HELD_METHODS:
             positional, named = evaluator.snapshots(arguments, keywords, name)
             return self._query(evaluator, name, *positional, **named)
@@ -313,6 +302,11 @@ class TensorVariable(Variable):
                 AttributeError, f"'Tensor' object has no attribute {name!r}", name=name
             )
         return evaluator.graph.call_method(evaluator, name, self, arguments, keywords)
+
+    def refused_method(self, evaluator: Evaluator, name: str) -> Unsupported:
+        """What is raised for a method that no graph has."""
+        nodes = [(self.node, self.fake)] if _REFUSED[name] == _HOOK else []
+        return with_history(evaluator, nodes, Unsupported(_REFUSED[name], f"{self!r}.{name}()"))
 
     def _subscript(
         self,

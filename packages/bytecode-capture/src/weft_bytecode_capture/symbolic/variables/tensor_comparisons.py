@@ -11,9 +11,10 @@ from weft_guards import IsObject, Source
 from ..._torch import has_unbacked_symbols
 from ...unsupported import Unsupported
 from ..builder import register_object
+from ..models import handles
 from .base import Variable
 from .constant import ConstantVariable
-from .tensor import METHOD_CALLS, TensorVariable
+from .tensor import TensorVariable
 from .tensor_number import TensorNumberVariable
 from .torch_function import TorchFunctionVariable
 
@@ -81,17 +82,14 @@ def _wrap_comparison(evaluator: Evaluator, value: Any, source: Source) -> Variab
     return TensorComparisonVariable(value, source)
 
 
-def _as_method(function: Any) -> Any:
-    def call(
-        evaluator: Evaluator,
-        tensor: TensorVariable,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+def _register_method(function: Any, method: Any) -> None:
+    @handles(method)
+    def _call(
+        evaluator: Evaluator, tensor: Variable, /, *arguments: Variable, **keywords: Variable
     ) -> Variable:
         compared = TensorComparisonVariable(function, None)
         return compared.call(evaluator, [tensor, *arguments], keywords)
 
-    return call
 
-
-METHOD_CALLS.update(allclose=_as_method(torch.allclose), equal=_as_method(torch.equal))
+_register_method(torch.allclose, torch.Tensor.allclose)
+_register_method(torch.equal, torch.Tensor.equal)

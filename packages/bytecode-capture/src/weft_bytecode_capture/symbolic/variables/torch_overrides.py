@@ -18,10 +18,10 @@ from ..._torch import (
 )
 from ...unsupported import Unsupported
 from ..builder import register_object, register_wrapper
+from ..models import handles
 from ..overrides import OVERRIDE, ask
 from .base import Variable
-from ..models import handles
-from .classes import CLASS_CALLS, ClassVariable
+from .classes import ClassVariable
 from .constant import ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .mappings import DictVariable, keyword_arguments, new_keyword_dict
@@ -110,13 +110,9 @@ class _SwitchVariable(Variable):
         return ConstantVariable(None)
 
 
-def _new_disabled(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
+@handles(WithoutOverrides)
+def _new_disabled(evaluator: Evaluator) -> Variable:
     return DisabledOverridesVariable()
-
-
-CLASS_CALLS[WithoutOverrides] = _new_disabled
 
 
 # Modes.

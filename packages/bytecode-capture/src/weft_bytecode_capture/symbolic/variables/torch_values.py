@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..._torch import group_tensors
-from ...unsupported import Unsupported
 from ..builder import register_constant_types
-from .base import Variable
 from ..models import handles
-from .classes import CLASS_CALLS
+from .base import Variable
 from .constant import ConstantVariable
 from .hashing import HashedKey, hashed_key
 from .mappings import DictVariable
 from .sequences import ListVariable, TupleVariable
 from .tensor import SizeVariable, graph_argument
+from .values import pure_call
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -27,28 +26,18 @@ register_constant_types(torch.finfo, torch.iinfo)
 def _register_constant_class(kind: Any) -> None:
     """A class of immutable values: calls with constants are made at once."""
 
-    def call(
-        evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
-        positional, named = evaluator.snapshots(arguments, keywords, kind.__qualname__)
-        return ConstantVariable(evaluator.pure(kind, *positional, **named))
-
-    CLASS_CALLS[kind] = call
+    @handles(kind)
+    def _new(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+        return pure_call(evaluator, kind, arguments, keywords)
 
 
 for _kind in (torch.finfo, torch.iinfo, torch.device):
     _register_constant_class(_kind)
 
 
-def _new_size(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
-    if len(arguments) > 1 or keywords:
-        raise Unsupported("arguments of a builtin class", "torch.Size")
-    return SizeVariable(arguments[0].iterate(evaluator) if arguments else [])
-
-
-CLASS_CALLS[torch.Size] = _new_size
+@handles(torch.Size)
+def _new_size(evaluator: Evaluator, sizes: Variable | None = None, /) -> Variable:
+    return SizeVariable([] if sizes is None else sizes.iterate(evaluator))
 
 
 @handles(group_tensors)

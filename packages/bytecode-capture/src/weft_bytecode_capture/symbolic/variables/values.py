@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
@@ -54,6 +55,22 @@ _C_METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 def is_callable(value: Variable) -> bool:
     """``callable(value)``."""
     return find_raw(value.python_type(), "__call__") is not None
+
+
+def is_none(value: Variable) -> bool:
+    """Whether it is None."""
+    return value.is_constant() and value.as_constant() is None
+
+
+def pure_call(
+    evaluator: Evaluator,
+    function: Any,
+    arguments: Sequence[Variable],
+    keywords: dict[str, Variable],
+) -> Variable:
+    """What a function without side effects gives for constants."""
+    positional, named = evaluator.snapshots(arguments, keywords, function.__qualname__)
+    return evaluator.wrap_result(evaluator.pure(function, *positional, **named))
 
 
 def drained(evaluator: Evaluator, iterator: Variable) -> list[Variable]:
