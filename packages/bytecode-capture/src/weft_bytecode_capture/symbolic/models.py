@@ -65,8 +65,13 @@ class Model:
     @cached_property
     def parameters(self) -> Parameters:
         """Which arguments it takes, beside what it is bound to."""
-        first = (self.handler is not None) + isinstance(self.subject, _BOUND)
-        return Parameters.of(self.handler or self.polyfill, first)
+        is_bound = isinstance(self.subject, _BOUND)
+        if self.handler is not None:
+            return Parameters.of(self.handler, 1 + is_bound)
+        try:
+            return Parameters.of(self.subject, is_bound)
+        except ValueError:  # C does not say
+            return Parameters.of(self.polyfill, is_bound)
 
     def _refuse(
         self, evaluator: Evaluator, before: tuple[Any, ...], count: int, keywords: Collection[str]
@@ -130,7 +135,7 @@ def model_of(subject: Any) -> Model | None:
     return _MODELS.get(id(subject))
 
 
-def handles(*subjects: Any) -> Callable[[_F], _F]:
+def model(*subjects: Any) -> Callable[[_F], _F]:
     """Register the handler of these callables."""
 
     def register(handler: _F) -> _F:
@@ -141,7 +146,7 @@ def handles(*subjects: Any) -> Callable[[_F], _F]:
     return register
 
 
-def handles_method(name: str, *kinds: type) -> Callable[[_F], _F]:
+def method_model(name: str, *kinds: type) -> Callable[[_F], _F]:
     """Register the handler of a method of these builtin classes, as far as they have one of their own.
 
     It is given the builtin object; for an instance of a subclass, what holds the instance's elements.
@@ -156,7 +161,7 @@ def handles_method(name: str, *kinds: type) -> Callable[[_F], _F]:
     return register
 
 
-def polyfills(*subjects: Any) -> Callable[[_F], _F]:
+def polyfill(*subjects: Any) -> Callable[[_F], _F]:
     """Register the plain Python function that is evaluated where these callables are called."""
 
     def register(function: _F) -> _F:

@@ -20,6 +20,7 @@ _FAMILIES = (
     "exception_classes", "regular_expressions", "enumerations", "strings", "byte_buffers",
     "varying_functions",
 )  # fmt: skip
+_POLYFILLS = ("standard_library", "python_versions")
 _LATE = {"flexible_attention": "torch.nn.attention.flex_attention"}  # when this module is met
 _OPTIONAL = {"numpy_values": "numpy"}  # with the package that they are about
 
@@ -28,6 +29,8 @@ def register_all() -> None:
     """Import the modules of all families: each registers its wrappers as it is imported."""
     for name in (*_FAMILIES, *(n for n, needed in _OPTIONAL.items() if find_spec(needed))):
         importlib.import_module(f"{__package__}.variables.{name}")
+    for name in _POLYFILLS:
+        importlib.import_module(f"{__package__}.polyfills.{name}")
     for name, module in _LATE.items():
         family = f"{__package__}.variables.{name}"
         register_late(module)(functools.partial(importlib.import_module, family))  # type: ignore[arg-type]

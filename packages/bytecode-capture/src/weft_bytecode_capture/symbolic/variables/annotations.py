@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..builder import register_constant_types
 from ..captured_exception import CapturedException
-from ..models import handles, handles_method
+from ..models import method_model, model
 from .base import Variable
 from .classes import ClassVariable
 from .constant import ConstantVariable
@@ -43,7 +43,7 @@ _EXAMPLES = (
 register_constant_types(*(type(form) for form in _EXAMPLES if not isinstance(form, type)))
 
 
-@handles_method(
+@method_model(
     "__class_getitem__", list, tuple, dict, set, frozenset, type, collections.deque,
     collections.OrderedDict, collections.defaultdict,
 )  # fmt: skip
@@ -52,7 +52,7 @@ def _parametrise(evaluator: Evaluator, kind: Any, parameters: Variable, /) -> Va
     return evaluator.wrap_known(kind[_value_of(evaluator, parameters)])
 
 
-@handles(type(typing.List[int]).__call__)
+@model(type(typing.List[int]).__call__)
 def _call_alias(
     evaluator: Evaluator, alias: ConstantVariable, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
@@ -75,7 +75,7 @@ def _value_of(evaluator: Evaluator, parameter: Variable) -> Any:
     return parameter.snapshot()
 
 
-@handles(types.GenericAlias)
+@model(types.GenericAlias)
 def _new_alias(evaluator: Evaluator, origin: Variable, parameters: Variable, /) -> Variable:
     """A class of collections.abc subscripted."""
     values = [_value_of(evaluator, argument) for argument in (origin, parameters)]

@@ -11,7 +11,7 @@ from weft_guards import IsObject, Source
 from ..._torch import APPLY, APPLY_TAKES_KEYWORDS, set_grad_enabled
 from ...unsupported import Unsupported
 from ..builder import register_object
-from ..models import handles
+from ..models import model
 from .autograd_contexts import AutogradContextVariable, needs_gradient
 from .autograd_gradients import GradientCapture
 from .base import Variable
@@ -126,4 +126,4 @@ def _wrap_apply(evaluator: Evaluator, value: Any, source: Source) -> Variable:
 if isinstance(APPLY, classmethod):
     register_object(APPLY.__func__)(_wrap_apply)
 else:
-    handles(APPLY)(_apply)
+    model(APPLY)(_apply)

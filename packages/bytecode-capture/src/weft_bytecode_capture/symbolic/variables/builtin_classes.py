@@ -7,7 +7,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
-from ..models import handles
+from ..models import model
 from .base import Variable
 from .bound_methods import BoundMethodVariable
 from .constant import ConstantVariable
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
 
-@handles(list)
+@model(list)
 def _list(evaluator: Evaluator, iterable: Variable | None = None, /) -> Variable:
     return ListVariable([] if iterable is None else iterable.iterate(evaluator))
 
 
-@handles(tuple)
+@model(tuple)
 def _tuple(evaluator: Evaluator, iterable: Variable | None = None, /) -> Variable:
     if type(iterable) is TupleVariable:
         return iterable
     return TupleVariable([] if iterable is None else iterable.tuple_elements(evaluator))
 
 
-@handles(set)
+@model(set)
 def _set(evaluator: Evaluator, iterable: Variable | None = None, /) -> Variable:
     return new_set(evaluator, SetVariable, iterable)
 
 
-@handles(frozenset)
+@model(frozenset)
 def _frozenset(evaluator: Evaluator, iterable: Variable | None = None, /) -> Variable:
     return new_set(evaluator, FrozenSetVariable, iterable)
 
 
 def _register_dict(kind: type[DictVariable]) -> None:
-    @handles(kind.kind)
+    @model(kind.kind)
     def _new(
         evaluator: Evaluator, content: Variable | None = None, /, **entries: Variable
     ) -> Variable:
@@ -69,7 +69,7 @@ for _kind in (DictVariable, OrderedDictVariable):
     _register_dict(_kind)
 
 
-@handles(collections.defaultdict)
+@model(collections.defaultdict)
 def _default_dict(
     evaluator: Evaluator,
     factory: Variable | None = None,
@@ -86,7 +86,7 @@ def _default_dict(
     return made
 
 
-@handles(range)
+@model(range)
 def _range(evaluator: Evaluator, first: Variable, *others: Variable) -> Variable:
     symbolic = symbolic_range(evaluator, [first, *others])
     if symbolic is not None:
@@ -95,7 +95,7 @@ def _range(evaluator: Evaluator, first: Variable, *others: Variable) -> Variable
     return ConstantVariable(evaluator.pure(range, *values))
 
 
-@handles(slice)
+@model(slice)
 def _slice(
     evaluator: Evaluator,
     start: Variable,
@@ -109,7 +109,7 @@ def _slice(
     return SliceVariable(start, stop, step or none)
 
 
-@handles(bool)
+@model(bool)
 def _bool(evaluator: Evaluator, value: Variable | None = None, /) -> Variable:
     if value is None:
         return ConstantVariable(False)
@@ -117,12 +117,12 @@ def _bool(evaluator: Evaluator, value: Variable | None = None, /) -> Variable:
     return found or ConstantVariable(value.truth(evaluator))
 
 
-@handles(type)
+@model(type)
 def _type(evaluator: Evaluator, value: Variable, /) -> Variable:
     return evaluator.wrap_known(value.python_type())
 
 
-@handles(object)
+@model(object)
 def _object(evaluator: Evaluator) -> Variable:
     from .user_objects import UserObjectVariable
 
@@ -130,7 +130,7 @@ def _object(evaluator: Evaluator) -> Variable:
 
 
 def _register_number(kind: type) -> None:
-    @handles(kind)
+    @model(kind)
     def _new(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
         if len(arguments) == 1 and not keywords and not arguments[0].is_constant():
             return arguments[0].call_method(evaluator, f"__{kind.__name__}__", [], {})
@@ -141,43 +141,43 @@ for _number in (int, float, complex):
     _register_number(_number)
 
 
-@handles(bytes)
+@model(bytes)
 def _bytes(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
     return pure_call(evaluator, bytes, arguments, keywords)
 
 
-@handles(types.MethodType)
+@model(types.MethodType)
 def _method(evaluator: Evaluator, function: Variable, instance: Variable, /) -> Variable:
     if not is_callable(function):
         raise Unsupported("arguments of a builtin class", "method")
     return BoundMethodVariable(function, instance)
 
 
-@handles(str)
+@model(str)
 def _str(evaluator: Evaluator, *arguments: Variable) -> Variable:
     values: list[Any] = [printable(evaluator, argument) for argument in arguments]
     return ConstantVariable(evaluator.pure(str, *values))
 
 
-@handles(enumerate)
+@model(enumerate)
 def _enumerate(evaluator: Evaluator, iterable: Variable, start: Variable | None = None) -> Variable:
     first = 0 if start is None else index_value(evaluator, start)
     return enumerate_iterator(evaluator, iterable, first)
 
 
-@handles(zip)
+@model(zip)
 def _zip(evaluator: Evaluator, *iterables: Variable, strict: Variable | None = None) -> Variable:
     return zip_iterator(evaluator, iterables, strict is not None and strict.truth(evaluator))
 
 
-@handles(map)
+@model(map)
 def _map(
     evaluator: Evaluator, function: Variable, iterable: Variable, /, *others: Variable
 ) -> Variable:
     return map_iterator(evaluator, function, [iterable, *others])
 
 
-@handles(filter)
+@model(filter)
 def _filter(evaluator: Evaluator, function: Variable, iterable: Variable, /) -> Variable:
     iterator = iterable.iterator(evaluator)
     plain = function.is_constant()
@@ -192,7 +192,7 @@ def _filter(evaluator: Evaluator, function: Variable, iterable: Variable, /) -> 
     return LazyIteratorVariable(filter, step, lambda: [function, iterator])
 
 
-@handles(reversed)
+@model(reversed)
 def _reversed(evaluator: Evaluator, iterable: Variable, /) -> Variable:
     if not isinstance(iterable, (ListVariable, TupleVariable, ConstantVariable, DictVariable)):
         found = evaluator.state.find_in_type(iterable.python_type(), "__reversed__")
@@ -226,7 +226,7 @@ def _reversed_by_index(evaluator: Evaluator, sequence: Variable) -> Variable:
     return LazyIteratorVariable(reversed, step)
 
 
-@handles(super)
+@model(super)
 def _super(evaluator: Evaluator, *arguments: Variable) -> Variable:
     from .supers import super_variable
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import builtins
-import functools
 import math
 import operator as operators
 import types
@@ -16,8 +15,8 @@ from ..._torch import TRACING_QUERIES
 from ...sources import SubclassIs
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
-from ..models import handles
-from ..operations import unary_operation, values_equal
+from ..models import model
+from ..operations import values_equal
 from ..policy import is_library_module, is_of_library
 from .base import Variable
 from .class_attributes import bind_attribute, guard_absent
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
 
-@handles(len)
-def _len(evaluator: Evaluator, value: Variable) -> Variable:
+@model(len)
+def _len(evaluator: Evaluator, value: Variable, /) -> Variable:
     if isinstance(value, TensorVariable) and value.has_symbolic_length(evaluator):
         return value.call_method(evaluator, "size", [ConstantVariable(0)], {})
     if isinstance(value, SequenceVariable):
@@ -50,8 +49,8 @@ def _len(evaluator: Evaluator, value: Variable) -> Variable:
 _UNION_TYPES = (types.UnionType, type(Union[int, str]))  # noqa: UP007 - the old one has its own
 
 
-@handles(isinstance)
-def is_instance(evaluator: Evaluator, value: Variable, kinds: Variable) -> Variable:
+@model(isinstance)
+def is_instance(evaluator: Evaluator, value: Variable, kinds: Variable, /) -> Variable:
     """``isinstance(value, kinds)``."""
     checked = _by_metaclass(evaluator, value, kinds)
     if checked is not None:
@@ -88,8 +87,8 @@ def _by_metaclass(evaluator: Evaluator, value: Variable, kinds: Variable) -> Var
 def _plain_check(name: str) -> None:
     """``type.__instancecheck__`` and ``type.__subclasscheck__``, which a metaclass's own may call."""
 
-    @handles(vars(type)[name])
-    def _check(evaluator: Evaluator, receiver: Variable, value: Variable) -> Variable:
+    @model(vars(type)[name])
+    def _check(evaluator: Evaluator, receiver: Variable, value: Variable, /) -> Variable:
         assert isinstance(receiver, ClassVariable)
         if not isinstance(value, ClassVariable) and name == "__subclasscheck__":
             raise Unsupported("issubclass() of an unknown class", repr(value))
@@ -103,8 +102,8 @@ for _name in ("__instancecheck__", "__subclasscheck__"):
     _plain_check(_name)
 
 
-@handles(issubclass)
-def _issubclass(evaluator: Evaluator, kind: Variable, kinds: Variable) -> Variable:
+@model(issubclass)
+def _issubclass(evaluator: Evaluator, kind: Variable, kinds: Variable, /) -> Variable:
     if not isinstance(kind, ClassVariable):
         raise Unsupported("issubclass() of an unknown class", repr(kind))
     return ConstantVariable(_is_subclass(evaluator, kind.value, kinds))
@@ -149,9 +148,9 @@ def _tensor_metaclass(kind: type) -> bool:
     return kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-@handles(getattr)
+@model(getattr)
 def _getattr(
-    evaluator: Evaluator, value: Variable, name: Variable, default: Variable | None = None
+    evaluator: Evaluator, value: Variable, name: Variable, default: Variable | None = None, /
 ) -> Variable:
     try:
         return value.get_attribute(evaluator, attribute_name(evaluator, name))
@@ -161,38 +160,40 @@ def _getattr(
         return default
 
 
-@handles(hasattr)
-def _hasattr(evaluator: Evaluator, value: Variable, name: Variable) -> Variable:
+@model(hasattr)
+def _hasattr(evaluator: Evaluator, value: Variable, name: Variable, /) -> Variable:
     return ConstantVariable(value.has_attribute(evaluator, attribute_name(evaluator, name)))
 
 
-@handles(setattr)
-def _setattr(evaluator: Evaluator, target: Variable, name: Variable, value: Variable) -> Variable:
+@model(setattr)
+def _setattr(
+    evaluator: Evaluator, target: Variable, name: Variable, value: Variable, /
+) -> Variable:
     target.set_attribute(evaluator, attribute_name(evaluator, name), value)
     return ConstantVariable(None)
 
 
-@handles(delattr)
-def _delattr(evaluator: Evaluator, target: Variable, name: Variable) -> Variable:
+@model(delattr)
+def _delattr(evaluator: Evaluator, target: Variable, name: Variable, /) -> Variable:
     target.delete_attribute(evaluator, attribute_name(evaluator, name))
     return ConstantVariable(None)
 
 
-@handles(vars)
-def _vars(evaluator: Evaluator, value: Variable) -> Variable:
+@model(vars)
+def _vars(evaluator: Evaluator, value: Variable, /) -> Variable:
     return value.get_attribute(evaluator, "__dict__")
 
 
-@handles(callable)
-def _callable(evaluator: Evaluator, value: Variable) -> Variable:
+@model(callable)
+def _callable(evaluator: Evaluator, value: Variable, /) -> Variable:
     answer = is_callable(value)
     if not answer:
         guard_absent(evaluator, value.python_type(), "__call__")
     return ConstantVariable(answer)
 
 
-@handles(iter)
-def _iter(evaluator: Evaluator, value: Variable, sentinel: Variable | None = None) -> Variable:
+@model(iter)
+def _iter(evaluator: Evaluator, value: Variable, sentinel: Variable | None = None, /) -> Variable:
     if sentinel is None:
         return value.iterator(evaluator)
     last, ended = sentinel, False
@@ -212,8 +213,8 @@ def _iter(evaluator: Evaluator, value: Variable, sentinel: Variable | None = Non
 _CALLABLE_ITERATOR = type(iter(int, 1))
 
 
-@handles(hash)
-def _hash(evaluator: Evaluator, value: Variable) -> Variable:
+@model(hash)
+def _hash(evaluator: Evaluator, value: Variable, /) -> Variable:
     from .user_objects import UserObjectVariable, instance_hash
 
     if isinstance(value, UserObjectVariable):
@@ -226,13 +227,13 @@ def _hash(evaluator: Evaluator, value: Variable) -> Variable:
     return ConstantVariable(hash(key[0]))
 
 
-@handles(operators.index)
-def _index(evaluator: Evaluator, value: Variable) -> Variable:
+@model(operators.index)
+def _index(evaluator: Evaluator, value: Variable, /) -> Variable:
     return ConstantVariable(index_value(evaluator, value))
 
 
-@handles(next)
-def _next(evaluator: Evaluator, iterator: Variable, default: Variable | None = None) -> Variable:
+@model(next)
+def _next(evaluator: Evaluator, iterator: Variable, default: Variable | None = None, /) -> Variable:
     element = iterator.next_or_none(evaluator)
     if element is None:
         element = default
@@ -243,10 +244,11 @@ def _next(evaluator: Evaluator, iterator: Variable, default: Variable | None = N
     return element
 
 
-@handles(sorted)
+@model(sorted)
 def _sorted(
     evaluator: Evaluator,
     iterable: Variable,
+    /,
     *,
     key: Variable | None = None,
     reverse: Variable | None = None,
@@ -260,26 +262,22 @@ def _sorted(
     return ListVariable(items)
 
 
-@handles(any)
-def _any(evaluator: Evaluator, iterable: Variable) -> Variable:
-    iterator = iterable.iterator(evaluator)
-    while (element := iterator.next_or_none(evaluator)) is not None:
-        if element.truth(evaluator):
-            return ConstantVariable(True)
-    return ConstantVariable(False)
+def _register_any(function: Any, ends_with: bool) -> None:
+    @model(function)
+    def _any(evaluator: Evaluator, iterable: Variable, /) -> Variable:
+        iterator = iterable.iterator(evaluator)
+        while (element := iterator.next_or_none(evaluator)) is not None:
+            if element.truth(evaluator) is ends_with:
+                return ConstantVariable(ends_with)
+        return ConstantVariable(not ends_with)
 
 
-@handles(all)
-def _all(evaluator: Evaluator, iterable: Variable) -> Variable:
-    iterator = iterable.iterator(evaluator)
-    while (element := iterator.next_or_none(evaluator)) is not None:
-        if not element.truth(evaluator):
-            return ConstantVariable(False)
-    return ConstantVariable(True)
+_register_any(any, True)
+_register_any(all, False)
 
 
-@handles(sum)
-def _sum(evaluator: Evaluator, iterable: Variable, start: Variable | None = None) -> Variable:
+@model(sum)
+def _sum(evaluator: Evaluator, iterable: Variable, /, start: Variable | None = None) -> Variable:
     total: Variable = ConstantVariable(0) if start is None else start
     iterator = iterable.iterator(evaluator)
     floats = 0
@@ -324,43 +322,30 @@ def _extreme(
     return best
 
 
-@handles(min)
+@model(min)
 def _min(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
     return _extreme(evaluator, "lt", arguments, keywords)
 
 
-@handles(max)
+@model(max)
 def _max(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
     return _extreme(evaluator, "gt", arguments, keywords)
 
 
-@handles(abs)
-def _abs(evaluator: Evaluator, value: Variable) -> Variable:
+@model(abs)
+def _abs(evaluator: Evaluator, value: Variable, /) -> Variable:
     if value.is_constant():
         return evaluator.wrap_constant(evaluator.pure(abs, value.as_constant()))
     return value.call_method(evaluator, "__abs__", [], {})
 
 
-@handles(id)
-def _id(evaluator: Evaluator, value: Variable) -> Variable:
+@model(id)
+def _id(evaluator: Evaluator, value: Variable, /) -> Variable:
     raise Unsupported("id()", repr(value), "addresses differ from run to run")
 
 
-@handles(functools.reduce)
-def _reduce(
-    evaluator: Evaluator, function: Variable, iterable: Variable, start: Variable | None = None
-) -> Variable:
-    iterator = iterable.iterator(evaluator)
-    total = iterator.next_or_none(evaluator) if start is None else start
-    if total is None:
-        evaluator.raise_error(TypeError, "reduce() of empty iterable with no initial value")
-    while (element := iterator.next_or_none(evaluator)) is not None:
-        total = function.call(evaluator, [total, element], {})
-    return total
-
-
 def _register_tracing_query(function: Any, answer: Any) -> None:
-    @handles(function)
+    @model(function)
     def _call(evaluator: Evaluator) -> Variable:
         if function() != answer:
             raise Unsupported("call inside torch.jit.trace")
@@ -386,7 +371,7 @@ _PURE: tuple[Any, ...] = (
 
 
 def _register_pure(function: Any) -> None:
-    @handles(function)
+    @model(function)
     def _call(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
         custom = _graph_operand(arguments)
         symbolic = next((a for a in arguments if isinstance(a, SymbolicFloatVariable)), None)
@@ -411,48 +396,17 @@ for _function in _PURE:
     _register_pure(_function)
 
 
-@handles(repr)
-def _repr(evaluator: Evaluator, value: Variable) -> Variable:
+@model(repr)
+def _repr(evaluator: Evaluator, value: Variable, /) -> Variable:
     from .strings import printable
 
     return evaluator.wrap_constant(evaluator.pure(repr, printable(evaluator, value)))
 
 
-@handles(format)
+@model(format)
 def _format(
-    evaluator: Evaluator, value: Variable, specification: Variable | None = None
+    evaluator: Evaluator, value: Variable, specification: Variable | None = None, /
 ) -> Variable:
     from .strings import format_value
 
     return format_value(evaluator, value, None, specification or ConstantVariable(""))
-
-
-# The operator module.
-
-
-def _register_operator(function: Any, name: str) -> None:
-    @handles(function)
-    def _call(evaluator: Evaluator, left: Variable, right: Variable) -> Variable:
-        return evaluator.binary_operation(name, left, right)
-
-
-def _register_unary(function: Any, name: str) -> None:
-    @handles(function)
-    def _call(evaluator: Evaluator, operand: Variable) -> Variable:
-        return unary_operation(evaluator, name, operand)
-
-
-for _name in (
-    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "xor",
-    "lt", "le", "gt", "ge", "eq", "ne",
-):  # fmt: skip
-    _register_operator(getattr(operators, _name), _name)
-_register_operator(operators.and_, "and")
-_register_operator(operators.or_, "or")
-for _name in ("neg", "pos", "invert"):
-    _register_unary(getattr(operators, _name), _name)
-
-
-@handles(operators.getitem)
-def _getitem(evaluator: Evaluator, container: Variable, key: Variable) -> Variable:
-    return container.call_method(evaluator, "__getitem__", [key], {})

@@ -6,7 +6,7 @@ import operator as operators
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
-from ..models import handles
+from ..models import model
 from ..operations import COMPARISONS
 from .base import Variable
 from .constant import OPERATORS, ConstantVariable
@@ -143,7 +143,7 @@ _FUNCTIONS: dict[str, Any] = {
 
 
 def _register(kind: type) -> None:
-    @handles(kind)
+    @model(kind)
     def _new(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
         base = arguments[0] if arguments else None
         if kind is memoryview and not isinstance(base, (ByteBufferVariable, ConstantVariable)):

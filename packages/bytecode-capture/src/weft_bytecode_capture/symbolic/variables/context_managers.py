@@ -15,7 +15,7 @@ from ..._torch import InferenceMode, log_api_usage_once
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..graph.modes import MODES
-from ..models import handles
+from ..models import model
 from .base import Variable
 from .constant import ConstantVariable
 from .opaque import RefusedVariable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _register_setter(setter: Any) -> None:
-    @handles(setter)
+    @model(setter)
     def _set(evaluator: Evaluator, *arguments: Variable) -> Variable:
         *place, value = (argument.as_constant() for argument in arguments)
         if tuple(place) not in MODES[setter][1]:
@@ -39,23 +39,23 @@ for _setter in MODES:
     _register_setter(_setter)
 
 
-@handles(torch.autocast_increment_nesting)
+@model(torch.autocast_increment_nesting)
 def _increment_nesting(evaluator: Evaluator) -> Variable:
     return ConstantVariable(evaluator.graph.modes.nest(1))
 
 
-@handles(torch.autocast_decrement_nesting)
+@model(torch.autocast_decrement_nesting)
 def _decrement_nesting(evaluator: Evaluator) -> Variable:
     return ConstantVariable(evaluator.graph.modes.nest(-1))
 
 
-@handles(log_api_usage_once)
+@model(log_api_usage_once)
 def _log_api_usage_once(evaluator: Evaluator, event: Variable) -> Variable:
     """A note for torch's own statistics."""
     return ConstantVariable(None)
 
 
-@handles(torch.clear_autocast_cache)
+@model(torch.clear_autocast_cache)
 def _clear_autocast_cache(evaluator: Evaluator) -> Variable:
     evaluator.graph.graph.call_function(torch.clear_autocast_cache)
     return ConstantVariable(None)
@@ -84,7 +84,7 @@ class _RecordFunctionMethod(Variable):
         return self.owner if self.name == "__enter__" else ConstantVariable(None)
 
 
-@handles(torch.profiler.record_function)
+@model(torch.profiler.record_function)
 def _new_record_function(
     evaluator: Evaluator, name: Variable, args: Variable | None = None
 ) -> Variable:
@@ -129,7 +129,7 @@ class _InferenceModeMethod(Variable):
         return ConstantVariable(None)
 
 
-@handles(InferenceMode)
+@model(InferenceMode)
 def _new_inference_mode(evaluator: Evaluator, enabled: Variable | None = None, /) -> Variable:
     wanted = True if enabled is None else enabled.as_constant()
     if not isinstance(wanted, bool):

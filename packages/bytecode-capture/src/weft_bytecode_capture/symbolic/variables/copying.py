@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
-from ..models import handles
+from ..models import model
 from .base import Variable
 from .builtins import BuiltinFunctionVariable
 from .class_attributes import is_builtin_descriptor
@@ -43,7 +43,7 @@ def _same(part: Variable) -> Variable:
     return part
 
 
-@handles(copy.copy)
+@model(copy.copy)
 def _copy(evaluator: Evaluator, value: Variable) -> Variable:
     return _copied(evaluator, value, _same, _same_object)
 
@@ -52,7 +52,7 @@ def _same_object(value: Variable, made: Variable) -> None:
     """A shallow copy meets no object twice."""
 
 
-@handles(copy.deepcopy)
+@model(copy.deepcopy)
 def _deepcopy(evaluator: Evaluator, value: Variable) -> Variable:
     memo: dict[int, Variable] = {}
 

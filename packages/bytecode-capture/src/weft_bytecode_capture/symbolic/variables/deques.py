@@ -9,7 +9,7 @@ from weft_guards import AttributeSource, EqualsConstant, Source, TypeIs
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
-from ..models import handles, handles_method
+from ..models import method_model, model
 from ..operations import values_equal
 from .base import Variable
 from .constant import ConstantVariable
@@ -158,7 +158,7 @@ class DequeIteratorVariable(IteratorVariable):
         emitter.call(2)
 
 
-@handles(collections.deque)
+@model(collections.deque)
 def _new_deque(
     evaluator: Evaluator, iterable: Variable | None = None, maxlen: Variable | None = None
 ) -> Variable:
@@ -179,17 +179,17 @@ def _comparisons(evaluator: Evaluator, self: DequeVariable, item: Variable) -> I
         yield equal
 
 
-@handles_method("__contains__", collections.deque)
+@method_model("__contains__", collections.deque)
 def _contains(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> Variable:
     return ConstantVariable(any(_comparisons(evaluator, self, item)))
 
 
-@handles_method("count", collections.deque)
+@method_model("count", collections.deque)
 def _count(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> Variable:
     return ConstantVariable(sum(_comparisons(evaluator, self, item)))
 
 
-@handles_method("remove", collections.deque)
+@method_model("remove", collections.deque)
 def _remove(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> None:
     for position, equal in enumerate(_comparisons(evaluator, self, item)):
         if equal:
@@ -198,18 +198,18 @@ def _remove(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> Non
     evaluator.pure(collections.deque().remove, item.snapshot())  # raises
 
 
-@handles_method("appendleft", collections.deque)
+@method_model("appendleft", collections.deque)
 def _append_left(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> None:
     self.add(evaluator, item, 0)
 
 
-@handles_method("extend", collections.deque)
+@method_model("extend", collections.deque)
 def _extend(evaluator: Evaluator, self: DequeVariable, items: Variable, /) -> None:
     for item in items.iterate(evaluator):
         self.add(evaluator, item)
 
 
-@handles_method("extendleft", collections.deque)
+@method_model("extendleft", collections.deque)
 def _extend_left(evaluator: Evaluator, self: DequeVariable, items: Variable, /) -> None:
     for item in items.iterate(evaluator):
         self.add(evaluator, item, 0)
@@ -221,17 +221,17 @@ def _taken(evaluator: Evaluator, self: DequeVariable, end: int) -> Variable:
     return self.mutate(evaluator).pop(end)
 
 
-@handles_method("pop", collections.deque)
+@method_model("pop", collections.deque)
 def _pop(evaluator: Evaluator, self: DequeVariable, /) -> Variable:
     return _taken(evaluator, self, -1)
 
 
-@handles_method("popleft", collections.deque)
+@method_model("popleft", collections.deque)
 def _pop_left(evaluator: Evaluator, self: DequeVariable, /) -> Variable:
     return _taken(evaluator, self, 0)
 
 
-@handles_method("rotate", collections.deque)
+@method_model("rotate", collections.deque)
 def _rotate(evaluator: Evaluator, self: DequeVariable, steps: Variable | None = None, /) -> None:
     number = 1 if steps is None else index_value(evaluator, steps)
     items = self.mutate(evaluator)
@@ -240,23 +240,23 @@ def _rotate(evaluator: Evaluator, self: DequeVariable, steps: Variable | None = 
     items[:] = rotated
 
 
-@handles_method("reverse", collections.deque)
+@method_model("reverse", collections.deque)
 def _reverse(evaluator: Evaluator, self: DequeVariable, /) -> None:
     self.assign(evaluator).reverse()
 
 
-@handles_method("copy", collections.deque)
+@method_model("copy", collections.deque)
 def _copy(evaluator: Evaluator, self: DequeVariable, /) -> Variable:
     return DequeVariable(self.items(evaluator), self.longest)
 
 
-@handles_method("__setitem__", collections.deque)
+@method_model("__setitem__", collections.deque)
 def _set_item(evaluator: Evaluator, self: DequeVariable, key: Variable, value: Variable, /) -> None:
     self.get_item(evaluator, key)
     self.assign(evaluator)[index_value(evaluator, key)] = value
 
 
-@handles_method("__delitem__", collections.deque)
+@method_model("__delitem__", collections.deque)
 def _delete_item(evaluator: Evaluator, self: DequeVariable, key: Variable, /) -> None:
     self.get_item(evaluator, key)
     del self.mutate(evaluator)[index_value(evaluator, key)]

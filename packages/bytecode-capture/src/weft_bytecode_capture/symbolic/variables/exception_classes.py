@@ -6,7 +6,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
-from ..models import handles
+from ..models import model
 from .base import Variable
 from .class_attributes import is_builtin_descriptor
 from .classes import ClassVariable
@@ -67,13 +67,13 @@ for _kind in builtin_exceptions():
     if issubclass(_kind, _WITH_STATE):
         continue
     if isinstance(vars(_kind).get("__new__"), types.BuiltinFunctionType):
-        handles(_kind.__new__)(_new)
+        model(_kind.__new__)(_new)
     if "__init__" in vars(_kind):
-        handles(vars(_kind)["__init__"])(_init)
+        model(vars(_kind)["__init__"])(_init)
 
 
-@handles(vars(BaseException)["with_traceback"])
-def _with_traceback(evaluator: Evaluator, receiver: Variable, traceback: Variable) -> Variable:
+@model(vars(BaseException)["with_traceback"])
+def _with_traceback(evaluator: Evaluator, receiver: Variable, traceback: Variable, /) -> Variable:
     none = traceback.is_constant() and traceback.as_constant() is None
     if not (none or isinstance(traceback, TracebackVariable)):
         raise Unsupported("traceback of unknown origin", repr(traceback))
@@ -92,8 +92,8 @@ _NO_NOTE = _refusal_of_note()
 """What CPython, which says it in other words since 3.14, says of an integer."""
 
 
-@handles(vars(BaseException)["add_note"])
-def _add_note(evaluator: Evaluator, receiver: Variable, note: Variable) -> None:
+@model(vars(BaseException)["add_note"])
+def _add_note(evaluator: Evaluator, receiver: Variable, note: Variable, /) -> None:
     assert isinstance(receiver, ExceptionVariable)
     if not issubclass(note.python_type(), str):
         kind = note.python_type().__name__
@@ -109,8 +109,8 @@ def _add_note(evaluator: Evaluator, receiver: Variable, note: Variable) -> None:
 
 
 def _register_text(kind: type[BaseException], name: str) -> None:
-    @handles(vars(kind)[name])
-    def _text(evaluator: Evaluator, receiver: Variable) -> Variable:
+    @model(vars(kind)[name])
+    def _text(evaluator: Evaluator, receiver: Variable, /) -> Variable:
         assert isinstance(receiver, ExceptionVariable)
         if find_raw(builtin_base(receiver.kind), name) is not kind.__dict__[name]:
             raise Unsupported("text of an exception", f"{kind.__name__}.{name} of {receiver!r}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
-from ..models import handles
+from ..models import model
 from .base import Variable
 from .classes import ClassVariable
 from .constant import ConstantVariable
@@ -188,21 +188,21 @@ def _or_none(variable: Variable | None) -> Variable:
     return ConstantVariable(None) if variable is None else variable
 
 
-@handles(vars(BaseExceptionGroup)["split"])
-def _split(evaluator: Evaluator, receiver: Variable, wanted: Variable) -> Variable:
+@model(vars(BaseExceptionGroup)["split"])
+def _split(evaluator: Evaluator, receiver: Variable, wanted: Variable, /) -> Variable:
     assert isinstance(receiver, ExceptionGroupVariable)
     parts = split(evaluator, receiver, _matcher(evaluator, wanted))
     return TupleVariable([_or_none(parts.match), _or_none(parts.rest)])
 
 
-@handles(vars(BaseExceptionGroup)["subgroup"])
-def _subgroup(evaluator: Evaluator, receiver: Variable, wanted: Variable) -> Variable:
+@model(vars(BaseExceptionGroup)["subgroup"])
+def _subgroup(evaluator: Evaluator, receiver: Variable, wanted: Variable, /) -> Variable:
     assert isinstance(receiver, ExceptionGroupVariable)
     return _or_none(split(evaluator, receiver, _matcher(evaluator, wanted), False).match)
 
 
-@handles(vars(BaseExceptionGroup)["derive"])
-def _derive(evaluator: Evaluator, receiver: Variable, exceptions: Variable) -> Variable:
+@model(vars(BaseExceptionGroup)["derive"])
+def _derive(evaluator: Evaluator, receiver: Variable, exceptions: Variable, /) -> Variable:
     assert isinstance(receiver, ExceptionGroupVariable)
     return new_group(evaluator, BaseExceptionGroup, [receiver.message, exceptions])
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weft_guards import Source
 
 from ...unsupported import Unsupported
-from ..models import handles
+from ..models import model
 from .base import Variable
 from .constant import ConstantVariable
 from .sequences import TupleVariable
@@ -233,7 +233,7 @@ def stop_iteration_error(evaluator: Evaluator, raised: Variable) -> ExceptionVar
     return error
 
 
-@handles(sys.exception)
+@model(sys.exception)
 def _handled(evaluator: Evaluator) -> Variable:
     handled = evaluator.handled_exception()
     if handled is None:
@@ -241,7 +241,7 @@ def _handled(evaluator: Evaluator) -> Variable:
     return handled or ConstantVariable(None)
 
 
-@handles(sys.exc_info)
+@model(sys.exc_info)
 def _exc_info(evaluator: Evaluator) -> Variable:
     handled = evaluator.handled_exception()
     if handled is None:

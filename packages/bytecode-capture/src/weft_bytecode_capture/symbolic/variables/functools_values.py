@@ -20,7 +20,7 @@ from weft_guards import (
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
-from ..models import handles, polyfills
+from ..models import model
 from ..policy import is_library_module
 from .base import Variable
 from .bound_methods import BoundMethodVariable
@@ -54,6 +54,7 @@ class PartialVariable(Variable):
         self.keywords = keywords
         self.value = value
         self.source = source
+        self.attributes: dict[str, Variable] = {}  # given to one made here
 
     def python_type(self) -> type:
         return functools.partial
@@ -72,8 +73,15 @@ class PartialVariable(Variable):
             return self._own_attribute(evaluator, name)
         return super().get_attribute(evaluator, name)
 
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        if self.source is not None or hasattr(functools.partial, name):
+            raise Unsupported("attribute write", f"{self!r}.{name}")
+        self.attributes[name] = value
+
     def _own_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         """What somebody has set on the object, as on a function."""
+        if name in self.attributes:
+            return self.attributes[name]
         is_there = self.value is not None and name in vars(self.value)
         if self.source is not None:
             evaluator.guard(self.source, HasAttribute(name, is_there))
@@ -91,6 +99,8 @@ class PartialVariable(Variable):
         return self.function.call(evaluator, given, {**known, **keywords})
 
     def reconstruct(self, emitter: Emitter) -> None:
+        if self.attributes:
+            super().reconstruct(emitter)
         emitter.load_callable(partial_function)
         emitter.load_variable(self.function)
         emitter.load_variable(self.arguments)
@@ -113,7 +123,7 @@ class _KeywordsVariable(DictVariable):
         emitter.load_attribute("keywords")
 
 
-@handles(functools.partial)
+@model(functools.partial)
 def _new_partial(
     evaluator: Evaluator, function: Variable, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
@@ -121,7 +131,7 @@ def _new_partial(
     if isinstance(function, PartialVariable):
         if function.source is not None:
             evaluator.guard(AttributeSource(function.source, "__dict__"), LengthIs(0))
-        if function.value is None or not vars(function.value):
+        if not function.attributes and (function.value is None or not vars(function.value)):
             rest = [*function.arguments.iterate(evaluator), *rest]
             keywords = {**keyword_arguments(evaluator, function.keywords), **keywords}
             function = function.function
@@ -206,7 +216,7 @@ def _wrap_cached_function(evaluator: Evaluator, value: Any, source: Source) -> V
 _DISPATCH = vars(functools.singledispatch(len))["dispatch"].__code__
 
 
-@handles(_DISPATCH)
+@model(_DISPATCH)
 def _dispatch(evaluator: Evaluator, function: FunctionVariable, wanted: Variable) -> Variable:
     """The implementation for a class: the cache that holds it by weak references says nothing more."""
     names = _DISPATCH.co_freevars
@@ -228,26 +238,7 @@ def _dispatch(evaluator: Evaluator, function: FunctionVariable, wanted: Variable
     )
 
 
-def _generic_method(method: Any, instance: Any, owner: Any = None) -> Any:
-    """``singledispatchmethod.__get__`` as it is without a cache by weak references, which 3.13 has."""
-    dispatch = method.dispatcher.dispatch
-    name = getattr(method.func, "__name__", "singledispatchmethod method")
-
-    def _method(*arguments: Any, **keywords: Any) -> Any:
-        if not arguments:
-            raise TypeError(f"{name} requires at least 1 positional argument")
-        return dispatch(arguments[0].__class__).__get__(instance, owner)(*arguments, **keywords)
-
-    _method.__isabstractmethod__ = method.__isabstractmethod__  # type: ignore[attr-defined]
-    _method.register = method.register  # type: ignore[attr-defined]
-    return functools.update_wrapper(_method, method.func)
-
-
-if "_method_cache" in vars(functools.singledispatchmethod(len)):
-    polyfills(functools.singledispatchmethod.__get__)(_generic_method)
-
-
-@handles(inspect.signature)
+@model(inspect.signature)
 def _signature(evaluator: Evaluator, function: Variable) -> Variable:
     """The signature of a function that the guards hold."""
     bound = isinstance(function, BoundMethodVariable)
@@ -264,6 +255,6 @@ def _signature(evaluator: Evaluator, function: Variable) -> Variable:
     return evaluator.builder.wrap(signature, ConstantSource(label, signature))
 
 
-@handles(inspect.isclass)
-def _is_class(evaluator: Evaluator, value: Variable) -> Variable:
+@model(inspect.isclass)
+def _is_class(evaluator: Evaluator, value: Variable, /) -> Variable:
     return ConstantVariable(issubclass(value.python_type(), type))

@@ -11,7 +11,7 @@ from weft_guards import Source
 
 from ...sources import ConvertedSource
 from ...unsupported import Unsupported
-from ..models import handles, model_of
+from ..models import model, model_of
 from .base import Variable
 from .class_attributes import bind_attribute, bind_to_class, is_builtin_descriptor
 from .classes import ClassVariable
@@ -19,6 +19,7 @@ from .constant import ConstantVariable
 from .exception_classes import require_known_constructor
 from .hashing import are_silent
 from .mappings import DictVariable, OrderedDictVariable
+from .random_generators import GENERATOR, GeneratorStateVariable
 from .sequences import ListVariable, TupleVariable, storage_of
 from .sets import SetVariable
 from .user_objects import UserObjectVariable
@@ -33,7 +34,7 @@ _DICTS: tuple[type, ...] = (collections.OrderedDict, dict)
 # Classes of C whose instances have nothing but their dict.
 _PLAIN: tuple[type, ...] = (object, types.SimpleNamespace)
 # The most derived first.
-_STORAGES: tuple[type, ...] = (*_DICTS, list, set, *_IMMUTABLE, types.SimpleNamespace)
+_STORAGES: tuple[type, ...] = (*_DICTS, list, set, *_IMMUTABLE, types.SimpleNamespace, GENERATOR)
 _READERS = ("__getitem__", "__len__", "__iter__", "__contains__", "keys", "items", "values")
 
 _ABSTRACT_CLASS = 1 << 20
@@ -117,22 +118,24 @@ def allocate(evaluator: Evaluator, kind: type, content: Variable | None = None) 
         return UserObjectVariable(kind)
     if base in _IMMUTABLE:
         return UserObjectVariable(kind, storage=content)
+    if base is GENERATOR:
+        return UserObjectVariable(kind, storage=GeneratorStateVariable())
     return UserObjectVariable(kind, storage=_new_builtin(evaluator, base, [], {}))
 
 
 def _new_builtin(
     evaluator: Evaluator, base: type, arguments: list[Variable], keywords: dict[str, Variable]
 ) -> Variable:
-    model = model_of(base)
-    assert model is not None
-    return model.call(evaluator, arguments, keywords)
+    known = model_of(base)
+    assert known is not None
+    return known.call(evaluator, arguments, keywords)
 
 
 def wrap_storage(evaluator: Evaluator, value: Any, source: Source) -> Variable | None:
     """The elements of an instance from outside."""
     kind = type(value)
     base = storage_class(kind)
-    if base is None or base in _PLAIN:
+    if base is None or base in (*_PLAIN, GENERATOR):
         return None
     if _reads_by_itself(evaluator, kind) and base in _ELEMENTS:
         source = ConvertedSource(source, _ELEMENTS[base])
@@ -209,6 +212,8 @@ def _rebuild(kind: Any, base: Any, content: Any, attributes: dict[str, Any]) -> 
         instance = base.__new__(kind)
     if base in (list, set):
         base.__init__(instance, content)
+    elif base is GENERATOR:
+        base.setstate(instance, content)
     elif base in _DICTS:
         for key, value in content.items():
             base.__setitem__(instance, key, value)
@@ -223,7 +228,7 @@ def _class_argument(kind: Variable) -> type:
     return kind.value
 
 
-@handles(object.__new__)
+@model(object.__new__)
 def _object_new(
     evaluator: Evaluator, kind: Variable, *arguments: Variable, **keywords: Variable
 ) -> Variable:
@@ -239,7 +244,7 @@ def _object_new(
     return allocate(evaluator, wanted)
 
 
-@handles(vars(object)["__init__"])
+@model(vars(object)["__init__"])
 def _object_init(
     evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
 ) -> None:
@@ -258,41 +263,41 @@ def _object_init(
 
 
 def _register_container_new(base: Any) -> None:
-    @handles(base.__new__)
+    @model(base.__new__)
     def _new(
         evaluator: Evaluator, kind: Variable, *arguments: Variable, **keywords: Variable
     ) -> Variable:
         wanted = _class_argument(kind)
-        model = model_of(wanted)
-        if model is not None:
+        known = model_of(wanted)
+        if known is not None:
             given = arguments if base in _IMMUTABLE else ()
-            return model.call(evaluator, list(given), keywords if given else {})
+            return known.call(evaluator, list(given), keywords if given else {})
         if base not in _IMMUTABLE:
             return allocate(evaluator, wanted)
         content = _new_builtin(evaluator, base, list(arguments), keywords)
         return allocate(evaluator, wanted, storage_of(content))
 
 
-for _base in (dict, list, set, *_IMMUTABLE, types.SimpleNamespace):
+for _base in (dict, list, set, *_IMMUTABLE, types.SimpleNamespace, GENERATOR):
     _register_container_new(_base)
 
 
-@handles(vars(types.SimpleNamespace)["__init__"])
+@model(vars(types.SimpleNamespace)["__init__"])
 def _namespace_init(evaluator: Evaluator, receiver: Variable, /, **attributes: Variable) -> None:
     assert isinstance(receiver, UserObjectVariable)
     for name, value in attributes.items():
         receiver.write_attribute(evaluator, name, value)
 
 
-@handles(vars(types.SimpleNamespace)["__eq__"])
-def _namespace_eq(evaluator: Evaluator, receiver: Variable, other: Variable) -> Variable:
+@model(vars(types.SimpleNamespace)["__eq__"])
+def _namespace_eq(evaluator: Evaluator, receiver: Variable, other: Variable, /) -> Variable:
     if not issubclass(other.python_type(), types.SimpleNamespace):
         return ConstantVariable(NotImplemented)
     dictionaries = (part.get_attribute(evaluator, "__dict__") for part in (receiver, other))
     return evaluator.binary_operation("eq", *dictionaries)
 
 
-@handles(*(vars(kind)["__init__"] for kind in (dict, collections.OrderedDict, list, set)))
+@model(*(vars(kind)["__init__"] for kind in (dict, collections.OrderedDict, list, set)))
 def _container_init(
     evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
 ) -> None:
@@ -311,7 +316,7 @@ def _container_init(
         storage.call_method(evaluator, "update", list(arguments), keywords)
 
 
-@handles(vars(type)["__call__"])
+@model(vars(type)["__call__"])
 def _type_call(
     evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
 ) -> Variable:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..models import handles
+from ..models import model
 from . import rebuilding
 from .base import Variable
 from .constant import ConstantVariable
@@ -46,7 +46,7 @@ def _combinatoric(
     return LazyIteratorVariable(kind, step, parts, rebuilding.combinatoric)
 
 
-@handles(itertools.product)
+@model(itertools.product)
 def _product(
     evaluator: Evaluator, *iterables: Variable, repeat: Variable | None = None
 ) -> Variable:
@@ -57,14 +57,14 @@ def _product(
     return _combinatoric(evaluator, itertools.product, pools, chosen, again)
 
 
-@handles(itertools.permutations)
+@model(itertools.permutations)
 def _permutations(evaluator: Evaluator, iterable: Variable, r: Variable | None = None) -> Variable:
     size = None if r is None or is_none(r) else index_value(evaluator, r)
     return _choices(evaluator, itertools.permutations, iterable.iterate(evaluator), size)
 
 
 def _register_choice(kind: Any) -> None:
-    @handles(kind)
+    @model(kind)
     def _choose(evaluator: Evaluator, iterable: Variable, r: Variable) -> Variable:
         pool = iterable.iterate(evaluator)
         return _choices(evaluator, kind, pool, index_value(evaluator, r))

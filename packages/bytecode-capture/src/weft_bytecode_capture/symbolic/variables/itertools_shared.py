@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from ..models import handles
+from ..models import model
 from ..operations import values_equal
 from .base import Variable
 from .constant import ConstantVariable
@@ -66,13 +66,13 @@ class _Groups:
 _GROUP: type = type(next(itertools.groupby([0]))[1])
 
 
-@handles(itertools.groupby)
+@model(itertools.groupby)
 def _groupby(evaluator: Evaluator, iterable: Variable, key: Variable | None = None) -> Variable:
     groups = _Groups(iterable.iterator(evaluator), key or ConstantVariable(None))
     return LazyIteratorVariable(itertools.groupby, groups.step)
 
 
-@handles(itertools.tee)
+@model(itertools.tee)
 def _tee(evaluator: Evaluator, iterable: Variable, n: Variable | None = None, /) -> Variable:
     """Iterators that share what the first of them to get there took."""
     iterator = iterable.iterator(evaluator)

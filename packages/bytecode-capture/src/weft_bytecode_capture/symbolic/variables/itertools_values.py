@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
-from ..models import handles
+from ..models import model
 from . import rebuilding
 from .base import Variable
 from .constant import ConstantVariable
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from ..evaluator import Evaluator
 
 
-@handles(itertools.chain)
+@model(itertools.chain)
 def _chain(evaluator: Evaluator, *iterables: Variable) -> Variable:
     return _chained(evaluator, TupleVariable(iterables).iterator(evaluator))
 
 
-@handles(vars(itertools.chain)["from_iterable"])
+@model(vars(itertools.chain)["from_iterable"])
 def _chain_from_iterable(evaluator: Evaluator, kind: type, iterables: Variable, /) -> Variable:
     return _chained(evaluator, iterables.iterator(evaluator))
 
@@ -50,7 +50,7 @@ def _chained(evaluator: Evaluator, iterables: Variable) -> Variable:
     return LazyIteratorVariable(itertools.chain, step, parts, rebuilding.chain)
 
 
-@handles(itertools.islice)
+@model(itertools.islice)
 def _islice(
     evaluator: Evaluator,
     iterable: Variable,
@@ -90,7 +90,7 @@ def _islice(
     return LazyIteratorVariable(itertools.islice, step, parts)
 
 
-@handles(itertools.count)
+@model(itertools.count)
 def _count(
     evaluator: Evaluator, start: Variable | None = None, step: Variable | None = None
 ) -> Variable:
@@ -108,7 +108,7 @@ def _count(
     return LazyIteratorVariable(itertools.count, advance, lambda: [current, width])
 
 
-@handles(itertools.repeat)
+@model(itertools.repeat)
 def _repeat(evaluator: Evaluator, object: Variable, times: Variable | None = None) -> Variable:
     value = object
     left = None if times is None else max(index_value(evaluator, times), 0)
@@ -128,7 +128,7 @@ def _repeat(evaluator: Evaluator, object: Variable, times: Variable | None = Non
     return LazyIteratorVariable(itertools.repeat, step, parts)
 
 
-@handles(itertools.cycle)
+@model(itertools.cycle)
 def _cycle(evaluator: Evaluator, iterable: Variable, /) -> Variable:
     iterator = iterable.iterator(evaluator)
     saved: list[Variable] = []
@@ -157,7 +157,7 @@ def _cycle(evaluator: Evaluator, iterable: Variable, /) -> Variable:
     return LazyIteratorVariable(itertools.cycle, step, parts, rebuilding.cycle)
 
 
-@handles(itertools.accumulate)
+@model(itertools.accumulate)
 def _accumulate(
     evaluator: Evaluator,
     iterable: Variable,
@@ -194,7 +194,7 @@ def _accumulate(
     return LazyIteratorVariable(itertools.accumulate, step, parts, rebuilding.accumulate)
 
 
-@handles(itertools.zip_longest)
+@model(itertools.zip_longest)
 def _zip_longest(
     evaluator: Evaluator, *iterables: Variable, fillvalue: Variable | None = None
 ) -> Variable:
@@ -219,7 +219,7 @@ def _zip_longest(
 
 
 def _while(kind: type, takes: bool) -> None:
-    @handles(kind)
+    @model(kind)
     def _call(evaluator: Evaluator, predicate: Variable, iterable: Variable, /) -> Variable:
         iterator = iterable.iterator(evaluator)
         passed = False
@@ -254,7 +254,7 @@ _while(itertools.takewhile, True)
 _while(itertools.dropwhile, False)
 
 
-@handles(itertools.starmap)
+@model(itertools.starmap)
 def _starmap(evaluator: Evaluator, function: Variable, iterable: Variable, /) -> Variable:
     iterator = iterable.iterator(evaluator)
 
@@ -267,7 +267,7 @@ def _starmap(evaluator: Evaluator, function: Variable, iterable: Variable, /) ->
     return LazyIteratorVariable(itertools.starmap, step, lambda: [function, iterator])
 
 
-@handles(itertools.compress)
+@model(itertools.compress)
 def _compress(evaluator: Evaluator, data: Variable, selectors: Variable) -> Variable:
     elements, choices = data.iterator(evaluator), selectors.iterator(evaluator)
 
@@ -283,7 +283,7 @@ def _compress(evaluator: Evaluator, data: Variable, selectors: Variable) -> Vari
     return LazyIteratorVariable(itertools.compress, step, lambda: [elements, choices])
 
 
-@handles(itertools.filterfalse)
+@model(itertools.filterfalse)
 def _filterfalse(evaluator: Evaluator, predicate: Variable, iterable: Variable, /) -> Variable:
     iterator = iterable.iterator(evaluator)
 
@@ -299,7 +299,7 @@ def _filterfalse(evaluator: Evaluator, predicate: Variable, iterable: Variable, 
     return LazyIteratorVariable(itertools.filterfalse, step, lambda: [predicate, iterator])
 
 
-@handles(itertools.pairwise)
+@model(itertools.pairwise)
 def _pairwise(evaluator: Evaluator, iterable: Variable, /) -> Variable:
     iterator = iterable.iterator(evaluator)
     previous: Variable | None = None

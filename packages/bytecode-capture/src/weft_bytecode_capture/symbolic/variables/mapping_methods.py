@@ -10,7 +10,7 @@ from weft_guards import AttributeSource, Source, TypeIs
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
-from ..models import handles, handles_method
+from ..models import method_model
 from ..operations import COMPARISONS, values_equal
 from .base import Variable
 from .iterators import IteratorVariable, SequenceIteratorVariable
@@ -187,7 +187,7 @@ def _wrap_view(evaluator: Evaluator, value: Any, source: Source) -> Variable:
 
 
 def _register_view(name: str) -> None:
-    @handles_method(name, *_READABLE)
+    @method_model(name, *_READABLE)
     def _view(evaluator: Evaluator, self: DictVariable) -> Variable:
         return DictViewVariable(self, name)
 
@@ -196,7 +196,7 @@ for _name in _VIEWS:
     _register_view(_name)
 
 
-@handles_method("__getitem__", *_READABLE)
+@method_model("__getitem__", *_READABLE)
 def _get_item(evaluator: Evaluator, self: DictVariable, key: Variable, /) -> Variable:
     """An instance's ``__missing__`` answers for absent keys."""
     from .user_objects import UserObjectVariable
@@ -208,7 +208,7 @@ def _get_item(evaluator: Evaluator, self: DictVariable, key: Variable, /) -> Var
     return self.missing(evaluator, key) if found is None else found
 
 
-@handles_method("get", *_READABLE)
+@method_model("get", *_READABLE)
 def _get(
     evaluator: Evaluator, self: DictVariable, key: Variable, default: Variable | None = None, /
 ) -> Variable | None:
@@ -216,38 +216,38 @@ def _get(
     return default if found is None else found
 
 
-@handles_method("__contains__", *_READABLE)
+@method_model("__contains__", *_READABLE)
 def _contains(evaluator: Evaluator, self: DictVariable, key: Variable, /) -> Variable:
     return evaluator.wrap_constant(self.contains(evaluator, key))
 
 
-@handles_method("__len__", *_READABLE)
+@method_model("__len__", *_READABLE)
 def _length(evaluator: Evaluator, self: DictVariable, /) -> Variable:
     return evaluator.wrap_constant(self.length(evaluator))
 
 
-@handles_method("__iter__", *_READABLE)
+@method_model("__iter__", *_READABLE)
 def _iter(evaluator: Evaluator, self: DictVariable, /) -> Variable:
     return self.iterator(evaluator)
 
 
-@handles_method("copy", *_READABLE)
+@method_model("copy", *_READABLE)
 def _copy(evaluator: Evaluator, self: DictVariable, /) -> Variable:
     return self.new_like(dict(self.all_entries(evaluator)))
 
 
-@handles_method("__setitem__", *_WRITABLE)
+@method_model("__setitem__", *_WRITABLE)
 def _set_item(evaluator: Evaluator, self: DictVariable, key: Variable, value: Variable, /) -> None:
     self.store(evaluator, key, value)
 
 
-@handles_method("__delitem__", *_WRITABLE)
+@method_model("__delitem__", *_WRITABLE)
 def _delete_item(evaluator: Evaluator, self: DictVariable, key: Variable, /) -> None:
     if self.remove(evaluator, key) is None:
         DictVariable.missing(self, evaluator, key)
 
 
-@handles_method("pop", *_WRITABLE)
+@method_model("pop", *_WRITABLE)
 def _pop(
     evaluator: Evaluator, self: DictVariable, key: Variable, default: Variable | None = None, /
 ) -> Variable:
@@ -255,7 +255,7 @@ def _pop(
     return DictVariable.missing(self, evaluator, key) if removed is None else removed
 
 
-@handles_method("setdefault", *_WRITABLE)
+@method_model("setdefault", *_WRITABLE)
 def _set_default(
     evaluator: Evaluator, self: DictVariable, key: Variable, default: Variable | None = None, /
 ) -> Variable:
@@ -266,12 +266,12 @@ def _set_default(
     return found
 
 
-@handles_method("clear", *_WRITABLE)
+@method_model("clear", *_WRITABLE)
 def _clear(evaluator: Evaluator, self: DictVariable, /) -> None:
     self.clear(evaluator)
 
 
-@handles_method("update", *_WRITABLE)
+@method_model("update", *_WRITABLE)
 def _update(
     evaluator: Evaluator, self: DictVariable, other: Variable | None = None, /, **entries: Variable
 ) -> None:
@@ -299,12 +299,12 @@ def _add_entries(evaluator: Evaluator, self: DictVariable, other: Variable) -> N
             self.store(evaluator, *parts)
 
 
-@handles_method("__reversed__", *_READABLE)
+@method_model("__reversed__", *_READABLE)
 def _reversed(evaluator: Evaluator, self: DictVariable, /) -> Variable:
     return SequenceIteratorVariable(self, self.iterate(evaluator)[::-1])
 
 
-@handles_method("popitem", dict)
+@method_model("popitem", dict)
 def _pop_item(evaluator: Evaluator, self: DictVariable, /) -> Variable:
     entries = self.all_entries(evaluator)
     if not entries:
@@ -315,7 +315,7 @@ def _pop_item(evaluator: Evaluator, self: DictVariable, /) -> Variable:
     return TupleVariable([last.variable, value])
 
 
-@handles_method("popitem", collections.OrderedDict)
+@method_model("popitem", collections.OrderedDict)
 def _pop_either_item(
     evaluator: Evaluator, self: DictVariable, last: Variable | None = None
 ) -> Variable:
@@ -332,7 +332,7 @@ def _pop_either_item(
     return TupleVariable([first.variable, value])
 
 
-@handles_method("move_to_end", collections.OrderedDict)
+@method_model("move_to_end", collections.OrderedDict)
 def _move_to_end(
     evaluator: Evaluator, self: DictVariable, key: Variable, last: Variable | None = None
 ) -> None:
@@ -351,7 +351,7 @@ def _move_to_end(
     self.entries.update(rest)
 
 
-@handles_method("fromkeys", dict, collections.OrderedDict)
+@method_model("fromkeys", dict, collections.OrderedDict)
 def _from_keys(
     evaluator: Evaluator, kind: type, iterable: Variable, value: Variable | None = None, /
 ) -> Variable:
@@ -361,15 +361,3 @@ def _from_keys(
     for key in iterable.iterate(evaluator):
         made.store(evaluator, key, evaluator.wrap_constant(None) if value is None else value)
     return made
-
-
-@handles(vars(collections)["_count_elements"])
-def _count_elements(evaluator: Evaluator, mapping: Variable, iterable: Variable) -> Variable:
-    """What ``Counter.update`` does with an iterable."""
-    zero, one = evaluator.wrap_constant(0), evaluator.wrap_constant(1)
-    iterator = iterable.iterator(evaluator)
-    while (element := iterator.next_or_none(evaluator)) is not None:
-        count = mapping.call_method(evaluator, "get", [element, zero], {})
-        total = evaluator.binary_operation("add", count, one)
-        mapping.call_method(evaluator, "__setitem__", [element, total], {})
-    return evaluator.wrap_constant(None)

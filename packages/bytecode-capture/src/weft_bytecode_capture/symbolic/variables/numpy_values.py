@@ -22,7 +22,7 @@ from ..builder import (
     register_scalar_types,
     register_wrapper,
 )
-from ..models import handles
+from ..models import model
 from .base import Variable
 from .classes import ClassVariable
 from .constant import OPERATORS, ConstantVariable
@@ -315,7 +315,7 @@ def _holds_scalar(evaluator: Evaluator, variable: Variable) -> bool:
     return variable.is_constant() and is_scalar(variable.as_constant())
 
 
-@handles(torch.Tensor.numpy)
+@model(torch.Tensor.numpy)
 def _numpy(
     evaluator: Evaluator, tensor: TensorVariable, /, *, force: Variable | None = None
 ) -> Variable:
@@ -359,7 +359,7 @@ def _wrap_function(evaluator: Evaluator, value: Any, source: Source) -> Variable
 
 
 def _register_scalar_class(kind: Any) -> None:
-    @handles(kind)
+    @model(kind)
     def _new(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
         return pure_call(evaluator, kind, arguments, keywords)
 

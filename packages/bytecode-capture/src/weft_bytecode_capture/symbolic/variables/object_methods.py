@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
-from ..models import handles
+from ..models import model
 from .base import Variable
 from .constant import ConstantVariable
 from .user_objects import UserObjectVariable
@@ -21,32 +21,32 @@ def _instance(receiver: Variable, name: str) -> UserObjectVariable:
     return receiver
 
 
-@handles(
+@model(
     *(
         vars(kind)["__getattribute__"]
         for kind in (dict, list, tuple, set, frozenset, str, int, float)
     ),
     vars(object)["__getattribute__"],
 )
-def _getattribute(evaluator: Evaluator, receiver: Variable, name: Variable) -> Variable:
+def _getattribute(evaluator: Evaluator, receiver: Variable, name: Variable, /) -> Variable:
     instance = _instance(receiver, "__getattribute__")
     return instance.generic_get_attribute(evaluator, attribute_name(evaluator, name))
 
 
-@handles(vars(object)["__setattr__"])
-def _setattr(evaluator: Evaluator, receiver: Variable, name: Variable, value: Variable) -> None:
+@model(vars(object)["__setattr__"])
+def _setattr(evaluator: Evaluator, receiver: Variable, name: Variable, value: Variable, /) -> None:
     instance = _instance(receiver, "__setattr__")
     instance.generic_set_attribute(evaluator, attribute_name(evaluator, name), value)
 
 
-@handles(vars(object)["__delattr__"])
-def _delattr(evaluator: Evaluator, receiver: Variable, name: Variable) -> None:
+@model(vars(object)["__delattr__"])
+def _delattr(evaluator: Evaluator, receiver: Variable, name: Variable, /) -> None:
     instance = _instance(receiver, "__delattr__")
     instance.generic_set_attribute(evaluator, attribute_name(evaluator, name), None)
 
 
-@handles(vars(object)["__eq__"])
-def _eq(evaluator: Evaluator, receiver: Variable, other: Variable) -> Variable:
+@model(vars(object)["__eq__"])
+def _eq(evaluator: Evaluator, receiver: Variable, other: Variable, /) -> Variable:
     from ..operations import is_same_object
 
     same = is_same_object(evaluator, receiver, other)

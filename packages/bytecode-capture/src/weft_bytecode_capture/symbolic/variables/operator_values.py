@@ -10,7 +10,7 @@ from weft_guards import IsObject, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
-from ..models import handles
+from ..models import model
 from ..operations import COMPARISONS
 from .base import Variable
 from .constant import ConstantVariable
@@ -120,13 +120,13 @@ class KeyFunctionVariable(Variable):
 _COMPARED: type = type(functools.cmp_to_key(lambda left, right: 0))
 
 
-@handles(functools.cmp_to_key)
+@model(functools.cmp_to_key)
 def _cmp_to_key(evaluator: Evaluator, mycmp: Variable) -> Variable:
     return KeyFunctionVariable(mycmp)
 
 
 def _register(kind: Any, named: bool) -> None:
-    @handles(kind)
+    @model(kind)
     def _make(
         evaluator: Evaluator, first: Variable, /, *others: Variable, **keywords: Variable
     ) -> Variable:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
 from ..builder import register_constant_types
-from ..models import handles, handles_method
+from ..models import method_model, model
 from .constant import ConstantVariable
 from .functions import FunctionVariable
 from .sequences import ListVariable
@@ -26,7 +26,7 @@ def _pattern(evaluator: Evaluator, pattern: Variable, flags: Variable | None) ->
 
 
 def _register(name: str) -> None:
-    @handles(getattr(re, name))
+    @model(getattr(re, name))
     def _call(
         evaluator: Evaluator, pattern: Variable, text: Variable, flags: Variable | None = None
     ) -> Variable:
@@ -38,17 +38,17 @@ for _name in ("match", "fullmatch", "search", "findall"):
     _register(_name)
 
 
-@handles(re.compile)
+@model(re.compile)
 def _compile(evaluator: Evaluator, pattern: Variable, flags: Variable | None = None) -> Variable:
     return ConstantVariable(_pattern(evaluator, pattern, flags))
 
 
-@handles(re.escape)
+@model(re.escape)
 def _escape(evaluator: Evaluator, pattern: Variable) -> Variable:
     return ConstantVariable(evaluator.pure(re.escape, pattern.as_constant()))
 
 
-@handles(re.finditer)
+@model(re.finditer)
 def _finditer(
     evaluator: Evaluator, pattern: Variable, text: Variable, flags: Variable | None = None
 ) -> Variable:
@@ -61,7 +61,7 @@ def _matches(evaluator: Evaluator, pattern: re.Pattern[Any], text: Any) -> ListV
     return ListVariable([ConstantVariable(match) for match in found])
 
 
-@handles(re.split)
+@model(re.split)
 def _split(
     evaluator: Evaluator,
     pattern: Variable,
@@ -74,7 +74,7 @@ def _split(
     return compiled.call_method(evaluator, "split", [string, *limits], {})
 
 
-@handles(re.sub)
+@model(re.sub)
 def _sub(
     evaluator: Evaluator,
     pattern: Variable,
@@ -104,13 +104,13 @@ def substitute(
     return ConstantVariable(evaluator.pure(pattern.sub, replaced, text, count))
 
 
-@handles_method("sub", re.Pattern)
+@method_model("sub", re.Pattern)
 def _substituted(
     evaluator: Evaluator, pattern: ConstantVariable, repl: Variable, string: Variable
 ) -> Variable:
     return substitute(evaluator, pattern.value, repl, string.as_constant())
 
 
-@handles_method("finditer", re.Pattern)
+@method_model("finditer", re.Pattern)
 def _find_each(evaluator: Evaluator, pattern: ConstantVariable, string: Variable) -> Variable:
     return _matches(evaluator, pattern.value, string.as_constant()).iterator(evaluator)

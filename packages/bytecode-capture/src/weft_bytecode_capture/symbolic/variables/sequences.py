@@ -12,7 +12,7 @@ from weft_guards import ItemSource, LengthIs, Source, TypeIs
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
-from ..models import handles_method
+from ..models import method_model
 from ..operations import values_equal
 from .base import Variable
 from .constant import ConstantVariable
@@ -432,34 +432,34 @@ def _wrap_slice(evaluator: Evaluator, value: slice, source: Source) -> Variable:
 # Methods.
 
 
-@handles_method("__getitem__", list, tuple, collections.deque)
+@method_model("__getitem__", list, tuple, collections.deque)
 def _get_item(evaluator: Evaluator, self: SequenceVariable, key: Variable, /) -> Variable:
     return self.get_item(evaluator, key)
 
 
-@handles_method("__iter__", list, tuple, collections.deque)
+@method_model("__iter__", list, tuple, collections.deque)
 def _iter(evaluator: Evaluator, self: SequenceVariable, /) -> Variable:
     return self.iterator(evaluator)
 
 
-@handles_method("__len__", list, tuple, collections.deque)
+@method_model("__len__", list, tuple, collections.deque)
 def _len(evaluator: Evaluator, self: SequenceVariable, /) -> Variable:
     return self.length_variable(evaluator)
 
 
-@handles_method("__contains__", list, tuple)
+@method_model("__contains__", list, tuple)
 def _contains(evaluator: Evaluator, self: SequenceVariable, item: Variable, /) -> Variable:
     found = any(values_equal(evaluator, element, item) for element in self.items(evaluator))
     return evaluator.wrap_constant(found)
 
 
-@handles_method("count", list, tuple)
+@method_model("count", list, tuple)
 def _count(evaluator: Evaluator, self: SequenceVariable, item: Variable, /) -> Variable:
     found = [values_equal(evaluator, element, item) for element in self.items(evaluator)]
     return evaluator.wrap_constant(sum(found))
 
 
-@handles_method("index", list, tuple)
+@method_model("index", list, tuple)
 def _index(
     evaluator: Evaluator,
     self: SequenceVariable,
@@ -479,25 +479,25 @@ def _index(
     return evaluator.raise_error(ValueError, f"{item.snapshot()!r} is not in list")
 
 
-@handles_method("append", list, collections.deque)
+@method_model("append", list, collections.deque)
 def _append(evaluator: Evaluator, self: ListVariable, item: Variable, /) -> None:
     self.append(evaluator, item)
 
 
-@handles_method("extend", list)
+@method_model("extend", list)
 def _extend(evaluator: Evaluator, self: ListVariable, items: Variable, /) -> None:
     for item in items.iterate(evaluator):
         self.append(evaluator, item)
 
 
-@handles_method("insert", list)
+@method_model("insert", list)
 def _insert(
     evaluator: Evaluator, self: ListVariable, position: Variable, item: Variable, /
 ) -> None:
     self.mutate(evaluator).insert(index_value(evaluator, position), item)
 
 
-@handles_method("pop", list)
+@method_model("pop", list)
 def _pop(evaluator: Evaluator, self: ListVariable, position: Variable | None = None, /) -> Variable:
     items = self.items(evaluator)
     index = -1 if position is None else index_value(evaluator, position)
@@ -508,7 +508,7 @@ def _pop(evaluator: Evaluator, self: ListVariable, position: Variable | None = N
     return self.mutate(evaluator).pop(index)
 
 
-@handles_method("remove", list)
+@method_model("remove", list)
 def _remove(evaluator: Evaluator, self: ListVariable, item: Variable, /) -> None:
     for position, element in enumerate(self.items(evaluator)):
         if values_equal(evaluator, element, item):
@@ -517,22 +517,22 @@ def _remove(evaluator: Evaluator, self: ListVariable, item: Variable, /) -> None
     evaluator.raise_error(ValueError, "list.remove(x): x not in list")
 
 
-@handles_method("clear", list, collections.deque)
+@method_model("clear", list, collections.deque)
 def _clear(evaluator: Evaluator, self: ListVariable, /) -> None:
     self.mutate(evaluator).clear()
 
 
-@handles_method("reverse", list)
+@method_model("reverse", list)
 def _reverse(evaluator: Evaluator, self: ListVariable, /) -> None:
     self.reverse(evaluator)
 
 
-@handles_method("copy", list)
+@method_model("copy", list)
 def _copy(evaluator: Evaluator, self: ListVariable, /) -> Variable:
     return ListVariable(self.items(evaluator))
 
 
-@handles_method("__setitem__", list)
+@method_model("__setitem__", list)
 def _set_item(evaluator: Evaluator, self: ListVariable, key: Variable, value: Variable, /) -> None:
     if isinstance(key, SliceVariable):
         new = value.iterate(evaluator)
@@ -546,7 +546,7 @@ def _set_item(evaluator: Evaluator, self: ListVariable, key: Variable, value: Va
     items[index] = value
 
 
-@handles_method("__delitem__", list)
+@method_model("__delitem__", list)
 def _delete_item(evaluator: Evaluator, self: ListVariable, key: Variable, /) -> None:
     items = self.mutate(evaluator)
     if isinstance(key, SliceVariable):
@@ -558,7 +558,7 @@ def _delete_item(evaluator: Evaluator, self: ListVariable, key: Variable, /) -> 
     del items[index]
 
 
-@handles_method("sort", list)
+@method_model("sort", list)
 def _sort(
     evaluator: Evaluator,
     self: ListVariable,

@@ -12,7 +12,7 @@ from weft_guards import ConstantSource, SetIs, SetOrderIs, Source, TypeIs, is_co
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
-from ..models import handles_method
+from ..models import method_model
 from .base import Variable
 from .constant import ConstantVariable
 from .hashing import HashedKey, KeyOf, element_key, hashed_key
@@ -280,22 +280,22 @@ def new_set(evaluator: Evaluator, kind: type[SetVariable], iterable: Variable | 
     return kind.of(evaluator, drained(evaluator, iterable.iterator(evaluator)))
 
 
-@handles_method("__contains__", set, frozenset)
+@method_model("__contains__", set, frozenset)
 def _contains(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> Variable:
     return ConstantVariable(element_key(evaluator, item) in self.members(evaluator))
 
 
-@handles_method("__len__", set, frozenset)
+@method_model("__len__", set, frozenset)
 def _length(evaluator: Evaluator, self: SetVariable, /) -> Variable:
     return ConstantVariable(self.length(evaluator))
 
 
-@handles_method("__iter__", set, frozenset)
+@method_model("__iter__", set, frozenset)
 def _iter(evaluator: Evaluator, self: SetVariable, /) -> Variable:
     return self.iterator(evaluator)
 
 
-@handles_method("copy", set, frozenset)
+@method_model("copy", set, frozenset)
 def _copy(evaluator: Evaluator, self: SetVariable, /) -> Variable:
     return new_set(evaluator, type(self), self)
 
@@ -307,7 +307,7 @@ _ONLY_HASHES = ("intersection", "intersection_update", "issubset")
 def _register_combination(name: str, combine: Callable[[Any, Any], Any]) -> None:
     key = hashed_key if name in _ONLY_HASHES else element_key
 
-    @handles_method(name, set, frozenset)
+    @method_model(name, set, frozenset)
     def _combined(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> Variable:
         result = self.combined(evaluator, operators.or_, type(self)())
         for iterable in iterables:
@@ -318,7 +318,7 @@ def _register_combination(name: str, combine: Callable[[Any, Any], Any]) -> None
 def _register_update(name: str, combine: Callable[[Any, Any], Any]) -> None:
     key = hashed_key if name in _ONLY_HASHES else element_key
 
-    @handles_method(name, set)
+    @method_model(name, set)
     def _updated(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> None:
         for iterable in iterables:
             self.replace(evaluator, combine, as_set(evaluator, iterable, key))
@@ -327,7 +327,7 @@ def _register_update(name: str, combine: Callable[[Any, Any], Any]) -> None:
 def _register_comparison(name: str, compare: Callable[[Any, Any], bool]) -> None:
     key = hashed_key if name in _ONLY_HASHES else element_key
 
-    @handles_method(name, set, frozenset)
+    @method_model(name, set, frozenset)
     def _compared(evaluator: Evaluator, self: SetVariable, iterable: Variable) -> Variable:
         other = as_set(evaluator, iterable, key)
         return ConstantVariable(compare(self.members(evaluator), other.members(evaluator)))
@@ -347,7 +347,7 @@ _register_comparison("issuperset", operators.ge)
 _register_comparison("isdisjoint", lambda left, right: left.isdisjoint(right))
 
 
-@handles_method("update", set)
+@method_model("update", set)
 def _update(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> None:
     for iterable in iterables:
         storage = storage_of(iterable)
@@ -358,17 +358,17 @@ def _update(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> No
             self.change(evaluator, set.add, element_key(evaluator, item))
 
 
-@handles_method("add", set)
+@method_model("add", set)
 def _add(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
     self.change(evaluator, set.add, element_key(evaluator, item))
 
 
-@handles_method("discard", set)
+@method_model("discard", set)
 def _discard(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
     self.change(evaluator, set.discard, element_key(evaluator, item))
 
 
-@handles_method("remove", set)
+@method_model("remove", set)
 def _remove(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
     from .exceptions import ExceptionVariable
 
@@ -378,7 +378,7 @@ def _remove(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
     self.change(evaluator, set.discard, key)
 
 
-@handles_method("pop", set)
+@method_model("pop", set)
 def _pop(evaluator: Evaluator, self: SetVariable, /) -> Variable:
     if not self.members(evaluator):
         evaluator.raise_error(KeyError, "pop from an empty set")
@@ -387,7 +387,7 @@ def _pop(evaluator: Evaluator, self: SetVariable, /) -> Variable:
     return first
 
 
-@handles_method("clear", set)
+@method_model("clear", set)
 def _clear(evaluator: Evaluator, self: SetVariable, /) -> None:
     self.replace(evaluator, operators.iand, SetVariable())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _string  # type: ignore[import-not-found]
 import dataclasses
 import operator as operators
 import types
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
-from ..models import handles_method
+from ..models import method_model, model
 from .base import Variable
 from .bound_methods import BoundMethodVariable
 from .class_attributes import bind_attribute, is_builtin_descriptor
@@ -121,12 +122,26 @@ def _without_recursion_check(raw: Any) -> Any:
     return None
 
 
+@model(_string.formatter_parser)
+def _parsed_format(evaluator: Evaluator, template: Variable, /) -> Variable:
+    parts = evaluator.pure(_string.formatter_parser, template.as_constant())
+    return evaluator.wrap_result(list(parts)).iterator(evaluator)
+
+
+@model(_string.formatter_field_name_split)
+def _parsed_field_name(evaluator: Evaluator, name: Variable, /) -> Variable:
+    split = _string.formatter_field_name_split
+    first, rest = evaluator.pure(split, name.as_constant())
+    parts = evaluator.wrap_result(list(rest)).iterator(evaluator)
+    return TupleVariable([evaluator.wrap_result(first), parts])
+
+
 def join_strings(evaluator: Evaluator, parts: list[Variable]) -> Variable:
     """The pieces of an f-string."""
     return evaluator.wrap_constant("".join(part.as_constant() for part in parts))
 
 
-@handles_method("format", str)
+@method_model("format", str)
 def _format(
     evaluator: Evaluator, template: ConstantVariable, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:

@@ -11,7 +11,7 @@ from weft_guards import IsObject, Source
 from ..._torch import has_unbacked_symbols
 from ...unsupported import Unsupported
 from ..builder import register_object
-from ..models import handles
+from ..models import model
 from .base import Variable
 from .constant import ConstantVariable
 from .tensor import TensorVariable
@@ -83,7 +83,7 @@ def _wrap_comparison(evaluator: Evaluator, value: Any, source: Source) -> Variab
 
 
 def _register_method(function: Any, method: Any) -> None:
-    @handles(method)
+    @model(method)
     def _call(
         evaluator: Evaluator, tensor: Variable, /, *arguments: Variable, **keywords: Variable
     ) -> Variable:

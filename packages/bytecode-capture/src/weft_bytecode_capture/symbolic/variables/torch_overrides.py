@@ -18,7 +18,7 @@ from ..._torch import (
 )
 from ...unsupported import Unsupported
 from ..builder import register_object, register_wrapper
-from ..models import handles
+from ..models import model
 from ..overrides import OVERRIDE, ask
 from .base import Variable
 from .classes import ClassVariable
@@ -110,7 +110,7 @@ class _SwitchVariable(Variable):
         return ConstantVariable(None)
 
 
-@handles(WithoutOverrides)
+@model(WithoutOverrides)
 def _new_disabled(evaluator: Evaluator) -> Variable:
     return DisabledOverridesVariable()
 
@@ -118,13 +118,13 @@ def _new_disabled(evaluator: Evaluator) -> Variable:
 # Modes.
 
 
-@handles(push_torch_function_mode)
-def _push_mode(evaluator: Evaluator, mode: Variable) -> Variable:
+@model(push_torch_function_mode)
+def _push_mode(evaluator: Evaluator, mode: Variable, /) -> Variable:
     evaluator.state.overrides.modes.append(mode)
     return ConstantVariable(None)
 
 
-@handles(pop_torch_function_mode)
+@model(pop_torch_function_mode)
 def _pop_mode(evaluator: Evaluator) -> Variable:
     modes = evaluator.state.overrides.modes
     if not modes:
@@ -132,7 +132,7 @@ def _pop_mode(evaluator: Evaluator) -> Variable:
     return modes.pop()
 
 
-@handles(torch_function_modes)
+@model(torch_function_modes)
 def _count_modes(evaluator: Evaluator) -> Variable:
     return ConstantVariable(torch_function_modes() + len(evaluator.state.overrides.modes))
 
@@ -157,7 +157,7 @@ def _wrap_query(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     return OverrideQueryVariable(value, source)
 
 
-@handles(torch.overrides.handle_torch_function)
+@model(torch.overrides.handle_torch_function)
 def _handle(
     evaluator: Evaluator,
     function: Variable,

@@ -8,7 +8,7 @@ import torch
 
 from ..._torch import group_tensors
 from ..builder import register_constant_types
-from ..models import handles
+from ..models import model
 from .base import Variable
 from .constant import ConstantVariable
 from .hashing import HashedKey, hashed_key
@@ -26,7 +26,7 @@ register_constant_types(torch.finfo, torch.iinfo)
 def _register_constant_class(kind: Any) -> None:
     """A class of immutable values: calls with constants are made at once."""
 
-    @handles(kind)
+    @model(kind)
     def _new(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
         return pure_call(evaluator, kind, arguments, keywords)
 
@@ -35,12 +35,12 @@ for _kind in (torch.finfo, torch.iinfo, torch.device):
     _register_constant_class(_kind)
 
 
-@handles(torch.Size)
+@model(torch.Size)
 def _new_size(evaluator: Evaluator, sizes: Variable | None = None, /) -> Variable:
     return SizeVariable([] if sizes is None else sizes.iterate(evaluator))
 
 
-@handles(group_tensors)
+@model(group_tensors)
 def _group_tensors(
     evaluator: Evaluator, lists: Variable, with_indices: Variable | None = None
 ) -> Variable:

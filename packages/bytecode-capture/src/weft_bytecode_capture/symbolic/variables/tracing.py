@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
-from ..models import handles
+from ..models import model
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -18,7 +18,7 @@ class FrameIsSeen(Unsupported):
 
 
 def _register(function: Any) -> None:
-    @handles(function)
+    @model(function)
     def _call(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
         raise FrameIsSeen("change of the tracer", f"{function.__name__}()")
 
@@ -27,8 +27,8 @@ for _function in (sys.settrace, sys.setprofile, breakpoint):
     _register(_function)
 
 
-@handles(sys._getframe)
-def _frame(evaluator: Evaluator, depth: Variable | None = None) -> Variable:
+@model(sys._getframe)
+def _frame(evaluator: Evaluator, depth: Variable | None = None, /) -> Variable:
     kind, context = "frame object", f"of {evaluator.code.co_qualname}"
     if evaluator.parent is None and depth is None:
         raise FrameIsSeen(kind, context)

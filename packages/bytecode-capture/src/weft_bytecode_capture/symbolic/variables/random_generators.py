@@ -1,0 +1,61 @@
+"""``random.Random`` made during evaluation: its state is known, and so is what it draws."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from ...unsupported import Unsupported
+from ..models import method_model
+from .base import Variable
+from .methods import call_method_of
+from .values import is_none
+
+if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
+    from ..evaluator import Evaluator
+
+GENERATOR: Any = random.Random.__base__
+
+
+class GeneratorStateVariable(Variable):
+    """What an instance keeps in C: ``generator`` is one of the evaluator's own, in the same state."""
+
+    def __init__(self) -> None:
+        self.generator = random.Random(0)
+        self.is_seeded = False
+
+    def python_type(self) -> type:
+        kind: type = GENERATOR
+        return kind
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        arguments: list[Variable],
+        keywords: dict[str, Variable],
+    ) -> Variable:
+        return call_method_of(evaluator, GENERATOR, self, name, arguments, keywords)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        """Push the state."""
+        emitter.load_object(GENERATOR.getstate(self.generator))
+
+
+def _register(name: str) -> None:
+    @method_model(name, GENERATOR)
+    def _call(
+        evaluator: Evaluator, state: GeneratorStateVariable, /, *arguments: Variable
+    ) -> Variable:
+        seeds = name in ("seed", "setstate")
+        if (name == "seed" and all(map(is_none, arguments))) or not (seeds or state.is_seeded):
+            raise Unsupported("random numbers of the operating system", f"Random.{name}")
+        state.is_seeded = True
+        positional, _ = evaluator.snapshots(arguments, {}, f"Random.{name}")
+        method = getattr(GENERATOR, name)
+        return evaluator.wrap_result(evaluator.pure(method, state.generator, *positional))
+
+
+for _name in ("random", "getrandbits", "seed", "getstate", "setstate"):
+    _register(_name)
