@@ -6,7 +6,7 @@ import inspect
 import types
 from typing import TYPE_CHECKING
 
-from .variables.base import Variable
+from .variables.base import Arguments, Keywords, Variable
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -17,8 +17,8 @@ def bind_arguments(
     evaluator: Evaluator,
     function: FunctionVariable,
     code: types.CodeType,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
+    arguments: Arguments,
+    keywords: Keywords,
 ) -> dict[str, Variable]:
     """Parameters by name, in slot order; TypeError in the captured program on a mismatch."""
     names = code.co_varnames
@@ -50,7 +50,7 @@ def _bind_keywords(
     function: FunctionVariable,
     code: types.CodeType,
     bound: dict[str, Variable],
-    keywords: dict[str, Variable],
+    keywords: Keywords,
 ) -> dict[str, Variable]:
     """Bind keyword arguments in place; gives those for ``**kwargs``."""
     if not keywords:
@@ -78,7 +78,7 @@ def _raise_unexpected_keyword(
     evaluator: Evaluator,
     function: FunctionVariable,
     code: types.CodeType,
-    keywords: dict[str, Variable],
+    keywords: Keywords,
     name: str,
 ) -> None:
     positional_only = code.co_varnames[: code.co_posonlyargcount]
@@ -148,8 +148,8 @@ def _raise_too_many(
     evaluator: Evaluator,
     function: FunctionVariable,
     code: types.CodeType,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
+    arguments: Arguments,
+    keywords: Keywords,
 ) -> None:
     count = code.co_argcount
     defaults = function.default_count(evaluator)

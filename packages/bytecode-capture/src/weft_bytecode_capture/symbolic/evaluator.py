@@ -16,7 +16,7 @@ from .captured_exception import CapturedException
 from .decode import Instruction
 from .handled_code import handler_sees
 from .side_effects import SideEffects
-from .variables.base import Variable
+from .variables.base import Arguments, Keywords, Variable
 from .variables.constant import ConstantVariable
 from .variables.dying import require_quiet_drop
 
@@ -274,7 +274,7 @@ class Evaluator:
             self.raise_python_error(error)
 
     def snapshots(
-        self, arguments: Sequence[Variable], keywords: dict[str, Variable], what: str
+        self, arguments: Sequence[Variable], keywords: Keywords, what: str
     ) -> tuple[list[Any], dict[str, Any]]:
         """The Python values of arguments of a pure function; Unsupported if one is not constant."""
         try:
@@ -292,10 +292,7 @@ class Evaluator:
     # Operations.
 
     def call_function(
-        self,
-        function: Variable,
-        arguments: list[Variable],
-        keywords: dict[str, Variable] | None = None,
+        self, function: Variable, arguments: Arguments, keywords: Keywords | None = None
     ) -> Variable:
         """``function(*arguments, **keywords)``."""
         return function.call(self.state.current or self, arguments, keywords or {})
@@ -311,7 +308,7 @@ class Evaluator:
         return binary_operation(self, operator, left, right)
 
     def inline_call(
-        self, function: FunctionVariable, arguments: list[Variable], keywords: dict[str, Variable]
+        self, function: FunctionVariable, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         """Evaluate a call of a Python function inside this evaluation."""
         from .inlining import inline_call

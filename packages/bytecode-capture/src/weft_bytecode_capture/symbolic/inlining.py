@@ -11,7 +11,7 @@ from .builder import is_registered
 from .evaluator import Evaluator
 from .models import model_of
 from .policy import is_other_compiler, starts_transform
-from .variables.base import Variable
+from .variables.base import Arguments, Keywords, Variable
 
 if TYPE_CHECKING:
     from .variables.functions import FunctionVariable
@@ -20,10 +20,7 @@ _ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_I
 
 
 def inline_call(
-    caller: Evaluator,
-    function: FunctionVariable,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
+    caller: Evaluator, function: FunctionVariable, arguments: Arguments, keywords: Keywords
 ) -> Variable:
     """The result of the call; a generator's for a generator function."""
     code = function.code(caller)

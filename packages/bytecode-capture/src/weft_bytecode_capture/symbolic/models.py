@@ -20,7 +20,7 @@ from ..unsupported import Unsupported
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
-    from .variables.base import Variable
+    from .variables.base import Arguments, Keywords, Variable
 
 Handler = Callable[..., "Variable | None"]
 """Takes the evaluator, then what the callable is bound to, then the arguments; None stands for None.
@@ -46,11 +46,7 @@ class Model:
     )
 
     def call(
-        self,
-        evaluator: Evaluator,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
-        bound: Any = None,
+        self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords, bound: Any = None
     ) -> Variable:
         """The result of a call of the subject, which is bound to ``bound`` if it is a method."""
         before = (bound,) if isinstance(self.subject, _BOUND) else ()

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from .._torch import has_overrides, push_torch_function_mode
 from ..unsupported import Unsupported
-from .variables.base import Variable
+from .variables.base import Arguments, Keywords, Variable
 from .variables.constant import ConstantVariable
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def overridden(
     evaluator: Evaluator,
     operation: Callable[..., Any],
     arguments: Sequence[Variable],
-    keywords: dict[str, Variable],
+    keywords: Keywords,
 ) -> Variable | None:
     """What an override makes of ``operation(*arguments, **keywords)``; None if torch asks none."""
     overrides = evaluator.state.overrides
@@ -80,7 +80,7 @@ def overridden(
 
 
 def ask(
-    evaluator: Evaluator, function: Variable, receivers: list[Variable], arguments: list[Variable]
+    evaluator: Evaluator, function: Variable, receivers: list[Variable], arguments: Arguments
 ) -> Variable:
     """Call the mode's, then the receivers' overrides; ``arguments`` are a tuple and, if given, a dict."""
     from .variables.sequences import TupleVariable
@@ -164,7 +164,7 @@ class _StandIns:
         evaluator: Evaluator,
         operation: Callable[..., Any],
         arguments: Sequence[Variable],
-        keywords: dict[str, Variable],
+        keywords: Keywords,
     ) -> tuple[Any, tuple[Any, ...]] | None:
         """The function and the arguments that torch hands to an override of the operation."""
         positional = [self.value(evaluator, variable) for variable in arguments]

@@ -39,7 +39,7 @@ from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..shapes import DataPlace, ShapeSymbols
 from ..shapes.symbols import require_history
-from ..variables.base import Variable
+from ..variables.base import Keywords, Variable
 from .answers import Given, guard_absolute_place, guard_leaf, require_held
 from .data_dependence import (
     refuse_unchecked_window,
@@ -255,7 +255,7 @@ class GraphBuilder:
         evaluator: Evaluator,
         target: Callable[..., Any],
         arguments: Sequence[Variable],
-        keywords: dict[str, Variable],
+        keywords: Keywords,
     ) -> Variable:
         """A node that calls ``target``; its results as fake tensors, wrapped."""
         return self._call(evaluator, "call_function", target, arguments, keywords)
@@ -266,7 +266,7 @@ class GraphBuilder:
         name: str,
         tensor: Variable,
         arguments: Sequence[Variable],
-        keywords: dict[str, Variable],
+        keywords: Keywords,
     ) -> Variable:
         """A node that calls a tensor's method."""
         return self._call(evaluator, "call_method", name, (tensor, *arguments), keywords)
@@ -356,7 +356,7 @@ class GraphBuilder:
         kind: str,
         target: Any,
         arguments: Sequence[Variable],
-        keywords: dict[str, Variable],
+        keywords: Keywords,
     ) -> Variable:
         from ..overrides import overridden
         from ..variables.number_arguments import call_with_numbers, has_number

@@ -15,7 +15,7 @@ from ..shapes import LARGEST_NUMBER, DataPlace
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
-    from ..variables.base import Variable
+    from ..variables.base import Keywords, Variable
     from ..variables.tensor import TensorVariable
     from .builder import GraphBuilder
 
@@ -130,7 +130,7 @@ def require_compared(graph: GraphBuilder, function: Any, left: Variable, right: 
 
 
 def require_selected_inside(
-    evaluator: Evaluator, target: Any, arguments: Sequence[Variable], keywords: dict[str, Variable]
+    evaluator: Evaluator, target: Any, arguments: Sequence[Variable], keywords: Keywords
 ) -> None:
     """Let the graph check that what ``select`` takes by data is there, counted from the beginning.
 

@@ -16,7 +16,7 @@ import torch.fx
 
 from ...unsupported import Unsupported
 from ..decode import DecodedCode, Instruction, after_loop
-from ..variables.base import Variable
+from ..variables.base import Arguments, Keywords, Variable
 from ..variables.constant import ConstantVariable
 from ..variables.sequences import ListVariable
 from ..variables.tensor import TensorVariable
@@ -216,8 +216,8 @@ def call_in(
     evaluator: Evaluator,
     graph: torch.fx.Graph,
     function: Any,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
+    arguments: Arguments,
+    keywords: Keywords,
 ) -> TensorVariable:
     """The result of a call in another graph than the one at hand: before a loop, around it."""
     builder = evaluator.graph

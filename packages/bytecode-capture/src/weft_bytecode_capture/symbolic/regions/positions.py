@@ -17,7 +17,7 @@ from ..._torch import storage_identity
 from ...unsupported import Unsupported
 from ..graph.data_dependence import can_read, read_number
 from ..graph.versions import version_of
-from ..variables.base import Variable
+from ..variables.base import Arguments, Variable
 from ..variables.constant import ConstantVariable
 from ..variables.sequences import ListVariable, SliceVariable, TupleVariable
 from ..variables.tensor import TensorVariable
@@ -202,7 +202,7 @@ def _indices(evaluator: Evaluator, positions: Sequence[Variable | None]) -> List
 
 
 def _call(
-    evaluator: Evaluator, function: Callable[..., Any], arguments: list[Variable]
+    evaluator: Evaluator, function: Callable[..., Any], arguments: Arguments
 ) -> TensorVariable:
     made = evaluator.graph.call_function(evaluator, function, arguments, {})
     assert isinstance(made, TensorVariable)

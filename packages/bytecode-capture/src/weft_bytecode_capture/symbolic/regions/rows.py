@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from ..variables.base import Variable
+from ..variables.base import Keywords, Variable
 from ..variables.constant import ConstantVariable
 from ..variables.sequences import ListVariable, SliceVariable
 from ..variables.tensor import TensorVariable
@@ -188,7 +188,7 @@ def join_rows(
     evaluator: Evaluator,
     function: Callable[..., Any],
     arguments: Sequence[Variable],
-    keywords: dict[str, Variable],
+    keywords: Keywords,
 ) -> Variable | None:
     """``torch.stack`` or ``torch.cat`` of all rows of one buffer, in order; None for any other call."""
     if function not in (torch.stack, torch.cat) or not arguments or len(arguments) > 2:

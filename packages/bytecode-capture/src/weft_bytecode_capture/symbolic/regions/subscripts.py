@@ -12,7 +12,7 @@ import torch
 
 from ..._torch import assume, constant_term
 from ...unsupported import Unsupported
-from ..variables.base import Variable
+from ..variables.base import Arguments, Variable
 from ..variables.constant import ConstantVariable
 from ..variables.sequences import SliceVariable, TupleVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable, decide, decided_or_none
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def symbolic_subscript(
-    evaluator: Evaluator, tensor: TensorVariable, arguments: list[Variable]
+    evaluator: Evaluator, tensor: TensorVariable, arguments: Arguments
 ) -> Variable:
     """``tensor[key]``, or with a second argument ``tensor[key] = value``."""
     from ..variables.tensor_number import number_in_tensor

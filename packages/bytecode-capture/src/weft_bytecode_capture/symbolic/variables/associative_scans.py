@@ -12,7 +12,7 @@ from ...unsupported import Unsupported
 from .. import scan_programs
 from ..builder import register_object
 from ..regions.scan import call_scan
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .functions import KnownFunctionVariable
 from .identified_functions import IdentifiedFunctionVariable
@@ -27,9 +27,7 @@ UNUSUAL = "associative_scan with unusual arguments"
 class AssociativeScanVariable(IdentifiedFunctionVariable):
     """``associative_scan``: :func:`.scan_programs.associative_scan`; what eager refuses is left to it."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         given = self.bound_arguments(arguments, keywords, UNUSUAL)
         dim = _constant(given["dim"], int)
         reverse = _constant(given.get("reverse", ConstantVariable(False)), bool)
@@ -47,9 +45,7 @@ class AssociativeScanVariable(IdentifiedFunctionVariable):
 class ScanRowsVariable(IdentifiedFunctionVariable):
     """:func:`.scan_programs.scan_rows`: the operator of the graph, or row by row where none is kept."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         combine, rows = arguments
         if not evaluator.state.options.keep_control_flow:
             assert self.source is not None  # it is reached through the program's globals

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .sequences import TupleVariable
 from .tensor import TensorVariable
@@ -63,7 +63,7 @@ class AutogradContextVariable(Variable):
             super().set_attribute(evaluator, name, value)
         self._attributes[name] = value
 
-    def note(self, evaluator: Evaluator, name: str, arguments: list[Variable]) -> None:
+    def note(self, evaluator: Evaluator, name: str, arguments: Arguments) -> None:
         """What one of the context's methods keeps; each call of it replaces the one before."""
         if name == "save_for_backward":
             self.saved = arguments
@@ -83,9 +83,7 @@ class _NoteVariable(Variable):
         self._context = context
         self._name = name
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if self._name == "set_materialize_grads" and list(keywords) == ["value"]:
             arguments, keywords = list(keywords.values()), {}
         if keywords or (self._name == "set_materialize_grads" and len(arguments) != 1):

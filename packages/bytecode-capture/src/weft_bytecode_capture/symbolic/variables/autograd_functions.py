@@ -14,7 +14,7 @@ from ..builder import register_object
 from ..models import model
 from .autograd_contexts import AutogradContextVariable, needs_gradient
 from .autograd_gradients import GradientCapture
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .classes import ClassVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .sequences import TupleVariable
@@ -75,7 +75,7 @@ def _outputs(
 
 
 def _with_defaults(
-    evaluator: Evaluator, kind: Any, inputs: list[Variable], keywords: dict[str, Variable]
+    evaluator: Evaluator, kind: Any, inputs: list[Variable], keywords: Keywords
 ) -> list[Variable]:
     """The arguments of the forward with its defaults filled in, as its separate context setup sees them."""
     try:
@@ -109,9 +109,7 @@ class _WithoutGradients:
 class ApplyVariable(IdentifiedFunctionVariable):
     """``Function.apply`` where it is a function in Python, which takes the class."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         owner, *inputs = arguments
         if not isinstance(owner, ClassVariable):
             raise Unsupported("call", f"{self!r} of {owner!r}")

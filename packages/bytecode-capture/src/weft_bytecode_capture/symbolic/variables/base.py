@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from .hashing import HashedKey
 
 
+Arguments = list["Variable"]
+Keywords = dict[str, "Variable"]
+"""The positional arguments of a call, and its keyword arguments by name."""
+
+
 class Variable:
     """One Python object as the evaluator knows it.
 
@@ -65,17 +70,11 @@ class Variable:
     def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
         raise Unsupported("attribute deletion", f"{self!r}.{name}")
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         raise Unsupported("call", f"{self!r}(...)")
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         """``self.name(*arguments, **keywords)``; special methods included (``__getitem__``, ``__add__``)."""
         return self.get_attribute(evaluator, name).call(evaluator, arguments, keywords)

@@ -9,7 +9,7 @@ from weft_guards import AttributeSource, Source, TypeIs
 
 from ..builder import register_wrapper
 from ..operations import is_same_object, values_equal
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ class BoundMethodVariable(Variable):
             return self.function
         return self.function.get_attribute(evaluator, name)
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         return self.function.call(evaluator, [self.receiver, *arguments], keywords)
 
     def binary_operation(

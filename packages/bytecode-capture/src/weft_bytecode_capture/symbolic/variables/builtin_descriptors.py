@@ -12,7 +12,7 @@ from ...unsupported import Unsupported
 from ..builder import register_predicate
 from ..models import model_of
 from ..operations import COMPARISONS, SYMBOLS
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .builtins import BuiltinFunctionVariable
 from .constant import OPERATORS, ConstantVariable
 from .sequences import storage_of
@@ -56,9 +56,7 @@ class BuiltinDescriptorVariable(Variable):
             return other.value is self.value
         return None
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if not arguments:
             evaluator.pure(self.value)  # raises
         receiver, *rest = arguments
@@ -113,9 +111,7 @@ class BuiltinClassMethodVariable(BuiltinFunctionVariable):
         self.name: str = raw.__name__
         self.owner: type = raw.__objclass__
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         model = model_of(self._raw)
         if model is not None:
             return model.call(evaluator, arguments, keywords, self.kind)
@@ -152,11 +148,7 @@ _BINARY_NAMES.update(
 
 
 def _storage_method(
-    evaluator: Evaluator,
-    storage: Variable,
-    name: str,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
+    evaluator: Evaluator, storage: Variable, name: str, arguments: Arguments, keywords: Keywords
 ) -> Variable:
     """A builtin container's or scalar's own method, special methods included."""
     operation = _BINARY_NAMES.get(name)

@@ -18,7 +18,7 @@ from ..captured_exception import CapturedException
 from ..models import model
 from ..operations import values_equal
 from ..policy import is_library_module, is_of_library
-from .base import Variable
+from .base import Keywords, Variable
 from .class_attributes import bind_attribute, guard_absent
 from .classes import PLAIN_METACLASSES, ClassVariable
 from .constant import ConstantVariable
@@ -294,10 +294,7 @@ _COMPENSATED_SUM = sum([0.1] * 10) == 1.0
 
 
 def _extreme(
-    evaluator: Evaluator,
-    operator: str,
-    arguments: tuple[Variable, ...],
-    keywords: dict[str, Variable],
+    evaluator: Evaluator, operator: str, arguments: tuple[Variable, ...], keywords: Keywords
 ) -> Variable:
     key = keywords.pop("key", None)
     default = keywords.pop("default", None)

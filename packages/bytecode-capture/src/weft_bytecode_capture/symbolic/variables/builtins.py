@@ -10,7 +10,7 @@ from weft_guards import IsObject, Source
 from ...unsupported import Unsupported
 from ..builder import register_object, register_predicate
 from ..models import model_of, when_function_is_modelled
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .identified_functions import IdentifiedFunctionVariable
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 class BuiltinFunctionVariable(IdentifiedFunctionVariable):
     """A function whose calls its model evaluates."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         model = model_of(self.value)
         if model is None:
             raise Unsupported(

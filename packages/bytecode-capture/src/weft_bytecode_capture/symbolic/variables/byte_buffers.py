@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...unsupported import Unsupported
 from ..models import model
 from ..operations import COMPARISONS
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import OPERATORS, ConstantVariable
 from .iterators import LazyIteratorVariable
 from .methods import BuiltinMethodVariable
@@ -74,11 +74,7 @@ class ByteBufferVariable(Variable):
         return evaluator.wrap_result(value)
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         positional, named = evaluator.snapshots(arguments, keywords, f"bytearray.{name}")
         self._require_no_view(name, arguments)
@@ -91,7 +87,7 @@ class ByteBufferVariable(Variable):
             result = evaluator.pure(getattr(self.buffer, name), *positional, **named)
         return self._wrapped(evaluator, result)
 
-    def _require_no_view(self, name: str, arguments: list[Variable]) -> None:
+    def _require_no_view(self, name: str, arguments: Arguments) -> None:
         """A view keeps the size, for as long as it lives: how long the program's does is not known."""
         whole = name == "__setitem__" and not isinstance(arguments[0], SliceVariable)
         if self.viewed and name in _RESIZING and not whole:

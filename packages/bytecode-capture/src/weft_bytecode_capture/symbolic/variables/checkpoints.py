@@ -10,7 +10,7 @@ from weft_guards import IsObject, Source
 from ...unsupported import Unsupported
 from ..builder import register_object
 from .autograd_contexts import needs_gradient
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
 
@@ -24,9 +24,7 @@ class CheckpointVariable(IdentifiedFunctionVariable):
     What is kept for the backward pass is for the compiler to decide.
     """
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         function, *inputs = arguments
         rest = dict(keywords)
         reentrant = rest.pop("use_reentrant", ConstantVariable(None))

@@ -21,7 +21,7 @@ from ..builder import register_predicate, register_wrapper
 from ..models import model_of
 from ..operations import SWAPPED
 from ..policy import is_library_module
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .class_attributes import (
     WrittenAttribute,
     bind_attribute,
@@ -159,9 +159,7 @@ class ClassVariable(Variable):
             name=name,
         )
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         model = model_of(self.value)
         if model is not None:
             return model.call(evaluator, arguments, keywords)
@@ -172,11 +170,7 @@ class ClassVariable(Variable):
         return new_instance(evaluator, self.value, arguments, keywords)
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if isinstance(self.value, enum.EnumMeta) and name in ("__getitem__", "__contains__"):
             guard_members(evaluator, self.value)

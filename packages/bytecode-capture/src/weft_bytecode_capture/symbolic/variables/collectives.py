@@ -17,7 +17,7 @@ from ..._torch import distributed_functions, finished_work, functional_collectiv
 from ...unsupported import Unsupported
 from .. import collective_programs
 from ..builder import register_object
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .process_groups import ProcessGroupVariable
@@ -103,9 +103,7 @@ class CollectiveVariable(IdentifiedFunctionVariable):
     With ``async_op`` too: the graph waits where the result is read, whatever the program does.
     """
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         name = self.value.__name__
         given = self.bound_arguments(arguments, keywords, COLLECTIVE)
         is_asynchronous = given.pop("async_op", ConstantVariable(False)).truth(evaluator)
@@ -215,27 +213,21 @@ class _WorkMethodVariable(Variable):
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         return ConstantVariable(True)
 
 
 class TracingQueryVariable(IdentifiedFunctionVariable):
     """What torch's functional collectives ask to know whether to return a plain tensor: True."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         return ConstantVariable(True)
 
 
 class GroupSizeVariable(IdentifiedFunctionVariable):
     """The size of a group given by name, which names it for as long as the default group lives."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if len(arguments) == 1 and isinstance(arguments[0], ProcessGroupVariable):
             return arguments[0].get_attribute(evaluator, "size").call(evaluator, [], {})
         positional, named = evaluator.snapshots(arguments, keywords, self.value.__name__)

@@ -14,7 +14,7 @@ from weft_guards import ArgumentSource, AttributeSource, EqualsConstant, Source,
 from ...unsupported import Unsupported
 from ..builder import guard_constant, register_constant_predicate, register_constant_types
 from ..models import model_of
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .values import find_raw
 
 if TYPE_CHECKING:
@@ -127,9 +127,7 @@ class ConstantVariable(Variable):
         evaluator.pure(setattr, self.value, name, None)
         raise Unsupported("attribute write", f"{self.value!r}.{name}")
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if isinstance(self.value, enum.Enum):
             return self.get_attribute(evaluator, "__call__").call(evaluator, arguments, keywords)
         if (
@@ -148,11 +146,7 @@ class ConstantVariable(Variable):
         )
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if isinstance(self.value, enum.Enum):
             return self.get_attribute(evaluator, name).call(evaluator, arguments, keywords)
@@ -215,9 +209,7 @@ class ConstantMethodVariable(Variable):
     def python_type(self) -> type:
         return type(getattr(self.value, self.name))
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if isinstance(self.value, enum.Enum):
             positional, named = evaluator.snapshots(arguments, keywords, self.name)
             method = getattr(self.value, self.name)

@@ -16,7 +16,7 @@ from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..graph.modes import MODES
 from ..models import model
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .opaque import RefusedVariable
 
@@ -78,9 +78,7 @@ class _RecordFunctionMethod(Variable):
         self.owner = owner
         self.name = name
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         return self.owner if self.name == "__enter__" else ConstantVariable(None)
 
 
@@ -117,9 +115,7 @@ class _InferenceModeMethod(Variable):
         self._owner = owner
         self._name = name
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         modes = evaluator.graph.modes
         if self._name == "__enter__":
             modes.enter_inference(self._owner, self._owner.wanted)

@@ -11,7 +11,7 @@ from ..._torch import while_loop
 from ...unsupported import Unsupported
 from ..builder import register_object
 from ..regions.called import call_branch, call_loop
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .identified_functions import IdentifiedFunctionVariable
 from .tensor import TensorVariable
 
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 class ConditionalVariable(IdentifiedFunctionVariable):
     """``torch.cond(predicate, true, false, operands)``."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         names = ("pred", "true_fn", "false_fn", "operands")
         given = {**dict(zip(names, arguments, strict=False)), **keywords}
         if not set(names[:3]) <= given.keys() <= set(names) or len(arguments) > len(names):
@@ -40,9 +38,7 @@ class ConditionalVariable(IdentifiedFunctionVariable):
 class WhileLoopVariable(IdentifiedFunctionVariable):
     """``while_loop(condition, body, carried)``."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         names = ("cond_fn", "body_fn", "carried_inputs")
         given = {**dict(zip(names, arguments, strict=False)), **keywords}
         if given.keys() != set(names) or len(arguments) > len(names):

@@ -13,7 +13,7 @@ from weft_guards import IsObject, Source
 
 from ..builder import register_object
 from ..graph.data_dependence import require_compared
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .data_numbers import DataBooleanVariable
 from .functions import KnownFunctionVariable
@@ -26,14 +26,12 @@ if TYPE_CHECKING:
 class CheckVariable(KnownFunctionVariable):
     """``torch._check`` and its kin; on what is known they are evaluated as any function."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if self._is_checked_by_graph(evaluator, arguments):
             return ConstantVariable(None)
         return super().call(evaluator, arguments, keywords)
 
-    def _is_checked_by_graph(self, evaluator: Evaluator, arguments: list[Variable]) -> bool:
+    def _is_checked_by_graph(self, evaluator: Evaluator, arguments: Arguments) -> bool:
         graph = evaluator.graph
         if not arguments or graph.graph is not graph.outermost:
             return False
@@ -47,7 +45,7 @@ class CheckVariable(KnownFunctionVariable):
 class SizeCheckVariable(CheckVariable):
     """``torch._check_is_size``: not negative."""
 
-    def _is_checked_by_graph(self, evaluator: Evaluator, arguments: list[Variable]) -> bool:
+    def _is_checked_by_graph(self, evaluator: Evaluator, arguments: Arguments) -> bool:
         graph = evaluator.graph
         if len(arguments) != 1 or graph.graph is not graph.outermost:
             return False

@@ -15,7 +15,7 @@ import torch.fx
 from ..._torch import new_float
 from ...unsupported import Unsupported
 from ..shapes import DataPlace, ShapeSymbols
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import OPERATORS, ConstantVariable
 from .symbolic_number import SymbolicNumberVariable, is_number, number_value
 
@@ -56,11 +56,7 @@ class DataFloatVariable(SymbolicNumberVariable):
         raise Unsupported(_DECISION, repr(self))
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if name in _THE_SAME:
             return self

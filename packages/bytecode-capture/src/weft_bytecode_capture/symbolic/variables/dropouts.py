@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .symbolic_number import SymbolicNumberVariable
 from .tensor import TensorVariable
 
@@ -20,7 +20,7 @@ _PARAMETERS: dict[Any, tuple[str, ...]] = {
 
 
 def undropped(
-    evaluator: Evaluator, function: Any, arguments: list[Variable], keywords: dict[str, Variable]
+    evaluator: Evaluator, function: Any, arguments: Arguments, keywords: Keywords
 ) -> Variable | None:
     """The operand of a dropout that is not for training; None for calls that have to be made."""
     names = _PARAMETERS.get(function)

@@ -10,7 +10,7 @@ from weft_guards import AttributeSource, ConstantSource, InstanceDictSource, Len
 
 from ...unsupported import Unsupported
 from ..policy import is_library_module
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .class_attributes import (
     bind_attribute,
     is_builtin_descriptor,
@@ -32,10 +32,7 @@ def guard_members(evaluator: Evaluator, kind: enum.EnumMeta) -> None:
 
 
 def find_member(
-    evaluator: Evaluator,
-    kind: enum.EnumMeta,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
+    evaluator: Evaluator, kind: enum.EnumMeta, arguments: Arguments, keywords: Keywords
 ) -> Variable:
     """``Kind(value)``: the member of that value, or of flags' values."""
     if len(arguments) != 1 or keywords or not kind._member_map_:

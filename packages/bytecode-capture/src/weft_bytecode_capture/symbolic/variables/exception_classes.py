@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
 from ..models import model
-from .base import Variable
+from .base import Keywords, Variable
 from .class_attributes import is_builtin_descriptor
 from .classes import ClassVariable
 from .constant import ConstantVariable
@@ -31,7 +31,7 @@ _WITH_FIELDS = (StopIteration, StopAsyncIteration, SystemExit, NameError, Attrib
 
 
 def require_known_constructor(
-    kind: type[BaseException], make: Any, start: Any, keywords: dict[str, Variable]
+    kind: type[BaseException], make: Any, start: Any, keywords: Keywords
 ) -> None:
     """Unsupported for an exception class whose constructor does more than to keep its arguments."""
     in_c = is_builtin_descriptor(start) and is_builtin_descriptor(make)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
 from ..models import model
-from .base import Variable
+from .base import Arguments, Variable
 from .classes import ClassVariable
 from .constant import ConstantVariable
 from .exceptions import ExceptionVariable
@@ -27,10 +27,7 @@ class ExceptionGroupVariable(ExceptionVariable):
     """A group; ``exceptions`` are those in it, as they were when it was made."""
 
     def __init__(
-        self,
-        kind: type[BaseException],
-        arguments: list[Variable],
-        exceptions: list[ExceptionVariable],
+        self, kind: type[BaseException], arguments: Arguments, exceptions: list[ExceptionVariable]
     ) -> None:
         super().__init__(kind, arguments)
         self.message = arguments[0]
@@ -62,7 +59,7 @@ class ExceptionGroupVariable(ExceptionVariable):
 
 
 def new_group(
-    evaluator: Evaluator, kind: type[BaseException], arguments: list[Variable]
+    evaluator: Evaluator, kind: type[BaseException], arguments: Arguments
 ) -> ExceptionGroupVariable:
     """``BaseExceptionGroup.__new__``."""
     if len(arguments) != 2:

@@ -11,7 +11,7 @@ from weft_guards import Source
 
 from ...unsupported import Unsupported
 from ..models import model
-from .base import Variable
+from .base import Arguments, Variable
 from .constant import ConstantVariable
 from .sequences import TupleVariable
 from .user_objects import UserObjectVariable
@@ -49,7 +49,7 @@ class ExceptionVariable(UserObjectVariable):
     """
 
     def __init__(
-        self, kind: type[BaseException], arguments: list[Variable], source: Source | None = None
+        self, kind: type[BaseException], arguments: Arguments, source: Source | None = None
     ) -> None:
         super().__init__(kind, None, source)
         self.arguments = arguments

@@ -14,7 +14,7 @@ from ..._torch import flexible_attention
 from ...unsupported import Unsupported
 from .. import attention_programs
 from ..builder import register_object
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .tensor import TensorVariable
@@ -33,9 +33,7 @@ class FlexAttentionVariable(IdentifiedFunctionVariable):
     ``kernel_options`` are left aside.  What eager has errors for is left to it, as are statistics of lines.
     """
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         given = self.bound_arguments(arguments, keywords, UNUSUAL)
         for name in ("return_lse", "return_aux"):
             asked = given.get(name, _NOTHING)

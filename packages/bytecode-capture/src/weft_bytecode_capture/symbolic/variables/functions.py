@@ -16,7 +16,7 @@ from weft_guards import (
 
 from ...unsupported import Unsupported
 from ..policy import is_library_module
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .bound_methods import BoundMethodVariable
 from .cells import CellVariable, known_cell
 from .constant import ConstantVariable
@@ -63,17 +63,11 @@ class FunctionVariable(Variable):
     def truth(self, evaluator: Evaluator) -> bool:
         return True
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         return evaluator.inline_call(self, arguments, keywords)
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if name == "__call__":
             return self.call(evaluator, arguments, keywords)

@@ -22,7 +22,7 @@ from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..models import model
 from ..policy import is_library_module
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .bound_methods import BoundMethodVariable
 from .classes import ClassVariable
 from .constant import ConstantVariable
@@ -91,9 +91,7 @@ class PartialVariable(Variable):
         assert self.source is not None
         return evaluator.builder.wrap(getattr(self.value, name), AttributeSource(self.source, name))
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         known = keyword_arguments(evaluator, self.keywords)
         given = [*self.arguments.iterate(evaluator), *arguments]
         return self.function.call(evaluator, given, {**known, **keywords})
@@ -168,9 +166,7 @@ class CachedFunctionVariable(IdentifiedFunctionVariable):
             )
         return super().get_attribute(evaluator, name)
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         """A library's cached function is asked during capture: it answers the same each time."""
         if not is_library_module(self.value.__module__):
             raise Unsupported(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .exceptions import ExceptionVariable, TracebackVariable, instantiate, stop_iteration_error
 from .iterators import IteratorVariable
@@ -147,11 +147,7 @@ class GeneratorVariable(IteratorVariable):
         return super().get_attribute(evaluator, name)
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if keywords or name not in _METHODS:
             raise Unsupported("method of a generator", name)
@@ -216,7 +212,7 @@ def _throw_into(
     return iterator.call_method(evaluator, "throw", [exception], {})
 
 
-def _thrown(evaluator: Evaluator, arguments: list[Variable]) -> ExceptionVariable:
+def _thrown(evaluator: Evaluator, arguments: Arguments) -> ExceptionVariable:
     """The exception of ``throw(value)`` or ``throw(type, value, traceback)``."""
     if len(arguments) == 3:
         traceback = arguments[2]

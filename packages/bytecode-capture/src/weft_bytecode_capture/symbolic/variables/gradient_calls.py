@@ -12,7 +12,7 @@ from weft_guards import IsObject, Source
 from ...unsupported import Unsupported
 from ..builder import register_object
 from ..graph.histories import with_history
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .identified_functions import IdentifiedFunctionVariable
 from .sequences import SequenceVariable
 from .tensor import TensorVariable
@@ -35,9 +35,7 @@ _CALLS: dict[Any, tuple[str, str]] = {
 class GradientCallVariable(IdentifiedFunctionVariable):
     """Such a function."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         kind, parameter = _CALLS[self.value]
         names = list(inspect.signature(self.value).parameters)
         given = dict(zip(names, arguments, strict=False)) | keywords

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft_guards import Source
 
 from ...unsupported import Unsupported
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .hashing import HashedKey, identity_key
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class IdentifiedFunctionVariable(Variable):
         return super().get_attribute(evaluator, name)
 
     def bound_arguments(
-        self, arguments: list[Variable], keywords: dict[str, Variable], kind: str
+        self, arguments: Arguments, keywords: Keywords, kind: str
     ) -> dict[str, Variable]:
         """The arguments of a call by parameter, without defaults.
 

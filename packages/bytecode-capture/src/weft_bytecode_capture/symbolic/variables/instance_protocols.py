@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .class_attributes import bind_attribute, guard_default
 from .constant import ConstantVariable
 from .rebuilding import indexed_iterator
@@ -38,20 +38,14 @@ class InstanceProtocols(Variable):
             raise Unsupported("special method that is None", f"{self!r}.{name}")
         return bind_attribute(evaluator, self.kind, found[0], name, found[1], self)
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         method = self.special(evaluator, "__call__")
         if method is None:
             evaluator.raise_error(TypeError, f"{self.kind.__name__!r} object is not callable")
         return method.call(evaluator, arguments, keywords)
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if name.startswith("__") and name.endswith("__"):
             method = self.special(evaluator, name)

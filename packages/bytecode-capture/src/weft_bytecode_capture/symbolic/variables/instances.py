@@ -12,7 +12,7 @@ from weft_guards import Source
 from ...sources import ConvertedSource
 from ...unsupported import Unsupported
 from ..models import model, model_of
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .class_attributes import bind_attribute, bind_to_class, is_builtin_descriptor
 from .classes import ClassVariable
 from .constant import ConstantVariable
@@ -55,7 +55,7 @@ def storage_class(kind: type) -> type | None:
 
 
 def new_instance(
-    evaluator: Evaluator, kind: type, arguments: list[Variable], keywords: dict[str, Variable]
+    evaluator: Evaluator, kind: type, arguments: Arguments, keywords: Keywords
 ) -> Variable:
     """What calling a class gives: its metaclass's ``__call__``."""
     found = evaluator.state.find_in_type(type(kind), "__call__")
@@ -69,7 +69,7 @@ def new_instance(
 
 
 def instantiate(
-    evaluator: Evaluator, kind: type, arguments: list[Variable], keywords: dict[str, Variable]
+    evaluator: Evaluator, kind: type, arguments: Arguments, keywords: Keywords
 ) -> Variable:
     """``type.__call__(kind, *arguments, **keywords)``."""
     make = evaluator.state.find_in_type(kind, "__new__")
@@ -124,7 +124,7 @@ def allocate(evaluator: Evaluator, kind: type, content: Variable | None = None) 
 
 
 def _new_builtin(
-    evaluator: Evaluator, base: type, arguments: list[Variable], keywords: dict[str, Variable]
+    evaluator: Evaluator, base: type, arguments: Arguments, keywords: Keywords
 ) -> Variable:
     known = model_of(base)
     assert known is not None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...unsupported import Unsupported
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .methods import BuiltinMethodVariable
 from .rebuilding import indexed_iterator, reversed_iterator, strict_zip
@@ -44,11 +44,7 @@ class IteratorVariable(Variable):
         return super().get_attribute(evaluator, name)
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if name == "__iter__":
             return self

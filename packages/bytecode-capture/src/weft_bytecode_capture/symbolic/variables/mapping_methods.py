@@ -12,7 +12,7 @@ from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..models import method_model
 from ..operations import COMPARISONS, values_equal
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .iterators import IteratorVariable, SequenceIteratorVariable
 from .mappings import (
     DictVariable,
@@ -113,11 +113,7 @@ class DictViewVariable(Variable):
         return [TupleVariable([key.variable, value]) for key, value in entries]
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if name == "__contains__" and not keywords:
             return evaluator.wrap_constant(self._contains(evaluator, *arguments))

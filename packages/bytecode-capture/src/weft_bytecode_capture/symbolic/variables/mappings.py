@@ -24,7 +24,7 @@ from weft_guards import (
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..operations import values_equal
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .dying import require_quiet_end
 from .hashing import HashedKey, are_silent, entry_key
@@ -218,11 +218,7 @@ class DictVariable(Variable):
         return method_of(evaluator, self, name)
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         return call_method_of(evaluator, self.kind, self, name, arguments, keywords)
 

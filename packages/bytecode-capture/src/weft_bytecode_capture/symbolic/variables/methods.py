@@ -10,7 +10,7 @@ from weft_guards import AttributeSource, EqualsConstant, Source, TypeIs
 from ...unsupported import Unsupported
 from ..builder import register_predicate
 from ..models import model_of
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .values import find_raw
 
@@ -24,8 +24,8 @@ def call_method_of(
     kind: type,
     receiver: Variable,
     name: str,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
+    arguments: Arguments,
+    keywords: Keywords,
 ) -> Variable:
     """Call a method of a builtin class on an object of it."""
     raw = find_raw(kind, name)
@@ -54,9 +54,7 @@ class BuiltinMethodVariable(Variable):
     def truth(self, evaluator: Evaluator) -> bool:
         return True
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         return self.receiver.call_method(evaluator, self.name, arguments, keywords)
 
     def binary_operation(

@@ -26,7 +26,7 @@ from weft_guards import (
 from ..._torch import GLOBAL_HOOKS
 from ...unsupported import Unsupported
 from ..builder import register_predicate
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .class_attributes import guard_absent, guard_default
 from .mappings import DictVariable
 from .opaque import OpaqueVariable, RefusedVariable
@@ -89,9 +89,7 @@ class ModuleInstanceVariable(UserObjectVariable):
             isinstance(known, DictVariable) and bool(known.written or known.deleted)
         )
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         kind = ConstantSource(self.kind.__qualname__, self.kind)
         method = type(self.value).__call__
         evaluator.guard(AttributeSource(kind, "__call__"), IsObject(method))
@@ -155,11 +153,7 @@ class ModuleInstanceVariable(UserObjectVariable):
             evaluator.guard(place, DictKeysAre(tuple(members)))
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if name == "__getitem__" and self._is_container(evaluator) and len(arguments) == 1:
             members = self.iterate(evaluator)
@@ -207,9 +201,7 @@ class ModuleSliceVariable(Variable):
         """Whether captured code changed the members of what this is a slice of, before or after."""
         return self.container._was_changed(self._evaluator, "_modules")
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if self.python_type() is not torch.nn.Sequential or len(arguments) != 1 or keywords:
             raise Unsupported("call", f"{self!r}(...)")
         (value,) = arguments
@@ -238,9 +230,7 @@ class CompiledModuleVariable(OpaqueVariable):
             return super().get_attribute(evaluator, name)
         return self._original.get_attribute(evaluator, name)
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         return self._original.call(evaluator, arguments, keywords)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...unsupported import Unsupported
-from .base import Variable
+from .base import Keywords, Variable
 from .constant import ConstantVariable
 from .tensor import TensorVariable
 from .tensor_number import TensorNumberVariable, cast_tensor, number_in_tensor, number_kind
@@ -29,10 +29,7 @@ def has_number(arguments: Iterable[Variable]) -> bool:
 
 
 def call_with_numbers(
-    evaluator: Evaluator,
-    target: Any,
-    arguments: Sequence[Variable],
-    keywords: dict[str, Variable],
+    evaluator: Evaluator, target: Any, arguments: Sequence[Variable], keywords: Keywords
 ) -> Variable:
     """A call of ``target``, a function or the name of a method, with such numbers among its arguments.
 

@@ -23,7 +23,7 @@ from ..builder import (
     register_wrapper,
 )
 from ..models import model
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .classes import ClassVariable
 from .constant import OPERATORS, ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
@@ -80,9 +80,7 @@ _FLOATING = (torch.float32, torch.float64)
 class NumPyFunctionVariable(IdentifiedFunctionVariable):
     """A function of NumPy without effects."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if not any(isinstance(argument, ArrayVariable) for argument in arguments):
             plain = [_without_class(argument) for argument in arguments]
             rest = {name: _without_class(value) for name, value in keywords.items()}
@@ -105,7 +103,7 @@ def _without_class(variable: Variable) -> Variable:
 
 
 def elementwise(
-    evaluator: Evaluator, function: Callable[..., Any], arguments: list[Variable]
+    evaluator: Evaluator, function: Callable[..., Any], arguments: Arguments
 ) -> Variable:
     """The torch function of arrays of one floating-point type, and Python numbers."""
     kinds = {value.tensor.fake.dtype for value in arguments if isinstance(value, ArrayVariable)}
@@ -165,11 +163,7 @@ class ArrayVariable(Variable):
         raise Unsupported(_NUMPY, f"{self!r}.{name}")
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if name not in _METHODS or self.tensor.fake.dtype not in _FLOATING:
             raise Unsupported(_NUMPY, f"{self!r}.{name}()")
@@ -180,11 +174,7 @@ class ArrayVariable(Variable):
         return array_of(evaluator, _METHODS[name](self, evaluator, arguments, keywords))
 
     def _reduce(
-        self,
-        name: str,
-        evaluator: Evaluator,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, name: str, evaluator: Evaluator, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         given = dict(keywords)
         if arguments:
@@ -204,11 +194,7 @@ class ArrayVariable(Variable):
         return self.tensor.call_method(evaluator, _TORCH_NAMES.get(name, name), [], named)
 
     def _forward(
-        self,
-        name: str,
-        evaluator: Evaluator,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, name: str, evaluator: Evaluator, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if keywords or (name == "permute" and not arguments):
             raise Unsupported(_NUMPY, f"{self!r}.{name}() with {sorted(keywords)}")
@@ -290,9 +276,7 @@ def wrap_array(evaluator: Evaluator, value: Any) -> Variable:
 class ArrayConversionVariable(TorchFunctionVariable):
     """``torch.from_numpy``, ``torch.as_tensor`` and ``torch.tensor``."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         first = arguments[0] if arguments else None
         if isinstance(first, ArrayVariable):
             if first.is_scalar() or len(arguments) > 1:

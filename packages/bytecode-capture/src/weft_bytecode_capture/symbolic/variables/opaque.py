@@ -10,7 +10,7 @@ from ... import _frame_hook
 from ...compiling import is_compiling
 from ...unsupported import Unsupported
 from ..builder import register_object, register_predicate, register_wrapper
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ class IsCompilingVariable(Variable):
     def __init__(self, source: Source) -> None:
         self.source = source
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if arguments or keywords:
             raise Unsupported("call", "is_compiling() with arguments")
         return ConstantVariable(True)
@@ -95,9 +93,7 @@ def _wrap_is_compiling(evaluator: Evaluator, value: Any, source: Source) -> Vari
 class DisabledVariable(OpaqueVariable):
     """A function that ``disable`` was applied to."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         raise Unsupported(
             "call of a disabled function",
             repr(self.value),

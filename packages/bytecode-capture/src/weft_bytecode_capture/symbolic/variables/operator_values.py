@@ -12,7 +12,7 @@ from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..models import model
 from ..operations import COMPARISONS
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .sequences import TupleVariable
 
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 class GetterVariable(Variable):
     """``itemgetter(*keys)``, ``attrgetter(*names)`` or ``methodcaller(name, *arguments, **keywords)``."""
 
-    def __init__(
-        self, kind: type, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> None:
+    def __init__(self, kind: type, arguments: Arguments, keywords: Keywords) -> None:
         self.kind = kind
         self.arguments = arguments
         self.keywords = keywords
@@ -37,9 +35,7 @@ class GetterVariable(Variable):
     def truth(self, evaluator: Evaluator) -> bool:
         return True
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if len(arguments) != 1 or keywords:
             count = len(arguments) + len(keywords)
             raise Unsupported("arguments of a builtin function", f"{self!r} of {count} arguments")
@@ -104,9 +100,7 @@ class KeyFunctionVariable(Variable):
     def truth(self, evaluator: Evaluator) -> bool:
         return True
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if len(arguments) != 1 or keywords:
             raise Unsupported("arguments of a builtin function", "a key function")
         return ComparedVariable(self.function, arguments[0])

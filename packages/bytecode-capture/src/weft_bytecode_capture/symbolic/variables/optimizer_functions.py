@@ -8,7 +8,7 @@ from weft_guards import IsObject, Source
 
 from ..._torch import LIST_UPDATES, optimizer_value, optimizer_values
 from ..builder import register_object
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .sequences import ListVariable, TupleVariable
 from .tensor import TensorVariable
 from .torch_function import TorchFunctionVariable
@@ -23,9 +23,7 @@ class OptimizerValueVariable(TorchFunctionVariable):
     Their function for lists leaves a list alone.
     """
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         (value,) = arguments
         if isinstance(value, TensorVariable):
             return value.call_method(evaluator, "double", [], keywords)
@@ -38,9 +36,7 @@ class ListUpdateVariable(TorchFunctionVariable):
     Operators on lists want numbers, or all of them in one tensor.
     """
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         numbers = arguments[-1]
         if len(arguments) < 4 or not _has_tensors(evaluator, numbers):
             return super().call(evaluator, arguments, keywords)

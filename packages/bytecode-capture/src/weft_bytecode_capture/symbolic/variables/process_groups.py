@@ -15,7 +15,7 @@ from .opaque import OpaqueVariable
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
-    from .base import Variable
+    from .base import Arguments, Keywords, Variable
 
 # What a group says of itself for as long as it lives.
 _PROPERTIES = frozenset({"group_name", "group_desc"})
@@ -81,9 +81,7 @@ def _is_no_group(variable: Variable) -> bool:
 class _GroupQueryVariable(OpaqueVariable):
     """A bound method of a group that gives a constant."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         positional, named = evaluator.snapshots(arguments, keywords, self.value.__name__)
         return ConstantVariable(evaluator.pure(self.value, *positional, **named))
 

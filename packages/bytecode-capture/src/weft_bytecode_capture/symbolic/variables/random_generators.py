@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
 from ..models import method_model
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .methods import call_method_of
 from .values import is_none
 
@@ -30,11 +30,7 @@ class GeneratorStateVariable(Variable):
         return kind
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         return call_method_of(evaluator, GENERATOR, self, name, arguments, keywords)
 

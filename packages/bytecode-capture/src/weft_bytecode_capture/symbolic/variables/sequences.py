@@ -14,7 +14,7 @@ from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..models import method_model
 from ..operations import values_equal
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .dying import has_finalizer
 from .hashing import HashedKey, hashed_key
@@ -110,11 +110,7 @@ class SequenceVariable(Variable):
         )
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         return call_method_of(evaluator, self.kind, self, name, arguments, keywords)
 
@@ -375,11 +371,7 @@ class SliceVariable(Variable):
         return evaluator.raise_error(AttributeError, f"'slice' object has no attribute {name!r}")
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if name == "indices":
             positional, _ = evaluator.snapshots(arguments, {}, "slice.indices")

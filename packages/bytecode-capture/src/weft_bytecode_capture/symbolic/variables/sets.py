@@ -13,7 +13,7 @@ from weft_guards import ConstantSource, SetIs, SetOrderIs, Source, TypeIs, is_co
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..models import method_model
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .hashing import HashedKey, KeyOf, element_key, hashed_key
 from .iterators import IteratorVariable
@@ -130,11 +130,7 @@ class SetVariable(Variable):
         return method_of(evaluator, self, name)
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         return call_method_of(evaluator, self.kind, self, name, arguments, keywords)
 

@@ -20,7 +20,7 @@ from ...sources import ConvertedSource, plain_tensor
 from ...unsupported import Unsupported
 from ..builder import register_predicate
 from ..overrides import overridden
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .class_attributes import bind_attribute, raise_no_attribute
 from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey, outside_key
@@ -104,11 +104,7 @@ class SubclassTensorVariable(Variable):
         return self.call_method(evaluator, "unbind", [], {}).iterate(evaluator)
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         own = self._own(evaluator, name)
         if own is not None:

@@ -6,7 +6,7 @@ import types
 from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
-from .base import Variable
+from .base import Arguments, Variable
 from .bound_methods import BoundMethodVariable
 from .builtin_descriptors import BuiltinClassMethodVariable
 from .class_attributes import bind_attribute, bind_to_class
@@ -57,7 +57,7 @@ class SuperVariable(Variable):
         return BoundMethodVariable(bound.function, evaluator.wrap_known(self.kind))
 
 
-def super_variable(evaluator: Evaluator, arguments: list[Variable]) -> Variable:
+def super_variable(evaluator: Evaluator, arguments: Arguments) -> Variable:
     """``super()`` or ``super(class, instance)``."""
     if not arguments:
         frame = evaluator.state.current or evaluator

@@ -24,7 +24,7 @@ from weft_guards import (
 )
 
 from ..shapes import ShapeSymbols
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .symbolic_number import SymbolicNumberVariable, is_number, load_number
 
@@ -67,11 +67,7 @@ class SymbolicFloatVariable(SymbolicNumberVariable):
         return self._compare("ne", (self, ConstantVariable(0.0)))
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if name in _THE_SAME:
             return self

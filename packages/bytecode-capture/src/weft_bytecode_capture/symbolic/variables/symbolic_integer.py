@@ -11,7 +11,7 @@ import torch.fx
 
 from ..._torch import GuardOnDataDependentSymNode
 from ...unsupported import Unsupported
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .sequences import SliceVariable, TupleVariable
 from .symbolic_number import SymbolicNumberVariable
@@ -89,11 +89,7 @@ class SymbolicIntegerVariable(Variable):
         return decided_or_none(self.value >= 0) is True
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if name == "__neg__":
             return integer_result(evaluator, operator_module.neg, (self.node,), -self.value)

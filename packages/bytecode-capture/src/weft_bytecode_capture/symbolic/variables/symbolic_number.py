@@ -15,7 +15,7 @@ from weft_guards import Place, Quantity, Source, expression_function
 from ..._torch import expression_of
 from ...unsupported import Unsupported
 from ..shapes import DataPlace, ShapeSymbols
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey
 
@@ -82,11 +82,7 @@ class SymbolicNumberVariable(Variable):
         return self.specialised().get_attribute(evaluator, name)
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if name == "__int__" and isinstance(self.value, torch.SymInt):
             return self

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..._torch import unbacked_symbols
 from ...captured_graph import DropDataDependence
 from ...unsupported import Unsupported
-from .base import Variable
+from .base import Arguments, Variable
 from .constant import ConstantVariable
 from .iterators import (
     IteratorVariable,
@@ -74,7 +74,7 @@ class SymbolicRangeVariable(ConstantVariable):
         return f"Range({self.start!r}, {self.stop!r}, {self.step!r})"
 
 
-def symbolic_range(evaluator: Evaluator, arguments: list[Variable]) -> Variable | None:
+def symbolic_range(evaluator: Evaluator, arguments: Arguments) -> Variable | None:
     """``range`` of integers some of which are symbolic, for a loop to keep; None for others."""
     if len(arguments) == 1:
         arguments = [ConstantVariable(0), *arguments]

@@ -33,7 +33,7 @@ from ..overrides import overridden
 from ..regions.iteration_sizes import differ_by_iteration, size_variable
 from ..regions.subscripts import symbolic_subscript
 from ..shapes import DataPlace
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey, outside_key
 from .known_truth import known_truth
@@ -256,7 +256,7 @@ class TensorVariable(Variable):
     def emit_mutation(self, emitter: Emitter) -> None:
         emit_attributes(emitter, self, self.attributes)
 
-    def _changes_nothing(self, arguments: list[Variable], keywords: dict[str, Variable]) -> bool:
+    def _changes_nothing(self, arguments: Arguments, keywords: Keywords) -> bool:
         wanted = arguments[0] if arguments else ConstantVariable(True)
         return len(arguments) <= 1 and not keywords and self._has_requires_grad(wanted)
 
@@ -264,11 +264,7 @@ class TensorVariable(Variable):
         return value.is_constant() and value.as_constant() is self.fake.requires_grad
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         method = getattr(torch.Tensor, name, None)
         if method is not None and not evaluator.globals.trusted:
@@ -309,11 +305,7 @@ class TensorVariable(Variable):
         return with_history(evaluator, nodes, Unsupported(_REFUSED[name], f"{self!r}.{name}()"))
 
     def _subscript(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         from ..regions.positions import has_position, with_numbers
 
@@ -388,11 +380,7 @@ class SizeVariable(TupleVariable):
         return torch.Size(super().snapshot())
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if name == "numel" and not arguments and not keywords:
             total: Variable = ConstantVariable(1)
@@ -449,8 +437,8 @@ def _number_of_data(
     evaluator: Evaluator,
     tensor: TensorVariable,
     name: str,
-    arguments: list[Variable],
-    keywords: dict[str, Variable],
+    arguments: Arguments,
+    keywords: Keywords,
 ) -> Variable | None:
     """A number that depends on data, as a symbol; None where that cannot be had."""
     if name not in _READS or arguments or keywords:

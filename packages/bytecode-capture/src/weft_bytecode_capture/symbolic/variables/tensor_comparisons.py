@@ -12,7 +12,7 @@ from ..._torch import has_unbacked_symbols
 from ...unsupported import Unsupported
 from ..builder import register_object
 from ..models import model
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .tensor import TensorVariable
 from .tensor_number import TensorNumberVariable
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 Comparison = Callable[["Evaluator", list[Variable], dict[str, Variable]], Variable]
 
 
-def _all(
-    evaluator: Evaluator, compare: Any, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
+def _all(evaluator: Evaluator, compare: Any, arguments: Arguments, keywords: Keywords) -> Variable:
     """Whether ``compare`` holds of all elements."""
     elements = evaluator.graph.call_function(evaluator, compare, arguments, keywords)
     whole = evaluator.graph.call_method(evaluator, "all", elements, (), {})
@@ -34,15 +32,11 @@ def _all(
     return TensorNumberVariable(whole, bool)
 
 
-def _all_close(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
+def _all_close(evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
     return _all(evaluator, torch.isclose, arguments, keywords)
 
 
-def _equal(
-    evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-) -> Variable:
+def _equal(evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
     """Tensors of different sizes are not equal; of different dtypes torch's versions say different things."""
     pair = [argument for argument in arguments if isinstance(argument, TensorVariable)]
     if len(arguments) != 2 or len(pair) != 2 or keywords:
@@ -64,9 +58,7 @@ def _equal(
 class TensorComparisonVariable(TorchFunctionVariable):
     """A function that compares two tensors as wholes."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if not evaluator.state.options.keep_control_flow:
             shown = ", ".join(map(repr, arguments))
             raise Unsupported("value of a tensor as a Python object", f"{self!r}({shown})")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...unsupported import Unsupported
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .data_numbers import DataBooleanVariable
 from .symbolic_integer import SymbolicIntegerVariable
@@ -93,11 +93,7 @@ class TensorNumberVariable(Variable):
         return cast_tensor(evaluator, made, dtype)
 
     def call_method(
-        self,
-        evaluator: Evaluator,
-        name: str,
-        arguments: list[Variable],
-        keywords: dict[str, Variable],
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if not arguments and not keywords:
             if name == "__float__" or (name == "__int__" and self.kind is not float):
@@ -350,7 +346,7 @@ def _float_result(
     return _number(evaluator, _ARITHMETIC[operator], _tensor_first(evaluator, arguments), float)
 
 
-def _tensor_first(evaluator: Evaluator, arguments: list[Variable]) -> list[Variable]:
+def _tensor_first(evaluator: Evaluator, arguments: Arguments) -> list[Variable]:
     """The operands with a tensor first, as torch's functions take them."""
     first = number_in_tensor(evaluator, arguments[0])
     return arguments if first is None else [first.tensor, *arguments[1:]]
@@ -376,7 +372,7 @@ def _power(evaluator: Evaluator, pair: tuple[Variable, Variable]) -> Variable | 
 
 
 def _number(
-    evaluator: Evaluator, function: Callable[..., Any], arguments: list[Variable], kind: type
+    evaluator: Evaluator, function: Callable[..., Any], arguments: Arguments, kind: type
 ) -> TensorNumberVariable:
     made = evaluator.graph.call_function(evaluator, function, arguments, {})
     assert isinstance(made, TensorVariable)

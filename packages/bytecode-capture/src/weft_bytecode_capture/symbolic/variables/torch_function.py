@@ -22,7 +22,7 @@ from ..._torch import (
 from ...unsupported import Unsupported
 from ..builder import register_object, register_predicate
 from ..regions.rows import join_rows
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .dropouts import undropped
 from .identified_functions import IdentifiedFunctionVariable
@@ -91,9 +91,7 @@ _FUNCTIONS = (types.BuiltinFunctionType, types.FunctionType, types.MethodDescrip
 class TorchFunctionVariable(IdentifiedFunctionVariable):
     """A function of torch whose calls are nodes."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if isinstance(self.value, types.MethodDescriptorType) and arguments:
             name = self.value.__name__
             return arguments[0].call_method(evaluator, name, arguments[1:], keywords)
@@ -108,7 +106,7 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
             return operand
         return evaluator.graph.call_function(evaluator, self.value, arguments, keywords)
 
-    def _check_needs_no_gradient(self, evaluator: Evaluator, arguments: list[Variable]) -> None:
+    def _check_needs_no_gradient(self, evaluator: Evaluator, arguments: Arguments) -> None:
         for argument in arguments:
             if isinstance(argument, SequenceVariable):
                 self._check_needs_no_gradient(evaluator, argument.items(evaluator))
@@ -127,9 +125,7 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
 class TorchQueryVariable(TorchFunctionVariable):
     """A function of torch that is answered during capture."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         answer = _QUERIES[self.value]
         if not callable(answer):
             return ConstantVariable(answer)
@@ -168,9 +164,7 @@ class IsCompilingVariable(TorchFunctionVariable):
     There it leaves out the hooks that run after an exception, which capture does not.
     """
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         return ConstantVariable(evaluator.code is not MODULE_CALL)
 
 
@@ -183,9 +177,7 @@ def _wrap_is_compiling(evaluator: Evaluator, value: Any, source: Source) -> Vari
 class IsTensorVariable(TorchFunctionVariable):
     """``torch.is_tensor``."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if len(arguments) != 1 or keywords:
             raise Unsupported("call", "torch.is_tensor with other than one argument")
         return ConstantVariable(issubclass(arguments[0].python_type(), torch.Tensor))
@@ -198,9 +190,7 @@ class RefusedFunctionVariable(TorchFunctionVariable):
         super().__init__(function, source)
         self._kind = kind
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         raise Unsupported(self._kind, f"{self!r}({', '.join(map(repr, arguments))})")
 
 

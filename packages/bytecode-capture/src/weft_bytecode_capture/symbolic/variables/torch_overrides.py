@@ -20,7 +20,7 @@ from ...unsupported import Unsupported
 from ..builder import register_object, register_wrapper
 from ..models import model
 from ..overrides import OVERRIDE, ask
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .classes import ClassVariable
 from .constant import ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 class DefaultOverrideVariable(IdentifiedFunctionVariable):
     """``torch.Tensor.__torch_function__``: the function on plain tensors, its results of the class."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if keywords or not 3 <= len(arguments) <= 5:
             raise Unsupported(OVERRIDE, "Tensor.__torch_function__ with keywords")
         kind, function, classes, *rest = arguments
@@ -103,9 +101,7 @@ class _SwitchVariable(Variable):
         self._owner = owner
         self._enter = enter
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         self._owner.switch(evaluator, self._enter)
         return ConstantVariable(None)
 
@@ -143,9 +139,7 @@ def _count_modes(evaluator: Evaluator) -> Variable:
 class OverrideQueryVariable(IdentifiedFunctionVariable):
     """``torch.overrides.has_torch_function`` and its kin."""
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         overrides = evaluator.state.overrides
         asked = bool(overrides.receivers(evaluator, arguments)) or bool(overrides.modes)
         return ConstantVariable(asked)
@@ -180,9 +174,7 @@ class PropertyAccessVariable(IdentifiedFunctionVariable):
             return None
         return ConstantVariable((self.value == other.value) is (operator == "eq"))
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         descriptor = self.value.__self__
         if self.value.__name__ != "__get__" or keywords or not arguments:
             raise Unsupported(OVERRIDE, f"{self.value.__name__} of {descriptor.__name__}")

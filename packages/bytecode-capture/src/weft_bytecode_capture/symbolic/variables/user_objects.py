@@ -11,7 +11,7 @@ from weft_guards import AttributeSource, ConstantSource, HasAttribute, IsObject,
 from ...unsupported import Unsupported
 from ..builder import register_predicate
 from ..captured_exception import CapturedException
-from .base import Variable
+from .base import Arguments, Variable
 from .class_attributes import (
     WITHOUT_PLACE,
     bind_attribute,
@@ -226,7 +226,7 @@ class UserObjectVariable(InstanceProtocols):
     ) -> None:
         qualified = f"{self.kind.__qualname__}.{name}"
         what = "deleter" if value is None else "setter"
-        arguments: list[Variable] = [self] if value is None else [self, value]
+        arguments: Arguments = [self] if value is None else [self, value]
         if type(raw) is property:
             function = raw.fdel if value is None else raw.fset
             if function is None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
-from .base import Variable
+from .base import Keywords, Variable
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -63,10 +63,7 @@ def is_none(value: Variable) -> bool:
 
 
 def pure_call(
-    evaluator: Evaluator,
-    function: Any,
-    arguments: Sequence[Variable],
-    keywords: dict[str, Variable],
+    evaluator: Evaluator, function: Any, arguments: Sequence[Variable], keywords: Keywords
 ) -> Variable:
     """What a function without side effects gives for constants."""
     positional, named = evaluator.snapshots(arguments, keywords, function.__qualname__)

@@ -9,7 +9,7 @@ from weft_guards import IsObject, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
-from .base import Variable
+from .base import Arguments, Keywords, Variable
 from .opaque import OpaqueVariable
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ class WeakReferenceVariable(OpaqueVariable):
         """References are equal as what they refer to is, as long as that lives."""
         raise Unsupported("dead weak reference", f"{self!r} {operator} {other!r}")
 
-    def call(
-        self, evaluator: Evaluator, arguments: list[Variable], keywords: dict[str, Variable]
-    ) -> Variable:
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         """What it refers to, if another path leads there: that path's guards hold it alive."""
         target = self.value()
         known = None if target is None else evaluator.builder.known(target)
