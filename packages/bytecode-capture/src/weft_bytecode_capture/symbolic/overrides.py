@@ -94,11 +94,11 @@ def ask(
             result = mode.get_attribute(evaluator, NAME).call(evaluator, packed, {})
         finally:
             overrides.modes.append(mode)
-        if not _is_not_implemented(result):
+        if not result.is_not_implemented():
             return result
     for receiver in receivers:
         result = _override_of(evaluator, receiver).call(evaluator, packed, {})
-        if not _is_not_implemented(result):
+        if not result.is_not_implemented():
             return result
     raise Unsupported(OVERRIDE, f"no override implements {function!r}")
 
@@ -117,10 +117,6 @@ def _override_of(evaluator: Evaluator, receiver: Variable) -> Variable:
     if isinstance(receiver, SubclassTensorVariable):
         return evaluator.wrap_known(receiver.kind).get_attribute(evaluator, NAME)
     return receiver.get_attribute(evaluator, NAME)
-
-
-def _is_not_implemented(result: Variable) -> bool:
-    return result.is_constant() and result.as_constant() is NotImplemented
 
 
 def _flat(evaluator: Evaluator, arguments: Iterable[Variable]) -> Iterator[Variable]:

@@ -29,7 +29,7 @@ def _raise_varargs(evaluator: Evaluator, instruction: Instruction) -> None:
     cause = evaluator.pop() if instruction.argument == 2 else None
     exception = instantiate(evaluator, evaluator.pop())
     if cause is not None:
-        if cause.is_constant() and cause.as_constant() is None:
+        if cause.is_none():
             exception.set_cause(None)
         else:
             exception.set_cause(instantiate(evaluator, cause))

@@ -72,7 +72,7 @@ def _send(evaluator: Evaluator, instruction: Instruction) -> None:
     iterator = evaluator.stack[-1]
     assert iterator is not None
     try:
-        if value.is_constant() and value.as_constant() is None:
+        if value.is_none():
             result = iterator.call_method(evaluator, "__next__", [], {})
         else:
             result = iterator.call_method(evaluator, "send", [value], {})

@@ -61,7 +61,7 @@ def _view(
             raise Unsupported("subscript with too many indices", repr(key))
         if item.is_constant() and item.as_constant() is Ellipsis:
             dimension += tensor.fake.dim() - dimension - _after(items, item)
-        elif item.is_constant() and item.as_constant() is None:
+        elif item.is_none():
             tensor = _call(evaluator, torch.unsqueeze, tensor, dimension)
             dimension += 1
         elif isinstance(item, SliceVariable):
@@ -81,7 +81,7 @@ def _view(
 def _after(items: list[Variable], ellipsis: Variable) -> int:
     """How many dimensions the items after the ellipsis take."""
     following = items[items.index(ellipsis) + 1 :]
-    return sum(not (i.is_constant() and i.as_constant() is None) for i in following)
+    return sum(not i.is_none() for i in following)
 
 
 def _is_number(item: Variable) -> bool:
@@ -118,11 +118,11 @@ def _sliced(
     evaluator: Evaluator, tensor: TensorVariable, dimension: int, item: SliceVariable
 ) -> TensorVariable:
     start, stop, step = item.parts
-    if all(part.is_constant() and part.as_constant() is None for part in item.parts):
+    if all(part.is_none() for part in item.parts):
         return tensor
     size = tensor.fake.shape[dimension]
     start, stop = (_end(evaluator, part, size) for part in (start, stop))
-    if step.is_constant() and step.as_constant() is None:
+    if step.is_none():
         step = ConstantVariable(1)
     return _call(evaluator, torch.ops.aten.slice.Tensor, tensor, dimension, start, stop, step)
 

@@ -143,12 +143,12 @@ class GradientCapture:
     def _gradients(self, results: list[Variable]) -> list[torch.fx.Node | None]:
         """The nodes of the gradients of those inputs that need any."""
         if len(results) < len(self._inputs) or any(
-            not _is_none(extra) for extra in results[len(self._inputs) :]
+            not extra.is_none() for extra in results[len(self._inputs) :]
         ):
             raise self._refusal(f"the backward gives {len(results)} gradients")
         nodes: list[torch.fx.Node | None] = []
         for variable, gradient in zip(self._inputs, results, strict=False):
-            if not _is_none(gradient) and type(gradient) is not TensorVariable:
+            if not gradient.is_none() and type(gradient) is not TensorVariable:
                 raise self._refusal(f"the backward gives {gradient!r}")
             if any(variable is wanted for wanted in self._wanted):
                 nodes.append(gradient.node)
@@ -206,10 +206,6 @@ def _has_backward(kind: Any) -> bool:
 
 def _is_tuple(variable: Variable) -> bool:
     return variable.python_type() is tuple
-
-
-def _is_none(variable: Variable) -> bool:
-    return variable.is_constant() and variable.as_constant() is None
 
 
 def _parameter_variable(node: torch.fx.Node) -> TensorVariable:

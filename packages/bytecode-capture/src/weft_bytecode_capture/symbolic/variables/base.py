@@ -60,6 +60,12 @@ class Variable:
     def as_constant(self) -> Any:
         raise Unsupported("value is not a constant", repr(self))
 
+    def is_none(self) -> bool:
+        return self.is_constant() and self.as_constant() is None
+
+    def is_not_implemented(self) -> bool:
+        return self.is_constant() and self.as_constant() is NotImplemented
+
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         """``getattr(self, name)``; raises AttributeError in the captured program as Python does."""
         raise Unsupported("attribute read", f"{self!r}.{name}")
@@ -139,8 +145,11 @@ class Variable:
         return self.as_constant()
 
     def truth(self, evaluator: Evaluator) -> bool:
-        """``bool(self)``, guarded as needed."""
-        raise Unsupported("truth value", repr(self))
+        """``bool(self)``, guarded as needed; true of a class that says nothing else."""
+        kind = self.python_type()
+        if hasattr(kind, "__bool__") or hasattr(kind, "__len__"):
+            raise Unsupported("truth value", repr(self))
+        return True
 
     def length(self, evaluator: Evaluator) -> int:
         raise Unsupported("len()", repr(self))

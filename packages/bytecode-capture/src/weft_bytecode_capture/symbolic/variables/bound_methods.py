@@ -30,9 +30,6 @@ class BoundMethodVariable(Variable):
     def python_type(self) -> type:
         return types.MethodType
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name == "__self__":
             return self.receiver

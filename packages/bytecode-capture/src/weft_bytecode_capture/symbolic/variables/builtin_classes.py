@@ -26,7 +26,7 @@ from .sets import FrozenSetVariable, SetVariable, new_set
 from .strings import printable
 from .symbolic_range import SymbolicRangeIteratorVariable, SymbolicRangeVariable, symbolic_range
 from .tensor_number import truth_in_tensor
-from .values import is_callable, is_none, pure_call
+from .values import is_callable, pure_call
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -80,7 +80,7 @@ def _default_dict(
     made = DefaultDictVariable()
     made.call_method(evaluator, "update", [] if content is None else [content], entries)
     if factory is not None:
-        if not is_none(factory) and not is_callable(factory):
+        if not factory.is_none() and not is_callable(factory):
             evaluator.raise_error(TypeError, "first argument must be callable or None")
         made.factory = factory
     return made

@@ -41,9 +41,6 @@ class BuiltinDescriptorVariable(Variable):
     def python_type(self) -> type:
         return type(self.value)
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name in ("__name__", "__qualname__", "__doc__"):
             return ConstantVariable(getattr(self.value, name))

@@ -121,7 +121,7 @@ def _is_subclass(evaluator: Evaluator, kind: type, kinds: Variable) -> bool:
             source = ConstantSource(kind.__qualname__, kind)
             evaluator.guard(source, SubclassIs(wanted, outcome))
         return outcome
-    if kinds.is_constant() and kinds.as_constant() is None:
+    if kinds.is_none():
         return kind is type(None)
     if kinds.python_type() is tuple:
         return any(_is_subclass(evaluator, kind, part) for part in kinds.iterate(evaluator))

@@ -224,8 +224,7 @@ class ClassVariable(Variable):
         method = self._metaclass_method(evaluator, special)
         if method is not None:
             result = method.call(evaluator, [other], {})
-            unknown = result.is_constant() and result.as_constant() is NotImplemented
-            return None if unknown else result
+            return None if result.is_not_implemented() else result
         if operator == "or":
             return self._union(evaluator, other, reflected)
         return None
@@ -233,7 +232,7 @@ class ClassVariable(Variable):
     def _union(self, evaluator: Evaluator, other: Variable, reflected: bool) -> Variable:
         if isinstance(other, ClassVariable):
             part: Any = other.value
-        elif other.is_constant() and other.as_constant() is None:
+        elif other.is_none():
             part = None
         else:
             raise Unsupported("union of types", f"{self!r} | {other!r}")

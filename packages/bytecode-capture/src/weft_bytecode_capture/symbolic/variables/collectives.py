@@ -118,7 +118,7 @@ class CollectiveVariable(IdentifiedFunctionVariable):
 
 
 def _group(evaluator: Evaluator, group: Variable | None) -> ProcessGroupVariable:
-    if group is None or (group.is_constant() and group.as_constant() is None):
+    if group is None or group.is_none():
         find = evaluator.wrap_known(distributed_functions()._get_default_group)
         group = find.call(evaluator, [], {})
     if not isinstance(group, ProcessGroupVariable):
@@ -155,7 +155,7 @@ def _rank(evaluator: Evaluator, given: dict[str, Variable], group: Any) -> Varia
 
 
 def _elements(evaluator: Evaluator, sizes: Variable) -> list[Variable]:
-    if sizes.is_constant() and sizes.as_constant() is None:
+    if sizes.is_none():
         return []
     return sizes.iterate(evaluator)
 

@@ -16,7 +16,6 @@ from .constant import ConstantVariable
 from .iterators import IteratorVariable
 from .rebuilding import advanced_iterator
 from .sequences import ListVariable, SliceVariable, index_value
-from .values import is_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -163,7 +162,7 @@ def _new_deque(
     evaluator: Evaluator, iterable: Variable | None = None, maxlen: Variable | None = None
 ) -> Variable:
     longest = None
-    if maxlen is not None and not is_none(maxlen):
+    if maxlen is not None and not maxlen.is_none():
         longest = index_value(evaluator, maxlen)
         evaluator.pure(collections.deque, (), longest)
     return DequeVariable([] if iterable is None else iterable.iterate(evaluator), longest)

@@ -111,8 +111,7 @@ def _operation(
     if isinstance(raw, types.FunctionType) and raw.__module__ != "enum":
         method = get_enum_attribute(evaluator, member, special)
         result = method.call(evaluator, [other], {})
-        unknown = result.is_constant() and result.as_constant() is NotImplemented
-        return None if unknown else result
+        return None if result.is_not_implemented() else result
     if not other.is_constant():
         return None
     result_value = evaluator.pure(raw, member.value, other.as_constant())

@@ -74,7 +74,7 @@ for _kind in builtin_exceptions():
 
 @model(vars(BaseException)["with_traceback"])
 def _with_traceback(evaluator: Evaluator, receiver: Variable, traceback: Variable, /) -> Variable:
-    none = traceback.is_constant() and traceback.as_constant() is None
+    none = traceback.is_none()
     if not (none or isinstance(traceback, TracebackVariable)):
         raise Unsupported("traceback of unknown origin", repr(traceback))
     return receiver

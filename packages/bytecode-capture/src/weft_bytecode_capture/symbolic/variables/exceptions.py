@@ -34,9 +34,6 @@ class TracebackVariable(Variable):
     def python_type(self) -> type:
         return types.TracebackType
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
     def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
         return False if other.is_constant() else None
 
@@ -126,7 +123,7 @@ class ExceptionVariable(UserObjectVariable):
         if found is None or not isinstance(found[1], _C_FIELDS) or is_python_class(found[0]):
             super().generic_set_attribute(evaluator, name, value)
             return
-        none = value is not None and value.is_constant() and value.as_constant() is None
+        none = value is not None and value.is_none()
         if name == "__traceback__" and isinstance(value, TracebackVariable):
             return  # that of an exception made during evaluation grows as CPython raises it
         if name == "__cause__" and (none or isinstance(value, ExceptionVariable)):

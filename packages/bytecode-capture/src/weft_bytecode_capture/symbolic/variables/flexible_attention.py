@@ -78,7 +78,7 @@ def _mask(
     evaluator: Evaluator, block_mask: Variable, query: torch.Tensor, key: torch.Tensor
 ) -> Variable:
     """The function of a block mask, None for no mask; its blocks only say where the function is false."""
-    if block_mask.is_constant() and block_mask.as_constant() is None:
+    if block_mask.is_none():
         return block_mask
     module = flexible_attention()
     if block_mask.python_type() is not module.BlockMask:

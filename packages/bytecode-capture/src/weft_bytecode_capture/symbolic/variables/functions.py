@@ -60,9 +60,6 @@ class FunctionVariable(Variable):
     def python_type(self) -> type:
         return types.FunctionType
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         return evaluator.inline_call(self, arguments, keywords)
 
@@ -73,8 +70,7 @@ class FunctionVariable(Variable):
             return self.call(evaluator, arguments, keywords)
         if name == "__get__" and len(arguments) in (1, 2) and not keywords:
             receiver = arguments[0]
-            unbound = receiver.is_constant() and receiver.as_constant() is None
-            return self if unbound else BoundMethodVariable(self, receiver)
+            return self if receiver.is_none() else BoundMethodVariable(self, receiver)
         return super().call_method(evaluator, name, arguments, keywords)
 
     def __repr__(self) -> str:
@@ -284,8 +280,7 @@ class NewFunctionVariable(FunctionVariable):
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         is_own = find_raw(types.FunctionType, name) is not None
         if name == "__annotate__" and is_own:  # functools.wraps since 3.14
-            is_none = value.is_constant() and value.as_constant() is None
-            self._annotate = None if is_none else value
+            self._annotate = None if value.is_none() else value
             self._annotations = None
             self.attributes.pop("__annotations__", None)
             return

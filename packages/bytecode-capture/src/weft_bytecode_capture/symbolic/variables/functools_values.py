@@ -59,9 +59,6 @@ class PartialVariable(Variable):
     def python_type(self) -> type:
         return functools.partial
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name == "func":
             return self.function

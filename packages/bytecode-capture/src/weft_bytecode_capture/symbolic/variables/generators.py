@@ -50,7 +50,7 @@ class GeneratorVariable(IteratorVariable):
             return None
         if self.started:
             frame.stack.append(value)
-        elif not (value.is_constant() and value.as_constant() is None):
+        elif not value.is_none():
             evaluator.raise_error(
                 TypeError, "can't send non-None value to a just-started generator"
             )
@@ -169,8 +169,9 @@ class GeneratorVariable(IteratorVariable):
 
     def stop(self, evaluator: Evaluator) -> NoReturn:
         """StopIteration with what the generator returned."""
-        none = self.returned.is_constant() and self.returned.as_constant() is None
-        evaluator.raise_exception(ExceptionVariable(StopIteration, [] if none else [self.returned]))
+        evaluator.raise_exception(
+            ExceptionVariable(StopIteration, [] if self.returned.is_none() else [self.returned])
+        )
 
     def _close(self, evaluator: Evaluator) -> Variable:
         none = ConstantVariable(None)
@@ -216,14 +217,13 @@ def _thrown(evaluator: Evaluator, arguments: Arguments) -> ExceptionVariable:
     """The exception of ``throw(value)`` or ``throw(type, value, traceback)``."""
     if len(arguments) == 3:
         traceback = arguments[2]
-        absent = traceback.is_constant() and traceback.as_constant() is None
-        if not absent and not isinstance(traceback, TracebackVariable):
+        if not traceback.is_none() and not isinstance(traceback, TracebackVariable):
             raise Unsupported("traceback of unknown origin", repr(traceback))
     if len(arguments) == 1:
         return instantiate(evaluator, arguments[0])
     value = arguments[1]
     if isinstance(value, ExceptionVariable):
         return value
-    if value.is_constant() and value.as_constant() is None:
+    if value.is_none():
         return instantiate(evaluator, arguments[0])
     raise Unsupported("throw() of a value that is no exception", repr(value))

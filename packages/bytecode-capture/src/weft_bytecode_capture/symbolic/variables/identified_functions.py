@@ -28,9 +28,6 @@ class IdentifiedFunctionVariable(Variable):
     def python_type(self) -> type:
         return type(self.value)
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         return identity_key(evaluator, self, self.value)
 

@@ -185,7 +185,7 @@ class InstanceProtocols(Variable):
             if not issubclass(error.exception.python_type(), TypeError):
                 raise
             return
-        if _is_not_implemented(hint):
+        if hint.is_not_implemented():
             return
         message = "__length_hint__ must be an integer, not {}"
         if needs_result(evaluator, hint, int, message) < 0:
@@ -213,13 +213,13 @@ class InstanceProtocols(Variable):
             # object.__ne__ inverts __eq__.
             method = self._operator_method(evaluator, "eq")
             equal = None if method is None else method.call(evaluator, [other], {})
-            if equal is None or _is_not_implemented(equal):
+            if equal is None or equal.is_not_implemented():
                 return None
             return ConstantVariable(not equal.truth(evaluator))
         if method is None:
             return None
         result = method.call(evaluator, [other], {})
-        return None if _is_not_implemented(result) else result
+        return None if result.is_not_implemented() else result
 
     def _operator_method(self, evaluator: Evaluator, name: str) -> Variable | None:
         """The method of an operator; a comparison's that cannot be bound counts as none."""
@@ -229,10 +229,6 @@ class InstanceProtocols(Variable):
             if name in _REFLECTED_COMPARISONS:
                 return None
             raise
-
-
-def _is_not_implemented(variable: Variable) -> bool:
-    return variable.is_constant() and variable.as_constant() is NotImplemented
 
 
 _REFLECTED_COMPARISONS = {

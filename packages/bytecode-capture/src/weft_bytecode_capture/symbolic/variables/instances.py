@@ -97,7 +97,7 @@ def instantiate(
         return instance
     method = bind_attribute(evaluator, made, start[0], "__init__", start[1], instance)
     result = method.call(evaluator, arguments, keywords)
-    if not (result.is_constant() and result.as_constant() is None):
+    if not result.is_none():
         evaluator.raise_error(
             TypeError,
             f"__init__() should return None, not {result.python_type().__name__!r}",

@@ -29,9 +29,6 @@ class IteratorVariable(Variable):
 
     created_at: int | None = None
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
     def iterator(self, evaluator: Evaluator) -> Variable:
         return self
 

@@ -12,7 +12,6 @@ from .base import Variable
 from .constant import ConstantVariable
 from .iterators import LazyIteratorVariable
 from .sequences import TupleVariable, index_value
-from .values import is_none
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -59,7 +58,7 @@ def _product(
 
 @model(itertools.permutations)
 def _permutations(evaluator: Evaluator, iterable: Variable, r: Variable | None = None) -> Variable:
-    size = None if r is None or is_none(r) else index_value(evaluator, r)
+    size = None if r is None or r.is_none() else index_value(evaluator, r)
     return _choices(evaluator, itertools.permutations, iterable.iterate(evaluator), size)
 
 

@@ -11,7 +11,6 @@ from .base import Variable
 from .constant import ConstantVariable
 from .iterators import LazyIteratorVariable, Step
 from .sequences import TupleVariable, index_value
-from .values import is_none
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -32,7 +31,7 @@ class _Groups:
         value = self._iterator.next_or_none(evaluator)
         if value is None:
             return False
-        key = value if is_none(self._key) else self._key.call(evaluator, [value], {})
+        key = value if self._key.is_none() else self._key.call(evaluator, [value], {})
         self._value, self._current = value, key
         return True
 

@@ -12,7 +12,6 @@ from .base import Variable
 from .constant import ConstantVariable
 from .iterators import LazyIteratorVariable
 from .sequences import TupleVariable, index_value
-from .values import is_none
 
 if TYPE_CHECKING:
     from ..evaluator import Evaluator
@@ -60,7 +59,7 @@ def _islice(
     /,
 ) -> Variable:
     bounds = [bound for bound in (first, second, third) if bound is not None]
-    numbers = [None if is_none(bound) else index_value(evaluator, bound) for bound in bounds]
+    numbers = [None if bound.is_none() else index_value(evaluator, bound) for bound in bounds]
     evaluator.pure(itertools.islice, (), *numbers)
     wanted = slice(*numbers)
     iterator: Variable | None = iterable.iterator(evaluator)
@@ -169,7 +168,7 @@ def _accumulate(
     combine = func or ConstantVariable(None)
     start = initial or ConstantVariable(None)
     total: Variable | None = None
-    first: Variable | None = None if is_none(start) else start
+    first: Variable | None = None if start.is_none() else start
 
     def step(evaluator: Evaluator) -> Variable | None:
         nonlocal total, first
@@ -181,7 +180,7 @@ def _accumulate(
             return None
         if total is None:
             total = element
-        elif is_none(combine):
+        elif combine.is_none():
             total = evaluator.binary_operation("add", total, element)
         else:
             total = combine.call(evaluator, [total, element], {})
@@ -290,7 +289,7 @@ def _filterfalse(evaluator: Evaluator, predicate: Variable, iterable: Variable, 
     def step(evaluator: Evaluator) -> Variable | None:
         while (element := iterator.next_or_none(evaluator)) is not None:
             tested = element
-            if not is_none(predicate):
+            if not predicate.is_none():
                 tested = predicate.call(evaluator, [element], {})
             if not tested.truth(evaluator):
                 return element

@@ -51,9 +51,6 @@ class BuiltinMethodVariable(Variable):
         raw = find_raw(self.receiver.python_type(), self.name)
         return type([].__len__) if type(raw) is types.WrapperDescriptorType else type([].append)
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         return self.receiver.call_method(evaluator, self.name, arguments, keywords)
 

@@ -35,9 +35,6 @@ class ModuleVariable(Variable):
     def python_type(self) -> type:
         return type(self.value)
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         module = self.value
         scope = evaluator.state.module_globals(module.__dict__)

@@ -64,8 +64,7 @@ class _Call:
     def get(self, name: str) -> Variable | None:
         """An argument; None where it is not given, or None."""
         value = self.given.get(name)
-        is_none = value is None or (value.is_constant() and value.as_constant() is None)
-        return None if is_none else value
+        return None if value is None or value.is_none() else value
 
     def tensor(self, name: str) -> TensorVariable | None:
         value = self.get(name)

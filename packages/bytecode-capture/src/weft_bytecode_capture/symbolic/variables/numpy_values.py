@@ -182,7 +182,7 @@ class ArrayVariable(Variable):
         if len(arguments) > 1 or not given.keys() <= {"axis", "keepdims"}:
             raise Unsupported(_NUMPY, f"{self!r}.{name}() with {sorted(given)}")
         axis = given.get("axis", ConstantVariable(None))
-        if axis.is_constant() and axis.as_constant() is None:
+        if axis.is_none():
             if "keepdims" in given:
                 raise Unsupported(_NUMPY, f"{self!r}.{name}() with keepdims and no axis")
             return self.tensor.call_method(evaluator, name, [], {})

@@ -32,9 +32,6 @@ class GetterVariable(Variable):
     def python_type(self) -> type:
         return self.kind
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if len(arguments) != 1 or keywords:
             count = len(arguments) + len(keywords)
@@ -96,9 +93,6 @@ class KeyFunctionVariable(Variable):
 
     def python_type(self) -> type:
         return _COMPARED
-
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if len(arguments) != 1 or keywords:

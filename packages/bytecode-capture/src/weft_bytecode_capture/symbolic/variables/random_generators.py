@@ -9,7 +9,6 @@ from ...unsupported import Unsupported
 from ..models import method_model
 from .base import Arguments, Keywords, Variable
 from .methods import call_method_of
-from .values import is_none
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
@@ -45,7 +44,9 @@ def _register(name: str) -> None:
         evaluator: Evaluator, state: GeneratorStateVariable, /, *arguments: Variable
     ) -> Variable:
         seeds = name in ("seed", "setstate")
-        if (name == "seed" and all(map(is_none, arguments))) or not (seeds or state.is_seeded):
+        if (name == "seed" and all(argument.is_none() for argument in arguments)) or not (
+            seeds or state.is_seeded
+        ):
             raise Unsupported("random numbers of the operating system", f"Random.{name}")
         state.is_seeded = True
         positional, _ = evaluator.snapshots(arguments, {}, f"Random.{name}")

@@ -354,14 +354,11 @@ class SliceVariable(Variable):
     def as_slice(self, evaluator: Evaluator) -> slice:
         values: list[int | None] = []
         for part in self.parts:
-            if part.is_constant() and part.as_constant() is None:
+            if part.is_none():
                 values.append(None)
             else:
                 values.append(index_value(evaluator, part, "slice"))
         return slice(*values)
-
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name in ("start", "stop", "step"):
@@ -593,7 +590,7 @@ def sort_variables(
     """Stable sort in place by ``<`` of the program's own objects."""
     descending = reverse is not None and reverse.truth(evaluator)
     keys = items
-    if key is not None and not (key.is_constant() and key.as_constant() is None):
+    if key is not None and not key.is_none():
         keys = [evaluator.call_function(key, [item]) for item in items]
     ordered = [_Ordered(evaluator, *pair) for pair in zip(keys, items, strict=True)]
     try:

@@ -57,11 +57,6 @@ def is_callable(value: Variable) -> bool:
     return find_raw(value.python_type(), "__call__") is not None
 
 
-def is_none(value: Variable) -> bool:
-    """Whether it is None."""
-    return value.is_constant() and value.as_constant() is None
-
-
 def pure_call(
     evaluator: Evaluator, function: Any, arguments: Sequence[Variable], keywords: Keywords
 ) -> Variable:

@@ -22,9 +22,6 @@ class WeakReferenceVariable(OpaqueVariable):
     def python_type(self) -> type:
         return type(self.value)
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return True
-
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
