@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from weft_guards import NotAliased
 
+from .protocol import Evaluator
+
 if TYPE_CHECKING:
-    from .evaluator import Evaluator
     from .variables.base import Variable
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from .variables.base import Arguments, Keywords, Variable
 
 if TYPE_CHECKING:
-    from .evaluator import Evaluator
+    from .evaluator import FrameEvaluator
     from .variables.functions import FunctionVariable
 
 
 def bind_arguments(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     function: FunctionVariable,
     code: types.CodeType,
     arguments: Arguments,
@@ -46,7 +46,7 @@ def bind_arguments(
 
 
 def _bind_keywords(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     function: FunctionVariable,
     code: types.CodeType,
     bound: dict[str, Variable],
@@ -75,7 +75,7 @@ def _bind_keywords(
 
 
 def _raise_unexpected_keyword(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     function: FunctionVariable,
     code: types.CodeType,
     keywords: Keywords,
@@ -95,7 +95,7 @@ def _raise_unexpected_keyword(
 
 
 def _fill_defaults(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     function: FunctionVariable,
     code: types.CodeType,
     bound: dict[str, Variable],
@@ -128,7 +128,7 @@ def _fill_defaults(
 
 
 def _raise_missing(
-    evaluator: Evaluator, function: FunctionVariable, kind: str, missing: list[str]
+    evaluator: FrameEvaluator, function: FunctionVariable, kind: str, missing: list[str]
 ) -> None:
     quoted = [repr(name) for name in missing]
     if len(quoted) == 1:
@@ -145,7 +145,7 @@ def _raise_missing(
 
 
 def _raise_too_many(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     function: FunctionVariable,
     code: types.CodeType,
     arguments: Arguments,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from weft_guards import ConstantSource, EqualsConstant, IsObject, SameObject, Source, is_constant
 
 from ..sources import EqualsScalar
+from .protocol import Evaluator
 
 if TYPE_CHECKING:
-    from .evaluator import Evaluator
     from .variables.base import Variable
 
 Wrapper = Callable[["Evaluator", Any, Source], "Variable"]

@@ -39,7 +39,7 @@ from .variables.values import resolution_order
 
 if TYPE_CHECKING:
     from ..frame.emitter import Emitter
-    from .evaluator import Evaluator
+    from .evaluator import FrameEvaluator
     from .graph import GraphBuilder
     from .graph.fake_mode import OperandCheck
     from .regions.choices import Choice
@@ -79,7 +79,7 @@ class ModuleGlobals:
             return GlobalSource(name)
         return ItemSource(self._dictionary_source, name)
 
-    def load(self, evaluator: Evaluator, name: str) -> Variable:
+    def load(self, evaluator: FrameEvaluator, name: str) -> Variable:
         """``LOAD_GLOBAL``; raises NameError in the captured program."""
         if name in self.written:
             value = self.written[name]
@@ -106,19 +106,19 @@ class ModuleGlobals:
             self._cached[name] = variable
         return variable
 
-    def _raise_undefined(self, evaluator: Evaluator, name: str) -> NoReturn:
+    def _raise_undefined(self, evaluator: FrameEvaluator, name: str) -> NoReturn:
         evaluator.raise_error(NameError, f"name {name!r} is not defined", name=name)
 
-    def _wrap(self, evaluator: Evaluator, name: str, value: Any) -> Variable:
+    def _wrap(self, evaluator: FrameEvaluator, name: str, value: Any) -> Variable:
         if self.trusted and not is_constant_value(value):
             return evaluator.builder.wrap(value, ConstantSource(f"{self.label}[{name!r}]", value))
         return evaluator.builder.wrap(value, self.source(name))
 
-    def store(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+    def store(self, evaluator: FrameEvaluator, name: str, value: Variable) -> None:
         self.written[name] = value
         evaluator.side_effects.mutated(self)
 
-    def delete(self, evaluator: Evaluator, name: str) -> None:
+    def delete(self, evaluator: FrameEvaluator, name: str) -> None:
         present = name in self.dictionary
         evaluator.guard(self._dictionary_source, DictContains(name, present))
         if name in self.written:
@@ -176,10 +176,10 @@ class CaptureState:
         self.frame = frame
         self.options = options
         self.cache = cache
-        self.root: Evaluator | None = None
-        self.current: Evaluator | None = None
+        self.root: FrameEvaluator | None = None
+        self.current: FrameEvaluator | None = None
         self.handled_outside = sys.exception()
-        self.refused: Evaluator | None = None  # where an Unsupported was raised first
+        self.refused: FrameEvaluator | None = None  # where an Unsupported was raised first
         self.builder = VariableBuilder(self.current_evaluator)
         self.side_effects = SideEffects()
         self.shapes = ShapeSymbols(
@@ -209,7 +209,7 @@ class CaptureState:
         self.relied_on: list[Place] = []  # branches whose other side only raises: the graph checks
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted
 
-    def current_evaluator(self) -> Evaluator:
+    def current_evaluator(self) -> FrameEvaluator:
         if self.current is None:
             raise RuntimeError("no evaluator is running")
         return self.current

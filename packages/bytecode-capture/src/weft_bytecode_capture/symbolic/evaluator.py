@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .variables.functions import FunctionVariable
 
 
-class Evaluator:
+class FrameEvaluator:
     """Evaluates one frame: the root frame of a capture, or a function inlined into it.
 
     ``stack`` holds variables, and None for the NULL that CPython's calling convention pushes.  ``locals``
@@ -42,7 +42,7 @@ class Evaluator:
         code: types.CodeType,
         globals_dictionary: dict[str, Any],
         function: FunctionVariable | None = None,
-        parent: Evaluator | None = None,
+        parent: FrameEvaluator | None = None,
     ) -> None:
         self.state = state
         self.code = code
@@ -66,6 +66,10 @@ class Evaluator:
         self.iterations: dict[int, Iterations] = {}  # of loops that are not kept, by their heads
 
     # What the capture shares.
+
+    @property
+    def frame(self) -> FrameEvaluator:
+        return self
 
     @property
     def builder(self) -> VariableBuilder:
@@ -213,7 +217,7 @@ class Evaluator:
 
     def handled_exception(self) -> ExceptionVariable | None:
         """The exception being handled, in this frame or a caller's."""
-        evaluator: Evaluator | None = self.state.current or self
+        evaluator: FrameEvaluator | None = self.state.current or self
         while evaluator is not None:
             if evaluator.handled is not None:
                 return evaluator.handled
@@ -223,7 +227,7 @@ class Evaluator:
     def note_handlers(self) -> None:
         """Let the graph know which handlers are in force, in this frame or a caller's."""
         graph = self.graph
-        evaluator: Evaluator | None = self.state.current or self
+        evaluator: FrameEvaluator | None = self.state.current or self
         while evaluator is not None and not graph.in_handled_code:
             offset = evaluator.decoded.instructions[evaluator.index].offset
             if evaluator.decoded.region(offset) is not None:

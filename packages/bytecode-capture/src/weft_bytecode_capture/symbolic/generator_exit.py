@@ -10,7 +10,7 @@ from .variables.classes import ClassVariable
 
 if TYPE_CHECKING:
     from .decode import Instruction
-    from .evaluator import Evaluator
+    from .evaluator import FrameEvaluator
 
 _STOP_ITERATION_ERROR = 3  # the intrinsic of 3.12 that turns StopIteration into RuntimeError
 _NO_EFFECT = (
@@ -24,7 +24,7 @@ _NO_EFFECT = (
 )
 
 
-def exit_runs_code(frame: Evaluator) -> bool:
+def exit_runs_code(frame: FrameEvaluator) -> bool:
     """Whether GeneratorExit, raised where ``frame`` waits, runs code of the generator.
 
     ``finally`` and ``with`` do; an ``except`` that names other exceptions only hands it on.
@@ -40,7 +40,7 @@ def exit_runs_code(frame: Evaluator) -> bool:
         instruction = last
 
 
-def _passes_through(frame: Evaluator, index: int) -> Instruction | None:
+def _passes_through(frame: FrameEvaluator, index: int) -> Instruction | None:
     """The instruction that raises GeneratorExit again in the handler at ``index``; None if it does more."""
     named: list[Variable] = []  # the classes that the next check compares with
     while True:

@@ -10,7 +10,7 @@ from .regions.join_points import always_raises
 from .variables.base import Variable
 
 if TYPE_CHECKING:
-    from .evaluator import Evaluator
+    from .evaluator import FrameEvaluator
 
 
 _EXIT_BELOW = (
@@ -18,7 +18,7 @@ _EXIT_BELOW = (
 )  # in the stack that a ``with`` block's handler has
 
 
-def handler_sees(frame: Evaluator) -> bool:
+def handler_sees(frame: FrameEvaluator) -> bool:
     """Whether code of the program's runs when the frame's present instruction raises.
 
     Leaving a ``with`` block of a context manager of torch's (``no_grad``, ``autocast``) does not count: what
@@ -27,12 +27,12 @@ def handler_sees(frame: Evaluator) -> bool:
     return any(True for _ in _handlers(frame))
 
 
-def handler_goes_on(frame: Evaluator) -> bool:
+def handler_goes_on(frame: FrameEvaluator) -> bool:
     """Whether the program may go on when the frame's present instruction raises: not after ``finally``."""
     return not all(always_raises(frame.decoded, index) for index in _handlers(frame))
 
 
-def _handlers(frame: Evaluator) -> Iterator[int]:
+def _handlers(frame: FrameEvaluator) -> Iterator[int]:
     """The instructions at which handlers of the program's begin, from the innermost outwards."""
     decoded = frame.decoded
     region = decoded.region(decoded.instructions[frame.index].offset)

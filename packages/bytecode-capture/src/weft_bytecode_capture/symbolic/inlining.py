@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..unsupported import Unsupported
 from .binding import bind_arguments
 from .builder import is_registered
-from .evaluator import Evaluator
+from .evaluator import FrameEvaluator
 from .models import model_of
 from .policy import is_other_compiler, starts_transform
 from .variables.base import Arguments, Keywords, Variable
@@ -20,7 +20,7 @@ _ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_I
 
 
 def inline_call(
-    caller: Evaluator, function: FunctionVariable, arguments: Arguments, keywords: Keywords
+    caller: FrameEvaluator, function: FunctionVariable, arguments: Arguments, keywords: Keywords
 ) -> Variable:
     """The result of the call; a generator's for a generator function."""
     code = function.code(caller)
@@ -40,7 +40,9 @@ def inline_call(
         raise Unsupported("calls nested too deep", function.qualified_name())
     if code.co_flags & _ASYNCHRONOUS:
         raise Unsupported("coroutine", function.qualified_name(), "coroutines are not captured")
-    child = Evaluator(caller.state, code, function.globals_dictionary(caller), function, caller)
+    child = FrameEvaluator(
+        caller.state, code, function.globals_dictionary(caller), function, caller
+    )
     child.locals = bind_arguments(caller, function, code, arguments, keywords)
     if code.co_flags & inspect.CO_GENERATOR:
         from .variables.generators import GeneratorVariable

@@ -17,9 +17,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..unsupported import Unsupported
+from .protocol import Evaluator
 
 if TYPE_CHECKING:
-    from .evaluator import Evaluator
     from .variables.base import Arguments, Keywords, Variable
 
 Handler = Callable[..., "Variable | None"]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..unsupported import Unsupported
 from .aliasing import guard_distinct
+from .protocol import Evaluator
 from .variables.base import Variable
 from .variables.constant import OPERATORS, ConstantVariable
 from .variables.symbolic_number import SymbolicNumberVariable
 from .variables.values import find_raw, resolution_order
-
-if TYPE_CHECKING:
-    from .evaluator import Evaluator
 
 SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",

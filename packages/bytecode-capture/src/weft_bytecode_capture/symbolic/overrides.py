@@ -13,12 +13,12 @@ from torch.overrides import TorchFunctionMode
 
 from .._torch import has_overrides, push_torch_function_mode
 from ..unsupported import Unsupported
+from .protocol import Evaluator
 from .variables.base import Arguments, Keywords, Variable
 from .variables.constant import ConstantVariable
 
 if TYPE_CHECKING:
     from ..frame.emitter import Emitter
-    from .evaluator import Evaluator
 
 OVERRIDE = "override of an operator"
 NAME = "__torch_function__"

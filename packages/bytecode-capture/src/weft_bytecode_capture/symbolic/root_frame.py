@@ -17,7 +17,7 @@ from . import handlers as handlers
 from .aliasing import guard_mutated_objects
 from .capture_state import CaptureState, DecodeCache, NothingToCapture
 from .captured_exception import CapturedException
-from .evaluator import Evaluator
+from .evaluator import FrameEvaluator
 from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise, Return, Skip
 from .generator_exit import exit_runs_code
 from .graph import GraphBuilder
@@ -107,7 +107,7 @@ def _left_alone(capture: _Capture, error: Exception) -> Skip:
     return Skip("a graph in it cannot run again", True, capture.graph_break(unsupported))
 
 
-class _RootEvaluator(Evaluator):
+class _RootEvaluator(FrameEvaluator):
     """The root frame's evaluator, which stops at break points."""
 
     def _loop(self) -> None:
@@ -144,7 +144,7 @@ class _Capture:
         self.evaluator = _RootEvaluator(self.state, frame.code, frame.globals)
         self.state.root = self.evaluator
         self.evaluator.breaks = breaks
-        self.innermost: Evaluator = self.evaluator
+        self.innermost: FrameEvaluator = self.evaluator
 
     def run(self) -> FrameResult:
         evaluator, state = self.evaluator, self.state
@@ -329,7 +329,7 @@ class _Capture:
     def graph_break(self, error: Unsupported) -> GraphBreak:
         """The break that an error makes, at the place where evaluation stands."""
         places = []
-        frame: Evaluator | None = self.state.refused or self.evaluator
+        frame: FrameEvaluator | None = self.state.refused or self.evaluator
         while frame is not None:
             places.append(frame.location())
             frame = frame.parent

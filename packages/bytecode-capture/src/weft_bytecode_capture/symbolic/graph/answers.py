@@ -6,7 +6,7 @@ A question that no guard holds is not answered: a later call would be given the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from weft_guards import AttributeSource, IsObject, Source
@@ -14,10 +14,8 @@ from weft_guards import AttributeSource, IsObject, Source
 from ..._torch import storage_identity
 from ...sources import StorageOffsetIs
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from ..regions.decisions import RegionRefused
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 Given = tuple[Source, torch.Tensor, torch.Tensor]
 """A tensor from outside: where it was found, itself, and its fake."""

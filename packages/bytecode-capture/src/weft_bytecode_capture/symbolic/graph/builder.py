@@ -37,6 +37,7 @@ from ..._torch import (
 )
 from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
+from ..protocol import Evaluator
 from ..shapes import DataPlace, ShapeSymbols
 from ..shapes.symbols import require_history
 from ..variables.base import Keywords, Variable
@@ -58,7 +59,6 @@ from .unread_results import read_what_may_raise
 from .versions import version_of
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
     from ..regions.listed_rows import ReadRows
     from ..regions.positions import ElementVariable
     from ..regions.shared_rows import LeadingRows, SharedRows

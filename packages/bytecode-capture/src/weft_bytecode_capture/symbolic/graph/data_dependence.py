@@ -11,10 +11,10 @@ import torch.fx
 
 from ..._torch import FAKE_TENSOR_ERRORS, unbacked_symbols, within
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from ..shapes import LARGEST_NUMBER, DataPlace
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
     from ..variables.base import Keywords, Variable
     from ..variables.tensor import TensorVariable
     from .builder import GraphBuilder

@@ -15,9 +15,9 @@ import torch.fx
 
 from ..._torch import storage_identity
 from ...unsupported import BreakEarlier, Unsupported
+from ..protocol import Evaluator
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
     from ..variables.tensor import TensorVariable
     from .builder import GraphBuilder
 

@@ -11,17 +11,15 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 
 from ..._torch import storage_identity
 from ...unsupported import BreakEarlier, Unsupported
+from ..protocol import Evaluator
 from .purity import possibly_written, writes
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 def with_history(

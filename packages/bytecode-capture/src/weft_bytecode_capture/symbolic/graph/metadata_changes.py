@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..._torch import OpOverloadPacket
 from ...unsupported import Unsupported
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+from ..protocol import Evaluator
 
 
 def _changing() -> frozenset[str]:

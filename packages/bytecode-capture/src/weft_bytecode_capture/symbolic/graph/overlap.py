@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from weft_guards import Source, StoragesApart, StorageShared, storage_address
 
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+from ..protocol import Evaluator
 
 Given = tuple[Source, torch.Tensor, bool]  # where an input is from, and whether it is written to
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
-from ..evaluator import Evaluator
+from ..evaluator import FrameEvaluator
 from ..variables.base import Variable
 from ..variables.iterators import note_creation
 from ..variables.mappings import keyword_arguments
@@ -13,24 +13,24 @@ from .exceptions import prepare_reraise
 
 
 @handles("KW_NAMES")
-def _keyword_names(evaluator: Evaluator, instruction: Instruction) -> None:
+def _keyword_names(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.keyword_names = evaluator.code.co_consts[instruction.argument]
 
 
 @handles("CALL")
-def _call(evaluator: Evaluator, instruction: Instruction) -> None:
+def _call(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     names = evaluator.keyword_names
     evaluator.keyword_names = ()
     _call_with_names(evaluator, instruction.argument, names)
 
 
 @handles("CALL_KW")
-def _call_with_keywords(evaluator: Evaluator, instruction: Instruction) -> None:
+def _call_with_keywords(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     names = evaluator.pop().as_constant()
     _call_with_names(evaluator, instruction.argument, names)
 
 
-def _pop_callee(evaluator: Evaluator) -> tuple[Variable, list[Variable]]:
+def _pop_callee(evaluator: FrameEvaluator) -> tuple[Variable, list[Variable]]:
     """The callee, and its receiver if it is a method with one.
 
     Stack: NULL and callee, since 3.13 callee and NULL; or method and receiver.
@@ -44,7 +44,7 @@ def _pop_callee(evaluator: Evaluator) -> tuple[Variable, list[Variable]]:
     return first, [second]
 
 
-def _call_with_names(evaluator: Evaluator, count: int, names: tuple[str, ...]) -> None:
+def _call_with_names(evaluator: FrameEvaluator, count: int, names: tuple[str, ...]) -> None:
     """Call with ``count`` arguments, of which the last ones have ``names``."""
     arguments = evaluator.pop_many(count)
     function, receiver = _pop_callee(evaluator)
@@ -59,7 +59,7 @@ def _call_with_names(evaluator: Evaluator, count: int, names: tuple[str, ...]) -
 
 
 @handles("CALL_FUNCTION_EX")
-def _call_function_ex(evaluator: Evaluator, instruction: Instruction) -> None:
+def _call_function_ex(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     has_mapping = DIALECT.keywords_or_null or instruction.argument & 1
     mapping = evaluator.stack.pop() if has_mapping else None
     sequence = evaluator.pop()
@@ -72,7 +72,7 @@ def _call_function_ex(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("CALL_INTRINSIC_1")
-def _call_intrinsic_1(evaluator: Evaluator, instruction: Instruction) -> None:
+def _call_intrinsic_1(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     """3.12: functions of one operand that the compiler knows by number."""
     from ..operations import unary_operation
     from ..variables.exceptions import stop_iteration_error
@@ -91,7 +91,7 @@ def _call_intrinsic_1(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("CALL_INTRINSIC_2")
-def _call_intrinsic_2(evaluator: Evaluator, instruction: Instruction) -> None:
+def _call_intrinsic_2(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     if instruction.argument != _PREPARE_RERAISE:
         raise Unsupported("opcode", f"CALL_INTRINSIC_2 {instruction.argument}")
     prepare_reraise(evaluator, instruction)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...code_objects.dialects import DIALECT
 from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
-from ..evaluator import Evaluator
+from ..evaluator import FrameEvaluator
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.functions import FunctionVariable
@@ -15,23 +15,23 @@ from ..variables.sets import SetVariable
 
 
 @handles("BUILD_TUPLE")
-def _build_tuple(evaluator: Evaluator, instruction: Instruction) -> None:
+def _build_tuple(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.stack.append(TupleVariable(evaluator.pop_many(instruction.argument)))
 
 
 @handles("BUILD_LIST")
-def _build_list(evaluator: Evaluator, instruction: Instruction) -> None:
+def _build_list(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.stack.append(ListVariable(evaluator.pop_many(instruction.argument)))
 
 
 @handles("BUILD_SET")
-def _build_set(evaluator: Evaluator, instruction: Instruction) -> None:
+def _build_set(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     elements = evaluator.pop_many(instruction.argument)
     evaluator.stack.append(SetVariable.of(evaluator, elements))
 
 
 @handles("BUILD_MAP")
-def _build_map(evaluator: Evaluator, instruction: Instruction) -> None:
+def _build_map(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     flat = evaluator.pop_many(2 * instruction.argument)
     result = DictVariable()
     for key, value in zip(flat[::2], flat[1::2], strict=True):
@@ -40,7 +40,7 @@ def _build_map(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("BUILD_CONST_KEY_MAP")
-def _build_const_key_map(evaluator: Evaluator, instruction: Instruction) -> None:
+def _build_const_key_map(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     keys = evaluator.pop().iterate(evaluator)
     values = evaluator.pop_many(instruction.argument)
     result = DictVariable()
@@ -50,18 +50,18 @@ def _build_const_key_map(evaluator: Evaluator, instruction: Instruction) -> None
 
 
 @handles("LIST_TO_TUPLE")
-def _list_to_tuple(evaluator: Evaluator, instruction: Instruction) -> None:
+def _list_to_tuple(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.stack.append(TupleVariable(evaluator.pop().iterate(evaluator)))
 
 
-def _target(evaluator: Evaluator, instruction: Instruction) -> Variable:
+def _target(evaluator: FrameEvaluator, instruction: Instruction) -> Variable:
     target = evaluator.stack[-instruction.argument]
     assert target is not None
     return target
 
 
 @handles("LIST_APPEND")
-def _list_append(evaluator: Evaluator, instruction: Instruction) -> None:
+def _list_append(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     value = evaluator.pop()
     target = _target(evaluator, instruction)
     assert isinstance(target, ListVariable)
@@ -69,19 +69,19 @@ def _list_append(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("SET_ADD")
-def _set_add(evaluator: Evaluator, instruction: Instruction) -> None:
+def _set_add(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     value = evaluator.pop()
     _target(evaluator, instruction).call_method(evaluator, "add", [value], {})
 
 
 @handles("MAP_ADD")
-def _map_add(evaluator: Evaluator, instruction: Instruction) -> None:
+def _map_add(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     key, value = evaluator.pop_many(2)
     _target(evaluator, instruction).call_method(evaluator, "__setitem__", [key, value], {})
 
 
 @handles("LIST_EXTEND")
-def _list_extend(evaluator: Evaluator, instruction: Instruction) -> None:
+def _list_extend(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     iterable = evaluator.pop()
     target = _target(evaluator, instruction)
     assert isinstance(target, ListVariable)
@@ -89,13 +89,13 @@ def _list_extend(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("SET_UPDATE")
-def _set_update(evaluator: Evaluator, instruction: Instruction) -> None:
+def _set_update(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     iterable = evaluator.pop()
     _target(evaluator, instruction).call_method(evaluator, "update", [iterable], {})
 
 
 @handles("DICT_UPDATE")
-def _dict_update(evaluator: Evaluator, instruction: Instruction) -> None:
+def _dict_update(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     mapping = evaluator.pop()
     _target(evaluator, instruction).call_method(evaluator, "update", [mapping], {})
 
@@ -104,7 +104,7 @@ _CALLEE_BELOW = 3 if DIALECT.null_above_callee else 2  # the dict that DICT_MERG
 
 
 @handles("DICT_MERGE")
-def _dict_merge(evaluator: Evaluator, instruction: Instruction) -> None:
+def _dict_merge(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     """``f(**a, **b)``: a repeated key is an error."""
     mapping = evaluator.pop()
     target = _target(evaluator, instruction)
@@ -124,7 +124,7 @@ def _dict_merge(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("UNPACK_SEQUENCE")
-def _unpack_sequence(evaluator: Evaluator, instruction: Instruction) -> None:
+def _unpack_sequence(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     count = instruction.argument
     elements = _unpacked(evaluator, evaluator.pop(), count, exact=True)
     if len(elements) < count:
@@ -137,7 +137,7 @@ def _unpack_sequence(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("UNPACK_EX")
-def _unpack_ex(evaluator: Evaluator, instruction: Instruction) -> None:
+def _unpack_ex(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     before, after = instruction.argument & 0xFF, instruction.argument >> 8
     elements = _unpacked(evaluator, evaluator.pop(), before, exact=False)
     if len(elements) < before + after:
@@ -151,7 +151,9 @@ def _unpack_ex(evaluator: Evaluator, instruction: Instruction) -> None:
     evaluator.stack.extend(reversed(elements[:before]))
 
 
-def _unpacked(evaluator: Evaluator, iterable: Variable, count: int, exact: bool) -> list[Variable]:
+def _unpacked(
+    evaluator: FrameEvaluator, iterable: Variable, count: int, exact: bool
+) -> list[Variable]:
     """The elements to unpack; of an iterator at most one more than needed, as CPython takes."""
     try:
         iterator = iterable.iterator(evaluator)

@@ -6,7 +6,7 @@ from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
-from ..evaluator import Evaluator
+from ..evaluator import FrameEvaluator
 from ..variables.constant import ConstantVariable
 from ..variables.exceptions import ExceptionVariable
 from ..variables.functions import (
@@ -19,7 +19,7 @@ from ..variables.functions import (
 
 
 @handles("MAKE_FUNCTION")
-def _make_function(evaluator: Evaluator, instruction: Instruction) -> None:
+def _make_function(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     code = evaluator.pop().as_constant()
     function = NewFunctionVariable(code, evaluator.globals.dictionary)
     for flag in (CLOSURE, ANNOTATIONS, KEYWORD_DEFAULTS, DEFAULTS):
@@ -29,7 +29,7 @@ def _make_function(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("SET_FUNCTION_ATTRIBUTE")
-def _set_function_attribute(evaluator: Evaluator, instruction: Instruction) -> None:
+def _set_function_attribute(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     value, function = evaluator.pop_many(2)
     assert isinstance(function, NewFunctionVariable)
     function.give(evaluator, instruction.argument, value)
@@ -37,36 +37,36 @@ def _set_function_attribute(evaluator: Evaluator, instruction: Instruction) -> N
 
 
 @handles("RETURN_VALUE")
-def _return_value(evaluator: Evaluator, instruction: Instruction) -> None:
+def _return_value(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.result = evaluator.pop()
     evaluator.finished = True
 
 
 @handles("RETURN_CONST")
-def _return_const(evaluator: Evaluator, instruction: Instruction) -> None:
+def _return_const(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.result = ConstantVariable(evaluator.code.co_consts[instruction.argument])
     evaluator.finished = True
 
 
 @handles("RETURN_GENERATOR")
-def _return_generator(evaluator: Evaluator, instruction: Instruction) -> None:
+def _return_generator(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     """The generator object exists already; its frame goes on after a POP_TOP of what send() gives."""
     evaluator.stack.append(ConstantVariable(None))
 
 
 @handles("YIELD_VALUE")
-def _yield_value(evaluator: Evaluator, instruction: Instruction) -> None:
+def _yield_value(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.result = evaluator.pop()
     evaluator.suspended = True
 
 
 @handles("GET_YIELD_FROM_ITER")
-def _get_yield_from_iter(evaluator: Evaluator, instruction: Instruction) -> None:
+def _get_yield_from_iter(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.stack.append(evaluator.pop().iterator(evaluator))
 
 
 @handles("SEND")
-def _send(evaluator: Evaluator, instruction: Instruction) -> None:
+def _send(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     """``yield from``: send the top to the iterator below it; on its end push its value and jump."""
     value = evaluator.pop()
     iterator = evaluator.stack[-1]
@@ -87,7 +87,7 @@ def _send(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("CLEANUP_THROW")
-def _cleanup_throw(evaluator: Evaluator, instruction: Instruction) -> None:
+def _cleanup_throw(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     """An exception thrown into ``yield from``: StopIteration gives its value, others go on."""
     exception = evaluator.pop()
     assert isinstance(exception, ExceptionVariable)
@@ -105,5 +105,5 @@ def _cleanup_throw(evaluator: Evaluator, instruction: Instruction) -> None:
     "GET_ANEXT",
     "GET_AWAITABLE",
 )
-def _asynchronous(evaluator: Evaluator, instruction: Instruction) -> None:
+def _asynchronous(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     raise Unsupported("coroutine", instruction.name, "coroutines are not captured")

@@ -12,12 +12,12 @@ from weft_guards import ConstantSource, IsObject, ItemSource
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
-from ..evaluator import Evaluator
+from ..evaluator import FrameEvaluator
 from ..variables.mappings import DictVariable
 
 
 @handles("IMPORT_NAME")
-def _import_name(evaluator: Evaluator, instruction: Instruction) -> None:
+def _import_name(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     from_list = evaluator.pop()
     level = evaluator.pop().as_constant()
     name = _absolute_name(evaluator, instruction.operand, level)
@@ -34,7 +34,7 @@ def _import_name(evaluator: Evaluator, instruction: Instruction) -> None:
     evaluator.stack.append(variable)
 
 
-def _absolute_name(evaluator: Evaluator, name: str, level: int) -> str:
+def _absolute_name(evaluator: FrameEvaluator, name: str, level: int) -> str:
     if not level:
         return name
     package = evaluator.globals.dictionary.get("__package__")
@@ -44,7 +44,7 @@ def _absolute_name(evaluator: Evaluator, name: str, level: int) -> str:
         raise Unsupported("import that fails", f"{'.' * level}{name}: {error}") from error
 
 
-def _imported(evaluator: Evaluator, name: str) -> Any:
+def _imported(evaluator: FrameEvaluator, name: str) -> Any:
     """A module that has been imported, guarded to be the one in ``sys.modules`` where the user's code asks.
 
     :raises Unsupported: importing it does something.
@@ -78,7 +78,7 @@ _MODULES = ConstantSource("sys.modules", sys.modules)
 
 
 @handles("IMPORT_FROM")
-def _import_from(evaluator: Evaluator, instruction: Instruction) -> None:
+def _import_from(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     module = evaluator.stack[-1]
     assert module is not None
     try:
@@ -97,5 +97,5 @@ def _import_from(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("IMPORT_STAR")
-def _import_star(evaluator: Evaluator, instruction: Instruction) -> None:
+def _import_star(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     raise Unsupported("opcode", instruction.name)

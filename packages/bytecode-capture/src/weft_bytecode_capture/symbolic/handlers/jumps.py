@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..decode import Instruction, after_loop, handles
-from ..evaluator import Evaluator
+from ..evaluator import FrameEvaluator
 from ..operations import is_same_object
 from ..regions.branch import keep_branch
 from ..regions.loop import loop_iterator, roll_loop
@@ -15,19 +15,19 @@ from ..variables.iterators import note_creation
 
 
 @handles("JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT")
-def _jump(evaluator: Evaluator, instruction: Instruction) -> None:
+def _jump(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.next_index = instruction.target
 
 
 @handles("JUMP_BACKWARD")
-def _jump_backward(evaluator: Evaluator, instruction: Instruction) -> None:
+def _jump_backward(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.state.note_repetition()
     note_repeated_test(evaluator, instruction)
     evaluator.next_index = instruction.target
 
 
 @handles("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_IF_FALSE")
-def _pop_jump_if_false(evaluator: Evaluator, instruction: Instruction) -> None:
+def _pop_jump_if_false(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     condition = evaluator.pop()
     if rely_on_other_side(evaluator, instruction, condition, jump_if=False):
         return
@@ -39,7 +39,7 @@ def _pop_jump_if_false(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_IF_TRUE")
-def _pop_jump_if_true(evaluator: Evaluator, instruction: Instruction) -> None:
+def _pop_jump_if_true(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     condition = evaluator.pop()
     if rely_on_other_side(evaluator, instruction, condition, jump_if=True):
         return
@@ -50,25 +50,25 @@ def _pop_jump_if_true(evaluator: Evaluator, instruction: Instruction) -> None:
         evaluator.next_index = instruction.target
 
 
-def _is_none(evaluator: Evaluator, variable: Variable) -> bool:
+def _is_none(evaluator: FrameEvaluator, variable: Variable) -> bool:
     """``variable is None``, guarded for objects of which nothing else is."""
     return is_same_object(evaluator, variable, ConstantVariable(None))
 
 
 @handles("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_IF_NONE")
-def _pop_jump_if_none(evaluator: Evaluator, instruction: Instruction) -> None:
+def _pop_jump_if_none(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     if _is_none(evaluator, evaluator.pop()):
         evaluator.next_index = instruction.target
 
 
 @handles("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE", "POP_JUMP_IF_NOT_NONE")
-def _pop_jump_if_not_none(evaluator: Evaluator, instruction: Instruction) -> None:
+def _pop_jump_if_not_none(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     if not _is_none(evaluator, evaluator.pop()):
         evaluator.next_index = instruction.target
 
 
 @handles("JUMP_IF_FALSE_OR_POP")
-def _jump_if_false_or_pop(evaluator: Evaluator, instruction: Instruction) -> None:
+def _jump_if_false_or_pop(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     top = evaluator.stack[-1]
     assert top is not None
     if top.truth(evaluator):
@@ -78,7 +78,7 @@ def _jump_if_false_or_pop(evaluator: Evaluator, instruction: Instruction) -> Non
 
 
 @handles("JUMP_IF_TRUE_OR_POP")
-def _jump_if_true_or_pop(evaluator: Evaluator, instruction: Instruction) -> None:
+def _jump_if_true_or_pop(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     top = evaluator.stack[-1]
     assert top is not None
     if top.truth(evaluator):
@@ -88,7 +88,7 @@ def _jump_if_true_or_pop(evaluator: Evaluator, instruction: Instruction) -> None
 
 
 @handles("GET_ITER")
-def _get_iter(evaluator: Evaluator, instruction: Instruction) -> None:
+def _get_iter(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     iterated = evaluator.pop()
     kept = loop_iterator(evaluator, instruction, iterated)
     iterator = iterated.iterator(evaluator) if kept is None else kept
@@ -97,7 +97,7 @@ def _get_iter(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("FOR_ITER")
-def _for_iter(evaluator: Evaluator, instruction: Instruction) -> None:
+def _for_iter(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     iterator = evaluator.stack[-1]
     assert iterator is not None
     if roll_loop(evaluator, instruction, iterator):

@@ -7,14 +7,14 @@ import opcode
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
-from ..evaluator import Evaluator
+from ..evaluator import FrameEvaluator
 from ..variables.base import Variable
 from ..variables.cells import CellVariable, SavedCellVariable
 from ..variables.dying import may_be_seen_dying, require_quiet_drop
 from ..variables.new_values import wrap_code_constant
 
 
-def push_callee(evaluator: Evaluator, callee: Variable) -> None:
+def push_callee(evaluator: FrameEvaluator, callee: Variable) -> None:
     """Push what is called next with its NULL.
 
     Of a method always the bound one, which CPython pushes thus where it is no plain function's.
@@ -23,24 +23,24 @@ def push_callee(evaluator: Evaluator, callee: Variable) -> None:
 
 
 @handles("LOAD_CONST")
-def _load_const(evaluator: Evaluator, instruction: Instruction) -> None:
+def _load_const(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.stack.append(wrap_code_constant(instruction.operand))
 
 
 @handles("LOAD_SMALL_INT")
-def _load_small_int(evaluator: Evaluator, instruction: Instruction) -> None:
+def _load_small_int(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.stack.append(wrap_code_constant(instruction.argument))
 
 
 @handles("LOAD_COMMON_CONSTANT")
-def _load_common_constant(evaluator: Evaluator, instruction: Instruction) -> None:
+def _load_common_constant(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     """A class or function of ``builtins``, whatever the program has put in its place."""
     value = opcode._common_constants[instruction.argument]  # type: ignore[attr-defined]
     evaluator.stack.append(evaluator.wrap_known(value))
 
 
 @handles("LOAD_FAST", "LOAD_FAST_CHECK")
-def _load_fast(evaluator: Evaluator, instruction: Instruction) -> None:
+def _load_fast(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     """What the slot holds: since 3.13 also a cell, which elsewhere LOAD_CLOSURE loads."""
     variable: Variable | None = evaluator.locals.get(instruction.operand)
     if variable is None:
@@ -50,7 +50,7 @@ def _load_fast(evaluator: Evaluator, instruction: Instruction) -> None:
     evaluator.stack.append(variable)
 
 
-def _unbound_local(evaluator: Evaluator, name: str) -> None:
+def _unbound_local(evaluator: FrameEvaluator, name: str) -> None:
     evaluator.raise_error(
         UnboundLocalError,
         f"cannot access local variable {name!r} where it is not associated with a value",
@@ -58,7 +58,7 @@ def _unbound_local(evaluator: Evaluator, name: str) -> None:
 
 
 @handles("STORE_FAST")
-def _store_fast(evaluator: Evaluator, instruction: Instruction) -> None:
+def _store_fast(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     name, value = instruction.operand, evaluator.stack.pop()
     if isinstance(value, SavedCellVariable):
         evaluator.cells[name] = value.cell
@@ -74,7 +74,7 @@ def _store_fast(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("DELETE_FAST")
-def _delete_fast(evaluator: Evaluator, instruction: Instruction) -> None:
+def _delete_fast(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     variable = evaluator.locals.pop(instruction.operand, None)
     if variable is None:
         _unbound_local(evaluator, instruction.operand)
@@ -84,7 +84,7 @@ def _delete_fast(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("LOAD_FAST_AND_CLEAR")
-def _load_fast_and_clear(evaluator: Evaluator, instruction: Instruction) -> None:
+def _load_fast_and_clear(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     name = instruction.operand
     cell = evaluator.cells.pop(name, None)
     saved = evaluator.locals.pop(name, None) if cell is None else SavedCellVariable(cell)
@@ -92,25 +92,25 @@ def _load_fast_and_clear(evaluator: Evaluator, instruction: Instruction) -> None
 
 
 @handles("MAKE_CELL")
-def _make_cell(evaluator: Evaluator, instruction: Instruction) -> None:
+def _make_cell(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     name = instruction.operand
     evaluator.cells[name] = CellVariable(evaluator.locals.pop(name, None))
 
 
 @handles("COPY_FREE_VARS")
-def _copy_free_vars(evaluator: Evaluator, instruction: Instruction) -> None:
+def _copy_free_vars(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     if evaluator.function is not None:
         cells = evaluator.function.closure_cells(evaluator)
         evaluator.cells.update(zip(evaluator.code.co_freevars, cells, strict=True))
 
 
 @handles("LOAD_CLOSURE")
-def _load_closure(evaluator: Evaluator, instruction: Instruction) -> None:
+def _load_closure(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.stack.append(evaluator.cells[instruction.operand])
 
 
 @handles("LOAD_DEREF", "LOAD_CLASSDEREF")
-def _load_deref(evaluator: Evaluator, instruction: Instruction) -> None:
+def _load_deref(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     name = instruction.operand
     contents = evaluator.cells[name].read(evaluator)
     if contents is None:
@@ -118,7 +118,7 @@ def _load_deref(evaluator: Evaluator, instruction: Instruction) -> None:
     evaluator.stack.append(contents)
 
 
-def _unbound_cell(evaluator: Evaluator, name: str) -> None:
+def _unbound_cell(evaluator: FrameEvaluator, name: str) -> None:
     if name in evaluator.code.co_freevars:
         evaluator.raise_error(
             NameError,
@@ -129,12 +129,12 @@ def _unbound_cell(evaluator: Evaluator, name: str) -> None:
 
 
 @handles("STORE_DEREF")
-def _store_deref(evaluator: Evaluator, instruction: Instruction) -> None:
+def _store_deref(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.cells[instruction.operand].write(evaluator, evaluator.pop())
 
 
 @handles("DELETE_DEREF")
-def _delete_deref(evaluator: Evaluator, instruction: Instruction) -> None:
+def _delete_deref(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     cell = evaluator.cells[instruction.operand]
     if cell.read(evaluator) is None:
         _unbound_cell(evaluator, instruction.operand)
@@ -142,7 +142,7 @@ def _delete_deref(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("LOAD_GLOBAL")
-def _load_global(evaluator: Evaluator, instruction: Instruction) -> None:
+def _load_global(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     value = evaluator.globals.load(evaluator, instruction.operand)
     if instruction.argument & 1:
         push_callee(evaluator, value)
@@ -151,17 +151,17 @@ def _load_global(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("STORE_GLOBAL")
-def _store_global(evaluator: Evaluator, instruction: Instruction) -> None:
+def _store_global(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.globals.store(evaluator, instruction.operand, evaluator.pop())
 
 
 @handles("DELETE_GLOBAL")
-def _delete_global(evaluator: Evaluator, instruction: Instruction) -> None:
+def _delete_global(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.globals.delete(evaluator, instruction.operand)
 
 
 @handles("LOAD_ATTR")
-def _load_attr(evaluator: Evaluator, instruction: Instruction) -> None:
+def _load_attr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     owner = evaluator.pop()
     attribute = owner.get_attribute(evaluator, instruction.operand)
     if DIALECT.attribute_loads_methods and instruction.argument & 1:
@@ -171,13 +171,13 @@ def _load_attr(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("LOAD_METHOD")
-def _load_method(evaluator: Evaluator, instruction: Instruction) -> None:
+def _load_method(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     owner = evaluator.pop()
     push_callee(evaluator, owner.get_attribute(evaluator, instruction.operand))
 
 
 @handles("LOAD_SUPER_ATTR")
-def _load_super_attr(evaluator: Evaluator, instruction: Instruction) -> None:
+def _load_super_attr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     super_function, class_variable, instance = evaluator.pop_many(3)
     receiver = evaluator.call_function(super_function, [class_variable, instance])
     attribute = receiver.get_attribute(evaluator, instruction.operand)
@@ -188,14 +188,14 @@ def _load_super_attr(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("STORE_ATTR")
-def _store_attr(evaluator: Evaluator, instruction: Instruction) -> None:
+def _store_attr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     owner = evaluator.pop()
     value = evaluator.pop()
     owner.set_attribute(evaluator, instruction.operand, value)
 
 
 @handles("DELETE_ATTR")
-def _delete_attr(evaluator: Evaluator, instruction: Instruction) -> None:
+def _delete_attr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.pop().delete_attribute(evaluator, instruction.operand)
 
 
@@ -209,7 +209,7 @@ def _delete_attr(evaluator: Evaluator, instruction: Instruction) -> None:
     "LOAD_LOCALS",
     "SETUP_ANNOTATIONS",
 )
-def _class_body(evaluator: Evaluator, instruction: Instruction) -> None:
+def _class_body(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     raise Unsupported(
         "class definition",
         f"{instruction.name} in {evaluator.code.co_qualname}",

@@ -7,7 +7,7 @@ import dis
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
-from ..evaluator import Evaluator
+from ..evaluator import FrameEvaluator
 from ..operations import contains, is_same_object, unary_operation
 from ..regions.listed_rows import counted_element
 from ..variables.constant import ConstantVariable
@@ -37,7 +37,7 @@ _COMPARISONS = {"<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": 
 
 
 @handles("BINARY_OP")
-def _binary_op(evaluator: Evaluator, instruction: Instruction) -> None:
+def _binary_op(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     if _BINARY[instruction.argument] == "getitem":  # 3.14
         _binary_subscr(evaluator, instruction)
         return
@@ -48,7 +48,7 @@ def _binary_op(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("COMPARE_OP")
-def _compare_op(evaluator: Evaluator, instruction: Instruction) -> None:
+def _compare_op(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     right = evaluator.pop()
     left = evaluator.pop()
     symbol = dis.cmp_op[instruction.argument >> DIALECT.comparison_shift]
@@ -56,7 +56,7 @@ def _compare_op(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("IS_OP")
-def _is_op(evaluator: Evaluator, instruction: Instruction) -> None:
+def _is_op(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     right = evaluator.pop()
     left = evaluator.pop()
     result = is_same_object(evaluator, left, right)
@@ -64,7 +64,7 @@ def _is_op(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("CONTAINS_OP")
-def _contains_op(evaluator: Evaluator, instruction: Instruction) -> None:
+def _contains_op(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     container = evaluator.pop()
     item = evaluator.pop()
     result = contains(evaluator, container, item)
@@ -72,14 +72,14 @@ def _contains_op(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("UNARY_NOT")
-def _unary_not(evaluator: Evaluator, instruction: Instruction) -> None:
+def _unary_not(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     operand = evaluator.pop()
     found = truth_in_tensor(evaluator, operand, wanted=False)
     evaluator.stack.append(found or ConstantVariable(not operand.truth(evaluator)))
 
 
 @handles("TO_BOOL")
-def _to_bool(evaluator: Evaluator, instruction: Instruction) -> None:
+def _to_bool(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     """Where no test is behind it: ``not not x``."""
     operand = evaluator.pop()
     found = truth_in_tensor(evaluator, operand, wanted=True)
@@ -90,13 +90,13 @@ _UNARY = {"UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "inv
 
 
 @handles(*_UNARY)
-def _unary(evaluator: Evaluator, instruction: Instruction) -> None:
+def _unary(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     operand = evaluator.pop()
     evaluator.stack.append(unary_operation(evaluator, _UNARY[instruction.name], operand))
 
 
 @handles("BINARY_SUBSCR")
-def _binary_subscr(evaluator: Evaluator, instruction: Instruction) -> None:
+def _binary_subscr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     key = evaluator.pop()
     container = evaluator.pop()
     found = counted_element(evaluator, container, key)
@@ -106,19 +106,19 @@ def _binary_subscr(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("STORE_SUBSCR")
-def _store_subscr(evaluator: Evaluator, instruction: Instruction) -> None:
+def _store_subscr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     value, container, key = evaluator.pop_many(3)
     container.call_method(evaluator, "__setitem__", [key, value], {})
 
 
 @handles("DELETE_SUBSCR")
-def _delete_subscr(evaluator: Evaluator, instruction: Instruction) -> None:
+def _delete_subscr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     container, key = evaluator.pop_many(2)
     container.call_method(evaluator, "__delitem__", [key], {})
 
 
 @handles("BUILD_SLICE")
-def _build_slice(evaluator: Evaluator, instruction: Instruction) -> None:
+def _build_slice(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     parts = evaluator.pop_many(instruction.argument)
     if len(parts) == 2:
         parts.append(ConstantVariable(None))
@@ -126,14 +126,14 @@ def _build_slice(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("BINARY_SLICE")
-def _binary_slice(evaluator: Evaluator, instruction: Instruction) -> None:
+def _binary_slice(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     container, start, stop = evaluator.pop_many(3)
     key = SliceVariable(start, stop, ConstantVariable(None))
     evaluator.stack.append(container.call_method(evaluator, "__getitem__", [key], {}))
 
 
 @handles("STORE_SLICE")
-def _store_slice(evaluator: Evaluator, instruction: Instruction) -> None:
+def _store_slice(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     value, container, start, stop = evaluator.pop_many(4)
     key = SliceVariable(start, stop, ConstantVariable(None))
     container.call_method(evaluator, "__setitem__", [key, value], {})
@@ -143,7 +143,7 @@ _CONVERSIONS = {0: None, 1: "str", 2: "repr", 3: "ascii"}
 
 
 @handles("FORMAT_VALUE")
-def _format_value(evaluator: Evaluator, instruction: Instruction) -> None:
+def _format_value(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     specification = evaluator.pop() if instruction.argument & 4 else ConstantVariable("")
     value = evaluator.pop()
     conversion = _CONVERSIONS[instruction.argument & 3]
@@ -151,7 +151,7 @@ def _format_value(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("CONVERT_VALUE")
-def _convert_value(evaluator: Evaluator, instruction: Instruction) -> None:
+def _convert_value(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     conversion = _CONVERSIONS[instruction.argument]
     evaluator.stack.append(
         format_value(evaluator, evaluator.pop(), conversion, ConstantVariable(""))
@@ -159,29 +159,29 @@ def _convert_value(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("FORMAT_SIMPLE")
-def _format_simple(evaluator: Evaluator, instruction: Instruction) -> None:
+def _format_simple(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     value = evaluator.pop()
     evaluator.stack.append(format_value(evaluator, value, None, ConstantVariable("")))
 
 
 @handles("FORMAT_WITH_SPEC")
-def _format_with_specification(evaluator: Evaluator, instruction: Instruction) -> None:
+def _format_with_specification(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     value, specification = evaluator.pop_many(2)
     evaluator.stack.append(format_value(evaluator, value, None, specification))
 
 
 @handles("BUILD_STRING")
-def _build_string(evaluator: Evaluator, instruction: Instruction) -> None:
+def _build_string(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.stack.append(join_strings(evaluator, evaluator.pop_many(instruction.argument)))
 
 
 @handles("BUILD_INTERPOLATION", "BUILD_TEMPLATE")
-def _template(evaluator: Evaluator, instruction: Instruction) -> None:
+def _template(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     raise Unsupported("template string", instruction.name)
 
 
 @handles("GET_LEN")
-def _get_len(evaluator: Evaluator, instruction: Instruction) -> None:
+def _get_len(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     top = evaluator.stack[-1]
     assert top is not None
     evaluator.stack.append(ConstantVariable(top.length(evaluator)))

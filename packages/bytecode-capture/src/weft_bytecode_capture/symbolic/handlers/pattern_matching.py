@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
-from ..evaluator import Evaluator
+from ..evaluator import FrameEvaluator
 from ..variables.base import Variable
 from ..variables.builtin_functions import is_instance
 from ..variables.classes import ClassVariable
@@ -21,24 +21,24 @@ _MAPPING = 1 << 6
 _MATCH_SELF = 1 << 22  # a single positional sub-pattern matches the subject itself
 
 
-def _match_flag(evaluator: Evaluator, flag: int) -> None:
+def _match_flag(evaluator: FrameEvaluator, flag: int) -> None:
     top = evaluator.stack[-1]
     assert top is not None
     evaluator.stack.append(ConstantVariable(bool(top.python_type().__flags__ & flag)))
 
 
 @handles("MATCH_SEQUENCE")
-def _match_sequence(evaluator: Evaluator, instruction: Instruction) -> None:
+def _match_sequence(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     _match_flag(evaluator, _SEQUENCE)
 
 
 @handles("MATCH_MAPPING")
-def _match_mapping(evaluator: Evaluator, instruction: Instruction) -> None:
+def _match_mapping(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     _match_flag(evaluator, _MAPPING)
 
 
 @handles("MATCH_KEYS")
-def _match_keys(evaluator: Evaluator, instruction: Instruction) -> None:
+def _match_keys(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     """Push a tuple of the values of the keys, None if one is absent."""
     subject, keys = evaluator.stack[-2:]
     assert subject is not None
@@ -62,7 +62,7 @@ def _match_keys(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 @handles("MATCH_CLASS")
-def _match_class(evaluator: Evaluator, instruction: Instruction) -> None:
+def _match_class(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     """Push a tuple of the attributes that the sub-patterns are about, None if there is no match."""
     subject, kind, names = evaluator.pop_many(3)
     if not isinstance(kind, ClassVariable):
@@ -91,7 +91,7 @@ def _match_class(evaluator: Evaluator, instruction: Instruction) -> None:
 
 
 def _positional(
-    evaluator: Evaluator, count: int, subject: Variable, kind: ClassVariable
+    evaluator: FrameEvaluator, count: int, subject: Variable, kind: ClassVariable
 ) -> tuple[list[Variable], list[str]]:
     """What positional sub-patterns match against: the subject itself, or attributes by name."""
     if not count:

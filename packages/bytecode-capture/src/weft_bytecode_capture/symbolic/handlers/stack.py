@@ -3,41 +3,41 @@
 from __future__ import annotations
 
 from ..decode import Instruction, handles
-from ..evaluator import Evaluator
+from ..evaluator import FrameEvaluator
 from ..variables.dying import require_quiet_drop
 
 
 @handles("NOP", "RESUME", "EXTENDED_ARG", "CACHE", "PRECALL")
-def _nothing(evaluator: Evaluator, instruction: Instruction) -> None:
+def _nothing(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     """Nothing that the evaluator needs to know."""
 
 
 @handles("POP_TOP")
-def _pop_top(evaluator: Evaluator, instruction: Instruction) -> None:
+def _pop_top(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     require_quiet_drop(evaluator, evaluator.stack.pop())
 
 
 @handles("PUSH_NULL")
-def _push_null(evaluator: Evaluator, instruction: Instruction) -> None:
+def _push_null(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.stack.append(None)
 
 
 @handles("COPY")
-def _copy(evaluator: Evaluator, instruction: Instruction) -> None:
+def _copy(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.stack.append(evaluator.stack[-instruction.argument])
 
 
 @handles("SWAP")
-def _swap(evaluator: Evaluator, instruction: Instruction) -> None:
+def _swap(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     stack, depth = evaluator.stack, instruction.argument
     stack[-1], stack[-depth] = stack[-depth], stack[-1]
 
 
 @handles("END_FOR")
-def _end_for(evaluator: Evaluator, instruction: Instruction) -> None:
+def _end_for(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     del evaluator.stack[-2:]
 
 
 @handles("END_SEND")
-def _end_send(evaluator: Evaluator, instruction: Instruction) -> None:
+def _end_send(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     del evaluator.stack[-2]

@@ -13,6 +13,7 @@ import torch
 
 from ..._torch import expression_of
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from ..variables.base import Variable
 from ..variables.sequences import ListVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable
@@ -25,7 +26,7 @@ from .state import difference
 from .subgraph import Carried, give_gradients
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 _LOOKED_AT = "list that a loop appends to and looks at"
 _MOST_LEADING = 16  # elements of a list before a loop that become rows of its buffer
@@ -60,7 +61,7 @@ class LastElements:
         starts = (c.start for c in self.carried.tensors if c.parameter is item)
         return next(starts, item)
 
-    def settle(self, evaluator: Evaluator, added: Sequence[Variable]) -> None:
+    def settle(self, evaluator: FrameEvaluator, added: Sequence[Variable]) -> None:
         """Let the next iteration begin with what is last after this one."""
         if self.is_counted and len(added) != 1:
             raise Unsupported(_LOOKED_AT)
@@ -174,13 +175,13 @@ class AppendedLists:
     """
 
     def __init__(
-        self, evaluator: Evaluator, carried: CarriedLocals, span: Span, index: Variable
+        self, evaluator: FrameEvaluator, carried: CarriedLocals, span: Span, index: Variable
     ) -> None:
         self._evaluator = evaluator
         self._lists: list[AppendingListVariable] = []
         is_next = span.step.is_constant() and span.step.as_constant() == 1
         passed = value_of(index) - value_of(span.start) if is_next else None
-        frame: Evaluator | None = evaluator
+        frame: FrameEvaluator | None = evaluator
         while frame is not None:
             for variable in (*frame.locals.values(), *frame.stack):
                 if type(variable) is ListVariable and variable.source is None:

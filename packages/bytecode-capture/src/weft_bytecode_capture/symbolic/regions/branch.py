@@ -72,11 +72,11 @@ from .subgraph import (
 from .while_loop import find_while, keep_while
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 
 def keep_branch(
-    evaluator: Evaluator, instruction: Instruction, condition: Variable, *, jump_if: bool
+    evaluator: FrameEvaluator, instruction: Instruction, condition: Variable, *, jump_if: bool
 ) -> bool:
     """At a conditional jump on a tensor: keep both sides as a region and go to where they meet.
 
@@ -127,7 +127,7 @@ class Side:
 class _Branch:
     def __init__(
         self,
-        evaluator: Evaluator,
+        evaluator: FrameEvaluator,
         instruction: Instruction,
         predicate: TensorVariable,
         jump_if: bool,
@@ -279,7 +279,7 @@ class _Branch:
 
 
 def make_numbers_alike(
-    evaluator: Evaluator, true: Side, false: Side, opens: Opens = opens_none
+    evaluator: FrameEvaluator, true: Side, false: Side, opens: Opens = opens_none
 ) -> None:
     """Put numbers in which the sides of a branch differ into tensors, each in its side's graph.
 
@@ -329,7 +329,7 @@ def make_numbers_alike(
 
 
 def emit_branch(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     place: Place,
     predicate: TensorVariable,
     true: Side,
@@ -374,7 +374,9 @@ def emit_branch(
     return made[:count]
 
 
-def _joined_fake(evaluator: Evaluator, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _joined_fake(
+    evaluator: FrameEvaluator, left: torch.Tensor, right: torch.Tensor
+) -> torch.Tensor:
     """What stands for the result of two sides: it has gradients if it has any on one."""
     if left.requires_grad != right.requires_grad:
         evaluator.graph.gradients_depend_on_data = True
@@ -386,7 +388,7 @@ class _Break(_Branch):
 
     def __init__(
         self,
-        evaluator: Evaluator,
+        evaluator: FrameEvaluator,
         instruction: Instruction,
         predicate: TensorVariable,
         jump_if: bool,
@@ -408,7 +410,9 @@ class _Break(_Branch):
         super()._join(true, false)
 
 
-def _note_no_return(evaluator: Evaluator, true: Side, false: Side, loop: RolledLoop | None) -> None:
+def _note_no_return(
+    evaluator: FrameEvaluator, true: Side, false: Side, loop: RolledLoop | None
+) -> None:
     """Where one side has returned from the frame inside a loop, note that the other has not."""
     if loop is None:
         return
@@ -429,7 +433,7 @@ class ReturnFromLoop(_Branch):
 
     def __init__(
         self,
-        evaluator: Evaluator,
+        evaluator: FrameEvaluator,
         head: Instruction,
         predicate: TensorVariable,
         result: Variable,
@@ -476,7 +480,7 @@ class ElseOfLoop(_Branch):
     """
 
     def __init__(
-        self, evaluator: Evaluator, head: Instruction, predicate: TensorVariable, landing: int
+        self, evaluator: FrameEvaluator, head: Instruction, predicate: TensorVariable, landing: int
     ) -> None:
         self.starts = (landing, after_loop(head))
         super().__init__(evaluator, head, predicate, True, (evaluator.code, head.index))

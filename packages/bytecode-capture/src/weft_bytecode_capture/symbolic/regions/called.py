@@ -24,7 +24,7 @@ from .state import ObjectStates, difference
 from .subgraph import Carried, Subgraph, fresh_like, parameter, regional
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 GIVES_ZERO_GRADIENTS = "gives_zero_gradients"
 """Set in the ``meta`` of a ``cond`` that the program calls: its results all have gradients, and what the side
@@ -32,7 +32,7 @@ taken does not use has one of zeros, where a branch in Python gives none."""
 
 
 @contextlib.contextmanager
-def attempt(evaluator: Evaluator, what: str) -> Iterator[Place]:
+def attempt(evaluator: FrameEvaluator, what: str) -> Iterator[Place]:
     """A region at the call at hand; where it can't be kept, the call becomes a break."""
     place = (evaluator.code, evaluator.index)
     if not may_attempt(evaluator, place):
@@ -46,7 +46,7 @@ def attempt(evaluator: Evaluator, what: str) -> Iterator[Place]:
 
 
 def call_branch(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     predicate: TensorVariable,
     functions: tuple[Variable, Variable],
     operands: list[Variable],
@@ -86,7 +86,7 @@ def _check_results(joined: Joined) -> None:
 
 
 def call_loop(
-    evaluator: Evaluator, condition: Variable, body: Variable, carried: Sequence[Variable]
+    evaluator: FrameEvaluator, condition: Variable, body: Variable, carried: Sequence[Variable]
 ) -> Variable:
     """``while_loop``: the body is evaluated on parameters, the condition on these and on what it leaves."""
     with attempt(evaluator, "while_loop"):
@@ -112,14 +112,16 @@ def call_loop(
         return TupleVariable([item.parameter for item in kept])
 
 
-def _test(evaluator: Evaluator, condition: Variable, values: Sequence[Variable]) -> TensorVariable:
+def _test(
+    evaluator: FrameEvaluator, condition: Variable, values: Sequence[Variable]
+) -> TensorVariable:
     outcome = evaluator.call_function(condition, list(values))
     if not isinstance(outcome, TensorVariable):
         raise Unsupported("loop whose condition is no tensor", repr(outcome))
     return as_predicate(evaluator, outcome)
 
 
-def _parameter(evaluator: Evaluator, subgraph: Subgraph, value: Variable) -> Carried:
+def _parameter(evaluator: FrameEvaluator, subgraph: Subgraph, value: Variable) -> Carried:
     """What stands for a carried value in the body; the loop begins with a copy, as torch's does."""
     if not isinstance(value, TensorVariable):
         raise Unsupported("loop that carries what is no tensor", repr(value))

@@ -32,7 +32,7 @@ from .state import (
 from .subgraph import Carried, Subgraph, fresh_like, give_gradients, parameter, regional
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 
 class CarriedLocals:
@@ -47,7 +47,7 @@ class CarriedLocals:
 
     def __init__(
         self,
-        evaluator: Evaluator,
+        evaluator: FrameEvaluator,
         body: Subgraph,
         names: Sequence[str],
         place: Place,
@@ -282,7 +282,7 @@ class CarriedLocals:
 
 
 def numbers_in_tensors(
-    evaluator: Evaluator, variable: Variable, opens: Opens = opens_none
+    evaluator: FrameEvaluator, variable: Variable, opens: Opens = opens_none
 ) -> Variable:
     """A number, or those of a tuple or an opened container, in tensors of the graph at hand."""
     if type(variable) is TupleVariable or opens(variable):

@@ -23,7 +23,7 @@ from .views import view_of
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 
 @dataclass(frozen=True)
@@ -153,14 +153,14 @@ def _tagged(
     return result
 
 
-def note_choice(evaluator: Evaluator, choice: Choice) -> None:
+def note_choice(evaluator: FrameEvaluator, choice: Choice) -> None:
     """Note what decides whether a region's result is an operand, if that is a tensor of the caller's."""
     is_outermost = evaluator.graph.graph is evaluator.graph.outermost
     if is_outermost and choice.operand.source is not None:
         evaluator.state.region_choices[storage_identity(choice.result.fake)] = choice
 
 
-def choose_results(evaluator: Evaluator, outputs: Sequence[Variable]) -> list[ChoiceVariable]:
+def choose_results(evaluator: FrameEvaluator, outputs: Sequence[Variable]) -> list[ChoiceVariable]:
     """Let the code after the graph choose in the place of each output that may be another tensor."""
     visible = _visible(evaluator)
     views = _Views(evaluator)
@@ -179,7 +179,7 @@ def choose_results(evaluator: Evaluator, outputs: Sequence[Variable]) -> list[Ch
 
 
 def _choice(
-    evaluator: Evaluator, result: TensorVariable, visible: set[int], views: _Views
+    evaluator: FrameEvaluator, result: TensorVariable, visible: set[int], views: _Views
 ) -> ChoiceVariable | None:
     """What to return in the place of ``result``, if that may be another tensor in a way that is known."""
     ways = [_by_predicate, _by_tag]  # the simpler one first, which does not know of what is made
@@ -190,7 +190,7 @@ def _choice(
 
 
 def _by_predicate(
-    evaluator: Evaluator, result: TensorVariable, visible: set[int], views: _Views
+    evaluator: FrameEvaluator, result: TensorVariable, visible: set[int], views: _Views
 ) -> _ByPredicate | None:
     choice = evaluator.state.region_choices.get(storage_identity(result.fake))
     if choice is None or choice.result is not result:
@@ -203,7 +203,7 @@ def _by_predicate(
 
 
 def _by_tag(
-    evaluator: Evaluator, result: TensorVariable, visible: set[int], views: _Views
+    evaluator: FrameEvaluator, result: TensorVariable, visible: set[int], views: _Views
 ) -> _ByTag | None:
     tags = evaluator.state.region_tags
     view = view_of(result)
@@ -232,7 +232,7 @@ def _by_tag(
 class _Views:
     """What the code after the graph may choose, each made once."""
 
-    def __init__(self, evaluator: Evaluator) -> None:
+    def __init__(self, evaluator: FrameEvaluator) -> None:
         self._evaluator = evaluator
         self._given: dict[int, TensorVariable] = {}
         self._taken: dict[int, TensorVariable | None] = {}
@@ -273,7 +273,7 @@ def _is_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
     )
 
 
-def _note_twins(evaluator: Evaluator, choices: Sequence[_ByTag], views: _Views) -> None:
+def _note_twins(evaluator: FrameEvaluator, choices: Sequence[_ByTag], views: _Views) -> None:
     """Let each tensor that a branch has made be one object, the first of the results that are it."""
     bases = {id(choice.base): choice for choice in choices}
     for choice in choices:
@@ -291,7 +291,7 @@ def _note_twins(evaluator: Evaluator, choices: Sequence[_ByTag], views: _Views) 
                 choice.twins.append(_Twin(other.tag, tensor))
 
 
-def _visible(evaluator: Evaluator) -> set[int]:
+def _visible(evaluator: FrameEvaluator) -> set[int]:
     """The storages of tensors that the caller has whatever the frame returns."""
     outermost = evaluator.graph.outermost
     nodes = [*outermost.find_nodes(op="placeholder"), *outermost.find_nodes(op="get_attr")]
@@ -300,7 +300,7 @@ def _visible(evaluator: Evaluator) -> set[int]:
     return found | evaluator.state.region_aliases.attributes
 
 
-def ambiguous_result(evaluator: Evaluator, outputs: Sequence[Variable]) -> Place | None:
+def ambiguous_result(evaluator: FrameEvaluator, outputs: Sequence[Variable]) -> Place | None:
     """The region by which a result that leaves the frame may be another tensor of the caller's.
 
     The caller's are the graph's inputs, attributes and ``outputs``.  None if there is no such result.
@@ -318,7 +318,7 @@ def ambiguous_result(evaluator: Evaluator, outputs: Sequence[Variable]) -> Place
 
 
 def refused_alias(
-    evaluator: Evaluator, outputs: Sequence[Variable], choices: Sequence[ChoiceVariable]
+    evaluator: FrameEvaluator, outputs: Sequence[Variable], choices: Sequence[ChoiceVariable]
 ) -> Place | None:
     """The region of which a result that may be another tensor of the caller's escapes unchosen.
 

@@ -28,7 +28,7 @@ from .join_points import EXIT, loops, meeting_point, reachable, resolved, succes
 from .state import leaves, rebuilt
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 DONE = ".done"
 """The local, of a name that no program has, that says whether an iteration has ended its loop."""
@@ -52,13 +52,13 @@ class RolledLoop(Protocol):
     opens: Opens
     around: RolledLoop | None
 
-    def live(self, evaluator: Evaluator) -> frozenset[str]:
+    def live(self, evaluator: FrameEvaluator) -> frozenset[str]:
         """The locals that matter after an iteration, whether it is the last or not."""
 
-    def finish_side(self, evaluator: Evaluator) -> None:
+    def finish_side(self, evaluator: FrameEvaluator) -> None:
         """Evaluate the rest of an iteration, or up to where one side leaves the loop."""
 
-    def note_end(self, evaluator: Evaluator, has_left: bool) -> None:
+    def note_end(self, evaluator: FrameEvaluator, has_left: bool) -> None:
         """Note whether a side has left the loop, unless something inside it has noted that."""
 
 
@@ -85,19 +85,19 @@ class RolledFor:
         self.exit = after_loop(head)
         self.breaks = breaks
 
-    def live(self, evaluator: Evaluator) -> frozenset[str]:
+    def live(self, evaluator: FrameEvaluator) -> frozenset[str]:
         """The locals that matter after an iteration, whether it is the last or not."""
         decoded = evaluator.decoded
         notes = {DONE, RETURNED, RESULT}
         return decoded.live_at(self.head) | decoded.live_at(self.exit) | notes
 
-    def finish_side(self, evaluator: Evaluator) -> None:
+    def finish_side(self, evaluator: FrameEvaluator) -> None:
         """Evaluate the rest of an iteration, or up to where one side leaves the loop."""
         breaks = self.breaks.every
         run_until(evaluator, breaks | {self.head}, every_instruction(evaluator))
         self.note_end(evaluator, evaluator.next_index in breaks)
 
-    def note_end(self, evaluator: Evaluator, has_left: bool) -> None:
+    def note_end(self, evaluator: FrameEvaluator, has_left: bool) -> None:
         """Note whether a side has left the loop, unless something inside it has noted that."""
         has_left |= evaluator.finished
         if has_left or not isinstance(evaluator.locals.get(DONE), TensorVariable):
@@ -166,7 +166,7 @@ def is_same_code(decoded: DecodedCode, left: int, right: int) -> bool:
 
 
 @contextlib.contextmanager
-def rolling(evaluator: Evaluator, loop: RolledLoop) -> Iterator[None]:
+def rolling(evaluator: FrameEvaluator, loop: RolledLoop) -> Iterator[None]:
     """The frame evaluates the body of this loop meanwhile."""
     loop.around = evaluator.rolled_loop
     evaluator.rolled_loop = loop
@@ -176,7 +176,7 @@ def rolling(evaluator: Evaluator, loop: RolledLoop) -> Iterator[None]:
         evaluator.rolled_loop = loop.around
 
 
-def left_loop(evaluator: Evaluator, instruction: Instruction) -> RolledLoop | None:
+def left_loop(evaluator: FrameEvaluator, instruction: Instruction) -> RolledLoop | None:
     """The rolled loop that one side of a conditional jump leaves; None if none does."""
     loop = evaluator.rolled_loop
     if loop is None or instruction.index not in loop.inside:
@@ -185,7 +185,7 @@ def left_loop(evaluator: Evaluator, instruction: Instruction) -> RolledLoop | No
     return loop if sides.count(True) == 1 else None
 
 
-def note_return(evaluator: Evaluator, stack: list[Variable | None], opens: Opens) -> None:
+def note_return(evaluator: FrameEvaluator, stack: list[Variable | None], opens: Opens) -> None:
     """Note what the frame has returned at the end of a side, if it has; go on with ``stack``."""
     if not evaluator.finished:
         return
@@ -197,7 +197,7 @@ def note_return(evaluator: Evaluator, stack: list[Variable | None], opens: Opens
 
 
 def returned_value(
-    evaluator: Evaluator, carried: CarriedLocals, around: torch.fx.Graph
+    evaluator: FrameEvaluator, carried: CarriedLocals, around: torch.fx.Graph
 ) -> tuple[TensorVariable, Variable] | None:
     """Whether an iteration has returned from the frame, and what, as results of the loop.
 
@@ -213,7 +213,7 @@ def returned_value(
 
 
 def call_in(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     graph: torch.fx.Graph,
     function: Any,
     arguments: Arguments,
@@ -230,14 +230,14 @@ def call_in(
     return made
 
 
-def unset_flag(evaluator: Evaluator, graph: torch.fx.Graph) -> TensorVariable:
+def unset_flag(evaluator: FrameEvaluator, graph: torch.fx.Graph) -> TensorVariable:
     """False, in ``graph``."""
     dtype: dict[str, Variable] = {"dtype": ConstantVariable(torch.bool)}
     return call_in(evaluator, graph, torch.zeros, [evaluator.wrap_result(())], dtype)
 
 
 def unset_like(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     graph: torch.fx.Graph,
     like: TensorVariable,
     count: Variable | None = None,
@@ -253,14 +253,14 @@ def unset_like(
     return call_in(evaluator, graph, torch.empty, [shape], options)
 
 
-def flag(evaluator: Evaluator, value: bool) -> Variable:
+def flag(evaluator: FrameEvaluator, value: bool) -> Variable:
     """A constant as a tensor of the graph at hand."""
     arguments = [evaluator.wrap_result(()), ConstantVariable(value)]
     dtype: dict[str, Variable] = {"dtype": ConstantVariable(torch.bool)}
     return evaluator.graph.call_function(evaluator, torch.full, arguments, dtype)
 
 
-def like_result(evaluator: Evaluator, result: Variable, opens: Opens) -> Variable:
+def like_result(evaluator: FrameEvaluator, result: Variable, opens: Opens) -> Variable:
     """What a side that does not return has in the place of ``result``: nothing looks at it."""
     items = leaves(result, opens)
     if items is None:
@@ -271,7 +271,7 @@ def like_result(evaluator: Evaluator, result: Variable, opens: Opens) -> Variabl
     return rebuilt(result, iter(made), opens)
 
 
-def _zeros(evaluator: Evaluator, like: torch.Tensor) -> Variable:
+def _zeros(evaluator: FrameEvaluator, like: torch.Tensor) -> Variable:
     """A tensor of the graph at hand: ``like`` may be of another."""
     options: dict[str, Variable] = {
         "dtype": ConstantVariable(like.dtype),

@@ -12,11 +12,11 @@ from ..variables.tensor import TensorVariable
 from .subgraph import Carried, Subgraph, add_region, call_region, parameter
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 
 def emit_while(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     subgraph: Subgraph,
     first: TensorVariable,
     following: TensorVariable,

@@ -18,12 +18,12 @@ from .decisions import Place, RegionRefused
 from .state import ObjectStates
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-def run_until(evaluator: Evaluator, stops: Container[int], inside: Container[int]) -> None:
+def run_until(evaluator: FrameEvaluator, stops: Container[int], inside: Container[int]) -> None:
     """Evaluate until the next instruction is one of ``stops``, or the frame has returned.
 
     Raises :class:`Unsupported` where control leaves the instructions ``inside``, or at a known break.
@@ -53,7 +53,7 @@ def run_until(evaluator: Evaluator, stops: Container[int], inside: Container[int
             return
 
 
-def _is_at_head(evaluator: Evaluator, index: int) -> bool:
+def _is_at_head(evaluator: FrameEvaluator, index: int) -> bool:
     """Whether an iteration of a loop that is being evaluated would begin there, inside another one."""
     loop = evaluator.rolled_loop
     while loop is not None:
@@ -63,12 +63,12 @@ def _is_at_head(evaluator: Evaluator, index: int) -> bool:
     return False
 
 
-def every_instruction(evaluator: Evaluator) -> range:
+def every_instruction(evaluator: FrameEvaluator) -> range:
     """The indices of all instructions of the frame's code."""
     return range(len(evaluator.decoded.instructions))
 
 
-def may_attempt(evaluator: Evaluator, place: Place) -> bool:
+def may_attempt(evaluator: FrameEvaluator, place: Place) -> bool:
     """Whether a region may be tried at ``place``."""
     state = evaluator.state
     return (
@@ -78,13 +78,13 @@ def may_attempt(evaluator: Evaluator, place: Place) -> bool:
     )
 
 
-def is_in_generator(evaluator: Evaluator) -> bool:
+def is_in_generator(evaluator: FrameEvaluator) -> bool:
     """Whether the code at hand may stop in the middle of a region."""
     return bool(evaluator.code.co_flags & _GENERATORS)
 
 
 def refuse(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     place: Place,
     reason: str,
     peel: bool = False,
@@ -105,7 +105,7 @@ def check_unchanged(states: ObjectStates) -> None:
         raise Unsupported("object that a region changes", repr(variable))
 
 
-def as_predicate(evaluator: Evaluator, condition: TensorVariable) -> TensorVariable:
+def as_predicate(evaluator: FrameEvaluator, condition: TensorVariable) -> TensorVariable:
     """``bool(condition)`` as a bool tensor without dimensions."""
     if evaluator.graph.shapes.specialise(condition.fake.numel() != 1):
         raise Unsupported("truth value of a tensor with several elements", repr(condition))

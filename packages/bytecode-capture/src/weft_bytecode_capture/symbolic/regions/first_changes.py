@@ -23,7 +23,7 @@ from .slots import Slot
 from .state import ObjectStates, same_constant
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 _Owner = ListVariable | DictVariable | UserObjectVariable
 
@@ -62,7 +62,7 @@ class _AppendedSlot(Slot):
 class FirstChanges:
     """What the sides of a branch are the first to write to objects from outside, by side and place."""
 
-    def __init__(self, evaluator: Evaluator, states: ObjectStates) -> None:
+    def __init__(self, evaluator: FrameEvaluator, states: ObjectStates) -> None:
         self._evaluator = evaluator
         self._states = states
         self._slots: dict[Hashable, Slot] = {}
@@ -164,7 +164,7 @@ def _written(owner: _Owner) -> list[Any]:
     return list(range(len(owner._items if owner.is_read else owner._appended)))
 
 
-def _value_before(evaluator: Evaluator, slot: Slot) -> Variable | None:
+def _value_before(evaluator: FrameEvaluator, slot: Slot) -> Variable | None:
     """What the real object has in a place; None if it has no such place."""
     owner, key = slot.owner, slot.key
     if isinstance(owner, UserObjectVariable):

@@ -14,7 +14,7 @@ from ..variables.symbolic_range import depends_on_data
 from .span import CountedIterator, Span, combined, counted_from_zero
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 
 class JointElements:
@@ -29,7 +29,7 @@ class JointElements:
         self._parts = parts
         self.position = iterator.advanced
 
-    def element(self, evaluator: Evaluator, index: Variable) -> Variable:
+    def element(self, evaluator: FrameEvaluator, index: Variable) -> Variable:
         """What the iteration number ``index`` gets."""
         elements = [
             part.element(evaluator, _linear(evaluator, index, span.start, span.step))
@@ -47,7 +47,7 @@ class JointElements:
             part.exhaust()
 
 
-def joint_span(evaluator: Evaluator, parts: Sequence[Span], is_strict: bool) -> Span | None:
+def joint_span(evaluator: FrameEvaluator, parts: Sequence[Span], is_strict: bool) -> Span | None:
     """The counter of iterators that go on together; None where it isn't known which ends first.
 
     ``is_strict``: also None where one ends before the others, which is an error.
@@ -67,6 +67,8 @@ def joint_span(evaluator: Evaluator, parts: Sequence[Span], is_strict: bool) -> 
     return replace(counted_from_zero(shortest), may_be_empty=differs)
 
 
-def _linear(evaluator: Evaluator, index: Variable, start: Variable, step: Variable) -> Variable:
+def _linear(
+    evaluator: FrameEvaluator, index: Variable, start: Variable, step: Variable
+) -> Variable:
     """``start + step * index``."""
     return combined(evaluator, "add", combined(evaluator, "mul", index, step), start)

@@ -25,7 +25,7 @@ from .span import Span, combined, value_of
 from .subscripts import in_range
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
     from .decisions import RegionRefused
 
 
@@ -36,7 +36,7 @@ class AllRows:
     rows: LoopRows
     is_reversed: bool
 
-    def element(self, evaluator: Evaluator, index: Variable) -> Variable:
+    def element(self, evaluator: FrameEvaluator, index: Variable) -> Variable:
         """The element at a number that is inside the list, whatever the iteration."""
         count = self.rows.count
         last = combined(evaluator, "sub", count, ConstantVariable(1))
@@ -49,9 +49,9 @@ class AllRows:
         self._note_read(evaluator)
         return evaluator.call_method(self.rows.buffer, "select", ConstantVariable(0), index)
 
-    def _note_read(self, evaluator: Evaluator) -> None:
+    def _note_read(self, evaluator: FrameEvaluator) -> None:
         """Any row is read, in the loop at hand."""
-        frame: Evaluator | None = evaluator
+        frame: FrameEvaluator | None = evaluator
         while frame is not None and frame.rolled_loop is None:
             frame = frame.parent
         if frame is None or frame.rolled_loop is None:
@@ -85,7 +85,9 @@ def all_rows(sequence: Variable) -> AllRows | None:
     return None
 
 
-def counted_element(evaluator: Evaluator, sequence: Variable, key: Variable) -> Variable | None:
+def counted_element(
+    evaluator: FrameEvaluator, sequence: Variable, key: Variable
+) -> Variable | None:
     """The element that a loop's counter gives, of all rows of a buffer; None for other things."""
     if not isinstance(key, SymbolicIntegerVariable):
         return None
@@ -103,7 +105,7 @@ class ListElements:
         self._found = found
         self.position = iterator.position
 
-    def element(self, evaluator: Evaluator, index: Variable) -> Variable:
+    def element(self, evaluator: FrameEvaluator, index: Variable) -> Variable:
         return self._found.element(evaluator, index)
 
     def exhaust(self) -> None:
@@ -117,7 +119,7 @@ class ListElements:
 
 
 def listed_rows(
-    evaluator: Evaluator, iterator: ListIteratorVariable
+    evaluator: FrameEvaluator, iterator: ListIteratorVariable
 ) -> tuple[ListElements, Span] | None:
     """What a loop over the rest of a list counts, if the list is all rows of a buffer."""
     found = None if iterator.exhausted else all_rows(iterator.iterated)
@@ -132,7 +134,7 @@ def listed_rows(
 class ReadRows:
     """Rows of a buffer that a loop has read by its counter; ``refusal`` is of that loop."""
 
-    def __init__(self, evaluator: Evaluator, rows: LoopRows, refusal: RegionRefused) -> None:
+    def __init__(self, evaluator: FrameEvaluator, rows: LoopRows, refusal: RegionRefused) -> None:
         self._rows = rows
         self._storage = storage_identity(rows.buffer.fake)
         self._builder = evaluator.graph

@@ -63,7 +63,7 @@ from .subgraph import (
 )
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 
 _ONLY_FIRST = frozenset(
@@ -78,14 +78,14 @@ _ONLY_FIRST = frozenset(
 
 
 def loop_iterator(
-    evaluator: Evaluator, instruction: Instruction, iterated: Variable
+    evaluator: FrameEvaluator, instruction: Instruction, iterated: Variable
 ) -> IteratorVariable | None:
     """At GET_ITER before a FOR_ITER: an iterator that the loop may keep, None for the usual one."""
     place = (evaluator.code, resolved(evaluator.decoded, instruction.index + 1))
     return kept_iterator(evaluator, iterated) if may_attempt(evaluator, place) else None
 
 
-def _counted(evaluator: Evaluator, iterator: Variable) -> tuple[CountedIterator, Span] | None:
+def _counted(evaluator: FrameEvaluator, iterator: Variable) -> tuple[CountedIterator, Span] | None:
     """What a loop over the rest of ``iterator`` counts; None if that is not known."""
     if isinstance(iterator, JointIteratorVariable) and iterator.iterators is not None:
         parts = [_counted(evaluator, part) for part in iterator.iterators]
@@ -110,7 +110,7 @@ def _counted(evaluator: Evaluator, iterator: Variable) -> tuple[CountedIterator,
     return iterator, Span(start, stop, step, values.step > 0)
 
 
-def roll_loop(evaluator: Evaluator, instruction: Instruction, iterator: Variable) -> bool:
+def roll_loop(evaluator: FrameEvaluator, instruction: Instruction, iterator: Variable) -> bool:
     """At FOR_ITER: keep the rest of the loop as one region and go to its exit; False to unroll.
 
     Raises :class:`RegionRefused`, after which the frame is evaluated again, where the body can't be kept.
@@ -158,7 +158,7 @@ class _FilledList:
 class _ForLoop:
     def __init__(
         self,
-        evaluator: Evaluator,
+        evaluator: FrameEvaluator,
         head: Instruction,
         iterator: CountedIterator,
         span: Span,

@@ -25,7 +25,7 @@ from ..variables.tensor_number import TensorNumberVariable, number_in_tensor
 from .evaluation import refuse
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
     from ..graph.builder import GraphBuilder
     from .decisions import Place, RegionRefused
 
@@ -80,7 +80,7 @@ class ElementVariable(TensorVariable):
 
 
 def become_element(
-    evaluator: Evaluator, variable: TensorVariable, place: tuple[TensorVariable, Variable]
+    evaluator: FrameEvaluator, variable: TensorVariable, place: tuple[TensorVariable, Variable]
 ) -> None:
     """Make ``variable``, whose value is a copy of what is at ``place``, one that is valid until a write."""
     builder = evaluator.graph
@@ -94,7 +94,7 @@ def become_element(
     builder.elements.append(changed)
 
 
-def note_element_view(evaluator: Evaluator, variable: TensorVariable) -> None:
+def note_element_view(evaluator: FrameEvaluator, variable: TensorVariable) -> None:
     """A view of such a copy is one itself."""
     storage = storage_identity(variable.fake)
     for element in evaluator.graph.elements:
@@ -106,7 +106,7 @@ def note_element_view(evaluator: Evaluator, variable: TensorVariable) -> None:
 
 
 def note_element_result(
-    evaluator: Evaluator, place: Place, result: TensorVariable, inner: TensorVariable
+    evaluator: FrameEvaluator, place: Place, result: TensorVariable, inner: TensorVariable
 ) -> None:
     """What a region gives is a view of the same tensor as ``inner``, if that is such a copy."""
     if not isinstance(inner, ElementVariable):
@@ -137,7 +137,7 @@ def has_position(key: Variable) -> bool:
     return is_position(key)
 
 
-def with_numbers(evaluator: Evaluator, key: Variable) -> Variable:
+def with_numbers(evaluator: FrameEvaluator, key: Variable) -> Variable:
     """The subscript with numbers that the graph reads in the place of integers in tensors."""
     if isinstance(key, SliceVariable):
         return SliceVariable(*[with_numbers(evaluator, part) for part in key.parts])
@@ -151,7 +151,7 @@ def with_numbers(evaluator: Evaluator, key: Variable) -> Variable:
 
 
 def read_at(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     view: TensorVariable,
     positions: Sequence[Variable | None],
     place: tuple[TensorVariable, Variable],
@@ -168,7 +168,7 @@ def read_at(
 
 
 def write_at(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     view: TensorVariable,
     positions: Sequence[Variable | None],
     value: Variable,
@@ -187,7 +187,7 @@ def write_at(
     _call(evaluator, torch.ops.aten.index_put_.default, [view, indices, tensor])
 
 
-def _indices(evaluator: Evaluator, positions: Sequence[Variable | None]) -> ListVariable:
+def _indices(evaluator: FrameEvaluator, positions: Sequence[Variable | None]) -> ListVariable:
     items: list[Variable] = []
     for position in positions:
         if position is None:
@@ -202,7 +202,7 @@ def _indices(evaluator: Evaluator, positions: Sequence[Variable | None]) -> List
 
 
 def _call(
-    evaluator: Evaluator, function: Callable[..., Any], arguments: Arguments
+    evaluator: FrameEvaluator, function: Callable[..., Any], arguments: Arguments
 ) -> TensorVariable:
     made = evaluator.graph.call_function(evaluator, function, arguments, {})
     assert isinstance(made, TensorVariable)

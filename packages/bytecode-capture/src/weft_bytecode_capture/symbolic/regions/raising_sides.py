@@ -24,7 +24,7 @@ from .evaluation import as_predicate, may_attempt
 from .join_points import always_raises
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 _OPPOSITES = {
     operator.eq: operator.ne,
@@ -37,7 +37,7 @@ _OPPOSITES = {
 
 
 def rely_on_other_side(
-    evaluator: Evaluator, instruction: Instruction, condition: Variable, *, jump_if: bool
+    evaluator: FrameEvaluator, instruction: Instruction, condition: Variable, *, jump_if: bool
 ) -> bool:
     """At a conditional jump on data: go on with the side that does not raise, and let the graph check it.
 
@@ -71,9 +71,9 @@ def _side_that_goes_on(decoded: DecodedCode, instruction: Instruction) -> int | 
     return None if raising[0] is raising[1] else sides[raising.index(False)]
 
 
-def _is_handled(evaluator: Evaluator) -> bool:
+def _is_handled(evaluator: FrameEvaluator) -> bool:
     """Whether the program may go on, in this frame or a caller's, when the present instruction raises."""
-    frame: Evaluator | None = evaluator
+    frame: FrameEvaluator | None = evaluator
     while frame is not None:
         if handler_goes_on(frame):
             return True
@@ -81,7 +81,7 @@ def _is_handled(evaluator: Evaluator) -> bool:
     return False
 
 
-def _check(evaluator: Evaluator, condition: Variable, wanted: bool) -> bool:
+def _check(evaluator: FrameEvaluator, condition: Variable, wanted: bool) -> bool:
     """Let the graph check that ``condition`` is ``wanted``; False where it cannot."""
     graph = evaluator.graph
     if isinstance(condition, DataBooleanVariable) and condition.value is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
+from ..protocol import Evaluator
 from ..variables.base import Keywords, Variable
 from ..variables.constant import ConstantVariable
 from ..variables.sequences import ListVariable, SliceVariable
@@ -15,7 +16,7 @@ from ..variables.tensor import TensorVariable
 from .shared_rows import LeadingRows, SharedRows
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
     from .decisions import Place
 
 
@@ -63,7 +64,7 @@ class LoopRows:
 
     def __init__(
         self,
-        evaluator: Evaluator,
+        evaluator: FrameEvaluator,
         place: Place,
         buffer: TensorVariable,
         count: Variable,
@@ -129,7 +130,7 @@ class RowsVariable(ListVariable):
     def _items(self, items: list[Variable]) -> None:
         raise AssertionError("the list has no elements of its own")
 
-    def in_order(self, evaluator: Evaluator) -> TensorVariable:
+    def in_order(self, evaluator: FrameEvaluator) -> TensorVariable:
         """A tensor of all rows in the order of the list, to be read."""
         self.rows.note_use(is_view=False)
         if not self.is_reversed:
@@ -185,7 +186,7 @@ def _list_of(rows: LoopRows, is_reversed: bool) -> ListVariable:
 
 
 def join_rows(
-    evaluator: Evaluator,
+    evaluator: FrameEvaluator,
     function: Callable[..., Any],
     arguments: Sequence[Variable],
     keywords: Keywords,
@@ -214,7 +215,7 @@ def join_rows(
     return evaluator.graph.call_method(evaluator, "clone", joined, (), layout)
 
 
-def _joined_buffer(evaluator: Evaluator, sequence: Variable) -> TensorVariable | None:
+def _joined_buffer(evaluator: FrameEvaluator, sequence: Variable) -> TensorVariable | None:
     """A tensor of all rows of one buffer that a sequence has, in its order."""
     if isinstance(sequence, RowsVariable):
         return sequence.in_order(evaluator)

@@ -23,10 +23,10 @@ from .subgraph import (
 )
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 
-def call_scan(evaluator: Evaluator, combine: Variable, rows: list[TensorVariable]) -> Variable:
+def call_scan(evaluator: FrameEvaluator, combine: Variable, rows: list[TensorVariable]) -> Variable:
     """The running combination of ``rows`` along their first dimension, a list of as many tensors.
 
     ``evaluator`` runs the program that stands for the call; the region is its caller's.
@@ -58,7 +58,7 @@ def call_scan(evaluator: Evaluator, combine: Variable, rows: list[TensorVariable
 
 
 def _evaluated(
-    evaluator: Evaluator, combine: Variable, rows: list[TensorVariable], gradients: list[bool]
+    evaluator: FrameEvaluator, combine: Variable, rows: list[TensorVariable], gradients: list[bool]
 ) -> tuple[Subgraph, list[TensorVariable], list[TensorVariable]]:
     """The graph of ``combine``, its parameters and results; ``gradients``: which left values have any."""
     subgraph = Subgraph(evaluator)
@@ -85,7 +85,7 @@ def _evaluated(
 
 
 def _fresh(
-    evaluator: Evaluator, like: torch.Tensor, size: torch.Size, has_gradient: bool
+    evaluator: FrameEvaluator, like: torch.Tensor, size: torch.Size, has_gradient: bool
 ) -> torch.Tensor:
     """A contiguous fake tensor of ``size`` with the dtype and device of ``like``."""
     with evaluator.graph.fake_mode:

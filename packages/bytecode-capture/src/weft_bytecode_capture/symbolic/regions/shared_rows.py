@@ -18,7 +18,7 @@ from ..variables.tensor import TensorVariable
 from .evaluation import refuse
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
     from .decisions import Place, RegionRefused
     from .subgraph import Carried
 
@@ -30,7 +30,7 @@ class SharedRows:
     """
 
     def __init__(
-        self, evaluator: Evaluator, buffer: TensorVariable, refusal: RegionRefused
+        self, evaluator: FrameEvaluator, buffer: TensorVariable, refusal: RegionRefused
     ) -> None:
         self.are_distinct = True
         self._storage = storage_identity(buffer.fake)
@@ -70,7 +70,7 @@ class LeadingRows:
 
     def __init__(
         self,
-        evaluator: Evaluator,
+        evaluator: FrameEvaluator,
         held: Sequence[TensorVariable],
         written: int,
         refusal: RegionRefused,
@@ -107,7 +107,7 @@ class RowSharing:
 
     def __init__(
         self,
-        evaluator: Evaluator,
+        evaluator: FrameEvaluator,
         place: Place,
         carried: Sequence[Carried],
         taken: Sequence[torch.fx.Node],

@@ -21,7 +21,7 @@ from .rows import RowsVariable, RowVariable
 from .state import difference, same_constant
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
     from .carried import CarriedLocals
     from .subgraph import Carried
 
@@ -68,7 +68,7 @@ class Slot:
             raise Unsupported("object that a region changes", repr(owner))
 
 
-def find_slots(evaluator: Evaluator) -> list[Slot]:
+def find_slots(evaluator: FrameEvaluator) -> list[Slot]:
     """The places of tensors and numbers in what the frame can reach, and its cells.
 
     Objects from outside the frame count once they have been changed: the journal brings them to their last
@@ -89,7 +89,7 @@ def _is_carried(value: Variable | None) -> bool:
     )
 
 
-def _owners(evaluator: Evaluator, mutated: set[int]) -> Iterator[Owner]:
+def _owners(evaluator: FrameEvaluator, mutated: set[int]) -> Iterator[Owner]:
     pending: list[Variable] = [*evaluator.locals.values(), *evaluator.cells.values()]
     seen: set[int] = set()
     while pending:
@@ -155,7 +155,7 @@ class CarriedSlots:
 
     def __init__(
         self,
-        evaluator: Evaluator,
+        evaluator: FrameEvaluator,
         carried: CarriedLocals,
         first_bound: Callable[[TensorVariable], TensorVariable],
     ) -> None:

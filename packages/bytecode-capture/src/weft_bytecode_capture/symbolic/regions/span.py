@@ -11,7 +11,7 @@ from ..variables.constant import ConstantVariable
 from ..variables.symbolic_integer import integer_operand
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Span:
         """Whether the numbers follow one another, up or down."""
         return self.step.is_constant() and abs(self.step.as_constant()) == 1
 
-    def count(self, evaluator: Evaluator) -> Variable:
+    def count(self, evaluator: FrameEvaluator) -> Variable:
         """How many numbers there are, of which there is at least one; symbolic where the span is."""
         if self.values is not None:
             return ConstantVariable(len(self.values))
@@ -53,7 +53,7 @@ class Span:
         most = operation("add", distance, operation("sub", size, ConstantVariable(1)))
         return operation("floordiv", most, size)
 
-    def last(self, evaluator: Evaluator) -> Variable:
+    def last(self, evaluator: FrameEvaluator) -> Variable:
         """The last of the numbers, in the graph at hand.
 
         :raises Unsupported: there may be none.
@@ -71,7 +71,9 @@ class Span:
 _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}
 
 
-def combined(evaluator: Evaluator, operation: str, left: Variable, right: Variable) -> Variable:
+def combined(
+    evaluator: FrameEvaluator, operation: str, left: Variable, right: Variable
+) -> Variable:
     """An operation's result on integers: ``left`` itself where ``right`` changes nothing."""
     if right.is_constant() and right.as_constant() == _NEUTRAL[operation]:
         return left
@@ -104,7 +106,7 @@ class CountedIterator(Protocol):
 
     position: int
 
-    def element(self, evaluator: Evaluator, index: Variable) -> Variable:
+    def element(self, evaluator: FrameEvaluator, index: Variable) -> Variable:
         """The element where the counter is ``index``."""
 
     def exhaust(self) -> None:

@@ -19,7 +19,7 @@ from .frozen_states import attributes, frozen_state, held_variables, is_same, va
 
 if TYPE_CHECKING:
     from ..capture_state import CaptureState
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 
 @dataclass
@@ -37,7 +37,7 @@ class ObjectStates:
     in the frame, they are compared.
     """
 
-    def __init__(self, evaluator: Evaluator) -> None:
+    def __init__(self, evaluator: FrameEvaluator) -> None:
         self._side_effects = evaluator.side_effects
         self._effects = len(evaluator.side_effects)
         self._capture = evaluator.state
@@ -71,7 +71,7 @@ class ObjectStates:
         """Whether a variable is a container that was made since."""
         return is_container(variable) and id(variable) not in self._states
 
-    def forget_iterators(self, evaluator: Evaluator) -> None:
+    def forget_iterators(self, evaluator: FrameEvaluator) -> None:
         """Put back iterators over ranges that changed, where nothing can reach them any more."""
         reached = {id(variable) for variable in _reachable(evaluator)}
         for variable, state in self.changed():
@@ -112,9 +112,9 @@ def _written_names(state: CaptureState) -> dict[str, Any]:
     }
 
 
-def _reachable(evaluator: Evaluator) -> Iterator[Variable]:
+def _reachable(evaluator: FrameEvaluator) -> Iterator[Variable]:
     pending: list[Any] = []
-    frame: Evaluator | None = evaluator
+    frame: FrameEvaluator | None = evaluator
     while frame is not None:
         pending += [*frame.stack, *frame.locals.values(), *frame.cells.values(), frame.function]
         pending.append(frame.handled)
@@ -154,7 +154,7 @@ def _restore(variable: Variable, state: _State) -> None:
             setattr(variable, name, before)
 
 
-def held_by_locals(evaluator: Evaluator) -> set[int]:
+def held_by_locals(evaluator: FrameEvaluator) -> set[int]:
     """The containers that a single local holds, by identity: to them only that local leads."""
     found: set[int] = set()
     for name, value in list(evaluator.locals.items()):
@@ -164,7 +164,7 @@ def held_by_locals(evaluator: Evaluator) -> set[int]:
     return found
 
 
-def held_by_one(evaluator: Evaluator, name: str, containers: list[Variable]) -> bool:
+def held_by_one(evaluator: FrameEvaluator, name: str, containers: list[Variable]) -> bool:
     """Whether nothing but the local ``name`` leads to any of ``containers``, and to each in one way."""
     held = evaluator.locals.pop(name)
     try:

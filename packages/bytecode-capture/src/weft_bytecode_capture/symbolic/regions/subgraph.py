@@ -16,7 +16,7 @@ from ..graph.modes import SWITCHED_IN_REGION
 from ..graph.unread_results import read_what_may_raise
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
     from ..variables.tensor import TensorVariable
 
 
@@ -32,7 +32,7 @@ class Carried:
 class Subgraph:
     """The graph that nodes go to while a region is evaluated."""
 
-    def __init__(self, evaluator: Evaluator) -> None:
+    def __init__(self, evaluator: FrameEvaluator) -> None:
         self._builder = evaluator.graph
         self._devices = evaluator.state.options.region_devices
         self.graph = torch.fx.Graph()
@@ -133,7 +133,7 @@ def regional(node: torch.fx.Node, fake: torch.Tensor) -> TensorVariable:
     return made
 
 
-def add_region(evaluator: Evaluator, name: str, module: torch.fx.GraphModule) -> torch.fx.Node:
+def add_region(evaluator: FrameEvaluator, name: str, module: torch.fx.GraphModule) -> torch.fx.Node:
     """Name a region's module in the outermost module; a node that gives it where the graph stands."""
     builder = evaluator.graph
     number = 0
@@ -146,7 +146,7 @@ def add_region(evaluator: Evaluator, name: str, module: torch.fx.GraphModule) ->
 
 
 def call_region(
-    evaluator: Evaluator, target: Any, arguments: tuple[Any, ...], values: Sequence[Any]
+    evaluator: FrameEvaluator, target: Any, arguments: tuple[Any, ...], values: Sequence[Any]
 ) -> list[torch.fx.Node]:
     """Append a region operator's node; a node for each of its results, which are like ``values``."""
     graph = evaluator.graph
@@ -155,7 +155,7 @@ def call_region(
     return graph.items(node)
 
 
-def fresh_like(evaluator: Evaluator, fake: torch.Tensor) -> torch.Tensor:
+def fresh_like(evaluator: FrameEvaluator, fake: torch.Tensor) -> torch.Tensor:
     """A fake tensor in the layout of ``fake``, with storage of its own; with gradients if that has them."""
     with evaluator.graph.fake_mode:
         made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
@@ -164,7 +164,7 @@ def fresh_like(evaluator: Evaluator, fake: torch.Tensor) -> torch.Tensor:
     return made
 
 
-def give_gradients(evaluator: Evaluator, fake: torch.Tensor) -> None:
+def give_gradients(evaluator: FrameEvaluator, fake: torch.Tensor) -> None:
     """Let ``fake`` have gradients as an operator's result has them, if they are enabled."""
     overlaps = any(  # or may, where data determines the size
         guard_or_false(stride == 0) and not guard_or_false(size <= 1)

@@ -19,12 +19,12 @@ from ..variables.symbolic_integer import SymbolicIntegerVariable, decide, decide
 from .iteration_sizes import ends_hold
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
     from ..variables.tensor import TensorVariable
 
 
 def symbolic_subscript(
-    evaluator: Evaluator, tensor: TensorVariable, arguments: Arguments
+    evaluator: FrameEvaluator, tensor: TensorVariable, arguments: Arguments
 ) -> Variable:
     """``tensor[key]``, or with a second argument ``tensor[key] = value``."""
     from ..variables.tensor_number import number_in_tensor
@@ -47,7 +47,7 @@ def symbolic_subscript(
 
 
 def _view(
-    evaluator: Evaluator, tensor: TensorVariable, key: Variable
+    evaluator: FrameEvaluator, tensor: TensorVariable, key: Variable
 ) -> tuple[TensorVariable, list[Variable | None]]:
     """The view that all but positions in tensors make; these, by the dimension of it that they are in."""
     from .positions import is_position
@@ -88,7 +88,7 @@ def _is_number(item: Variable) -> bool:
     return item.is_constant() and type(item.as_constant()) is int
 
 
-def in_range(evaluator: Evaluator, item: Variable, size: int | torch.SymInt) -> Variable:
+def in_range(evaluator: FrameEvaluator, item: Variable, size: int | torch.SymInt) -> Variable:
     """The index counted from the beginning; it has to be inside in every iteration."""
     if not isinstance(item, SymbolicIntegerVariable):
         return item
@@ -105,7 +105,7 @@ def in_range(evaluator: Evaluator, item: Variable, size: int | torch.SymInt) -> 
     return item
 
 
-def _is_negative(evaluator: Evaluator, item: SymbolicIntegerVariable) -> bool:
+def _is_negative(evaluator: FrameEvaluator, item: SymbolicIntegerVariable) -> bool:
     """Whether an index is less than 0 in every iteration, rather than in none."""
     decided = decided_or_none(item.value < 0)
     if decided is None and ends_hold(evaluator, item.value, lambda least, _: least >= 0):
@@ -115,7 +115,7 @@ def _is_negative(evaluator: Evaluator, item: SymbolicIntegerVariable) -> bool:
 
 
 def _sliced(
-    evaluator: Evaluator, tensor: TensorVariable, dimension: int, item: SliceVariable
+    evaluator: FrameEvaluator, tensor: TensorVariable, dimension: int, item: SliceVariable
 ) -> TensorVariable:
     start, stop, step = item.parts
     if all(part.is_none() for part in item.parts):
@@ -127,7 +127,7 @@ def _sliced(
     return _call(evaluator, torch.ops.aten.slice.Tensor, tensor, dimension, start, stop, step)
 
 
-def _end(evaluator: Evaluator, part: Variable, size: int | torch.SymInt) -> Variable:
+def _end(evaluator: FrameEvaluator, part: Variable, size: int | torch.SymInt) -> Variable:
     """An end of a slice, counted from the beginning; it has to be inside in every iteration."""
     from .positions import is_position
 
@@ -148,7 +148,7 @@ def _end(evaluator: Evaluator, part: Variable, size: int | torch.SymInt) -> Vari
 
 
 def _from_start(
-    evaluator: Evaluator, item: SymbolicIntegerVariable, size: int | torch.SymInt
+    evaluator: FrameEvaluator, item: SymbolicIntegerVariable, size: int | torch.SymInt
 ) -> SymbolicIntegerVariable:
     """A position counted from the end as one from the beginning."""
     if not isinstance(size, int):
@@ -159,7 +159,7 @@ def _from_start(
 
 
 def _call(
-    evaluator: Evaluator, function: Callable[..., Any], tensor: TensorVariable, *arguments: Any
+    evaluator: FrameEvaluator, function: Callable[..., Any], tensor: TensorVariable, *arguments: Any
 ) -> TensorVariable:
     from ..variables.tensor import TensorVariable
 

@@ -27,7 +27,7 @@ from .subgraph import Carried, Subgraph, parameter, regional
 from .views import ViewOf, view_of
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 Tag = int | TensorVariable
 Pair = tuple[TensorVariable, TensorVariable]
@@ -64,7 +64,7 @@ class _State:
         self.tag: TensorVariable | None = None
 
     def carried_tag(
-        self, evaluator: Evaluator, start: Tag, after: Tag | None, body: Subgraph
+        self, evaluator: FrameEvaluator, start: Tag, after: Tag | None, body: Subgraph
     ) -> Carried:
         """The tag as the loop carries it."""
         assert self.tag is not None
@@ -139,7 +139,7 @@ class ResultTags:
     # Branches.
 
     def join(
-        self, evaluator: Evaluator, pairs: Sequence[Pair], sides: Sequence[Subgraph]
+        self, evaluator: FrameEvaluator, pairs: Sequence[Pair], sides: Sequence[Subgraph]
     ) -> tuple[list[Tag | _BySide | None], list[Pair]]:
         """The tags of what a branch gives, whose sides have ``pairs``; the pairs that it gives for them."""
         tags: list[Tag | _BySide | None] = []
@@ -178,7 +178,11 @@ class ResultTags:
             self._bodies.add(body)
 
     def finish(
-        self, evaluator: Evaluator, every: Sequence[Carried], body: Subgraph, may_be_empty: bool
+        self,
+        evaluator: FrameEvaluator,
+        every: Sequence[Carried],
+        body: Subgraph,
+        may_be_empty: bool,
     ) -> list[Carried]:
         """What a loop has to carry beside ``every``; the graph at hand is the one around it."""
         if not self._wanted:
@@ -200,7 +204,7 @@ class ResultTags:
 
     def _after_loop(
         self,
-        evaluator: Evaluator,
+        evaluator: FrameEvaluator,
         state: _State,
         start: Tag | None,
         after: Tag | None,
@@ -216,7 +220,7 @@ class ResultTags:
 
     # Any tensor.
 
-    def _of(self, evaluator: Evaluator, variable: TensorVariable) -> Tag | None:
+    def _of(self, evaluator: FrameEvaluator, variable: TensorVariable) -> Tag | None:
         """The tag of a tensor, at the place that is evaluated."""
         if isinstance(variable, ElementVariable):
             return None
@@ -255,7 +259,7 @@ class ResultTags:
         self.known.append(known)
         return len(self.known)
 
-    def _of_state(self, evaluator: Evaluator, state: _State) -> Tag | None:
+    def _of_state(self, evaluator: FrameEvaluator, state: _State) -> Tag | None:
         if state.tag is None and self._of(evaluator, state.carried.start) is not None:
             with evaluator.graph.fake_mode:
                 fake = torch.empty((), dtype=torch.int64)
@@ -264,7 +268,7 @@ class ResultTags:
         return state.tag
 
 
-def _tensor(evaluator: Evaluator, tag: Tag, region: Subgraph | None) -> TensorVariable:
+def _tensor(evaluator: FrameEvaluator, tag: Tag, region: Subgraph | None) -> TensorVariable:
     """A tag as a tensor, in the graph of ``region`` or the one at hand."""
     if isinstance(tag, TensorVariable):
         return tag

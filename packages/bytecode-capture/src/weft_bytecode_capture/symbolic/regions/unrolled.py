@@ -13,7 +13,7 @@ from .evaluation import is_in_generator
 from .join_points import resolved
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 _KEPT = (RangeIteratorVariable, TensorRowsVariable, SymbolicRangeIteratorVariable)
 """Iterators of loops that may be kept: where one is not, that has been noted."""
@@ -27,7 +27,7 @@ class Iterations:
     count: int = 0
 
 
-def note_element(evaluator: Evaluator, head: Instruction, iterator: Variable) -> None:
+def note_element(evaluator: FrameEvaluator, head: Instruction, iterator: Variable) -> None:
     """At FOR_ITER, of a loop that is not kept."""
     if is_in_generator(evaluator):
         _note(evaluator, head.index, "loop in a generator")
@@ -35,7 +35,7 @@ def note_element(evaluator: Evaluator, head: Instruction, iterator: Variable) ->
         _note(evaluator, head.index, "loop over neither a range nor a tensor's rows")
 
 
-def note_repeated_test(evaluator: Evaluator, jump: Instruction) -> None:
+def note_repeated_test(evaluator: FrameEvaluator, jump: Instruction) -> None:
     """At a jump back to the beginning of a loop."""
     if not 0 <= jump.target <= jump.index:
         return
@@ -44,7 +44,7 @@ def note_repeated_test(evaluator: Evaluator, jump: Instruction) -> None:
         _note(evaluator, head, "while loop whose test is on no tensor")
 
 
-def _note(evaluator: Evaluator, head: int, reason: str) -> None:
+def _note(evaluator: FrameEvaluator, head: int, reason: str) -> None:
     """Count an iteration; where they are many, and put nodes into the graph, note why."""
     state = evaluator.state
     if not state.options.keep_control_flow:

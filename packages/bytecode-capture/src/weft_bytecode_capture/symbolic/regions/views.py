@@ -14,7 +14,7 @@ from ..graph.purity import writes
 from ..variables.tensor import TensorVariable
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ViewOf:
     base: torch.fx.Node
     steps: tuple[_Step, ...]
 
-    def taken_of(self, evaluator: Evaluator, tensor: TensorVariable) -> TensorVariable | None:
+    def taken_of(self, evaluator: FrameEvaluator, tensor: TensorVariable) -> TensorVariable | None:
         """The same view of ``tensor``, in the outermost graph; None if that can't be made there."""
         given = {self.base: tensor.node}
         for step in self.steps:
@@ -75,7 +75,7 @@ def _shares_storage(node: torch.fx.Node, storage: int) -> bool:
 
 
 def _repeated(
-    evaluator: Evaluator, step: _Step, given: Mapping[torch.fx.Node, torch.fx.Node]
+    evaluator: FrameEvaluator, step: _Step, given: Mapping[torch.fx.Node, torch.fx.Node]
 ) -> torch.fx.Node | None:
     """The call of a step with other nodes, where the outermost graph ends; None if it can't be there."""
     builder = evaluator.graph

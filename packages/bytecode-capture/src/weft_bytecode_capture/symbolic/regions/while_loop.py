@@ -44,7 +44,7 @@ from .state import ObjectStates
 from .subgraph import Subgraph
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 _TESTS = ("POP_JUMP_FORWARD_IF_", "POP_JUMP_BACKWARD_IF_", "POP_JUMP_IF_")
 
@@ -63,7 +63,9 @@ class WhileLoop:
     inside: frozenset[int]
 
 
-def find_while(evaluator: Evaluator, instruction: Instruction, jump_if: bool) -> WhileLoop | None:
+def find_while(
+    evaluator: FrameEvaluator, instruction: Instruction, jump_if: bool
+) -> WhileLoop | None:
     """The loop of which the conditional jump at hand is the test; None for other branches."""
     decoded, index = evaluator.decoded, instruction.index
     jumped, passed = instruction.target, index + 1
@@ -94,7 +96,7 @@ def find_while(evaluator: Evaluator, instruction: Instruction, jump_if: bool) ->
 
 
 def keep_while(
-    evaluator: Evaluator, loop: WhileLoop, predicate: TensorVariable
+    evaluator: FrameEvaluator, loop: WhileLoop, predicate: TensorVariable
 ) -> tuple[TensorVariable, Variable] | None:
     """Keep the loop, whose first test has the outcome ``predicate``, and go to where it leaves.
 
@@ -113,7 +115,9 @@ class _RolledWhile:
     opens: Opens
     around: RolledLoop | None
 
-    def __init__(self, evaluator: Evaluator, loop: WhileLoop, stack: list[Variable | None]) -> None:
+    def __init__(
+        self, evaluator: FrameEvaluator, loop: WhileLoop, stack: list[Variable | None]
+    ) -> None:
         self.loop = loop
         self.stack = stack
         self.inside = loop.inside
@@ -126,16 +130,16 @@ class _RolledWhile:
             if i.index not in loop.inside and is_same_code(decoded, i.index, loop.leave)
         )
 
-    def live(self, evaluator: Evaluator) -> frozenset[str]:
+    def live(self, evaluator: FrameEvaluator) -> frozenset[str]:
         decoded, loop = evaluator.decoded, self.loop
         notes = {_TEST, RETURNED, RESULT}
         return decoded.live_at(loop.stay) | decoded.live_at(loop.leave) | notes
 
-    def finish_side(self, evaluator: Evaluator) -> None:
+    def finish_side(self, evaluator: FrameEvaluator) -> None:
         run_until(evaluator, self.exits | self.loop.tests.keys(), every_instruction(evaluator))
         self.note_end(evaluator, evaluator.next_index in self.exits)
 
-    def note_end(self, evaluator: Evaluator, has_left: bool) -> None:
+    def note_end(self, evaluator: FrameEvaluator, has_left: bool) -> None:
         if has_left or evaluator.finished:
             evaluator.locals[_TEST] = flag(evaluator, False)
             note_return(evaluator, self.stack, self.opens)
@@ -143,7 +147,7 @@ class _RolledWhile:
             test = evaluator.pop()
             evaluator.locals[_TEST] = self.outcome(evaluator, test, evaluator.next_index)
 
-    def outcome(self, evaluator: Evaluator, test: Variable, index: int) -> TensorVariable:
+    def outcome(self, evaluator: FrameEvaluator, test: Variable, index: int) -> TensorVariable:
         """Whether the loop goes on after the test at ``index``, as a tensor."""
         if isinstance(test, TensorNumberVariable):
             test = test.tensor
@@ -158,7 +162,7 @@ class _RolledWhile:
 
 
 class _WhileLoop:
-    def __init__(self, evaluator: Evaluator, loop: WhileLoop) -> None:
+    def __init__(self, evaluator: FrameEvaluator, loop: WhileLoop) -> None:
         self.evaluator = evaluator
         self.loop = loop
         self.builder = evaluator.graph

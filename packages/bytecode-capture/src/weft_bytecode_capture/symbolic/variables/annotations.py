@@ -9,18 +9,16 @@ from __future__ import annotations
 import collections
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..builder import register_constant_types
 from ..captured_exception import CapturedException
 from ..models import method_model, model
+from ..protocol import Evaluator
 from .base import Variable
 from .classes import ClassVariable
 from .constant import ConstantVariable
 from .sequences import TupleVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 _EXAMPLES = (
     int | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from weft_guards import IsObject, Source
@@ -11,15 +11,13 @@ from ..._torch import associative_scan, pytree
 from ...unsupported import Unsupported
 from .. import scan_programs
 from ..builder import register_object
+from ..protocol import Evaluator
 from ..regions.scan import call_scan
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .functions import KnownFunctionVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 UNUSUAL = "associative_scan with unusual arguments"
 
@@ -52,7 +50,7 @@ class ScanRowsVariable(IdentifiedFunctionVariable):
             written_out = KnownFunctionVariable(self.value, self.source)
             return written_out.call(evaluator, arguments, keywords)
         tensors = [row for row in rows.iterate(evaluator) if isinstance(row, TensorVariable)]
-        return call_scan(evaluator, combine, tensors)
+        return call_scan(evaluator.frame, combine, tensors)
 
 
 def _constant(variable: Variable, kind: type) -> Any:

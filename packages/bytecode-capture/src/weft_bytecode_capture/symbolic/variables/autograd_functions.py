@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from weft_guards import IsObject, Source
@@ -12,6 +12,7 @@ from ..._torch import APPLY, APPLY_TAKES_KEYWORDS, set_grad_enabled
 from ...unsupported import Unsupported
 from ..builder import register_object
 from ..models import model
+from ..protocol import Evaluator
 from .autograd_contexts import AutogradContextVariable, needs_gradient
 from .autograd_gradients import GradientCapture
 from .base import Arguments, Keywords, Variable
@@ -19,9 +20,6 @@ from .classes import ClassVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .sequences import TupleVariable
 from .tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 def _apply(evaluator: Evaluator, kind: Any, /, *inputs: Variable, **keywords: Variable) -> Variable:

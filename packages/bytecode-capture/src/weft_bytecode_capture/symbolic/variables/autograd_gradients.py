@@ -8,7 +8,7 @@ graph as their history (:class:`~weft_bytecode_capture.gradient_rule.GradientRul
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -20,6 +20,7 @@ from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..graph.modes import MODE_CALLS
 from ..graph.purity import draws, is_effectful
+from ..protocol import Evaluator
 from ..regions.state import ObjectStates
 from ..regions.subgraph import Subgraph, fresh_like, parameter
 from .autograd_contexts import AutogradContextVariable, needs_gradient
@@ -27,9 +28,6 @@ from .base import Variable
 from .classes import ClassVariable
 from .constant import ConstantVariable
 from .tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 _KIND = "autograd function that needs gradients"
 _ONCE = once_differentiable(lambda ctx: None).__code__
@@ -76,12 +74,12 @@ class GradientCapture:
         self._check_results(outputs)
         if not self._results:
             return
-        region = _BackwardGraph(self._evaluator)
-        states = ObjectStates(self._evaluator)
+        region = _BackwardGraph(self._evaluator.frame)
+        states = ObjectStates(self._evaluator.frame)
         switches = self._switches()
         with region.active(may_add_outside=True):
             parameters = [
-                parameter(region.graph, f"gradient_{i}", fresh_like(self._evaluator, v.fake))
+                parameter(region.graph, f"gradient_{i}", fresh_like(self._evaluator.frame, v.fake))
                 for i, v in enumerate(self._results)
             ]
             gradients = self._gradients(self._call_backward(outputs, parameters))

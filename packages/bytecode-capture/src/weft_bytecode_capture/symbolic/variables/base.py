@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch.fx
 from weft_guards import Reason, Source
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 
 if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
     from .hashing import HashedKey
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import AttributeSource, Source, TypeIs
 
+from ...frame.emitter import Emitter
 from ..builder import register_wrapper
 from ..operations import is_same_object, values_equal
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 class BoundMethodVariable(Variable):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import collections
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...unsupported import Unsupported
 from ..models import model
+from ..protocol import Evaluator
 from .base import Variable
 from .bound_methods import BoundMethodVariable
 from .constant import ConstantVariable
@@ -27,9 +28,6 @@ from .strings import printable
 from .symbolic_range import SymbolicRangeIteratorVariable, SymbolicRangeVariable, symbolic_range
 from .tensor_number import truth_in_tensor
 from .values import is_callable, pure_call
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 @model(list)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import collections
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import AttributeSource, ConstantSource, EqualsConstant, IsObject, Source, TypeIs
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_predicate
 from ..models import model_of
 from ..operations import COMPARISONS, SYMBOLS
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .builtins import BuiltinFunctionVariable
 from .constant import OPERATORS, ConstantVariable
 from .sequences import storage_of
 from .values import find_raw
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 UNBOUND_KINDS = (
     types.WrapperDescriptorType,

@@ -7,7 +7,7 @@ import builtins
 import math
 import operator as operators
 import types
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
 from weft_guards import ConstantSource
 
@@ -18,6 +18,7 @@ from ..captured_exception import CapturedException
 from ..models import model
 from ..operations import values_equal
 from ..policy import is_library_module, is_of_library
+from ..protocol import Evaluator
 from .base import Keywords, Variable
 from .class_attributes import bind_attribute, guard_absent
 from .classes import PLAIN_METACLASSES, ClassVariable
@@ -32,9 +33,6 @@ from .symbolic_float import SymbolicFloatVariable
 from .tensor import TensorVariable
 from .tensor_number import number_by
 from .values import attribute_name, drained, is_callable, module_of, resolution_order
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 @model(len)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import IsObject, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_object, register_predicate
 from ..models import model_of, when_function_is_modelled
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .identified_functions import IdentifiedFunctionVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 class BuiltinFunctionVariable(IdentifiedFunctionVariable):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator as operators
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..models import model
 from ..operations import COMPARISONS
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import OPERATORS, ConstantVariable
 from .iterators import LazyIteratorVariable
@@ -15,10 +17,6 @@ from .methods import BuiltinMethodVariable
 from .rebuilding import indexed_iterator
 from .sequences import SliceVariable
 from .values import find_raw
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 class ByteBufferVariable(Variable):

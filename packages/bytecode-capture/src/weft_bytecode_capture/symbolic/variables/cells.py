@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING
 
 from weft_guards import CellContentsSource, ClosureSource, ConstantSource, Source, TypeIs
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
+from ..protocol import Evaluator
 from .base import Variable
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 class CellVariable(Variable):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.utils.checkpoint
 from weft_guards import IsObject, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_object
+from ..protocol import Evaluator
 from .autograd_contexts import needs_gradient
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 class CheckpointVariable(IdentifiedFunctionVariable):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import types
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from weft_guards import (
     AttributeSource,
@@ -19,13 +19,11 @@ from weft_guards import (
 
 from ...unsupported import Unsupported
 from ..policy import is_library_module
+from ..protocol import Evaluator
 from .base import Variable
 from .bound_methods import BoundDescriptorVariable, BoundMethodVariable
 from .constant import ConstantVariable
 from .values import find_raw, module_of, resolution_order
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 _BUILTIN_DESCRIPTORS = (
     types.WrapperDescriptorType,

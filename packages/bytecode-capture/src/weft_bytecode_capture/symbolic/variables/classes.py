@@ -16,11 +16,13 @@ from weft_guards import (
 )
 
 from ..._torch import OPAQUE_METACLASSES
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_predicate, register_wrapper
 from ..models import model_of
 from ..operations import SWAPPED
 from ..policy import is_library_module
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .class_attributes import (
     WrittenAttribute,
@@ -36,8 +38,6 @@ from .sequences import TupleVariable
 from .values import find_raw, module_of, resolution_order
 
 if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
     from .hashing import HashedKey
 
 _HEAP_CLASS = 1 << 9

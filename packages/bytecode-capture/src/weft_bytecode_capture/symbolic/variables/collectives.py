@@ -8,25 +8,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from weft_guards import IsObject, Source
 
 from ..._torch import distributed_functions, finished_work, functional_collectives
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from .. import collective_programs
 from ..builder import register_object
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .process_groups import ProcessGroupVariable
 from .sequences import ListVariable
 from .tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 COLLECTIVE = "collective with unusual arguments"
 

@@ -6,20 +6,18 @@ import enum
 import operator as operator_module
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from weft_guards import ArgumentSource, AttributeSource, EqualsConstant, Source, TypeIs
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import guard_constant, register_constant_predicate, register_constant_types
 from ..models import model_of
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .values import find_raw
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 register_constant_types(
     type(None),

@@ -6,23 +6,21 @@ classes, evaluated like any other: what they come down to is calls that switch a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from weft_guards import Source
 
 from ..._torch import InferenceMode, log_api_usage_once
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..graph.modes import MODES
 from ..models import model
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .opaque import RefusedVariable
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 def _register_setter(setter: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from weft_guards import IsObject, Source
@@ -10,13 +10,11 @@ from weft_guards import IsObject, Source
 from ..._torch import while_loop
 from ...unsupported import Unsupported
 from ..builder import register_object
+from ..protocol import Evaluator
 from ..regions.called import call_branch, call_loop
 from .base import Arguments, Keywords, Variable
 from .identified_functions import IdentifiedFunctionVariable
 from .tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 class ConditionalVariable(IdentifiedFunctionVariable):
@@ -31,7 +29,7 @@ class ConditionalVariable(IdentifiedFunctionVariable):
         predicate = given["pred"]
         sides = given["true_fn"], given["false_fn"]
         if isinstance(predicate, TensorVariable):
-            return call_branch(evaluator, predicate, sides, operands)
+            return call_branch(evaluator.frame, predicate, sides, operands)
         return sides[0 if predicate.truth(evaluator) else 1].call(evaluator, operands, {})
 
 
@@ -44,7 +42,7 @@ class WhileLoopVariable(IdentifiedFunctionVariable):
         if given.keys() != set(names) or len(arguments) > len(names):
             raise Unsupported("call", f"{self!r} with other arguments")
         condition, body, carried = (given[name] for name in names)
-        return call_loop(evaluator, condition, body, carried.iterate(evaluator))
+        return call_loop(evaluator.frame, condition, body, carried.iterate(evaluator))
 
 
 @register_object(torch.cond)

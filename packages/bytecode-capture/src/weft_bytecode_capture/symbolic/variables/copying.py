@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
 from ..models import model
+from ..protocol import Evaluator
 from .base import Variable
 from .builtins import BuiltinFunctionVariable
 from .class_attributes import is_builtin_descriptor
@@ -20,9 +20,6 @@ from .modules import ModuleVariable
 from .sequences import ListVariable, TupleVariable
 from .symbolic_number import SymbolicNumberVariable
 from .user_objects import UserObjectVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 _HOOKS = (
     "__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__",

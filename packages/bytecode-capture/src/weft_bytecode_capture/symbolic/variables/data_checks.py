@@ -6,21 +6,19 @@ A call in which it does not hold runs as the program was written, so the error, 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from weft_guards import IsObject, Source
 
 from ..builder import register_object
 from ..graph.data_dependence import require_compared
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .data_numbers import DataBooleanVariable
 from .functions import KnownFunctionVariable
 from .symbolic_number import SymbolicNumberVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 class CheckVariable(KnownFunctionVariable):

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import operator as operator_module
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 
 from ..._torch import new_float
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from ..shapes import DataPlace, ShapeSymbols
 from .base import Arguments, Keywords, Variable
 from .constant import OPERATORS, ConstantVariable
 from .symbolic_number import SymbolicNumberVariable, is_number, number_value
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 _DECISION = "decision by a number that depends on data"
 _BINARY = frozenset({"add", "sub", "mul"})

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from weft_guards import AttributeSource, EqualsConstant, Source, TypeIs
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..models import method_model, model
 from ..operations import values_equal
+from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
 from .iterators import IteratorVariable
@@ -19,9 +21,6 @@ from .sequences import ListVariable, SliceVariable, index_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 class DequeVariable(ListVariable):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .symbolic_number import SymbolicNumberVariable
 from .tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 _PARAMETERS: dict[Any, tuple[str, ...]] = {
     torch.nn.functional.dropout: ("input", "p", "training"),

@@ -16,7 +16,7 @@ from ...unsupported import Unsupported
 from .values import find_raw
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
     from .base import Variable
 
 
@@ -31,7 +31,7 @@ def require_quiet_end(value: Any, owner: Variable) -> None:
         raise Unsupported("deletion of an object that may be seen dying", f"of {owner!r}")
 
 
-def require_quiet_drop(evaluator: Evaluator, variable: Variable | None) -> None:
+def require_quiet_drop(evaluator: FrameEvaluator, variable: Variable | None) -> None:
     """Unsupported if the frame lets go of an argument that runs code as it dies.
 
     So does a resume function of a value of the interrupted frame's stack.
@@ -55,13 +55,13 @@ def _drives_generator(value: Any) -> bool:
     return any(has_finalizer(type(part)) or _drives_generator(part) for part in parts)
 
 
-def _is_held(evaluator: Evaluator, variable: Variable) -> bool:
+def _is_held(evaluator: FrameEvaluator, variable: Variable) -> bool:
     """Whether the frame still has a variable on its stack or in a local."""
     held = (*evaluator.stack, *evaluator.locals.values())
     return any(variable is other for other in held)
 
 
-def may_be_seen_dying(evaluator: Evaluator, variable: Variable) -> bool:
+def may_be_seen_dying(evaluator: FrameEvaluator, variable: Variable) -> bool:
     """Whether an object that the frame lets go of has a ``__del__`` or weak references, or a list such."""
     from .sequences import SequenceVariable
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 import types
-from typing import TYPE_CHECKING
 
 from weft_guards import AttributeSource, ConstantSource, InstanceDictSource, LengthIs
 
 from ...unsupported import Unsupported
 from ..policy import is_library_module
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .class_attributes import (
     bind_attribute,
@@ -19,9 +19,6 @@ from .class_attributes import (
 )
 from .constant import ConstantMethodVariable, ConstantVariable, register_special
 from .values import find_raw, module_of
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 def guard_members(evaluator: Evaluator, kind: enum.EnumMeta) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...unsupported import Unsupported
 from ..models import model
+from ..protocol import Evaluator
 from .base import Keywords, Variable
 from .class_attributes import is_builtin_descriptor
 from .classes import ClassVariable
@@ -20,9 +21,6 @@ from .exceptions import (
 )
 from .sequences import ListVariable
 from .values import find_raw
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 # Their constructors in C keep more than the arguments, or make another class.
 _WITH_STATE = (OSError, UnicodeError, ImportError, SyntaxError)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..models import model
+from ..protocol import Evaluator
 from .base import Arguments, Variable
 from .classes import ClassVariable
 from .constant import ConstantVariable
@@ -15,10 +17,6 @@ from .exceptions import ExceptionVariable
 from .functions import FunctionVariable
 from .sequences import ListVariable, TupleVariable
 from .values import is_callable, resolution_order
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 Matcher = Callable[[ExceptionVariable], bool]
 

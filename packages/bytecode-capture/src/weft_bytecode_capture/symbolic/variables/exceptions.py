@@ -5,21 +5,19 @@ from __future__ import annotations
 import builtins
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import Source
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..models import model
+from ..protocol import Evaluator
 from .base import Arguments, Variable
 from .constant import ConstantVariable
 from .sequences import TupleVariable
 from .user_objects import UserObjectVariable
 from .values import find_raw, is_python_class
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 def builtin_exceptions() -> list[type[BaseException]]:

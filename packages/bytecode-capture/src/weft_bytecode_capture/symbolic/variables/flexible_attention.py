@@ -5,7 +5,7 @@ Registered when a program's function of its module is met first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from weft_guards import IsObject, Source
@@ -14,13 +14,11 @@ from ..._torch import flexible_attention
 from ...unsupported import Unsupported
 from .. import attention_programs
 from ..builder import register_object
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 UNUSUAL = "flex_attention with unusual arguments"
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

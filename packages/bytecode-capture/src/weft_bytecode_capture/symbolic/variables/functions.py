@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import (
     AttributeSource,
@@ -14,8 +14,10 @@ from weft_guards import (
     Source,
 )
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..policy import is_library_module
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .bound_methods import BoundMethodVariable
 from .cells import CellVariable, known_cell
@@ -26,10 +28,6 @@ from .mappings import DictVariable, keyword_arguments
 from .methods import BuiltinMethodVariable
 from .sequences import TupleVariable
 from .values import find_raw
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 class FunctionVariable(Variable):

@@ -6,7 +6,7 @@ import functools
 import inspect
 import logging
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import (
     AttributeSource,
@@ -18,10 +18,12 @@ from weft_guards import (
     TypeIs,
 )
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..models import model
 from ..policy import is_library_module
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .bound_methods import BoundMethodVariable
 from .classes import ClassVariable
@@ -32,10 +34,6 @@ from .mappings import DictVariable, keyword_arguments, new_keyword_dict
 from .rebuilding import partial_function
 from .sequences import TupleVariable
 from .user_objects import UserObjectVariable
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 class PartialVariable(Variable):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .exceptions import ExceptionVariable, TracebackVariable, instantiate, stop_iteration_error
@@ -16,7 +17,7 @@ from .methods import BuiltinMethodVariable
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
+    from ..evaluator import FrameEvaluator
 
 _RESUMED_AFTER = 3  # the bits of RESUME that say after what: 2 ``yield from``, 3 ``await``
 _METHODS = ("__next__", "__iter__", "send", "throw", "close")
@@ -25,7 +26,7 @@ _METHODS = ("__next__", "__iter__", "send", "throw", "close")
 class GeneratorVariable(IteratorVariable):
     """A generator of a function evaluated with its caller; it runs when an element is asked for."""
 
-    def __init__(self, frame: Evaluator, created_at: int) -> None:
+    def __init__(self, frame: FrameEvaluator, created_at: int) -> None:
         self.frame = frame
         self.created_at: int = created_at
         self.started = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from weft_guards import IsObject, Source
@@ -12,13 +12,11 @@ from weft_guards import IsObject, Source
 from ...unsupported import Unsupported
 from ..builder import register_object
 from ..graph.histories import with_history
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .identified_functions import IdentifiedFunctionVariable
 from .sequences import SequenceVariable
 from .tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 _BACKWARD = "backward pass inside the function"
 _HOOK = "hook of a tensor"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import types
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import IsObject
 
@@ -14,11 +14,9 @@ from ...unsupported import Unsupported
 from ..aliasing import guard_distinct
 from ..captured_exception import CapturedException
 from ..policy import is_of_library
+from ..protocol import Evaluator
 from .base import Variable
 from .values import find_raw, full_name
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 class HashedKey:

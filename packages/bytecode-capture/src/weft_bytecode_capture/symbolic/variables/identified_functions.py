@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import Source
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .hashing import HashedKey, identity_key
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 _DESCRIPTIONS = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from weft_guards import DictContains, DictKeysAre, InstanceDictSource
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
 from .hashing import HashedKey, entry_key
 from .mappings import DictVariable
 
 if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
     from .user_objects import UserObjectVariable
 
 

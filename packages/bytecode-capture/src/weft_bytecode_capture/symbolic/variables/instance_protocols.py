@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .class_attributes import bind_attribute, guard_default
 from .constant import ConstantVariable
 from .rebuilding import indexed_iterator
 from .values import drained, find_raw, needs_result
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 class InstanceProtocols(Variable):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import collections
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import Source
 
+from ...frame.emitter import Emitter
 from ...sources import ConvertedSource
 from ...unsupported import Unsupported
 from ..models import model, model_of
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .class_attributes import bind_attribute, bind_to_class, is_builtin_descriptor
 from .classes import ClassVariable
@@ -24,10 +26,6 @@ from .sequences import ListVariable, TupleVariable, storage_of
 from .sets import SetVariable
 from .user_objects import UserObjectVariable
 from .values import find_raw, is_python_class, resolution_order
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 _IMMUTABLE: tuple[type, ...] = (tuple, str, int, float)
 _DICTS: tuple[type, ...] = (collections.OrderedDict, dict)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .methods import BuiltinMethodVariable
 from .rebuilding import indexed_iterator, reversed_iterator, strict_zip
 from .sequences import ListVariable, TupleVariable, owner_of
 from .values import drained
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 class IteratorVariable(Variable):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..models import model
+from ..protocol import Evaluator
 from . import rebuilding
 from .base import Variable
 from .constant import ConstantVariable
 from .iterators import LazyIteratorVariable
 from .sequences import TupleVariable, index_value
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 def _combinatoric(

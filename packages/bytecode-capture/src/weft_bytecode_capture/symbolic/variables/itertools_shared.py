@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 from ..models import model
 from ..operations import values_equal
+from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
 from .iterators import LazyIteratorVariable, Step
 from .sequences import TupleVariable, index_value
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 class _Groups:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
 from ..models import model
+from ..protocol import Evaluator
 from . import rebuilding
 from .base import Variable
 from .constant import ConstantVariable
 from .iterators import LazyIteratorVariable
 from .sequences import TupleVariable, index_value
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 @model(itertools.chain)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import collections
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import AttributeSource, Source, TypeIs
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..models import method_model
 from ..operations import COMPARISONS, values_equal
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .iterators import IteratorVariable, SequenceIteratorVariable
 from .mappings import (
@@ -25,10 +27,6 @@ from .opaque import RefusedVariable
 from .rebuilding import advanced_iterator
 from .sequences import TupleVariable, owner_of, storage_of
 from .sets import SetVariable, as_set
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 _WRITABLE = (dict, collections.OrderedDict, collections.defaultdict)
 _READABLE: tuple[Any, ...] = (*_WRITABLE, types.MappingProxyType)

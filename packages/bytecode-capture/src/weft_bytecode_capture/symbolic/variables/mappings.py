@@ -7,7 +7,7 @@ import gc
 import reprlib
 import types
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import (
     AttributeSource,
@@ -21,9 +21,11 @@ from weft_guards import (
     TypeIs,
 )
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..operations import values_equal
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .dying import require_quiet_end
@@ -31,10 +33,6 @@ from .hashing import HashedKey, are_silent, entry_key
 from .methods import call_method_of, method_of
 from .sequences import TupleVariable, owner_of, storage_of
 from .values import find_raw
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 class DictVariable(Variable):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import (
     AttributeSource,
@@ -15,14 +15,12 @@ from weft_guards import (
     Source,
 )
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import is_constant_value, register_predicate
+from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 class ModuleVariable(Variable):
@@ -47,7 +45,7 @@ class ModuleVariable(Variable):
         absent = name not in module.__dict__ and not hasattr(type(module), name)
         if absent and not scope.trusted and isinstance(hook, types.FunctionType):
             self._guard_absent(evaluator, name)
-            function = scope.load(evaluator, "__getattr__")
+            function = scope.load(evaluator.frame, "__getattr__")
             return function.call(evaluator, [ConstantVariable(name)], {})
         try:
             value = getattr(module, name)

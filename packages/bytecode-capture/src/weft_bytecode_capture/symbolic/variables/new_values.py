@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...unsupported import Unsupported
 from ..builder import is_constant_value
+from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 def wrap_new_value(evaluator: Evaluator, value: Any) -> Variable:

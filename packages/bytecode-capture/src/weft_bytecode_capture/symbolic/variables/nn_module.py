@@ -7,7 +7,7 @@ model, a method compiled in its class), a module is known by its structure, and 
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from weft_guards import (
@@ -24,18 +24,16 @@ from weft_guards import (
 )
 
 from ..._torch import GLOBAL_HOOKS
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_predicate
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .class_attributes import guard_absent, guard_default
 from .mappings import DictVariable
 from .opaque import OpaqueVariable, RefusedVariable
 from .sequences import SliceVariable
 from .user_objects import UserObjectVariable
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 _MODULE_CALL = torch.nn.Module.__call__  # users may replace it
 _REGISTRIES = ("_parameters", "_buffers", "_modules")

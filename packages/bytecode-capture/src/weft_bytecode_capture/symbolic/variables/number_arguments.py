@@ -9,18 +9,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from .base import Keywords, Variable
 from .constant import ConstantVariable
 from .tensor import TensorVariable
 from .tensor_number import TensorNumberVariable, cast_tensor, number_in_tensor, number_kind
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 def has_number(arguments: Iterable[Variable]) -> bool:

@@ -7,12 +7,13 @@ of torch that gives the same, for those in the tables below: floating-point arra
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import torch
 from weft_guards import AttributeSource, IsObject, Source, TypeIs
 
+from ...frame.emitter import Emitter
 from ...sources import ConvertedSource
 from ...unsupported import Unsupported
 from ..builder import (
@@ -23,6 +24,7 @@ from ..builder import (
     register_wrapper,
 )
 from ..models import model
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .classes import ClassVariable
 from .constant import OPERATORS, ConstantVariable
@@ -31,10 +33,6 @@ from .sequences import ListVariable, TupleVariable
 from .tensor import TensorVariable
 from .torch_function import TorchFunctionVariable
 from .values import pure_call
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 _NUMPY = "NumPy array"
 

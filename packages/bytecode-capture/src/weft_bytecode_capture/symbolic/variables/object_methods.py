@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...unsupported import Unsupported
 from ..models import model
+from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
 from .user_objects import UserObjectVariable
 from .values import attribute_name
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 def _instance(receiver: Variable, name: str) -> UserObjectVariable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import AttributeSource, IsObject, Source, TypeIs
 
@@ -10,11 +10,9 @@ from ... import _frame_hook
 from ...compiling import is_compiling
 from ...unsupported import Unsupported
 from ..builder import register_object, register_predicate, register_wrapper
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 class OpaqueVariable(Variable):

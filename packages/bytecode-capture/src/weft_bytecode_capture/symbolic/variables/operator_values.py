@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import IsObject, Source
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..models import model
 from ..operations import COMPARISONS
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .sequences import TupleVariable
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 class GetterVariable(Variable):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import IsObject, Source
 
 from ..._torch import LIST_UPDATES, optimizer_value, optimizer_values
 from ..builder import register_object
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .sequences import ListVariable, TupleVariable
 from .tensor import TensorVariable
 from .torch_function import TorchFunctionVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 class OptimizerValueVariable(TorchFunctionVariable):

@@ -9,12 +9,12 @@ import torch.distributed
 from weft_guards import IsObject, Source
 
 from ..builder import register_constant_types, register_late, register_predicate
+from ..protocol import Evaluator
 from .constant import ConstantVariable
 from .hashing import HashedKey, identity_key
 from .opaque import OpaqueVariable
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
     from .base import Arguments, Keywords, Variable
 
 # What a group says of itself for as long as it lives.

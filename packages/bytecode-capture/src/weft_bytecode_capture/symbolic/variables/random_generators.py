@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..models import method_model
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .methods import call_method_of
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 GENERATOR: Any = random.Random.__base__
 

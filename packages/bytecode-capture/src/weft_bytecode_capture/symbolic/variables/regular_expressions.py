@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ...unsupported import Unsupported
 from ..builder import register_constant_types
 from ..models import method_model, model
+from ..protocol import Evaluator
 from .constant import ConstantVariable
 from .functions import FunctionVariable
 from .sequences import ListVariable
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
     from .base import Variable
 
 register_constant_types(re.Pattern, re.Match)

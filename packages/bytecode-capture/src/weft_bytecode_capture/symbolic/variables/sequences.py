@@ -6,24 +6,22 @@ import collections
 import operator as operators
 import reprlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import ItemSource, LengthIs, Source, TypeIs
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..models import method_model
 from ..operations import values_equal
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .dying import has_finalizer
 from .hashing import HashedKey, hashed_key
 from .methods import call_method_of, method_of
 from .values import find_raw
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 class SequenceVariable(Variable):

@@ -6,13 +6,15 @@ import operator as operators
 import reprlib
 import types
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from weft_guards import ConstantSource, SetIs, SetOrderIs, Source, TypeIs, is_constant
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..models import method_model
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .hashing import HashedKey, KeyOf, element_key, hashed_key
@@ -20,10 +22,6 @@ from .iterators import IteratorVariable
 from .methods import call_method_of, method_of
 from .sequences import storage_of
 from .values import drained
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 _Members = set[HashedKey] | frozenset[HashedKey]
 

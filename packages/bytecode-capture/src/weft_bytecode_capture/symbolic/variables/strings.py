@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
 from ..models import method_model, model
+from ..protocol import Evaluator
 from .base import Variable
 from .bound_methods import BoundMethodVariable
 from .class_attributes import bind_attribute, is_builtin_descriptor
@@ -19,7 +20,6 @@ from .constant import ConstantVariable, register_special
 from .sequences import ListVariable, TupleVariable, storage_of
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
     from .user_objects import UserObjectVariable
 
 _CONVERSIONS: dict[str, Callable[[Any], str]] = {"str": str, "repr": repr, "ascii": ascii}

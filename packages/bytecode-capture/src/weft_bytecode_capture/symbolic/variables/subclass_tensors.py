@@ -6,7 +6,7 @@ the operation on plain tensors and give what comes of it the class again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from weft_guards import AttributeSource, HasAttribute, Source, TensorMatches, TensorMetadata
@@ -16,10 +16,12 @@ from ..._torch import (
     is_uninitialized,
     without_overrides,
 )
+from ...frame.emitter import Emitter
 from ...sources import ConvertedSource, plain_tensor
 from ...unsupported import Unsupported
 from ..builder import register_predicate
 from ..overrides import overridden
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .class_attributes import bind_attribute, raise_no_attribute
 from .constant import OPERATORS, ConstantVariable
@@ -29,10 +31,6 @@ from .opaque import RefusedVariable
 from .sequences import ListVariable, TupleVariable
 from .tensor import TensorVariable, emit_attributes
 from .values import resolution_order
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 class SubclassTensorVariable(Variable):

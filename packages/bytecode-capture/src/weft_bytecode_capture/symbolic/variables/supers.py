@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from .base import Arguments, Variable
 from .bound_methods import BoundMethodVariable
 from .builtin_descriptors import BuiltinClassMethodVariable
 from .class_attributes import bind_attribute, bind_to_class
 from .classes import ClassVariable
 from .values import resolution_order
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 class SuperVariable(Variable):
@@ -60,7 +57,7 @@ class SuperVariable(Variable):
 def super_variable(evaluator: Evaluator, arguments: Arguments) -> Variable:
     """``super()`` or ``super(class, instance)``."""
     if not arguments:
-        frame = evaluator.state.current or evaluator
+        frame = evaluator.state.current or evaluator.frame
         cell = frame.cells.get("__class__")
         kind = cell.read(evaluator) if cell is not None else None
         name = frame.code.co_varnames[0] if frame.code.co_argcount else ""

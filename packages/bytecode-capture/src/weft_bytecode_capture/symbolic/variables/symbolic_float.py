@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -23,14 +23,12 @@ from weft_guards import (
     Place,
 )
 
+from ...frame.emitter import Emitter
+from ..protocol import Evaluator
 from ..shapes import ShapeSymbols
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .symbolic_number import SymbolicNumberVariable, is_number, load_number
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 _BINARY = frozenset({"add", "sub", "mul", "truediv", "pow"})
 # Operations that give a float whatever finite floats they are given; of others that has to be guarded.

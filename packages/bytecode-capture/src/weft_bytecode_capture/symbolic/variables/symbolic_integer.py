@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import operator as operator_module
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 
 from ..._torch import GuardOnDataDependentSymNode
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .sequences import SliceVariable, TupleVariable
 from .symbolic_number import SymbolicNumberVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 _ARITHMETIC = {
     name: getattr(operator_module, name) for name in ("add", "sub", "mul", "floordiv", "mod")

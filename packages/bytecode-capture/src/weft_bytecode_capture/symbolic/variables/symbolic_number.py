@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator as operator_module
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 import torch
@@ -13,15 +13,13 @@ import torch.fx
 from weft_guards import Place, Quantity, Source, expression_function
 
 from ..._torch import expression_of
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from ..shapes import DataPlace, ShapeSymbols
 from .base import Arguments, Keywords, Variable
 from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "mod", "truediv", "pow"})

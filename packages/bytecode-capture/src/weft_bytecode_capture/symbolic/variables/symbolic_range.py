@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..._torch import unbacked_symbols
 from ...captured_graph import DropDataDependence
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from .base import Arguments, Variable
 from .constant import ConstantVariable
 from .iterators import (
@@ -18,10 +18,6 @@ from .iterators import (
 from .symbolic_integer import SymbolicIntegerVariable
 from .symbolic_number import SymbolicNumberVariable
 from .tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 
 class SymbolicRangeVariable(ConstantVariable):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator as operator_module
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -23,6 +23,7 @@ from weft_guards import (
 )
 
 from ..._torch import expression_of, has_unbacked_symbols, is_dispatching_class, unbacked_symbols
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import is_scalar, register_wrapper
 from ..graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_offset
@@ -30,6 +31,7 @@ from ..graph.data_dependence import can_read, read_list, read_number, require_sm
 from ..graph.histories import with_history
 from ..models import model_of
 from ..overrides import overridden
+from ..protocol import Evaluator
 from ..regions.iteration_sizes import differ_by_iteration, size_variable
 from ..regions.subscripts import symbolic_subscript
 from ..shapes import DataPlace
@@ -42,10 +44,6 @@ from .sequences import ListVariable, SliceVariable, TupleVariable
 from .symbolic_integer import SymbolicIntegerVariable, has_symbolic_integer
 from .symbolic_number import SymbolicNumberVariable
 from .tensor_subscripts import require_ordinary_slices, selected_part
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 # Of the attributes of tensors that guards hold, what the iterations of a loop may change.
 _GRADIENT_METADATA = frozenset({"requires_grad", "is_leaf", "grad_fn"})
@@ -196,8 +194,8 @@ class TensorVariable(Variable):
         node = self.node
 
         def number(part: Any, *place: Any) -> Variable:
-            if differ_by_iteration(evaluator, [part]):
-                return size_variable(evaluator, part)
+            if differ_by_iteration(evaluator.frame, [part]):
+                return size_variable(evaluator.frame, part)
             return evaluator.graph.number(
                 part,
                 lambda graph: (
@@ -311,10 +309,10 @@ class TensorVariable(Variable):
 
         has_positions = has_position(arguments[0])
         if has_positions and evaluator.graph.graph is evaluator.graph.outermost:
-            arguments = [with_numbers(evaluator, arguments[0]), *arguments[1:]]
+            arguments = [with_numbers(evaluator.frame, arguments[0]), *arguments[1:]]
             has_positions = False
         if has_positions or has_symbolic_integer(arguments[0]):
-            return symbolic_subscript(evaluator, self, arguments)
+            return symbolic_subscript(evaluator.frame, self, arguments)
         require_ordinary_slices(evaluator, arguments[0])
         part = selected_part(evaluator, self, arguments[0])
         if part is not None and name == "__getitem__":
@@ -529,7 +527,7 @@ def wrap_graph_result(
         if evaluator.graph.elements:
             from ..regions.positions import note_element_view
 
-            note_element_view(evaluator, variable)
+            note_element_view(evaluator.frame, variable)
         return variable
     if isinstance(value, torch.Size):
         return SizeVariable([wrap_graph_result(evaluator, None, size) for size in value])
@@ -560,7 +558,7 @@ def _note_data_dependent_sizes(evaluator: Evaluator, tensor: TensorVariable) -> 
     fake, graph = tensor.fake, evaluator.graph
     shape: tuple[Any, ...] = tuple(fake.shape)
     sizes = [size for size in shape if isinstance(size, torch.SymInt)]
-    if not any(map(has_unbacked_symbols, sizes)) or differ_by_iteration(evaluator, sizes):
+    if not any(map(has_unbacked_symbols, sizes)) or differ_by_iteration(evaluator.frame, sizes):
         return
     tensor.node.meta["data_dependent"] = True
     if evaluator.state.options.data_dependent_sizes and graph.graph is graph.outermost:
@@ -574,8 +572,8 @@ def _note_data_dependent_sizes(evaluator: Evaluator, tensor: TensorVariable) -> 
 
 def _wrap_number(evaluator: Evaluator, node: torch.fx.Node | None, value: Any) -> Variable:
     """A number that sizes determine; other numbers depend on data."""
-    if differ_by_iteration(evaluator, [value]):
-        return size_variable(evaluator, value)
+    if differ_by_iteration(evaluator.frame, [value]):
+        return size_variable(evaluator.frame, value)
     if has_unbacked_symbols(value):
         place = evaluator.graph.data_place
         if place is None or node is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from weft_guards import IsObject, Source
@@ -12,14 +12,12 @@ from ..._torch import has_unbacked_symbols
 from ...unsupported import Unsupported
 from ..builder import register_object
 from ..models import model
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .tensor import TensorVariable
 from .tensor_number import TensorNumberVariable
 from .torch_function import TorchFunctionVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 Comparison = Callable[["Evaluator", list[Variable], dict[str, Variable]], Variable]
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .data_numbers import DataBooleanVariable
 from .symbolic_integer import SymbolicIntegerVariable
 from .symbolic_number import SymbolicNumberVariable
 from .tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
 
 _USE = "use of a number that the graph computes"
 _GREATEST_INTEGER = 2**62 - 1  # that a loop may begin with
@@ -209,7 +207,7 @@ def truth_in_tensor(
     variable = tested_tensor(evaluator, variable)
     if not isinstance(variable, TensorVariable):
         return None
-    predicate = as_predicate(evaluator, variable)
+    predicate = as_predicate(evaluator.frame, variable)
     method = "clone" if wanted else "logical_not"
     result = evaluator.graph.call_method(evaluator, method, predicate, (), {})
     assert isinstance(result, TensorVariable)
@@ -265,8 +263,8 @@ def _is_step(evaluator: Evaluator, variable: Variable) -> bool:
     from ..regions.iteration_sizes import ends_hold
 
     value = variable.value
-    is_low = ends_hold(evaluator, value, lambda _, greatest: greatest <= _GREATEST_STEP)
-    return is_low and ends_hold(evaluator, value, lambda least, _: least >= -_GREATEST_STEP)
+    is_low = ends_hold(evaluator.frame, value, lambda _, greatest: greatest <= _GREATEST_STEP)
+    return is_low and ends_hold(evaluator.frame, value, lambda least, _: least >= -_GREATEST_STEP)
 
 
 def _holds(evaluator: Evaluator, comparison: str, variable: Variable, bound: float) -> bool:

@@ -12,13 +12,13 @@ import torch
 
 from ..._torch import unbacked_symbols
 from ..graph.data_dependence import require_compared
+from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
 from .sequences import SliceVariable, TupleVariable
 from .symbolic_number import SymbolicNumberVariable
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
     from .tensor import TensorVariable
 
 

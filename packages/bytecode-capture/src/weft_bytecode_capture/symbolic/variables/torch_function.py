@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from weft_guards import IsObject, Source
@@ -21,6 +21,7 @@ from ..._torch import (
 )
 from ...unsupported import Unsupported
 from ..builder import register_object, register_predicate
+from ..protocol import Evaluator
 from ..regions.rows import join_rows
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
@@ -28,9 +29,6 @@ from .dropouts import undropped
 from .identified_functions import IdentifiedFunctionVariable
 from .sequences import SequenceVariable
 from .tensor import TensorVariable, wrap_graph_result
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 _MODULES = (
     *("torch.functional", "torch.nn.functional", "torch._C._nn", "torch._tensor"),
@@ -98,7 +96,7 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
         stays_eager = self.value in evaluator.state.options.eager_in_training
         if stays_eager and torch.is_grad_enabled():
             self._check_needs_no_gradient(evaluator, [*arguments, *keywords.values()])
-        joined = join_rows(evaluator, self.value, arguments, keywords)
+        joined = join_rows(evaluator.frame, self.value, arguments, keywords)
         if joined is not None:
             return joined
         operand = undropped(evaluator, self.value, arguments, keywords)
@@ -165,7 +163,7 @@ class IsCompilingVariable(TorchFunctionVariable):
     """
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        return ConstantVariable(evaluator.code is not MODULE_CALL)
+        return ConstantVariable(evaluator.frame.code is not MODULE_CALL)
 
 
 @register_object(torch.compiler.is_compiling)

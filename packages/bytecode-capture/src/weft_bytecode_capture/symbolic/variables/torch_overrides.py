@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.overrides import get_default_nowrap_functions
@@ -20,6 +20,7 @@ from ...unsupported import Unsupported
 from ..builder import register_object, register_wrapper
 from ..models import model
 from ..overrides import OVERRIDE, ask
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .classes import ClassVariable
 from .constant import ConstantVariable
@@ -27,9 +28,6 @@ from .identified_functions import IdentifiedFunctionVariable
 from .mappings import DictVariable, keyword_arguments, new_keyword_dict
 from .sequences import TupleVariable
 from .subclass_tensors import with_class
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 class DefaultOverrideVariable(IdentifiedFunctionVariable):

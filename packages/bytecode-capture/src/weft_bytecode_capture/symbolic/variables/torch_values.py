@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..._torch import group_tensors
 from ..builder import register_constant_types
 from ..models import model
+from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
 from .hashing import HashedKey, hashed_key
@@ -16,9 +17,6 @@ from .mappings import DictVariable
 from .sequences import ListVariable, TupleVariable
 from .tensor import SizeVariable, graph_argument
 from .values import pure_call
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 register_constant_types(torch.finfo, torch.iinfo)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...unsupported import Unsupported
 from ..models import model
+from ..protocol import Evaluator
 
 if TYPE_CHECKING:
-    from ..evaluator import Evaluator
     from .base import Variable
 
 
@@ -29,7 +29,7 @@ for _function in (sys.settrace, sys.setprofile, breakpoint):
 
 @model(sys._getframe)
 def _frame(evaluator: Evaluator, depth: Variable | None = None, /) -> Variable:
-    kind, context = "frame object", f"of {evaluator.code.co_qualname}"
-    if evaluator.parent is None and depth is None:
+    kind, context = "frame object", f"of {evaluator.frame.code.co_qualname}"
+    if evaluator.frame.parent is None and depth is None:
         raise FrameIsSeen(kind, context)
     raise Unsupported(kind, context)

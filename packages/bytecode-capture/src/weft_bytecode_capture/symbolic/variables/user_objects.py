@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from weft_guards import AttributeSource, ConstantSource, HasAttribute, IsObject, Source, TypeIs
 
+from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_predicate
 from ..captured_exception import CapturedException
+from ..protocol import Evaluator
 from .base import Arguments, Variable
 from .class_attributes import (
     WITHOUT_PLACE,
@@ -29,8 +31,6 @@ from .instance_protocols import InstanceProtocols
 from .values import find_raw
 
 if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..evaluator import Evaluator
     from .hashing import HashedKey
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...unsupported import Unsupported
+from ..protocol import Evaluator
 from .base import Keywords, Variable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 def resolution_order(kind: type) -> tuple[type, ...]:

@@ -8,18 +8,16 @@ code, globals, defaults, and the contents of the cells that are read.
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import DictContains, IsObject, ItemSource, LengthIs, SameObject, Source, TypeIs
 
 from ..builder import register_wrapper
+from ..protocol import Evaluator
 from .base import Variable
 from .cells import CellVariable
 from .functions import KnownFunctionVariable
 from .hashing import HashedKey
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 class VaryingFunctionVariable(KnownFunctionVariable):

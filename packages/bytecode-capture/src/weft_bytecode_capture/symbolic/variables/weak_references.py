@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import IsObject, Source
 
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
+from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .opaque import OpaqueVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import Evaluator
 
 
 class WeakReferenceVariable(OpaqueVariable):
