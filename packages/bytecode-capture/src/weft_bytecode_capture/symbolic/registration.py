@@ -20,7 +20,7 @@ _FAMILIES = (
     "exception_classes", "regular_expressions", "enumerations", "strings", "byte_buffers",
     "varying_functions",
 )  # fmt: skip
-_POLYFILLS = ("standard_library", "python_versions")
+_POLYFILLS = ("standard_library", "python_versions", "regular_expressions")
 _LATE = {"flexible_attention": "torch.nn.attention.flex_attention"}  # when this module is met
 _OPTIONAL = {"numpy_values": "numpy"}  # with the package that they are about
 

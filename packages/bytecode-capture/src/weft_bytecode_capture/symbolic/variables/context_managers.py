@@ -20,6 +20,7 @@ from ..models import model
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
+from .methods import BuiltinMethodVariable
 from .opaque import RefusedVariable
 
 
@@ -59,25 +60,39 @@ def _clear_autocast_cache(evaluator: Evaluator) -> Variable:
     return ConstantVariable(None)
 
 
-class RecordFunctionVariable(Variable):
+class ContextVariable(Variable):
+    """A context manager of torch's own whose methods the evaluator knows."""
+
+    def enter(self, evaluator: Evaluator) -> Variable | None:
+        """What ``__enter__`` does and gives; None for None."""
+
+    def leave(self, evaluator: Evaluator) -> None:
+        """What ``__exit__`` does."""
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in ("__enter__", "__exit__"):
+            return BuiltinMethodVariable(self, name)
+        return super().get_attribute(evaluator, name)
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if name == "__enter__":
+            return self.enter(evaluator) or ConstantVariable(None)
+        if name != "__exit__":
+            return super().call_method(evaluator, name, arguments, keywords)
+        self.leave(evaluator)
+        return ConstantVariable(None)
+
+
+class RecordFunctionVariable(ContextVariable):
     """``torch.profiler.record_function``: names a region for a profiler, nothing else."""
 
     def python_type(self) -> type:
         return torch.profiler.record_function
 
-    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        if name in ("__enter__", "__exit__"):
-            return _RecordFunctionMethod(self, name)
-        return super().get_attribute(evaluator, name)
-
-
-class _RecordFunctionMethod(Variable):
-    def __init__(self, owner: RecordFunctionVariable, name: str) -> None:
-        self.owner = owner
-        self.name = name
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        return self.owner if self.name == "__enter__" else ConstantVariable(None)
+    def enter(self, evaluator: Evaluator) -> Variable | None:
+        return self
 
 
 @model(torch.profiler.record_function)
@@ -87,7 +102,7 @@ def _new_record_function(
     return RecordFunctionVariable()
 
 
-class InferenceModeVariable(Variable):
+class InferenceModeVariable(ContextVariable):
     """What ``torch.inference_mode`` enters: one context, unentered once it is rebuilt."""
 
     def __init__(self, wanted: bool) -> None:
@@ -97,30 +112,18 @@ class InferenceModeVariable(Variable):
         kind: type = InferenceMode
         return kind
 
-    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        if name in ("__enter__", "__exit__"):
-            return _InferenceModeMethod(self, name)
-        return super().get_attribute(evaluator, name)
+    def enter(self, evaluator: Evaluator) -> Variable | None:
+        evaluator.graph.modes.enter_inference(self, self.wanted)
+        return None
+
+    def leave(self, evaluator: Evaluator) -> None:
+        root = evaluator.state.root
+        evaluator.graph.modes.leave_inference(self, root.index if root is not None else None)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(InferenceMode)
         emitter.load_constant(self.wanted)
         emitter.call(1)
-
-
-class _InferenceModeMethod(Variable):
-    def __init__(self, owner: InferenceModeVariable, name: str) -> None:
-        self._owner = owner
-        self._name = name
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        modes = evaluator.graph.modes
-        if self._name == "__enter__":
-            modes.enter_inference(self._owner, self._owner.wanted)
-        else:
-            root = evaluator.state.root
-            modes.leave_inference(self._owner, root.index if root is not None else None)
-        return ConstantVariable(None)
 
 
 @model(InferenceMode)

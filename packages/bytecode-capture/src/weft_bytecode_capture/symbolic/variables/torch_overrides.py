@@ -24,6 +24,7 @@ from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .classes import ClassVariable
 from .constant import ConstantVariable
+from .context_managers import ContextVariable
 from .identified_functions import IdentifiedFunctionVariable
 from .mappings import DictVariable, keyword_arguments, new_keyword_dict
 from .sequences import TupleVariable
@@ -71,7 +72,7 @@ class _Disabled:
         self._overrides.of_arguments = self._before
 
 
-class DisabledOverridesVariable(Variable):
+class DisabledOverridesVariable(ContextVariable):
     """``torch._C.DisableTorchFunctionSubclass()``, a context manager."""
 
     def __init__(self) -> None:
@@ -81,27 +82,13 @@ class DisabledOverridesVariable(Variable):
         kind: type = WithoutOverrides
         return kind
 
-    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        if name in ("__enter__", "__exit__"):
-            return _SwitchVariable(self, name == "__enter__")
-        return super().get_attribute(evaluator, name)
+    def enter(self, evaluator: Evaluator) -> Variable | None:
+        self._entered.append(_Disabled(evaluator))
+        self._entered[-1].__enter__()
+        return None
 
-    def switch(self, evaluator: Evaluator, enter: bool) -> None:
-        if enter:
-            self._entered.append(_Disabled(evaluator))
-            self._entered[-1].__enter__()
-        else:
-            self._entered.pop().__exit__()
-
-
-class _SwitchVariable(Variable):
-    def __init__(self, owner: DisabledOverridesVariable, enter: bool) -> None:
-        self._owner = owner
-        self._enter = enter
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        self._owner.switch(evaluator, self._enter)
-        return ConstantVariable(None)
+    def leave(self, evaluator: Evaluator) -> None:
+        self._entered.pop().__exit__()
 
 
 @model(WithoutOverrides)
