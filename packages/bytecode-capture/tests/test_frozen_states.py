@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import weft_bytecode_capture.symbolic
-from weft_bytecode_capture.symbolic.evaluator import Evaluator
+from weft_bytecode_capture.symbolic.evaluator import FrameEvaluator
 from weft_bytecode_capture.symbolic.regions import frozen_states
 from weft_bytecode_capture.symbolic.regions.frozen_states import frozen_state, is_same
 from weft_bytecode_capture.symbolic.variables.base import Variable
@@ -82,7 +82,7 @@ def test_what_methods_bind_anew_is_state(kind: type[Variable], name: str) -> Non
         return
     made = kind.__new__(kind)
     if issubclass(kind, GeneratorVariable):
-        made.frame = Evaluator.__new__(Evaluator)  # type: ignore[attr-defined]
+        made.frame = FrameEvaluator.__new__(FrameEvaluator)  # type: ignore[attr-defined]
         vars(made.frame).update(dict.fromkeys(frozen_states.FRAME_STATE))  # type: ignore[attr-defined]
     setattr(made, name, object())
     before = frozen_state(made)
@@ -156,7 +156,7 @@ def test_what_an_attribute_leads_to_is_state(
 
 @pytest.mark.parametrize("name", frozen_states.FRAME_STATE)
 def test_the_frame_of_a_generator_is_state(name: str) -> None:
-    frame = Evaluator.__new__(Evaluator)
+    frame = FrameEvaluator.__new__(FrameEvaluator)
     vars(frame).update(dict.fromkeys(frozen_states.FRAME_STATE))
     made = GeneratorVariable(frame, 0)
     before = frozen_state(made)

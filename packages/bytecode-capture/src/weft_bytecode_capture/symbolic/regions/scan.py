@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def call_scan(evaluator: FrameEvaluator, combine: Variable, rows: list[TensorVariable]) -> Variable:
     """The running combination of ``rows`` along their first dimension, a list of as many tensors.
 
-    ``evaluator`` runs the program that stands for the call; the region is its caller's.
+    ``evaluator`` runs the polyfill that stands for the call; the region is its caller's.
     """
     with attempt(evaluator.parent or evaluator, "associative_scan"):
         gradients = [row.fake.requires_grad and torch.is_grad_enabled() for row in rows]

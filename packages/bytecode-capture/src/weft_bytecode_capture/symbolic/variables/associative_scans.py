@@ -9,8 +9,8 @@ from weft_guards import IsObject, Source
 
 from ..._torch import associative_scan, pytree
 from ...unsupported import Unsupported
-from .. import scan_programs
 from ..builder import register_object
+from ..polyfills import associative_scan as polyfills
 from ..protocol import Evaluator
 from ..regions.scan import call_scan
 from .base import Arguments, Keywords, Variable
@@ -23,7 +23,7 @@ UNUSUAL = "associative_scan with unusual arguments"
 
 
 class AssociativeScanVariable(IdentifiedFunctionVariable):
-    """``associative_scan``: :func:`.scan_programs.associative_scan`; what eager refuses is left to it."""
+    """``associative_scan``, by its polyfill; what eager refuses is left to it."""
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         given = self.bound_arguments(arguments, keywords, UNUSUAL)
@@ -33,15 +33,15 @@ class AssociativeScanVariable(IdentifiedFunctionVariable):
         flatten = evaluator.wrap_known(pytree.tree_leaves)
         leaves = flatten.call(evaluator, [given["xs"]], {}).iterate(evaluator)
         _check(leaves, dim, mode)
-        program = evaluator.wrap_known(scan_programs.associative_scan)
+        polyfill = evaluator.wrap_known(polyfills.associative_scan)
         first = _fake(leaves[0])
         settings = (dim % first.dim(), reverse)
         rest = map(ConstantVariable, settings)
-        return program.call(evaluator, [given["combine_fn"], given["xs"], *rest], {})
+        return polyfill.call(evaluator, [given["combine_fn"], given["xs"], *rest], {})
 
 
 class ScanRowsVariable(IdentifiedFunctionVariable):
-    """:func:`.scan_programs.scan_rows`: the operator of the graph, or row by row where none is kept."""
+    """``scan_rows`` of the polyfill: the operator of the graph, or row by row where none is kept."""
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         combine, rows = arguments
@@ -89,6 +89,6 @@ def _wrap_associative_scan(evaluator: Evaluator, value: Any, source: Source) -> 
     return AssociativeScanVariable(value, source)
 
 
-@register_object(scan_programs.scan_rows)
+@register_object(polyfills.scan_rows)
 def _wrap_scan_rows(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     return ScanRowsVariable(value, source)

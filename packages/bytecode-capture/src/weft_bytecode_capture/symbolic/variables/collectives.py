@@ -16,8 +16,8 @@ from weft_guards import IsObject, Source
 from ..._torch import distributed_functions, finished_work, functional_collectives
 from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
-from .. import collective_programs
 from ..builder import register_object
+from ..polyfills import collectives as polyfills
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
@@ -31,12 +31,12 @@ COLLECTIVE = "collective with unusual arguments"
 
 @dataclass(frozen=True)
 class Collective:
-    """A function's program, and whether the program does what it does.
+    """A function's polyfill, and whether the polyfill does what it does.
 
     ``accepts`` takes the arguments by name (tensors as fake tensors) and the number of processes.
     """
 
-    program: Callable[..., None]
+    polyfill: Callable[..., None]
     accepts: Callable[[Mapping[str, Any], int], bool]
 
 
@@ -80,17 +80,17 @@ def _exchanges(given: Mapping[str, Any], processes: int) -> bool:
 
 
 _ROWS: dict[str, Collective] = {
-    "all_reduce": Collective(collective_programs.all_reduce, _takes_anything),
-    "broadcast": Collective(collective_programs.broadcast, _takes_anything),
-    "all_gather": Collective(collective_programs.all_gather, _gathers_list),
-    "all_to_all_single": Collective(collective_programs.all_to_all_single, _exchanges),
+    "all_reduce": Collective(polyfills.all_reduce, _takes_anything),
+    "broadcast": Collective(polyfills.broadcast, _takes_anything),
+    "all_gather": Collective(polyfills.all_gather, _gathers_list),
+    "all_to_all_single": Collective(polyfills.all_to_all_single, _exchanges),
     **dict.fromkeys(
         ("all_gather_single", "all_gather_into_tensor"),
-        Collective(collective_programs.all_gather_single, _gathers),
+        Collective(polyfills.all_gather_single, _gathers),
     ),
     **dict.fromkeys(
         ("reduce_scatter_single", "reduce_scatter_tensor"),
-        Collective(collective_programs.reduce_scatter_single, _scatters),
+        Collective(polyfills.reduce_scatter_single, _scatters),
     ),
 }
 
@@ -111,7 +111,7 @@ class CollectiveVariable(IdentifiedFunctionVariable):
         values = {key: _checked(evaluator, name, value) for key, value in given.items()}
         if not row.accepts(values, group.value.size()):
             raise Unsupported(COLLECTIVE, f"{name} of these sizes or types")
-        evaluator.wrap_known(row.program).call(evaluator, [], given)
+        evaluator.wrap_known(row.polyfill).call(evaluator, [], given)
         return WorkVariable() if is_asynchronous else ConstantVariable(None)
 
 
@@ -126,8 +126,8 @@ def _group(evaluator: Evaluator, group: Variable | None) -> ProcessGroupVariable
 
 
 def _complete(evaluator: Evaluator, name: str, given: dict[str, Variable], group: Any) -> None:
-    """Put in what a program takes and the call leaves out, or says in another way."""
-    if "op" in inspect.signature(_ROWS[name].program).parameters:
+    """Put in what a polyfill takes and the call leaves out, or says in another way."""
+    if "op" in inspect.signature(_ROWS[name].polyfill).parameters:
         op = given.get("op", ConstantVariable(torch.distributed.ReduceOp.SUM))
         names = functional_collectives().REDUCE_OP_TO_STR
         if not op.is_constant() or op.as_constant() not in names:

@@ -12,8 +12,8 @@ from weft_guards import IsObject, Source
 
 from ..._torch import flexible_attention
 from ...unsupported import Unsupported
-from .. import attention_programs
 from ..builder import register_object
+from ..polyfills import flexible_attention as polyfills
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
@@ -26,7 +26,7 @@ _NOTHING = ConstantVariable(None)
 
 
 class FlexAttentionVariable(IdentifiedFunctionVariable):
-    """``torch.nn.attention.flex_attention.flex_attention``: :func:`.attention_programs.flex_attention`.
+    """``torch.nn.attention.flex_attention.flex_attention``, by its polyfill.
 
     ``kernel_options`` are left aside.  What eager has errors for is left to it, as are statistics of lines.
     """
@@ -44,8 +44,8 @@ class FlexAttentionVariable(IdentifiedFunctionVariable):
             raise Unsupported(UNUSUAL, "operands of these sizes, dtypes or devices")
         mask = _mask(evaluator, given.get("block_mask", _NOTHING), query, key)
         rest = [given.get("score_mod", _NOTHING), mask, given.get("scale", _NOTHING)]
-        program = evaluator.wrap_known(attention_programs.flex_attention)
-        return program.call(evaluator, [*operands, *rest], {})
+        polyfill = evaluator.wrap_known(polyfills.flex_attention)
+        return polyfill.call(evaluator, [*operands, *rest], {})
 
 
 def _checked(variable: Variable) -> torch.Tensor:
@@ -57,7 +57,7 @@ def _checked(variable: Variable) -> torch.Tensor:
 
 
 def _fits(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, grouped: bool) -> bool:
-    """Whether eager takes the operands, and takes them as the program does."""
+    """Whether eager takes the operands, and takes them as the polyfill does."""
     operands = (query, key, value)
     if any(t.dim() != 4 or t.dtype != query.dtype or t.device != query.device for t in operands):
         return False

@@ -45,7 +45,9 @@ def _register(name: str) -> None:
         if (name == "seed" and all(argument.is_none() for argument in arguments)) or not (
             seeds or state.is_seeded
         ):
-            raise Unsupported("random numbers of the operating system", f"Random.{name}")
+            raise Unsupported(
+                "call of a builtin function", f"Random.{name}", "its seed is the operating system's"
+            )
         state.is_seeded = True
         positional, _ = evaluator.snapshots(arguments, {}, f"Random.{name}")
         method = getattr(GENERATOR, name)

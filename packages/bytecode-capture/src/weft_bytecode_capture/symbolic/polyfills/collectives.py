@@ -1,4 +1,4 @@
-"""What functions of ``torch.distributed`` do in a graph: programs that capture evaluates in their stead.
+"""What functions of ``torch.distributed`` do in a graph.
 
 Each starts an operator of communication, waits for it, and writes where the function does.  The two are apart
 in the graph, so that later stages start it as early and wait for it as late as its neighbours let them.

@@ -1,4 +1,4 @@
-"""What ``associative_scan`` stands for: the program that capture evaluates in its stead.
+"""``torch.associative_scan`` in plain Python.
 
 It flattens containers, puts the scanned dimension first and in order, and has :func:`scan_rows` scan, which
 capture knows as the graph's own operator.  Arguments have been checked.
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._torch import pytree
+from ..._torch import pytree
 
 
 def associative_scan(

@@ -1,4 +1,4 @@
-"""What ``flex_attention`` stands for: the program that capture evaluates in its stead.
+"""``flex_attention`` in plain Python.
 
 Scores are computed in float32 (float64 for float64), changed and masked by the program's own functions, which
 see positions as tensors that broadcast.  Arguments have been checked.
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._torch import safe_softmax
+from ..._torch import safe_softmax
 
 
 def flex_attention(
