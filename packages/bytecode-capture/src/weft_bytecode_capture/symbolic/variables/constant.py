@@ -17,7 +17,7 @@ from ..builder import guard_constant, register_constant_predicate, register_cons
 from ..models import model_of
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
-from .values import find_raw
+from .values import find_raw, pure_call
 
 register_constant_types(
     type(None),
@@ -114,7 +114,9 @@ class ConstantVariable(Variable):
         if isinstance(attribute, type):
             return evaluator.wrap_known(attribute)
         if callable(attribute):
-            return ConstantMethodVariable(value, name)
+            from .methods import BuiltinMethodVariable
+
+            return BuiltinMethodVariable(self, name)
         if type(attribute) is tuple:
             return evaluator.wrap_result(attribute)
         raise Unsupported("attribute read", f"{value!r}.{name}")
@@ -147,7 +149,7 @@ class ConstantVariable(Variable):
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if isinstance(self.value, enum.Enum):
-            return self.get_attribute(evaluator, name).call(evaluator, arguments, keywords)
+            return self._call_of_member(evaluator, name, arguments, keywords)
         if name == "__getitem__" and len(arguments) == 1 and not arguments[0].is_constant():
             custom = arguments[0].binary_operation(evaluator, "getitem", self, True)
             if custom is not None:
@@ -170,6 +172,17 @@ class ConstantVariable(Variable):
             )
         method = evaluator.pure(getattr, self.value, name)
         return evaluator.wrap_result(evaluator.pure(method, *positional, **named))
+
+    def _call_of_member(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        """Call a method of an enumeration's member: the program's own, or one of enum's, which is pure."""
+        from .methods import BuiltinMethodVariable
+
+        method = self.get_attribute(evaluator, name)
+        if not isinstance(method, BuiltinMethodVariable):
+            return method.call(evaluator, arguments, keywords)
+        return pure_call(evaluator, getattr(self.value, name), arguments, keywords)
 
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
@@ -195,43 +208,6 @@ class ConstantVariable(Variable):
         if isinstance(self.value, enum.Enum):  # one being made has no name yet
             return f"Constant({type(self.value).__qualname__}.{vars(self.value).get('_name_')})"
         return f"Constant({self.value!r})"
-
-
-class ConstantMethodVariable(Variable):
-    """A bound method of a constant: ``"...".format``."""
-
-    def __init__(self, value: Any, name: str) -> None:
-        self.value = value
-        self.name = name
-
-    def python_type(self) -> type:
-        return type(getattr(self.value, self.name))
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        if isinstance(self.value, enum.Enum):
-            positional, named = evaluator.snapshots(arguments, keywords, self.name)
-            method = getattr(self.value, self.name)
-            return evaluator.wrap_result(evaluator.pure(method, *positional, **named))
-        return ConstantVariable(self.value).call_method(evaluator, self.name, arguments, keywords)
-
-    def binary_operation(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
-    ) -> Variable | None:
-        """Methods are equal if they are one method of one object."""
-        from ..operations import is_same_object
-
-        if operator not in ("eq", "ne") or not isinstance(other, ConstantMethodVariable):
-            return None
-        receivers = ConstantVariable(self.value), ConstantVariable(other.value)
-        equal = self.name == other.name and is_same_object(evaluator, *receivers)
-        return ConstantVariable(equal is (operator == "eq"))
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_object(self.value)
-        emitter.load_attribute(self.name)
-
-    def __repr__(self) -> str:
-        return f"ConstantMethod({self.value!r}.{self.name})"
 
 
 def wrap_sourced_constant(evaluator: Evaluator, value: Any, source: Source) -> Variable:

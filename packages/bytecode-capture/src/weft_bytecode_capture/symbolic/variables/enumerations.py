@@ -17,7 +17,8 @@ from .class_attributes import (
     is_data_descriptor,
     raise_no_attribute,
 )
-from .constant import ConstantMethodVariable, ConstantVariable, register_special
+from .constant import ConstantVariable, register_special
+from .methods import BuiltinMethodVariable
 from .values import find_raw, module_of
 
 
@@ -80,7 +81,7 @@ def get_enum_attribute(evaluator: Evaluator, member: ConstantVariable, name: str
         raise_no_attribute(evaluator, kind, name)
     owner, raw = found
     if _is_of_enum(raw) or is_builtin_descriptor(raw):
-        return ConstantMethodVariable(value, name)
+        return BuiltinMethodVariable(member, name)
     return bind_attribute(evaluator, kind, owner, name, raw, member)
 
 

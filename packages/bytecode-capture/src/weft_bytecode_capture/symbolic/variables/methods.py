@@ -47,6 +47,8 @@ class BuiltinMethodVariable(Variable):
 
     def python_type(self) -> type:
         raw = find_raw(self.receiver.python_type(), self.name)
+        if isinstance(raw, (types.FunctionType, classmethod)):
+            return types.MethodType
         return type([].__len__) if type(raw) is types.WrapperDescriptorType else type([].append)
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
