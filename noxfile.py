@@ -352,7 +352,7 @@ def full(session: nox.Session) -> None:
         session.notify(name)
     for name in (*(f"tests({package})" for package in PACKAGES), "integration"):
         session.notify(name, posargs=["-m", "not gpu"])
-    for name in ("random", "fuzz", "opinfo", "cpython"):
+    for name in ("random", "fuzz", "opinfo", "families", "cpython"):
         session.notify(name)
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,15 +169,19 @@ def compare(codegen: Interpreted, function: Callable[..., T], *inputs: T) -> Tri
     return backward
 
 
-def each_in_both_widths() -> list[tuple[str, torch.dtype]]:
-    """Every change in float32 and in one of the types of 16 bits, whose kernels are alike; two in both."""
+def each_in_both_widths() -> Iterator[Any]:
+    """Every change in float32 and in one of the types of 16 bits, whose kernels are alike; two in both.
+
+    Every run has each in one of them, by turns.
+    """
     halves = itertools.cycle([torch.bfloat16, torch.float16])
-    pairs = [(name, dtype) for name in SCORES for dtype in (next(halves), torch.float32)]
-    extra = [("plain", torch.float16), ("documents", torch.bfloat16)]
-    return [*pairs, *extra]
+    for place, name in enumerate(SCORES):
+        for number, dtype in enumerate((next(halves), torch.float32)):
+            yield pytest.param(name, dtype, marks=() if number == place % 2 else pytest.mark.slow)
+    yield from (("plain", torch.float16), ("documents", torch.bfloat16))
 
 
-@pytest.mark.parametrize(("name", "dtype"), each_in_both_widths(), ids=str)
+@pytest.mark.parametrize(("name", "dtype"), list(each_in_both_widths()), ids=str)
 def test_scores_that_are_changed(codegen: Interpreted, name: str, dtype: torch.dtype) -> None:
     change, others = SCORES[name]
     backward = compare(codegen, attention(change), *operands(dtype), *others(dtype))

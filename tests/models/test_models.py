@@ -15,9 +15,17 @@ from benchmarks.models.comparison import in_double, relative_error, same_strides
 from benchmarks.models.transformer_families import TRANSFORMER_FAMILIES
 
 ALL = {**MODELS, **TRANSFORMER_FAMILIES}
+LIKE_OTHERS = frozenset(
+    "distilbert roberta electra opt gpt-j gpt-neox mistral qwen2 qwen3 phi3 bart".split()
+)
+"""Made of parts that other models have, too."""
+CASES = [
+    pytest.param(case, id=name, marks=pytest.mark.slow if name in LIKE_OTHERS else ())
+    for name, case in ALL.items()
+]
 
 
-@pytest.mark.parametrize("case", ALL.values(), ids=list(ALL))
+@pytest.mark.parametrize("case", CASES)
 def test_equals_eager_in_one_graph(case: ModelCase) -> None:
     if case.name == "deberta" and torch.__version__ < "2.12":
         pytest.skip("its scripted functions are torch.jit's own objects in this torch")
