@@ -373,6 +373,8 @@ def gpu(session: nox.Session) -> None:
 
 
 def run_pytest(session: nox.Session, environment: Path, *arguments: str, **variables: str) -> None:
+    cache = ROOT / ".nox" / "cache"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     session.run(
         python_of(environment),
         "-m",
@@ -388,6 +390,7 @@ def run_pytest(session: nox.Session, environment: Path, *arguments: str, **varia
             "OMP_WAIT_POLICY": "passive",
             "WEFT_STRICT": "1",
             "PYTHONDONTWRITEBYTECODE": "",
+            "WEFT_CACHE_DIR": str(cache),  # what is compiled stays for the next run
             **variables,
         },
     )
