@@ -40,7 +40,12 @@ PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
 # the time for short ones, an eighth for long ones. codegen-cpp's own tests optimize what is short.
 UNOPTIMIZED_LENGTH = "1"
 # How many random programs the suite and `nox -s random` run, by the tests' own variables.
-FEW_PROGRAMS = {"WEFT_REGION_BLOCKS": "1", "WEFT_ORDINARY_BLOCKS": "1", "WEFT_CHAINS": "2"}
+FEW_PROGRAMS = {
+    "WEFT_REGION_BLOCKS": "1",
+    "WEFT_ORDINARY_BLOCKS": "1",
+    "WEFT_CHAINS": "2",
+    "WEFT_GRADIENT_PROGRAMS": "3",
+}
 MANY_PROGRAMS = {
     "WEFT_REGION_BLOCKS": "40",
     "WEFT_ORDINARY_BLOCKS": "40",
