@@ -39,6 +39,7 @@ Kernels may compute with the ratio of the sizes in place of a factor; torch's fo
 
 _DIFFERENT = frozenset(
     {
+        "hardshrink",  # the form takes integers, as no kernel does
         "multilabel_margin_loss",  # the form counts labels that stand behind the first -1
         "multilabel_margin_loss_forward",
         *(op.overloadpacket.__name__ for ops in _RESIZING.values() for op in ops if op is not None),
@@ -63,7 +64,11 @@ def as_kernels_compute(function: Any) -> contextlib.AbstractContextManager[None]
 def call_as_kernels_compute(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """What ``interpolate`` gives by factors, of symbolic sizes; NotImplemented for other calls."""
+    """What ``interpolate`` gives by factors, or of integers, of symbolic sizes; NotImplemented for others."""
+    if function in _POOLING and _holds_integers(args[0]):
+        raise Unsupported(
+            "operands that the operator refuses", "max_pool1d of integers", "pool a float tensor"
+        )
     if function not in (F.interpolate, F.upsample, F.upsample_nearest):
         return NotImplemented
     named = _signature(function).bind(*args, **kwargs)
@@ -71,7 +76,9 @@ def call_as_kernels_compute(
     given = named.arguments
     tensor, factors = given["input"], given["scale_factor"]
     sizes = tensor.shape[2:]
-    if factors is None or all(isinstance(n, int) for n in sizes):
+    if all(isinstance(n, int) for n in sizes):
+        return NotImplemented
+    if factors is None and not _holds_integers(tensor):
         return NotImplemented
     if given.get("recompute_scale_factor") or given.get("antialias"):
         return NotImplemented
@@ -79,14 +86,27 @@ def call_as_kernels_compute(
     operator = operators[len(sizes) - 1] if operators is not None else None
     if operator is None:
         return NotImplemented
+    corners = [] if "nearest" in given.get("mode", "nearest") else [bool(given["align_corners"])]
+    if factors is None:
+        size = given["size"]
+        size = list(size) if isinstance(size, (tuple, list)) else [size] * len(sizes)
+        with without_python_forms():
+            return operator(tensor, size, *corners)
     if not isinstance(factors, (tuple, list)):
         factors = [factors] * len(sizes)
     if not all(type(factor) in (int, float) for factor in factors):
         raise Unsupported("factor that varies", f"{factors} of interpolate")
     factors = [float(factor) for factor in factors]
-    corners = [] if "nearest" in given.get("mode", "nearest") else [bool(given["align_corners"])]
     with without_python_forms():
         return operator(tensor, resized_shape(tensor.shape, factors), *corners, *factors)
+
+
+_POOLING = (torch.max_pool1d, F.max_pool1d)
+"""Eager has a kernel without gradients, for floats; the one that gives indices too takes integers."""
+
+
+def _holds_integers(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and not tensor.is_floating_point()
 
 
 _signature = functools.cache(inspect.signature)
