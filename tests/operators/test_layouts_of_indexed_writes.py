@@ -58,6 +58,29 @@ def writes_in_place(x: Tensor) -> tuple[Tensor, ...]:
     )
 
 
+@pytest.mark.parametrize("index", [-1, -5, 4, -6, 5])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.bfloat16, torch.bool])
+def test_index_fill_from_the_end(index: int, dtype: torch.dtype) -> None:
+    def program(x: Tensor, i: Tensor) -> tuple[Tensor, ...]:
+        x.t().index_fill_(-1, i, 1)
+        return (
+            x.index_fill(0, i, 2),
+            x.index_fill(-2, i, torch.tensor(3)),
+            x.index_fill(0, i[0], 1),
+            x[0, 0].index_fill(0, i * 0, 1),
+        )
+
+    found = []
+    for run in (program, weft.compile(program)):
+        x = torch.zeros(5, 4, dtype=dtype)
+        try:
+            found.append(("", *run(x, torch.tensor([index])), x))
+        except IndexError as error:
+            found.append((str(error), x))
+    assert found[1][0] == found[0][0]
+    torch.testing.assert_close(found[1][1:], found[0][1:])
+
+
 @pytest.mark.parametrize("program", [writes, writes_in_place])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.filterwarnings("ignore:index_reduce")

@@ -263,11 +263,26 @@ def _wait_for_each(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 # Rules of our own, over torch's.
+def _index_fill(tensor: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> torch.Tensor:
+    """By ``index_put``, which counts negative indices from the end as ``index_fill`` does.
+
+    Torch's rule takes ``index_copy``, which has none.
+    """
+    if not isinstance(value, torch.Tensor):
+        value = torch.scalar_tensor(value, dtype=tensor.dtype, device=tensor.device)
+    whole = tensor.unsqueeze(0) if tensor.dim() == 0 else tensor
+    indices = [None] * (dim % whole.dim()) + [index.reshape(-1)]
+    filled: torch.Tensor = torch.ops.aten.index_put.default(whole, indices, value.to(tensor.dtype))
+    return filled.squeeze(0).clone() if tensor.dim() == 0 else filled
+
+
 _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten._efficientzerotensor.default: _zeros,
     aten.addcmul.default: _addcmul,
     aten.index_add.default: _with_checked_index(aten.index_add.default),
     aten.index_copy.default: _with_checked_index(aten.index_copy.default),
+    aten.index_fill.int_Scalar: _index_fill,
+    aten.index_fill.int_Tensor: _index_fill,
     aten.linspace.default: _of_floats(aten.linspace.default),
     aten.logspace.default: _of_floats(aten.logspace.default),
     aten.native_batch_norm.default: _inference_batch_norm,
