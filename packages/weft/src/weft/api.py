@@ -29,6 +29,16 @@ _EAGER_IN_TRAINING: frozenset[Callable[..., object]] = frozenset({torch.lstm, *B
 """On the CPU oneDNN computes ``torch.lstm`` and leaves a workspace for backward whose size only it knows;
 a broadcast has no formula, and what eager makes of its gradient comes with a warning."""
 
+_SPARSE_GRADIENTS: frozenset[tuple[Callable[..., object], int]] = frozenset(
+    {
+        (torch.embedding, 4),
+        (torch.embedding_bag, 5),
+        (torch.nn.functional.embedding, 6),
+        (torch.nn.functional.embedding_bag, 7),
+    }
+)
+"""Functions that give gradients which lie in no strided memory, and where their argument ``sparse`` is."""
+
 
 @overload
 def compile(
@@ -153,6 +163,7 @@ def _compile_frames(
             keep_control_flow=options.keep_control_flow,
             guard_libraries=options.guard_libraries,
             eager_in_training=_EAGER_IN_TRAINING,
+            sparse_gradients=_SPARSE_GRADIENTS,
             backend_folders=stage_folders(),
             check_operands=check_operands,
         ),

@@ -93,8 +93,7 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
         if isinstance(self.value, types.MethodDescriptorType) and arguments:
             name = self.value.__name__
             return arguments[0].call_method(evaluator, name, arguments[1:], keywords)
-        stays_eager = self.value in evaluator.state.options.eager_in_training
-        if stays_eager and torch.is_grad_enabled():
+        if torch.is_grad_enabled() and self._stays_eager(evaluator, arguments, keywords):
             self._check_needs_no_gradient(evaluator, [*arguments, *keywords.values()])
         joined = join_rows(evaluator.frame, self.value, arguments, keywords)
         if joined is not None:
@@ -103,6 +102,16 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
         if operand is not None:
             return operand
         return evaluator.graph.call_function(evaluator, self.value, arguments, keywords)
+
+    def _stays_eager(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> bool:
+        options = evaluator.state.options
+        if self.value in options.eager_in_training:
+            return True
+        position = dict(options.sparse_gradients).get(self.value)
+        if position is None:
+            return False
+        sparse = keywords.get("sparse", arguments[position] if position < len(arguments) else None)
+        return sparse is not None and sparse.truth(evaluator)
 
     def _check_needs_no_gradient(self, evaluator: Evaluator, arguments: Arguments) -> None:
         for argument in arguments:
