@@ -95,7 +95,7 @@ def entered_between(x):
 
 
 PROGRAMS = {
-    "value of a tensor as a Python object": lambda x: (x.sum() > 1).item(),
+    "value of a tensor as a Python object": lambda x: x.sum().to(torch.complex64).item(),
     "change of requires_grad": lambda x: (x.detach() * 2).requires_grad_(),
     "backward pass inside the function": lambda x: x.sum().backward(),
     "hook of a tensor": lambda x: x.register_hook(lambda gradient: gradient),

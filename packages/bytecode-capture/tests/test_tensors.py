@@ -284,7 +284,7 @@ def new_data(x):
 
 
 BREAKS = {
-    "item": (lambda x: (x > 0).any().item(), VALUE),
+    "item": (lambda x: x.to(torch.complex64).sum().item(), VALUE),
     "tolist": (lambda x: (x.tolist(), x + 1), VALUE),
     "int": (lambda x: int(x.sum()), VALUE),
     "numpy": (lambda x: (x + 1).numpy().tolist(), "NumPy array"),

@@ -63,6 +63,7 @@ from .predicates.objects import TypeIs as TypeIs
 from .predicates.storages import StoragesApart as StoragesApart
 from .predicates.storages import StorageShared as StorageShared
 from .predicates.storages import storage_address as storage_address
+from .predicates.torch_state import ContentsAre as ContentsAre
 from .predicates.torch_state import GlobalStateIs as GlobalStateIs
 from .predicates.torch_state import TensorMatches as TensorMatches
 from .selection import select as select

@@ -60,6 +60,8 @@ class CaptureOptions:
     lets pass; the program then runs as it is from there, with eager's own error.
     ``python_limit``: a frame that evaluates so many instructions and meets no tensor is left to CPython; an
     element of a sequence from outside counts as ten.
+    ``read_contents``: what small tensors of integers hold is a constant where Python needs it, and guarded;
+    None: in frames that would break otherwise.
     ``guard_libraries``: functions and classes that library code finds in library modules are guarded too, so
     that patching them is noticed (see policy.py).
     """
@@ -80,6 +82,7 @@ class CaptureOptions:
     data_dependent_scalars: bool = True
     data_dependent_sizes: bool = True
     guard_libraries: bool = False
+    read_contents: bool | None = None
 
 
 class Replayable(Protocol):

@@ -22,6 +22,7 @@ from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise,
 from .generator_exit import exit_runs_code
 from .graph import GraphBuilder
 from .graph.histories import asks_for_histories, first_history
+from .graph.known_contents import READS, has_small_integers
 from .graph.modes import emit_modes
 from .graph.recovery import Recovery, find_recovery
 from .liveness import OutputCollector, is_kept
@@ -81,6 +82,14 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
             capture.state.release()
         except Unsupported as error:
             restarts += 1
+            if (
+                error.kind in READS
+                and options.read_contents is None
+                and has_small_integers(capture.evaluator.graph)
+            ):
+                options = dataclasses.replace(options, read_contents=True)
+                capture.state.release()
+                continue
             if isinstance(error, BreakEarlier) and error.position not in breaks:
                 capture.evaluator.index = error.position
             position = capture.evaluator.index

@@ -30,6 +30,30 @@ _HINTS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
+class ContentsAre(Predicate):
+    """The value is a tensor of this shape with these integers or booleans, in order."""
+
+    shape: tuple[int, ...]
+    numbers: tuple[int | bool, ...]
+
+    advice = "keep it the same between calls: the program makes Python numbers of what is in it"
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> ContentsAre:
+        return ContentsAre(tuple(tensor.shape), tuple(tensor.flatten().tolist()))
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        return (
+            isinstance(value, torch.Tensor)
+            and tuple(value.shape) == self.shape
+            and tuple(value.detach().flatten().tolist()) == self.numbers
+        )
+
+    def expected_text(self) -> str:
+        return f"a tensor of shape {self.shape} with {list(self.numbers)}"
+
+
+@dataclass(frozen=True)
 class TensorMatches(Predicate):
     """The value is a tensor with this metadata."""
 

@@ -307,6 +307,16 @@ class GraphBuilder:
             [(g.source, g.tensor, w) for g, w in zip(self._inputs, written, strict=True)],
         )
 
+    def inputs(self) -> tuple[_Input, ...]:
+        """The tensors that the graph takes so far."""
+        return tuple(self._inputs)
+
+    def inputs_by_node(self) -> dict[torch.fx.Node, _Input]:
+        by_fake = {id(given.fake): given for given in self._inputs}
+        nodes = self.outermost.find_nodes(op="placeholder")
+        fakes = ((node, id(node.meta.get("example_value"))) for node in nodes)
+        return {node: by_fake[fake] for node, fake in fakes if fake in by_fake}
+
     def _remove_dead_nodes(self) -> None:
         alive = read_what_may_raise(self.graph)
         for node in reversed(self.graph.nodes):

@@ -18,6 +18,8 @@ from typing import Any
 
 from weft_guards import ItemSource, Source, is_constant
 
+_MOST_CONTENTS = 3  # of a tensor at one place that are compiled for
+
 
 class ValueHistory:
     """Sizes, strides, numbers and objects by source, over all compilations of one code object.
@@ -31,6 +33,7 @@ class ValueHistory:
         self._numbers: dict[tuple[Source, type], Any] = {}
         self._changed_numbers: set[tuple[Source, type]] = set()
         self._objects: dict[Source, weakref.ref[Any] | None] = {}  # None: changed
+        self._contents: dict[Source, set[tuple[Any, ...]]] = {}
 
     def changed_extents(self, source: Source, what: str, extents: Sequence[int]) -> frozenset[int]:
         """Note a tensor's sizes or strides (``what``); gives the dimensions in which they have changed.
@@ -54,6 +57,13 @@ class ValueHistory:
         if known != number and (known == known or number == number):  # NaN is NaN
             self._changed_numbers.add(key)
         return key in self._changed_numbers
+
+    def contents_recur(self, source: Source, contents: tuple[Any, ...]) -> bool:
+        """Note what a tensor holds; False from the fourth contents on: they are another in each call."""
+        seen = self._contents.setdefault(_place(source), set())
+        if len(seen) <= _MOST_CONTENTS:
+            seen.add(contents)
+        return len(seen) <= _MOST_CONTENTS
 
     def object_changed(self, source: Source, value: object) -> bool:
         """Note which tensor or module is found at ``source``; whether another was found there before."""

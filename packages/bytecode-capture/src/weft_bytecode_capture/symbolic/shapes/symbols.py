@@ -292,6 +292,10 @@ class ShapeSymbols:
         self.note_relations()
         return value
 
+    def contents_recur(self, source: Source, contents: tuple[Any, ...]) -> bool:
+        """Whether compiling for what a tensor holds is worth it; see :class:`ValueHistory`."""
+        return self._dynamic is not True and self._history.contents_recur(source, contents)
+
     def decided(self, condition: torch.SymBool) -> bool | None:
         """What a condition comes to, which becomes a relation; None where only data decides it."""
         try:

@@ -29,6 +29,7 @@ from ..builder import is_scalar, register_wrapper
 from ..graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_offset
 from ..graph.data_dependence import can_read, read_list, read_number, require_small
 from ..graph.histories import with_history
+from ..graph.known_contents import known_contents
 from ..models import model_of
 from ..overrides import overridden
 from ..protocol import Evaluator
@@ -102,6 +103,9 @@ class TensorVariable(Variable):
     def truth(self, evaluator: Evaluator) -> bool:
         is_one = evaluator.graph.shapes.specialise(self.fake.numel() == 1)
         known = known_truth(self.node) if is_one else None
+        if is_one and known is None:
+            contents = known_contents(evaluator, self)
+            known = None if contents is None else bool(contents)
         if known is None:
             raise Unsupported("branch on a tensor's value", repr(self))
         return known
@@ -441,6 +445,9 @@ def _number_of_data(
     """A number that depends on data, as a symbol; None where that cannot be had."""
     if name not in _READS or arguments or keywords:
         return None
+    contents = known_contents(evaluator, tensor)
+    if contents is not None:
+        return evaluator.wrap_result(getattr(contents, name)())
     if tensor.fake.dtype is torch.bool and _READS[name] is None and tensor.fake.dim() == 0:
         from .tensor_number import truth_in_tensor
 

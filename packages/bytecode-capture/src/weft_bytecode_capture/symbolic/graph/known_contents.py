@@ -1,0 +1,129 @@
+"""Numbers read from small tensors of integers that are given: constants, guarded by what is in them.
+
+``for t, h, w in grid.tolist()`` decides shapes and how often a loop runs, and ``grid`` holds the same for
+images of the same size.  What is computed from such tensors alone is computed during capture.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from weft_guards import ContentsAre
+
+from ..._torch import storage_identity
+from ...unsupported import Unsupported
+from .purity import is_effectful
+from .versions import version_of
+
+if TYPE_CHECKING:
+    from ..protocol import Evaluator
+    from ..variables.tensor import TensorVariable
+    from .builder import GraphBuilder
+
+_MOST_ELEMENTS = 64  # of a tensor that is guarded
+_MOST_COMPUTED = 1 << 14  # of what is computed from it
+_MOST_NODES = 64
+
+READS = frozenset(
+    {
+        "value of a tensor as a Python object",
+        "number that depends on data",
+        "decision by a number that depends on data",
+        "branch on a tensor's value",
+        "use of a number that depends on data",
+    }
+)
+"""Kinds of breaks that known contents may spare."""
+
+
+class _Unknown(Exception):
+    """A value is not computed from small integer inputs alone."""
+
+
+def has_small_integers(graph: GraphBuilder) -> bool:
+    """Whether some input's contents could be guarded."""
+    return any(_is_small(given.tensor) for given in graph.inputs())
+
+
+def known_contents(evaluator: Evaluator, tensor: TensorVariable) -> torch.Tensor | None:
+    """What ``tensor`` holds in this call, which guards on the contents of inputs make sure of; or None."""
+    graph = evaluator.graph
+    if not evaluator.state.options.read_contents or graph.graph is not graph.outermost:
+        return None
+    evaluation = _Evaluation(graph)
+    try:
+        with torch.no_grad():
+            found = evaluation.value(tensor.node)
+    except (_Unknown, Unsupported):
+        return None
+    for given in evaluation.read:
+        if not graph.shapes.contents_recur(given.source, tuple(given.tensor.flatten().tolist())):
+            return None
+    for given in evaluation.read:
+        evaluator.guard(given.source, ContentsAre.of(given.tensor))
+    return found if isinstance(found, torch.Tensor) else None
+
+
+def _is_small(tensor: Any) -> bool:
+    integral = not (tensor.is_floating_point() or tensor.is_complex())
+    return integral and tensor.layout is torch.strided and 0 < tensor.numel() <= _MOST_ELEMENTS
+
+
+class _Evaluation:
+    """Values of nodes in this call, by the tensors that the frame was given."""
+
+    def __init__(self, graph: GraphBuilder) -> None:
+        self._graph = graph
+        self._inputs = graph.inputs_by_node()
+        self._values: dict[torch.fx.Node, Any] = {}
+        self.read: list[Any] = []
+
+    def value(self, node: torch.fx.Node) -> Any:
+        if node not in self._values:
+            if len(self._values) > _MOST_NODES:
+                raise _Unknown
+            self._values[node] = self._computed(node)
+        return self._values[node]
+
+    def _computed(self, node: torch.fx.Node) -> Any:
+        example = node.meta.get("example_value")
+        if isinstance(example, (torch.SymInt, torch.SymBool)):
+            return self._graph.shapes.specialise(example)
+        if not isinstance(example, torch.Tensor) or version_of(
+            example
+        ):  # written to, or not counted
+            raise _Unknown
+        if node.op == "placeholder":
+            return self._given(node, example)
+        if node.op not in ("call_function", "call_method") or is_effectful(node):
+            raise _Unknown
+        sizes: tuple[Any, ...] = tuple(example.shape)
+        if any(isinstance(size, int) and size > _MOST_COMPUTED for size in sizes):
+            raise _Unknown
+        arguments: Any = torch.fx.map_arg(node.args, self.value)
+        keywords: Any = torch.fx.map_arg(node.kwargs, self.value)
+        if node.op == "call_method":
+            return getattr(arguments[0], str(node.target))(*arguments[1:], **keywords)
+        function: Any = node.target
+        return function(*arguments, **keywords)
+
+    def _may_be_written(self, node: torch.fx.Node, given: Any) -> bool:
+        """By its ``data``, which counts no writes, or in the memory that it shares with another input."""
+        storage = storage_identity(given.tensor)
+        others = (other for other in self._inputs.values() if other is not given)
+        return any(user.target is getattr for user in node.users) or any(
+            storage_identity(other.tensor) == storage and version_of(other.fake) != other.version
+            for other in others
+        )
+
+    def _given(self, node: torch.fx.Node, example: torch.Tensor) -> torch.Tensor:
+        given = self._inputs.get(node)
+        if given is None or not _is_small(given.tensor) or self._may_be_written(node, given):
+            raise _Unknown
+        for size in example.shape:
+            self._graph.shapes.specialise(size)
+        self.read.append(given)
+        tensor: torch.Tensor = given.tensor
+        return tensor

@@ -1,0 +1,108 @@
+"""What small tensors of integers hold decides shapes and loops: a graph for each contents."""
+
+import pytest
+import torch
+from weft_bytecode_capture import capture
+
+
+def images(x, grid):
+    parts = []
+    for rows, columns in grid.tolist():
+        parts.append(x[: rows * columns].reshape(rows, columns).T.flatten())
+    return torch.cat(parts)
+
+
+def lengths(x, grid):
+    ends = grid.prod(-1).cumsum(0)
+    first, *others = (ends - torch.nn.functional.pad(ends, (1, 0))[:-1]).tolist()
+    return [part.sum() for part in torch.split(x[: int(ends[-1])], [first, *others])]
+
+
+def largest(x, grid):
+    return x[: max(grid[0, 0], grid[0, 1])] * 2
+
+
+def positions(x, grid):
+    result = torch.zeros(3)
+    for k, (rows, columns) in enumerate(grid.tolist()):
+        if rows > columns:
+            result[k] = rows
+    return result + x[:3]
+
+
+GRIDS = [[[2, 3], [3, 2]], [[1, 3], [2, 2]], [[4, 1], [1, 1]], [[2, 2], [2, 2]], [[3, 3], [1, 2]]]
+
+
+@pytest.mark.parametrize("function", [images, lengths, largest, positions])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_as_eager_for_all_contents(function, gradients) -> None:
+    captured = capture(function)
+    x = torch.randn(16, requires_grad=gradients)
+    for number, numbers in enumerate([*GRIDS, *GRIDS, [[2, 3], [3, 2], [1, 1]]]):
+        grid = torch.tensor(numbers)
+        result = captured(x, grid)
+        torch.testing.assert_close(result.result, function(x, grid))
+        if number < 3:
+            assert len(result.breaks) == 0, result.breaks
+            assert len(result.graphs) <= 1
+
+
+def test_contents_that_always_change_are_not_compiled_for() -> None:
+    captured = capture(images)
+    x = torch.randn(64)
+    reports = [len(captured(x, torch.tensor([[1, 2 + n]])).reports) for n in range(12)]
+    assert sum(reports) < 10
+
+
+def test_what_was_written_before_is_no_constant() -> None:
+    def written(x, grid):
+        grid.add_(1)
+        return x[: grid.tolist()[0]], grid.sum()
+
+    def by_a_view(x, grid):
+        grid[:1].mul_(2)
+        return x[: grid.tolist()[0]] + 1
+
+    def by_data(x, grid):
+        grid.data.add_(1)
+        return x[: grid.tolist()[0]] + 1
+
+    def by_another(x, grid, other):
+        other.add_(1)
+        return x[: grid.tolist()[0]] + 1
+
+    def after(x, grid):
+        n = grid.tolist()[0]
+        grid.add_(1)
+        return x[:n] + grid.sum()
+
+    x = torch.randn(12)
+    for function in (written, by_a_view, by_data, by_another, after):
+        captured = capture(function)
+        for start in (2, 2, 3):
+            memory = [torch.tensor([start, 1]) for _ in range(2)]
+            given = [[x, m, m[:]] if function is by_another else [x, m] for m in memory]
+            wanted, found = function(*given[0]), captured(*given[1]).result
+            torch.testing.assert_close(found, wanted)
+            assert torch.equal(*memory)
+
+
+def test_inference_tensors_are_right() -> None:
+    captured = capture(images)
+    with torch.inference_mode():
+        for numbers in GRIDS[:3]:
+            x, grid = torch.randn(12), torch.tensor(numbers)
+            torch.testing.assert_close(captured(x, grid).result, images(x, grid))
+
+
+def test_large_tensors_are_not_compared() -> None:
+    def first(x, indices):
+        return x[: indices.tolist()[0]]
+
+    captured = capture(first)
+    indices = torch.ones(1000, dtype=torch.long)
+    for n in (1, 2, 3):
+        indices[0] = n
+        result = captured(torch.arange(5.0), indices)
+        torch.testing.assert_close(result.result, torch.arange(5.0)[:n])
+    assert "ContentsAre" not in str(result)
