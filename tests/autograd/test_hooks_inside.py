@@ -255,7 +255,15 @@ def behind_a_branch(x: torch.Tensor) -> Any:
     return z * y
 
 
+def of_what_only_integers_are_made_of(x: torch.Tensor) -> Any:
+    y = x.reshape(-1)
+    z = y.sin()
+    z.register_hook(lambda g: g * 3)
+    return y.var(0), z.argmin(-1)
+
+
 PROGRAMS = (
+    of_what_only_integers_are_made_of,
     behind_a_loop,
     behind_a_branch,
     sees,

@@ -151,6 +151,11 @@ class MissingDerivatives:
             for m in missing
         ]
 
+    @property
+    def arguments(self) -> frozenset[int]:
+        """Those that a missing derivative stands before."""
+        return frozenset(k for _, arguments in self._missing for k in arguments)
+
     def edges(self, later: Any, arguments: Sequence[Any]) -> list[int]:
         """By argument, at which edge of the function's node it is: ``later`` and they have one if tensors."""
         counts = itertools.accumulate(map(_is_tensor, arguments), initial=int(_is_tensor(later)))

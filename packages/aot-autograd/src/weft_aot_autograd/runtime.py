@@ -49,6 +49,7 @@ class TrainingProgram:
     ) -> None:
         self._plan = Plan(functional, partitioned, forward, backward, compile_later)
         self._lifted = tuple(functional.lifted[i] for i in self._plan.lifted_indices)
+        self._unreached = _unreached(self._plan, partitioned)
         # What forward says of its errors, as a program without gradients says it of its own.
         self.may_fail: bool = getattr(forward, "may_fail", True)
         self.early_errors: type[Exception] | None = getattr(forward, "early_errors", None)
@@ -56,13 +57,32 @@ class TrainingProgram:
         self.extern_count: int = getattr(forward, "extern_count", 1)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        arguments = (*self._lifted, *inputs)
+        arguments = [*self._lifted, *inputs]
+        for k in self._unreached:
+            if isinstance(arguments[k], torch.Tensor) and arguments[k].requires_grad:
+                arguments[k] = arguments[k].detach()
         values = Values()
         later: Any = None
         for stage in reversed(self._plan.stages[1:]):
             later = LaterStage.apply(stage, values, later, *stage.select(arguments))  # type: ignore[no-untyped-call]
         results: tuple[Any, ...] = CompiledFunction.apply(self._plan, values, later, *arguments)  # type: ignore[no-untyped-call]
         return results
+
+
+def _unreached(plan: Plan, partitioned: PartitionedGraph) -> tuple[int, ...]:
+    """The arguments that backward never goes on to: hooks of theirs would be called without a gradient.
+
+    None where it goes on to none: results that lead nowhere require gradients as the arguments do.
+    """
+    if not plan.gradients:
+        return ()
+    written = {output.input_index for output in partitioned.outputs}
+    reached = {*plan.gradients, *plan.missing.arguments}
+    return tuple(
+        k
+        for k, index in enumerate(plan.argument_indices)
+        if k not in reached and index not in written
+    )
 
 
 class CompiledFunction(torch.autograd.Function):
