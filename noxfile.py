@@ -245,15 +245,16 @@ def types(session: nox.Session) -> None:
 
 
 @nox.session
-def suite(session: nox.Session) -> None:
-    """Every test but those marked `slow`, in one environment, since each one costs imports of torch.
+@nox.parametrize("part", [nox.param(name, id=name) for name in (*PACKAGES, "integration")])
+def suite(session: nox.Session, part: str) -> None:
+    """The tests of a package, or those that cross packages, but those marked `slow`, all in one environment.
 
     `tests/test_package_borders.py` looks after what packages may import; the session `tests` proves it.
     """
     environment = development_environment(session, "weft")
-    folders = [str(ROOT / "packages"), str(ROOT / "tests")]
+    tests_of_part = ROOT / "tests" if part == "integration" else folder(part) / "tests"
     variables = {"WEFT_UNOPTIMIZED_LENGTH": UNOPTIMIZED_LENGTH, **FEW_PROGRAMS}
-    run_pytest(session, environment, *folders, **variables)
+    run_pytest(session, environment, str(tests_of_part), **variables)
 
 
 @nox.session

@@ -1,4 +1,4 @@
-"""What lets all packages' tests run in one process.
+"""What lets all packages' tests run in one environment.
 
 Each package's tests import what it declares, and their helper modules have names of their own.
 """
