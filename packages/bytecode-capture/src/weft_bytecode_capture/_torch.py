@@ -8,6 +8,7 @@ import linecache
 import logging
 import sys
 import threading
+import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -236,6 +237,14 @@ TRACING_QUERIES: dict[Any, Any] = {
     getattr(torch._C, "_is_tracing", None): False,  # what modules ask since torch 2.15
 }
 """What asks whether ``torch.jit.trace`` runs, and its answer if not."""
+
+
+def python_of_script(function: Any) -> types.FunctionType | None:
+    """What ``torch.jit.script`` was given; None for a function of ``torch.jit.trace``, which is not named."""
+    source = getattr(function, "_torchdynamo_inline", None)
+    is_scripted = getattr(function, "__qualname__", None) == "torch.jit.ScriptFunction"
+    return source if is_scripted and isinstance(source, types.FunctionType) else None
+
 
 OVERRIDE_QUERIES = (
     torch.overrides.has_torch_function,

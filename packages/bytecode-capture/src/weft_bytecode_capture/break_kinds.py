@@ -156,6 +156,10 @@ _TENSORS = {
         "a graph makes all of its tensors inside torch.inference_mode, or all of them outside",
         ("put the whole function inside the mode",),
     ),
+    "call of a scripted function": BreakKind(
+        "no Python does the same: it was traced, asks whether it is scripted, or takes no such arguments",
+        ("call the plain function",),
+    ),
     "call inside torch.jit.trace": BreakKind(
         "torch's own tracer is running", ("trace the plain function",)
     ),
