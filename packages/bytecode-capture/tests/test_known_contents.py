@@ -106,3 +106,21 @@ def test_large_tensors_are_not_compared() -> None:
         result = captured(torch.arange(5.0), indices)
         torch.testing.assert_close(result.result, torch.arange(5.0)[:n])
     assert "ContentsAre" not in str(result)
+
+
+def test_a_boolean_of_contents_decides_in_each_layer() -> None:
+    def layers(x, mask):
+        some = (mask > 1).any().item()
+        kept = []
+        for _ in range(3):
+            kept.append(x if some else None)
+            x = x + 1
+        return x, len(kept) if some else kept
+
+    captured = capture(layers)
+    for mask in (torch.ones(2, 3, dtype=torch.long), torch.full((2, 3), 2)):
+        x = torch.randn(3)
+        result = captured(x, mask)
+        torch.testing.assert_close(result.result[0], layers(x, mask)[0])
+        assert result.result[1] == layers(x, mask)[1]
+        assert (len(result.graphs), len(result.breaks)) == (1, 0)

@@ -32,6 +32,7 @@ READS = frozenset(
         "number that depends on data",
         "decision by a number that depends on data",
         "branch on a tensor's value",
+        "decision by a number that the graph computes",
         "use of a number that depends on data",
     }
 )
