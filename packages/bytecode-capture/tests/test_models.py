@@ -87,3 +87,39 @@ def text_of_error(x, call):
 @pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
 def test_refuses_other_arguments_as_cpython_does(call) -> None:
     check(text_of_error, [(torch.ones(2), call)])
+
+
+class Calling(type):
+    def __call__(cls, **keywords):
+        return super().__call__(**keywords)
+
+
+class Made(metaclass=Calling):
+    def __new__(cls, **keywords):
+        return object.__new__(cls)
+
+    def __init__(self, evaluator, kind, receiver, arguments):
+        self.all = evaluator, kind, receiver, arguments
+
+
+def keywords_of_any_name(x):
+    made = Made(evaluator=1, kind=2, receiver=3, arguments=x)
+    table = {"self": 1}
+    table.update(self=2, other=3, evaluator=4)
+    text = "{evaluator}"
+    return x + 1, made.all, collections.OrderedDict(evaluator=1), table, text.format(evaluator=5)
+
+
+def extremes(x):
+    texts = []
+    for call in (lambda: max([]), lambda: max(1, 2, default=0), lambda: min([1], cmp=1)):
+        try:
+            call()
+        except (TypeError, ValueError) as error:
+            texts.append(str(error))
+    return x + 1, max([1, 3], key=None), min([], default=x), max(2, 1, key=lambda n: -n), texts
+
+
+@pytest.mark.parametrize("function", [keywords_of_any_name, extremes])
+def test_arguments_are_taken_as_cpython_takes_them(function) -> None:
+    check(function, [(torch.ones(2),)])

@@ -126,7 +126,8 @@ PROGRAMS: dict[str, dict[str, str]] = {
         "UserList": "UserList([1, 2])[0], UserList([3, 1]).count(1), UserList('ab').data",
         "UserString": "UserString('ab').upper().data, len(UserString('abc'))",
         "defaultdict": "changed(defaultdict(list), lambda d: d['a'].append(1))",
-        "deque": "changed(deque([1, 2], maxlen=2), lambda d: d.append(x)), deque('abc')[1]",
+        "deque": "changed(deque([1, 2], maxlen=2), lambda d: d.append(x)), deque('abc')[1], "
+        "deque('abcb').index('b', 2), changed(deque('ab'), lambda d: d.insert(1, 3))",
         "namedtuple": "Point(1, x).y, Point(1, 2)._replace(x=3), Point._make([1, 2])._asdict()",
     },
     "heapq": {

@@ -6,18 +6,15 @@ import inspect
 from typing import Any
 
 import torch
-from weft_guards import IsObject, Source
 
 from ..._torch import APPLY, APPLY_TAKES_KEYWORDS, set_grad_enabled
 from ...unsupported import Unsupported
-from ..builder import register_object
 from ..models import model
 from ..protocol import Evaluator
 from .autograd_contexts import AutogradContextVariable, needs_gradient
 from .autograd_gradients import GradientCapture
-from .base import Arguments, Keywords, Variable
+from .base import Keywords, Variable
 from .classes import ClassVariable
-from .identified_functions import IdentifiedFunctionVariable
 from .sequences import TupleVariable
 from .tensor import TensorVariable
 
@@ -104,22 +101,16 @@ class _WithoutGradients:
         self._modes.switch(set_grad_enabled, (), self._before)
 
 
-class ApplyVariable(IdentifiedFunctionVariable):
-    """``Function.apply`` where it is a function in Python, which takes the class."""
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        owner, *inputs = arguments
-        if not isinstance(owner, ClassVariable):
-            raise Unsupported("call", f"{self!r} of {owner!r}")
-        return _apply(evaluator, owner.value, *inputs, **keywords)
-
-
-def _wrap_apply(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return ApplyVariable(value, source)
+def _apply_function(
+    evaluator: Evaluator, owner: Variable, /, *inputs: Variable, **keywords: Variable
+) -> Variable:
+    """``apply`` where it is a function in Python, which takes the class."""
+    if not isinstance(owner, ClassVariable):
+        raise Unsupported("call", f"Function.apply of {owner!r}")
+    return _apply(evaluator, owner.value, *inputs, **keywords)
 
 
 if isinstance(APPLY, classmethod):
-    register_object(APPLY.__func__)(_wrap_apply)
+    model(APPLY.__func__)(_apply_function)
 else:
     model(APPLY)(_apply)

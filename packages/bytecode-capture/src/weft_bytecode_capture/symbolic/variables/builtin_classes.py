@@ -129,7 +129,7 @@ def _object(evaluator: Evaluator) -> Variable:
 
 def _register_number(kind: type) -> None:
     @model(kind)
-    def _new(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+    def _new(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
         if len(arguments) == 1 and not keywords and not arguments[0].is_constant():
             return arguments[0].call_method(evaluator, f"__{kind.__name__}__", [], {})
         return pure_call(evaluator, kind, arguments, keywords)
@@ -140,7 +140,7 @@ for _number in (int, float, complex):
 
 
 @model(bytes)
-def _bytes(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+def _bytes(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
     return pure_call(evaluator, bytes, arguments, keywords)
 
 

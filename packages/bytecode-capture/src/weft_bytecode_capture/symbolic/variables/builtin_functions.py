@@ -19,7 +19,7 @@ from ..models import model
 from ..operations import values_equal
 from ..policy import is_library_module, is_of_library
 from ..protocol import Evaluator
-from .base import Keywords, Variable
+from .base import Variable
 from .class_attributes import bind_attribute, guard_absent
 from .classes import PLAIN_METACLASSES, ClassVariable
 from .constant import ConstantVariable
@@ -291,40 +291,37 @@ def _sum(evaluator: Evaluator, iterable: Variable, /, start: Variable | None = N
 _COMPENSATED_SUM = sum([0.1] * 10) == 1.0
 
 
-def _extreme(
-    evaluator: Evaluator, operator: str, arguments: tuple[Variable, ...], keywords: Keywords
-) -> Variable:
-    key = keywords.pop("key", None)
-    default = keywords.pop("default", None)
-    if keywords:
-        raise Unsupported("arguments of a builtin function", f"min or max: {sorted(keywords)}")
-    items = list(arguments)
-    if len(arguments) == 1:
-        items = drained(evaluator, arguments[0].iterator(evaluator))
-    if not items:
-        if default is not None:
-            return default
-        raise Unsupported("min or max of nothing")
-    keys = items if key is None else [key.call(evaluator, [item], {}) for item in items]
-    best, least = items[0], keys[0]
-    for item, own in zip(items[1:], keys[1:], strict=True):
-        outcome = evaluator.binary_operation(operator, own, least)
-        number = number_by(evaluator, outcome, item, best) if key is None else None
-        if number is not None:
-            best = least = number
-        elif outcome.truth(evaluator):
-            best, least = item, own
-    return best
+def _register_extreme(function: Any, operator: str) -> None:
+    @model(function)
+    def _extreme(
+        evaluator: Evaluator,
+        first: Variable,
+        /,
+        *others: Variable,
+        key: Variable | None = None,
+        default: Variable | None = None,
+    ) -> Variable:
+        if others and default is not None:
+            evaluator.pure(function, 0, 0, default=None)  # raises
+        items = [first, *others] if others else drained(evaluator, first.iterator(evaluator))
+        if not items:
+            return default or ConstantVariable(evaluator.pure(function, ()))  # raises
+        keys = items
+        if key is not None and not key.is_none():
+            keys = [key.call(evaluator, [item], {}) for item in items]
+        best, least = items[0], keys[0]
+        for item, own in zip(items[1:], keys[1:], strict=True):
+            outcome = evaluator.binary_operation(operator, own, least)
+            number = number_by(evaluator, outcome, item, best) if keys is items else None
+            if number is not None:
+                best = least = number
+            elif outcome.truth(evaluator):
+                best, least = item, own
+        return best
 
 
-@model(min)
-def _min(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
-    return _extreme(evaluator, "lt", arguments, keywords)
-
-
-@model(max)
-def _max(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
-    return _extreme(evaluator, "gt", arguments, keywords)
+_register_extreme(min, "lt")
+_register_extreme(max, "gt")
 
 
 @model(abs)
@@ -367,7 +364,7 @@ _PURE: tuple[Any, ...] = (
 
 def _register_pure(function: Any) -> None:
     @model(function)
-    def _call(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+    def _call(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
         custom = _graph_operand(arguments)
         symbolic = next((a for a in arguments if isinstance(a, SymbolicFloatVariable)), None)
         if symbolic is not None and not keywords:

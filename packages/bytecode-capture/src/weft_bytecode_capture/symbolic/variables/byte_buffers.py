@@ -138,7 +138,7 @@ _FUNCTIONS: dict[str, Any] = {
 
 def _register(kind: type) -> None:
     @model(kind)
-    def _new(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+    def _new(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
         base = arguments[0] if arguments else None
         if kind is memoryview and not isinstance(base, (ByteBufferVariable, ConstantVariable)):
             raise Unsupported("arguments of a builtin class", "memoryview")

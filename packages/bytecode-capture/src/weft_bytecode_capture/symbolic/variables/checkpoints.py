@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch.utils.checkpoint
-from weft_guards import IsObject, Source
 
 from ...unsupported import Unsupported
-from ..builder import register_object
+from ..models import model
 from ..protocol import Evaluator
 from .autograd_contexts import needs_gradient
-from .base import Arguments, Keywords, Variable
-from .constant import ConstantVariable
-from .identified_functions import IdentifiedFunctionVariable
+from .base import Variable
 
 
-class CheckpointVariable(IdentifiedFunctionVariable):
-    """``torch.utils.checkpoint.checkpoint``: a call of the function.
-
-    What is kept for the backward pass is for the compiler to decide.
-    """
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        function, *inputs = arguments
-        rest = dict(keywords)
-        reentrant = rest.pop("use_reentrant", ConstantVariable(None))
-        for name in ("preserve_rng_state", "determinism_check", "debug", "early_stop"):
-            rest.pop(name, None)
-        if "context_fn" in rest or not reentrant.is_constant() or reentrant.as_constant() is None:
-            raise Unsupported("call", f"{self!r} with context_fn or without use_reentrant")
-        if reentrant.as_constant():
-            if rest:
-                raise Unsupported("call", f"{self!r} with keywords and use_reentrant=True")
-            if not any(map(needs_gradient, inputs)):
-                raise Unsupported("checkpoint without gradients", repr(function))
-        return function.call(evaluator, inputs, rest)
-
-
-@register_object(torch.utils.checkpoint.checkpoint)
-def _wrap_checkpoint(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return CheckpointVariable(value, source)
+@model(torch.utils.checkpoint.checkpoint)
+def _checkpoint(
+    evaluator: Evaluator,
+    function: Variable,
+    /,
+    *inputs: Variable,
+    use_reentrant: Variable | None = None,
+    context_fn: Variable | None = None,
+    **keywords: Variable,
+) -> Variable:
+    """What is kept for the backward pass is for the compiler to decide."""
+    for name in ("preserve_rng_state", "determinism_check", "debug", "early_stop"):
+        keywords.pop(name, None)
+    is_known = use_reentrant is not None and use_reentrant.is_constant()
+    if use_reentrant is None or not is_known or use_reentrant.is_none() or context_fn is not None:
+        raise Unsupported("call", "checkpoint with context_fn or without use_reentrant")
+    if use_reentrant.as_constant():
+        if keywords:
+            raise Unsupported("call", "checkpoint with keywords and use_reentrant=True")
+        if not any(map(needs_gradient, inputs)):
+            raise Unsupported("checkpoint without gradients", repr(function))
+    return function.call(evaluator, list(inputs), keywords)

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from weft_guards import IsObject, Source
 
 from ...unsupported import Unsupported
-from ..builder import register_object
 from ..graph.histories import with_history
+from ..models import model
 from ..protocol import Evaluator
-from .base import Arguments, Keywords, Variable
-from .identified_functions import IdentifiedFunctionVariable
+from .base import Variable
 from .sequences import SequenceVariable
 from .tensor import TensorVariable
 
@@ -30,17 +28,6 @@ _CALLS: dict[Any, tuple[str, str]] = {
 """The kind of break that each is, and its parameter of tensors whose place in autograd's graph it asks."""
 
 
-class GradientCallVariable(IdentifiedFunctionVariable):
-    """Such a function."""
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        kind, parameter = _CALLS[self.value]
-        names = list(inspect.signature(self.value).parameters)
-        given = dict(zip(names, arguments, strict=False)) | keywords
-        tensors = tensors_among(evaluator, [given[parameter]] if parameter in given else [])
-        raise with_history(evaluator, tensors, Unsupported(kind, repr(self)))
-
-
 def tensors_among(
     evaluator: Evaluator, values: Iterable[Variable]
 ) -> Iterator[tuple[Any, torch.Tensor]]:
@@ -52,7 +39,15 @@ def tensors_among(
             yield value.node, value.fake
 
 
-@register_object(*_CALLS)
-def _wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return GradientCallVariable(value, source)
+def _register(function: Any, kind: str, parameter: str) -> None:
+    names = list(inspect.signature(function).parameters)
+
+    @model(function)
+    def _call(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
+        given = dict(zip(names, arguments, strict=False)) | keywords
+        tensors = tensors_among(evaluator, [given[parameter]] if parameter in given else [])
+        raise with_history(evaluator, tensors, Unsupported(kind, function.__qualname__))
+
+
+for _function, _row in _CALLS.items():
+    _register(_function, *_row)

@@ -228,7 +228,7 @@ def _class_argument(kind: Variable) -> type:
 
 @model(object.__new__)
 def _object_new(
-    evaluator: Evaluator, kind: Variable, *arguments: Variable, **keywords: Variable
+    evaluator: Evaluator, kind: Variable, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
     wanted = _class_argument(kind)
     if arguments or keywords:
@@ -244,7 +244,7 @@ def _object_new(
 
 @model(vars(object)["__init__"])
 def _object_init(
-    evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
+    evaluator: Evaluator, receiver: Variable, /, *arguments: Variable, **keywords: Variable
 ) -> None:
     kind = receiver.python_type()
     if not arguments and not keywords:
@@ -263,7 +263,7 @@ def _object_init(
 def _register_container_new(base: Any) -> None:
     @model(base.__new__)
     def _new(
-        evaluator: Evaluator, kind: Variable, *arguments: Variable, **keywords: Variable
+        evaluator: Evaluator, kind: Variable, /, *arguments: Variable, **keywords: Variable
     ) -> Variable:
         wanted = _class_argument(kind)
         known = model_of(wanted)
@@ -297,7 +297,7 @@ def _namespace_eq(evaluator: Evaluator, receiver: Variable, other: Variable, /) 
 
 @model(*(vars(kind)["__init__"] for kind in (dict, collections.OrderedDict, list, set)))
 def _container_init(
-    evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
+    evaluator: Evaluator, receiver: Variable, /, *arguments: Variable, **keywords: Variable
 ) -> None:
     """``list.__init__``, ``set.__init__`` and ``dict.__init__``."""
     storage = storage_of(receiver)
@@ -316,6 +316,6 @@ def _container_init(
 
 @model(vars(type)["__call__"])
 def _type_call(
-    evaluator: Evaluator, receiver: Variable, *arguments: Variable, **keywords: Variable
+    evaluator: Evaluator, receiver: Variable, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
     return instantiate(evaluator, _class_argument(receiver), list(arguments), keywords)

@@ -342,7 +342,7 @@ def _wrap_function(evaluator: Evaluator, value: Any, source: Source) -> Variable
 
 def _register_scalar_class(kind: Any) -> None:
     @model(kind)
-    def _new(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+    def _new(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
         return pure_call(evaluator, kind, arguments, keywords)
 
 

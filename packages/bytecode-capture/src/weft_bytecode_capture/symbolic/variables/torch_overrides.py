@@ -141,6 +141,7 @@ def _handle(
     evaluator: Evaluator,
     function: Variable,
     relevant: Variable,
+    /,
     *arguments: Variable,
     **keywords: Variable,
 ) -> Variable:

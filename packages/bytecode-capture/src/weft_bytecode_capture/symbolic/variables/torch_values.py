@@ -25,7 +25,7 @@ def _register_constant_class(kind: Any) -> None:
     """A class of immutable values: calls with constants are made at once."""
 
     @model(kind)
-    def _new(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+    def _new(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
         return pure_call(evaluator, kind, arguments, keywords)
 
 

@@ -19,7 +19,7 @@ class FrameIsSeen(Unsupported):
 
 def _register(function: Any) -> None:
     @model(function)
-    def _call(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
+    def _call(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
         raise FrameIsSeen("change of the tracer", f"{function.__name__}()")
 
 
