@@ -123,6 +123,7 @@ class Parameters:
 
 
 _MODELS: dict[int, Model] = {}
+_POLYFILLS: set[int] = set()
 _NEW_FUNCTIONS: list[Callable[[Any], None]] = []
 
 
@@ -169,8 +170,15 @@ def polyfill(*subjects: Any) -> Callable[[_F], _F]:
     return register
 
 
+def is_polyfill(function: Any) -> bool:
+    """Whether a function is evaluated in place of another: nothing of it changes, and nothing is guarded."""
+    return id(function) in _POLYFILLS
+
+
 def _add(model: Model) -> None:
     _MODELS[id(model.subject)] = model
+    if model.polyfill is not None:
+        _POLYFILLS.add(id(model.polyfill))
     if not isinstance(model.subject, (type, *_BOUND)):
         for note in _NEW_FUNCTIONS:
             note(model.subject)

@@ -16,6 +16,7 @@ from weft_guards import (
 
 from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
+from ..models import is_polyfill
 from ..policy import is_library_module
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
@@ -108,6 +109,8 @@ class KnownFunctionVariable(FunctionVariable):
     def default(self, evaluator: Evaluator, index: int) -> Variable:
         assert self.value.__defaults__ is not None
         defaults = self.value.__defaults__
+        if is_polyfill(self.value):
+            return evaluator.wrap_known(defaults[index])
         source = self._own("__defaults__")
         if not self._trusted:
             evaluator.guard(source, IsObject(defaults))
