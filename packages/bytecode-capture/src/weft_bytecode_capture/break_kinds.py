@@ -219,7 +219,6 @@ _CALLS = {
         "CPython 3.12 sums floats with compensation; a plain loop would differ in the last bit"
     ),
     "sequence too long": BreakKind("capture does not repeat it element by element"),
-    "min or max of nothing": BreakKind("CPython raises its own error"),
     "next()": BreakKind(_OPAQUE),
     "len()": BreakKind(_OPAQUE),
     "copy of a value": BreakKind("copying it would run code that is not known"),
