@@ -12,6 +12,7 @@ from weft_codegen_cpp import CppCodegen
 from weft_codegen_cpp.host.step_tables import (
     DropRow,
     TabledStep,
+    _Tables,
     with_tables,
 )
 
@@ -113,3 +114,14 @@ def test_statements_between_rows_of_a_step_are_one_function(
     assert steps[0] == "c.x = 0;"
     assert steps[-1] == "end"
     assert len(steps) == 3
+
+
+def test_rows_of_nothing_are_no_part_of_a_table() -> None:
+    """A kernel may take no memory; a row of no numbers would be a comma alone."""
+    tables = _Tables({"a": 7})
+    places = [tables._place([3]), tables._place([]), tables._place([4, 5])]
+    assert places == [0, 1, 1]
+    assert tables.places == ["3", "4, 5"]
+    empty = _Tables({})
+    empty._place([])
+    assert not empty.places  # the definitions hold a 0 then

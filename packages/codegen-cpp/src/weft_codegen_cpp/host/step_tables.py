@@ -203,7 +203,8 @@ class _Tables:
 
     def _place(self, numbers: Sequence[int]) -> int:
         first = self.place_count
-        self.places.append(", ".join(map(str, numbers)))
+        if numbers:  # a kernel may take nothing, and a row of nothing is no C++
+            self.places.append(", ".join(map(str, numbers)))
         self.place_count += len(numbers)
         return first
 
