@@ -59,6 +59,8 @@ def check_overlaps(
         return
     names = [argument.name for argument in schema_arguments(operator)]
     operands = dict(zip(names, arguments, strict=False)) | dict(keywords)
+    if operands.get("training") is False:
+        return  # running statistics are only read
     if any(index is not None and index.dim() == 0 for index in operands.get("indices", ())):
         return  # what ``x[number] = row`` stands for, which eager does by select and copy
     targets = [(name, operands.get(name)) for name in written]
