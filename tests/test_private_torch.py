@@ -165,6 +165,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "_erased": lambda: next(iter(graph().graph.nodes)),
     "_root": lambda: graph().graph,
     "_allow_unsafe_data_ptr_access": FakeTensorMode,
+    "_eliminate_unbacked": ShapeEnv,
     "_rename_unbacked_to": ShapeEnv,
     "_raw_saved_tensors": context,
     "_backward_cls": lambda: torch.autograd.Function,
