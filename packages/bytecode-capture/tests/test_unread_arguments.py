@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -83,3 +84,23 @@ def test_what_may_be_read_is_there(function: Callable[..., Any]) -> None:
         found = outcome(lambda *arguments: captured(*arguments).result, unread)
         expected = outcome(function, unread)
         assert str(found) == str(expected)
+
+
+def test_the_frame_keeps_them_alive() -> None:
+    class Object:
+        pass
+
+    def outer(x: torch.Tensor) -> Any:
+        held = Object()
+        reference = weakref.ref(held)
+        print("here")
+        x = x + 1
+        print(type(held).__name__)
+        x = x * 2
+        print("there")
+        return x, reference() is None
+
+    for _ in range(2):
+        x = torch.ones(3)
+        torch.testing.assert_close(capture(outer)(x).result, outer(x))
+        assert not outer(x)[1]

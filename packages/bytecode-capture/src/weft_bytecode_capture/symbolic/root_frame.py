@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Iterable
 from typing import Any, cast
 
+import torch
 from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateSource, Guard, Reason
 
 from ..captured_graph import DropDataDependence, GraphBreak
@@ -34,6 +35,7 @@ from .registration import register_all
 from .variables.base import Variable
 from .variables.cells import root_cell
 from .variables.exceptions import ExceptionVariable
+from .variables.opaque import OpaqueVariable
 from .variables.tensor import TensorVariable
 from .variables.tracing import FrameIsSeen
 
@@ -174,8 +176,11 @@ class _Capture:
         if "super" in frame.code.co_names:  # without arguments it takes the frame's first
             read = read.union(frame.code.co_varnames[:1])
         for name, value in frame.arguments.items():
-            if name in read:  # the code is for any value of the others
-                evaluator.locals[name] = evaluator.builder.wrap(value, ArgumentSource(name))
+            source = ArgumentSource(name)
+            if name in read:
+                evaluator.locals[name] = evaluator.builder.wrap(value, source)
+            elif not isinstance(value, torch.Tensor):  # the frame keeps it alive, whatever it is
+                evaluator.locals[name] = OpaqueVariable(value, source)
         for name, cell in frame.closure.items():
             evaluator.cells[name] = root_cell(evaluator, name, cell)
 
