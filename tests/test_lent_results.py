@@ -89,7 +89,7 @@ def recordings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(InterpretedDevice, "records", True)
-    codegen = TritonCodegen(TritonOptions(interpret=True, least_recorded_steps=1))
+    codegen = TritonCodegen(TritonOptions(interpret=True, min_recorded_steps=1))
     monkeypatch.setitem(weft.registry.codegens, "cpu", lambda: codegen)
 
 

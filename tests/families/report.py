@@ -30,7 +30,7 @@ from .inputs import NoInputsError, inputs_of
 from .recipes import RECIPES
 
 MODEL_SECONDS = 300.0
-MOST_PARAMETERS = 60_000_000
+MAX_PARAMETERS = 60_000_000
 
 
 def outcome_of(name: str, mode: str, backend: str) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _family(name: str) -> tuple[Any, list[dict[str, Any]]]:
             config = tiny(model_class.config_class or CONFIG_MAPPING[family.kind], level)
             with torch.device("meta"):
                 size = sum(p.numel() for p in model_class(config).parameters())
-            if size > MOST_PARAMETERS:
+            if size > MAX_PARAMETERS:
                 raise NoInputsError(f"{size} parameters at level {level}")
             model = model_class(config).float().eval()
             return model, inputs_of(model, family.labels)

@@ -9,7 +9,7 @@ import torch
 import weft_loop_ir
 from torch.fx.experimental.proxy_tensor import make_fx
 from weft_codegen_cpp import CppCodegen, CppProgram
-from weft_codegen_cpp.host.call_tables import LEAST_ROWS, print_calls
+from weft_codegen_cpp.host.call_tables import MIN_ROWS, print_calls
 
 SIZES = [(900, 7), (1,), (), (33,), (0,), (2, 1024), (64, 64), (5, 1, 3), (17,), (2, 0)]
 
@@ -53,7 +53,7 @@ def test_sizes_that_vary(codegen: CppCodegen) -> None:
         return tuple(torch.tanh(x) * (x.numel() ** 0.5) for x in tensors)
 
     def inputs(size: int) -> list[torch.Tensor]:
-        return [torch.randn(size) for _ in range(LEAST_ROWS)]
+        return [torch.randn(size) for _ in range(MIN_ROWS)]
 
     program = compiled(codegen, function, inputs(5), "symbolic")
     assert "_of[] = {" in program.source
@@ -64,8 +64,8 @@ def test_sizes_that_vary(codegen: CppCodegen) -> None:
 
 
 def test_a_table_has_what_differs() -> None:
-    rows = [[f"c.buf{k}", "c.s0", str(k), "&c.index_error"] for k in range(LEAST_ROWS)]
-    made, filled = print_calls("kernel0", "calls0", rows, [f"kernel{k}" for k in range(LEAST_ROWS)])
+    rows = [[f"c.buf{k}", "c.s0", str(k), "&c.index_error"] for k in range(MIN_ROWS)]
+    made, filled = print_calls("kernel0", "calls0", rows, [f"kernel{k}" for k in range(MIN_ROWS)])
     assert "  decltype(Call::buf0) Call::*f0;" in made
     assert "    {&Call::buf3, 3},  // kernel3" in made
     (fill,) = filled
@@ -77,9 +77,9 @@ def test_a_table_has_what_differs() -> None:
 @pytest.mark.parametrize(
     "column",
     [
-        ["c.buf0 + 1", *["c.buf0"] * LEAST_ROWS],  # an expression
-        ["4", *["c.s0"] * LEAST_ROWS],  # a number beside a symbol
-        [f"c.buf{k}" for k in range(LEAST_ROWS - 1)],  # few rows
+        ["c.buf0 + 1", *["c.buf0"] * MIN_ROWS],  # an expression
+        ["4", *["c.s0"] * MIN_ROWS],  # a number beside a symbol
+        [f"c.buf{k}" for k in range(MIN_ROWS - 1)],  # few rows
     ],
 )
 def test_what_has_no_table_is_statements(column: list[str]) -> None:

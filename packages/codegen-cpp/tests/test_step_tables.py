@@ -56,7 +56,7 @@ def test_tables_and_statements_agree(
     given = inputs()
     programs = []
     for least in (ALWAYS, NEVER):
-        monkeypatch.setattr(step_tables, "LEAST_ROWS", least)
+        monkeypatch.setattr(step_tables, "MIN_ROWS", least)
         program = codegen.compile(schedule_of(function, given, symbolic=symbolic), {})
         assert ("run_rows" in program.source) == (least == ALWAYS)
         programs.append(program)
@@ -70,7 +70,7 @@ def test_tables_and_statements_agree(
 
 
 def test_an_error_ends_a_table(codegen: CppCodegen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_tables, "LEAST_ROWS", ALWAYS)
+    monkeypatch.setattr(step_tables, "MIN_ROWS", ALWAYS)
     x, index = picked_inputs()
     program = codegen.compile(schedule_of(picked, (x, index), symbolic=False), {})
     with pytest.raises(IndexError, match="index 9 is out of bounds"):
@@ -95,7 +95,7 @@ def test_statements_between_rows_of_a_step_are_one_function(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They may share names; rows before and after them stay rows."""
-    monkeypatch.setattr(step_tables, "LEAST_ROWS", ALWAYS)
+    monkeypatch.setattr(step_tables, "MIN_ROWS", ALWAYS)
     drop = DropRow("owned", 0)
     statements = [
         "c.x = 0;",

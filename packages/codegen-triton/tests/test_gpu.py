@@ -98,7 +98,7 @@ CASES: dict[str, Case] = {
 @pytest.fixture(scope="module")
 def gpu(cache: Path) -> TritonCodegen:
     return TritonCodegen(
-        TritonOptions(cache_directory=cache / "gpu", interpret=False, least_recorded_steps=0)
+        TritonOptions(cache_directory=cache / "gpu", interpret=False, min_recorded_steps=0)
     )
 
 

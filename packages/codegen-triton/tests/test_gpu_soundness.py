@@ -21,7 +21,7 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(scope="module")
 def gpu(cache: Path) -> TritonCodegen:
     return TritonCodegen(
-        TritonOptions(cache_directory=cache / "gpu", interpret=False, least_recorded_steps=1)
+        TritonOptions(cache_directory=cache / "gpu", interpret=False, min_recorded_steps=1)
     )
 
 

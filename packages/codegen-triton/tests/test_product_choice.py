@@ -199,7 +199,7 @@ def test_what_does_most_is_timed_as_far_as_candidates_go(
     problems = all_forms(schedule)
     most = max(problems, key=lambda forms: forms[0].contraction.rows)
     count = len(tiles_of(most)) + len(most) - 1
-    monkeypatch.setattr(choose_products, "MOST_CANDIDATES", count)
+    monkeypatch.setattr(choose_products, "MAX_CANDIDATES", count)
     made = [5.0] * (len(tiles_of(most)) - 1) + [4.0] + [6.0] * (len(most) - 1)
     for clock in (Clock(10.0, *made), Clock()):  # the second process times nothing
         choose = chooser(Device(tmp_path), tmp_path, schedule, clock)

@@ -171,7 +171,7 @@ def test_kernels_for_larger_sizes_have_recordings_of_their_own(
         return x.exp() + y
 
     monkeypatch.setattr(InterpretedDevice, "records", True)
-    options = TritonOptions(cache_directory=cache, narrow_below=1000, least_recorded_steps=1)
+    options = TritonOptions(cache_directory=cache, narrow_below=1000, min_recorded_steps=1)
     y = torch.randn(40)
     program = compiled(TritonCodegen(options), function, torch.randn(5, 40), y, dynamic=True)
     held = [(torch.randn(rows, 40), y) for rows in (5, 60, 5, 60, 9, 5, 60, 9)]  # all elsewhere

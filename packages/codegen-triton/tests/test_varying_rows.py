@@ -22,7 +22,7 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram
-from weft_codegen_triton.kernel.blocks import LEAST_VARYING_BLOCK
+from weft_codegen_triton.kernel.blocks import MIN_VARYING_BLOCK
 from weft_loop_ir import evaluate
 
 T = torch.Tensor
@@ -51,7 +51,7 @@ def compiled(
 def test_rows_of_any_length(name: str, cache: Path) -> None:
     function = ROWS[name]
     program = compiled(cache, function, torch.randn(6, 40))
-    block = LEAST_VARYING_BLOCK
+    block = MIN_VARYING_BLOCK
     for rows, length in (
         (6, 40),
         (2, 1 + (name == "several results")),

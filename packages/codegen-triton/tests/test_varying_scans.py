@@ -38,7 +38,7 @@ SCANS: dict[str, Callable[[T], Any]] = {
 def short(short_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so short that rows have several, and rows of 64 elements pieces."""
     splitting = sys.modules["weft_loop_ir.schedule.split_scans"]
-    monkeypatch.setattr(splitting, "LEAST_PIECE", 32)
+    monkeypatch.setattr(splitting, "MIN_PIECE", 32)
     monkeypatch.setattr(splitting, "ALIGNMENT", 4)
 
 

@@ -316,7 +316,7 @@ def test_what_is_not(name: str) -> None:
 
 def test_few_scores_and_other_dtypes_stay() -> None:
     inputs = heads(L), heads(S), heads(S)
-    for options in ({"least_scores": L * S + 1}, {"dtypes": (torch.float16,)}):
+    for options in ({"min_scores": L * S + 1}, {"dtypes": (torch.float16,)}):
         graph = graph_of(bert, *inputs)
         assert weft_loop_ir.use_library_attention(graph.graph, **options) == 0
 
@@ -324,10 +324,10 @@ def test_few_scores_and_other_dtypes_stay() -> None:
 @pytest.mark.parametrize(("least", "count"), [(L * S, 1), (L * S + 1, 0)])
 def test_few_scores_with_a_mask_stay(least: int, count: int) -> None:
     graph = graph_of(bert, heads(L), heads(S), heads(S), row())
-    assert weft_loop_ir.use_library_attention(graph.graph, least_masked_scores=least) == count
+    assert weft_loop_ir.use_library_attention(graph.graph, min_masked_scores=least) == count
     for attend in (lambda q, k, v: bert(q, k, v), causal):
         graph = graph_of(attend, heads(L), heads(S), heads(S))
-        assert weft_loop_ir.use_library_attention(graph.graph, least_masked_scores=99) == 1
+        assert weft_loop_ir.use_library_attention(graph.graph, min_masked_scores=99) == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -22,7 +22,7 @@ OPTIONS = ScheduleOptions(split_scan_rows=8, split_scan_parts=16, split_varying=
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     splitting = sys.modules["weft_loop_ir.schedule.split_scans"]
-    monkeypatch.setattr(splitting, "LEAST_PIECE", 16)
+    monkeypatch.setattr(splitting, "MIN_PIECE", 16)
     monkeypatch.setattr(splitting, "ALIGNMENT", 4)
 
 

@@ -51,14 +51,14 @@ from weft_codegen_cpp.translation_unit import KernelSource, TranslationUnit
 LAID_DTYPES = (torch.float32, torch.bfloat16)
 """Dtypes of the convolutions that oneDNN runs."""
 
-LARGEST_WEIGHT = 1.0
+MAX_WEIGHT = 1.0
 """Elements of a weight for each one of the images, up to which turning it at each call pays.
 
 Measured on one thread: a ResNet-50 takes 48.8 ms with 1, 50.4 with 0 (nothing is turned), 55.3 with 100.
 """
 
 ATTENTION_DTYPES = (torch.float32,)
-LEAST_SCORES = 1 << 18
+MIN_SCORES = 1 << 18
 """Scores of a head from which torch's attention is faster than products and a softmax.
 
 Measured on one thread in float32, ms for products and a softmax, and for torch's: 12 heads of 256 x 256 2.1
@@ -124,7 +124,7 @@ class CppCodegen(Codegen):
         """Lay convolutions channels-last, in place, where turning their weights at each call pays."""
         if torch.backends.mkldnn.is_available():
             convolve_channels_last(
-                graph_module.graph, LAID_DTYPES, least_channels=1, largest_weight=LARGEST_WEIGHT
+                graph_module.graph, LAID_DTYPES, min_channels=1, max_weight=MAX_WEIGHT
             )
 
     def rewrite_functional(
@@ -134,7 +134,7 @@ class CppCodegen(Codegen):
         count = use_library_attention(
             graph_module.graph,
             ATTENTION_DTYPES,
-            least_scores=LEAST_SCORES,
+            min_scores=MIN_SCORES,
             differentiated=differentiated,
         )
         if count:
@@ -145,7 +145,7 @@ class CppCodegen(Codegen):
     ) -> None:
         """Lay convolutions channels-last, in place: their weights are turned once, being constants."""
         if torch.backends.mkldnn.is_available():
-            convolve_channels_last(graph_module.graph, LAID_DTYPES, least_channels=1)
+            convolve_channels_last(graph_module.graph, LAID_DTYPES, min_channels=1)
 
     def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> CppProgram:
         """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""

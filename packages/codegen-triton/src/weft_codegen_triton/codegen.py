@@ -68,7 +68,7 @@ from weft_codegen_triton.kernel.kernel_printer import (
     PrintedKernel,
     print_kernel,
 )
-from weft_codegen_triton.kernel.look_back import LEAST_ROW, MOST_ROWS
+from weft_codegen_triton.kernel.look_back import MAX_ROWS, MIN_ROW
 from weft_codegen_triton.kernel.merging import merge_kernels
 from weft_codegen_triton.load_launches import load_launches
 from weft_codegen_triton.options import TritonOptions, options_for_mode
@@ -94,7 +94,7 @@ from weft_codegen_triton.runtime.memory import copy_memory, reserve
 NOT_RECORDABLE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Operators with these tags read a result back to the host."""
 
-LEAST_MASKED_SCORES = 1 << 22
+MIN_MASKED_SCORES = 1 << 22
 """Scores of a head from which attention with a mask, that is not known to be causal, is the library's.
 
 It has slower kernels for that.  Measured on an H200 in float16: a T5-small with 512 x 512 scores and a bias
@@ -132,8 +132,8 @@ class TritonCodegen(Codegen):
         split_columns=1 << 14,
         split_column_elements=1 << 12,
         split_varying=True,
-        split_scan_rows=MOST_ROWS,
-        whole_scan_elements=LEAST_ROW,
+        split_scan_rows=MAX_ROWS,
+        whole_scan_elements=MIN_ROW,
         parallel_kernels=32,
         selected_elements=1 << 20,
         early_bytes=1 << 26,
@@ -197,7 +197,7 @@ class TritonCodegen(Codegen):
             count += use_library_attention(
                 graph_module.graph,
                 (dtype,),
-                least_masked_scores=NEVER if has_kernel and in_half else LEAST_MASKED_SCORES,
+                min_masked_scores=NEVER if has_kernel and in_half else MIN_MASKED_SCORES,
                 differentiated=differentiated,
             )
         if count:
@@ -290,7 +290,7 @@ class TritonCodegen(Codegen):
         """``generated`` on ``device``; what is for larger sizes is compiled when a call has them."""
         wider = generated.for_larger_sizes
         compute, finish = _host_functions(generated.printed, device)
-        worth = generated.steps_before_tail >= self.options.least_recorded_steps
+        worth = generated.steps_before_tail >= self.options.min_recorded_steps
         record = self.options.cuda_graphs and worth and device.records and generated.is_recordable
         return TritonProgram(
             compute,

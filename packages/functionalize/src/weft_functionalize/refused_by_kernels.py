@@ -26,16 +26,16 @@ from ._torch import (
 )
 from .unsupported import Unsupported
 
-_MOST_ELEMENTS = 1 << 12
+_MAX_ELEMENTS = 1 << 12
 """Of all operands of a call that is tried as it is; larger ones are made smaller."""
 
-_MOST_SPAN = 1 << 16
+_MAX_SPAN = 1 << 16
 """Elements of the memory of an operand that is tried as it lies; rows further apart are moved together."""
 
-_MOST_SIZE = 8
+_MAX_SIZE = 8
 """A larger integer among the arguments of a large call may be a size: it is then tried for dtypes alone."""
 
-_MOST_CALLS = 1 << 14
+_MAX_CALLS = 1 << 14
 """How many answers of kernels are remembered."""
 
 _BY_VALUE = (
@@ -239,12 +239,12 @@ def _hint(number: Any) -> Any:
     return found
 
 
-@functools.lru_cache(_MOST_CALLS)
+@functools.lru_cache(_MAX_CALLS)
 def _refusal(call: _Call) -> str | None:
     """What the kernel says of operands of these forms, None if it takes some."""
     with without_modes():
-        are_near = all(tensor.span <= _MOST_SPAN for tensor in call.tensors())
-        if are_near and call.elements() <= _MOST_ELEMENTS:
+        are_near = all(tensor.span <= _MAX_SPAN for tensor in call.tensors())
+        if are_near and call.elements() <= _MAX_ELEMENTS:
             error = call.refusal()
         else:
             error = _refusal_of_large(call)
@@ -255,7 +255,7 @@ def _refusal_of_large(call: _Call) -> Exception | None:
     if not call.tensors():
         return None
     numbers = [form.value for form in call.forms() if isinstance(form, _Plain)]
-    has_sizes = any(isinstance(number, int) and number > _MOST_SIZE for number in numbers)
+    has_sizes = any(isinstance(number, int) and number > _MAX_SIZE for number in numbers)
     small = call.resized(_smaller_sizes(call))
     error = small.refusal()
     if error is None or isinstance(error, NotImplementedError):
@@ -266,7 +266,7 @@ def _refusal_of_large(call: _Call) -> Exception | None:
 def _smaller_sizes(call: _Call) -> dict[int, int]:
     """New sizes by the old ones, so that there are few elements; equal ones stay equal."""
     sizes = {size: size for tensor in call.tensors() for size in tensor.shape}
-    while call.resized(sizes).elements() > _MOST_ELEMENTS:
+    while call.resized(sizes).elements() > _MAX_ELEMENTS:
         largest = max(sizes.values(), default=1)
         if largest == 1:
             break

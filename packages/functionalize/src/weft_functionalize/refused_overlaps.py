@@ -37,7 +37,7 @@ _IN_ORDER = frozenset(
 """Operators besides the pointwise ones that read all of an operand that lies where they write before they
 write over it.  Those that scatter raise in eager; sums and matmuls give values that depend on the order."""
 
-_MOST_ELEMENTS = 1 << 14
+_MAX_ELEMENTS = 1 << 14
 """Of a tensor whose elements' places are compared one by one."""
 
 
@@ -151,7 +151,7 @@ def _relation(target: Any, operand: torch.Tensor) -> _Relation:
         return _Relation.PARTIAL if differ else _Relation.SAME
     if max(written.begin, read.begin) >= min(written.end, read.end):
         return _Relation.APART
-    if max(written.elements, read.elements) <= _MOST_ELEMENTS:
+    if max(written.elements, read.elements) <= _MAX_ELEMENTS:
         with without_modes():
             shares = bool(torch.isin(written.bytes(), read.bytes()).any())
         return _Relation.PARTIAL if shares else _Relation.APART

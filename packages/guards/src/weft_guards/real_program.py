@@ -52,7 +52,7 @@ _OPERATIONS: dict[str, Opcode] = {
     "ne": Opcode.UNEQUAL,
     "is": Opcode.IDENTICAL,
 }
-_LARGEST_EXACT = 2**53  # of the integers that doubles hold without a gap
+_MAX_EXACT = 2**53  # of the integers that doubles hold without a gap
 MAXIMAL_LENGTH = 32  # of a program, whose stack then fits, as in csrc/real.h
 
 
@@ -89,7 +89,7 @@ def _compile(
         _apply(operand.operation, operand.operands, register, program)
     elif isinstance(operand, Place):
         program.append((Opcode.VALUE, register(operand.source), 0.0))
-    elif isinstance(operand, float) or (type(operand) is int and abs(operand) <= _LARGEST_EXACT):
+    elif isinstance(operand, float) or (type(operand) is int and abs(operand) <= _MAX_EXACT):
         program.append((Opcode.CONSTANT, 0, float(operand)))
     else:
         raise _NotReal

@@ -71,7 +71,7 @@ _SWAPPED: dict[type[sympy.Basic], Opcode] = {
     sympy.Ge: Opcode.LESS_EQUAL,
 }
 _POWERS = (sympy.Pow, PowByNatural)
-_LARGEST_POWER = 8
+_MAX_POWER = 8
 MAXIMAL_DEPTH = 32  # of the machine's stack, as in csrc/relation.h
 
 
@@ -125,7 +125,7 @@ def _compile(
         each(expression.args[::-1], _SWAPPED[kind])
     elif kind in _POWERS:
         base, exponent = expression.args
-        if not isinstance(exponent, sympy.Integer) or not 1 <= int(exponent) <= _LARGEST_POWER:
+        if not isinstance(exponent, sympy.Integer) or not 1 <= int(exponent) <= _MAX_POWER:
             raise _NotInteger
         each([base] * int(exponent), Opcode.MULTIPLY)
     elif kind in _OTHERS:

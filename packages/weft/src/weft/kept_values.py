@@ -29,7 +29,7 @@ from ._torch import (
 )
 from .allowed_values import allowed, check_named, expression_of_parts, expression_parts
 
-LARGEST_CONSTANT = 1 << 20
+MAX_CONSTANT = 1 << 20
 """Bytes of a tensor that belongs to the program, up to which it is kept in an entry."""
 
 KEPT_META = ("val", "gradients_disabled", "own_formula")
@@ -87,7 +87,7 @@ class ValuePickler(pickle.Pickler):
             return "tensor", self._names[id(value)]
         if type(value) is not torch.Tensor or storage_identity(value) in self._storages:
             raise pickle.PicklingError(f"a {type(value).__name__} beside the lifted ones")
-        if value.untyped_storage().nbytes() > LARGEST_CONSTANT:
+        if value.untyped_storage().nbytes() > MAX_CONSTANT:
             raise pickle.PicklingError("a large constant")
         if value.requires_grad:
             raise pickle.PicklingError("a constant with a gradient")

@@ -86,7 +86,7 @@ def find_count(
     return Count(position, start, step, trips, may_end_early)
 
 
-def least_iterations(
+def min_iterations(
     recorder: JointRecorder, condition: torch.fx.GraphModule, carried: Sequence[Any], count: Count
 ) -> int:
     """How many iterations the loop certainly has, 0 or 1; all where their number is known."""

@@ -18,7 +18,7 @@ from ..tracing import fake_mode_of
 from ..unsupported import Unsupported
 from .accumulation import accumulated
 from .body import DifferentiatedBody, differentiate
-from .counts import Count, find_count, least_iterations
+from .counts import Count, find_count, min_iterations
 from .loop_presence import LoopPresence
 from .presence import Reach, RegionReach
 from .recording import RegionRule, record_region, run_nodes, with_parameters
@@ -45,7 +45,7 @@ def differentiate_loop(
         body.reach,
         [k for k in sorted(tracked) if k < len(carried)],
         with_gradients,
-        least_iterations(recorder, condition, carried, count),
+        min_iterations(recorder, condition, carried, count),
         count.trips if isinstance(count.trips, int) else None,
     )
     loop = CountedLoop(

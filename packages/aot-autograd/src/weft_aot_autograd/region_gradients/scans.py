@@ -18,7 +18,7 @@ from ..replay import GradientModeInterpreter
 from ..unsupported import Unsupported
 from .recording import RegionRule, record_region, run_nodes
 
-MOST_STATES = 4
+MAX_STATES = 4
 """Of scans of more tensors the matrices have too many entries to be worth it."""
 
 Entries = dict[tuple[int, int], torch.Tensor]
@@ -34,7 +34,7 @@ def differentiate_scan(
         raise Unsupported("gradient of a scan to what its function reads besides rows", node.name)
     scan = _Scan(recorder, node, module, additional, rule)
     scan.find_tracked(rows)
-    if len(scan.tracked) > MOST_STATES:
+    if len(scan.tracked) > MAX_STATES:
         raise Unsupported("gradient of a scan of many tensors", node.name)
     results: tuple[Any, ...] = _ScanFunction.apply(scan, *rows)  # type: ignore[no-untyped-call]
     return results

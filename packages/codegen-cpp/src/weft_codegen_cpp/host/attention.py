@@ -18,7 +18,7 @@ from weft_codegen_cpp.kernel.dtypes import literal, memory_type
 from weft_codegen_cpp.toolchain import lanes
 
 DTYPES = (torch.float32, torch.bfloat16)
-MOST_DEPTH = 256
+MAX_DEPTH = 256
 HEADER = "weft_attention.h"
 
 OPERATIONS_A_NANOSECOND = 80.0
@@ -33,7 +33,7 @@ def has_kernel(writer: HostWriter, native: NativeCall) -> bool:
     depth = query.size[-1]
     if dropout != 0 or not (scale is None or isinstance(scale, int | float)):
         return False
-    if not depth.is_Integer or int(depth) % lanes(writer.options) or not 0 < depth <= MOST_DEPTH:
+    if not depth.is_Integer or int(depth) % lanes(writer.options) or not 0 < depth <= MAX_DEPTH:
         return False
     for view in (query, key, value):
         is_row = len(view.size) == 4 and view.stride[-1] == 1 and view.size[-1] == depth

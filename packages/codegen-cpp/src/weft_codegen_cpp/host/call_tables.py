@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from weft_codegen_cpp.statements import indent
 
-LEAST_ROWS = 8
+MIN_ROWS = 8
 """Structures from which a table pays: fewer take the compiler no time as statements."""
 
 _OF_THE_CALL = re.compile(r"c\.(\w+)")
@@ -25,7 +25,7 @@ def print_calls(
     """
     columns = list(zip(*rows, strict=True))
     kinds = [_type(column) for column in columns]
-    if len(rows) < LEAST_ROWS or None in kinds:
+    if len(rows) < MIN_ROWS or None in kinds:
         lines = [f"{{{', '.join(row)}}},  // {name}" for row, name in zip(rows, names, strict=True)]
         return [f"const {kernel}_call {calls}[] = {{", *("    " + s for s in lines), "};"], []
     varying = [k for k, kind in enumerate(kinds) if kind]

@@ -46,7 +46,7 @@ def print_entry(entry: Entry) -> str:
         "  c.arguments = arguments;",
         *("  " + s for s in entry.sizes),
         f"  const f64 magnitude = {entry.magnitude};",
-        f"  const i64 bytes = magnitude < most_bytes ? {entry.arena_bytes} : ~ui64(0) >> 1;",
+        f"  const i64 bytes = magnitude < max_bytes ? {entry.arena_bytes} : ~ui64(0) >> 1;",
         "  c.frame = take_frame(c.program, bytes, view_count);",
         "  if (!c.frame) return no_memory(bytes);",
         *("  " + line for line in _run(entry)),

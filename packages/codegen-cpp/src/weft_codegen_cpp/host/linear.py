@@ -25,7 +25,7 @@ from weft_codegen_cpp.toolchain import cpu_vendor
 
 aten = torch.ops.aten
 
-ENOUGH_PRODUCTS = 1 << 20
+PRODUCTS_THRESHOLD = 1 << 20
 """Multiplications from which oneDNN's cost of a call is paid back."""
 
 LINEAR = "mkldnn::_linear_pointwise"
@@ -63,7 +63,7 @@ def _is_faster(call: ExternCall) -> bool:
     if linear_arguments(call) is None or call.out_variant is None:
         return False
     x, right = call.arguments[-2:]
-    return _products((*x.size, right.size[1])) >= ENOUGH_PRODUCTS
+    return _products((*x.size, right.size[1])) >= PRODUCTS_THRESHOLD
 
 
 def linear_arguments(call: ExternCall) -> tuple[BufferView, BufferView, BufferView | None] | None:
@@ -91,7 +91,7 @@ def convolves_in_onednn(
     if image.dtype != torch.float32 or not accepts(CONVOLUTION, X=image, W=weight, B=bias):
         return False
     extents = [*image.size[:1], *image.size[2:], *weight.size]
-    return _products(extents) >= ENOUGH_PRODUCTS
+    return _products(extents) >= PRODUCTS_THRESHOLD
 
 
 def _products(extents: Sequence[sympy.Expr]) -> int:

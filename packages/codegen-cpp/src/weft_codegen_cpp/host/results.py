@@ -16,7 +16,7 @@ from weft_codegen_cpp.host.writer import HostWriter
 _OWNED = re.compile(r"api\.wrap\(c\.owned\[(\d+)\]\)")
 _IN_A_LIST = re.compile(r"same\((c\.[\w>-]+)\[(\d+)\]\)")
 
-LEAST_SLOTS = 8
+MIN_SLOTS = 8
 """New tensors in a row that are put in the tuple by a loop, fewer by a statement each."""
 
 
@@ -50,7 +50,7 @@ def _put(items: Sequence[str], position: int, item: str, distance: int | None) -
     Hundreds of parameters, which are inputs or were written in place, or of new tensors are a loop.
     """
     count = len(items)
-    if item == _OWNED.pattern and count >= LEAST_SLOTS:
+    if item == _OWNED.pattern and count >= MIN_SLOTS:
         slots = ", ".join(found[1] for found in map(_OWNED.fullmatch, items) if found is not None)
         return [
             f"  static const i32 slots{position}[] = {{{slots}}};",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
 from weft_codegen_cpp.statements import indent
 
-LEAST_ROWS = 32
+MIN_ROWS = 32
 """Rows from which a table pays: fewer take the compiler no time as statements."""
 
 HEADER = "weft_steps.h"
@@ -95,7 +95,7 @@ def with_tables(
     inputs, places = _with_places(statements[: bounds[0]], fields)
     steps = list(statements[bounds[0] : bounds[-1]])
     rows = _rows(statements, bounds, tabled)
-    if sum(map(_size, rows)) >= LEAST_ROWS:
+    if sum(map(_size, rows)) >= MIN_ROWS:
         for row in rows:
             tables.add(row)
         call = f"run_rows<table_words, table_tasks>(c, tables, {len(tables.rows)}, {threads})"
@@ -144,7 +144,7 @@ def _with_places(
     """Statements that place buffers in the arena, which follow each other, as one table."""
     placed = [(k, _PLACED.fullmatch(text)) for k, text in enumerate(statements)]
     found = [(k, match) for k, match in placed if match is not None]
-    if len(found) < LEAST_ROWS or found[-1][0] - found[0][0] != len(found) - 1:
+    if len(found) < MIN_ROWS or found[-1][0] - found[0][0] != len(found) - 1:
         return list(statements), []
     rows = [f"    {{{fields[match[1]]}, {match[2]}}},  // {match[1]}" for _, match in found]
     call = f"place_all(&c, c.frame->arena, places, {len(rows)});"

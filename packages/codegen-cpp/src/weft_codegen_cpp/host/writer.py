@@ -118,7 +118,7 @@ class HostWriter:
         self.steps += self.drops("owned", [slot])
         compound = [e for e in layout.size if not (e.is_Integer or e.is_Symbol)]
         self.steps += [
-            f"if (!({print_index(e, MAGNITUDE, self.magnitudes())} < most_bytes)) return too_large;"
+            f"if (!({print_index(e, MAGNITUDE, self.magnitudes())} < max_bytes)) return too_large;"
             for e in compound
         ]
         made = (

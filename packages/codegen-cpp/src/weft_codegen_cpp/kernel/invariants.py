@@ -22,7 +22,7 @@ from weft_codegen_cpp.kernel.loop_structure import HEAVY
 TABLE_BYTES = 16384
 """All tables of a kernel together: they lie on the stack and should stay in the nearest cache."""
 
-LEAST_ITERATIONS = 32
+MIN_ITERATIONS = 32
 """Iterations of the other loops from which tables pay, where several threads fill one each."""
 
 WORTH = 3
@@ -53,7 +53,7 @@ def with_tables(kernel: Kernel, vector: sympy.Symbol | None) -> tuple[Kernel, Ta
     size = static_int(variable.size)
     iterations = [static_int(v.size) for v in others]
     known = math.prod(n for n in iterations if n is not None)
-    if size is None or not others or (None not in iterations and known < LEAST_ITERATIONS):
+    if size is None or not others or (None not in iterations and known < MIN_ITERATIONS):
         return kernel, None
     body = kernel.stages[0].body
     roots = _roots(body, vector, {v.symbol for v in others}, kernel.writes)

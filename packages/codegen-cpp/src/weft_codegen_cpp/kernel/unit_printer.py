@@ -12,7 +12,7 @@ from weft_codegen_cpp.statements import indent
 POINTWISE_BLOCK = 1024  # elements in the unit of work of a one-loop kernel
 TILES_ABREAST = 4  # tiles that one block of columns runs through: whole cache lines
 TILED_COLUMNS = 256  # columns in such a block: their lines stay in the cache for the next tile
-ENOUGH_UNITS = 32  # how many units to split a kernel into before the loops inside a unit begin
+UNITS_THRESHOLD = 32  # how many units to split a kernel into before the loops inside a unit begin
 
 
 class UnitPrinter:
@@ -41,7 +41,7 @@ class UnitPrinter:
             return 0
         count, product = 0, 1
         for variable in self.loops:
-            if count and product >= ENOUGH_UNITS:
+            if count and product >= UNITS_THRESHOLD:
                 break
             size = static_int(variable.size)
             if variable.symbol == self.plan.outer and count and size is None:
@@ -49,7 +49,7 @@ class UnitPrinter:
             count += 1
             if self.layout.is_tiled(variable) and size is not None:
                 size = -(-size // (TILES_ABREAST * self.lanes))
-            product = product * size if size is not None else ENOUGH_UNITS
+            product = product * size if size is not None else UNITS_THRESHOLD
         return count
 
     def _block(self) -> int:

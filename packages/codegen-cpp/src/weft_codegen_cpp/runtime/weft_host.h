@@ -166,7 +166,7 @@ struct Frame {
 };
 struct Program {
   Frame* idle;
-  i64 running, most_running;  // calls at once: now, and since idle frames were last looked at
+  i64 running, max_running;  // calls at once: now, and since idle frames were last looked at
   i64 calls;  // since then
   Program *earlier, *later;  // among those called, by their last calls
   i64 last_call;  // its number among all calls of the process
@@ -223,7 +223,7 @@ static Frame* take_frame(Program* program, i64 bytes, i64 views) {
   if (!grow_arena(frame, bytes)) return destroy_frame(frame, views), nullptr;
   frame->message[0] = 0;
   frame->most = max_index(frame->most, bytes);
-  program->most_running = max_index(program->most_running, ++program->running);
+  program->max_running = max_index(program->max_running, ++program->running);
   return frame;
 }
 // Cuts the arenas of `frame` and its helpers down to what its last calls have used.
@@ -269,8 +269,8 @@ static void give_frame(Program* program, Frame* frame, i64 views) {
   frame->next = program->idle;
   program->idle = frame;
   --program->running;
-  if (++program->calls < calls_between_cuts * program->most_running) return;
-  i64 kept = program->most_running - program->running;
+  if (++program->calls < calls_between_cuts * program->max_running) return;
+  i64 kept = program->max_running - program->running;
   Frame** last = &program->idle;
   for (; kept > 0 && *last; --kept) last = &(*last)->next;
   while (Frame* rest = *last) {
@@ -278,7 +278,7 @@ static void give_frame(Program* program, Frame* frame, i64 views) {
     destroy_frame(rest, views);
   }
   program->calls = 0;
-  program->most_running = program->running;
+  program->max_running = program->running;
 }
 // Whether `frame` and its helpers are enough for `threads`, each with an arena as large; makes what is missing.
 [[maybe_unused]] static bool with_helpers(Frame* frame, i64 threads, i64 views) {
@@ -312,7 +312,7 @@ static i64 held_bytes(const Program* program) {
 [[maybe_unused]] static f64 min_f64(f64 a, f64 b) { return a < b ? a : b; }
 [[maybe_unused]] static f64 max_f64(f64 a, f64 b) { return a > b ? a : b; }
 [[maybe_unused]] static f64 power_f64(f64 a, int n) { f64 r = 1; while (n-- > 0) r *= a; return r; }
-constexpr f64 most_bytes = 9.2e18;  // of a size, and of a call's memory
+constexpr f64 max_bytes = 9.2e18;  // of a size, and of a call's memory
 // Tasks that would take a year: there may be more iterations than an integer counts.
 [[maybe_unused]] static bool endless(const Task* tasks, i64 count) {
   for (i64 k = 0; k < count; ++k) if (!(tasks[k].nanoseconds < 3e16)) return true;

@@ -637,9 +637,9 @@ WEFT_INLINE vui16 f16_from_f32(vf32 a) {
 // ---- float8, as it lies in memory (ui8) -----------------------------------------------------------------
 
 // `digits` binary places and an exponent that is `bias` too large; F and U are float32 and its bits, or vectors.
-// Round to nearest, ties to even; numbers whose bits are not below `least_above` become `above`, NaN stays NaN.
+// Round to nearest, ties to even; numbers whose bits are not below `min_above` become `above`, NaN stays NaN.
 template <int digits, int bias, class F, class U>
-WEFT_INLINE U float8_rounded(F a, ui32 least_above, ui32 above) {
+WEFT_INLINE U float8_rounded(F a, ui32 min_above, ui32 above) {
   constexpr int shift = 23 - digits;
   constexpr ui32 magic = ui32(127 + shift - bias + 1) << 23;  // an addition rounds at the place of denormals
   U bits = bitcast<U>(a), sign = (bits >> 24) & 0x80u;
@@ -647,7 +647,7 @@ WEFT_INLINE U float8_rounded(F a, ui32 least_above, ui32 above) {
   U normal = (bits + ((1u << (shift - 1)) - 1) + ((bits >> shift) & 1u) - (ui32(127 - bias) << 23)) >> shift;
   U denormal = bitcast<U>(bitcast<F>(bits) + bitcast<F>(U{} + magic)) - magic;
   U rounded = (bits < U{} + (ui32(128 - bias) << 23)) ? denormal : normal;
-  rounded = (bits >= U{} + least_above) ? U{} + above : rounded;
+  rounded = (bits >= U{} + min_above) ? U{} + above : rounded;
   rounded = (bits > U{} + 0x7f800000u) ? U{} + 0x7fu : rounded;
   return rounded | sign;
 }

@@ -19,13 +19,13 @@ from weft_codegen_triton.compilation.cache import keep_choice, read_choice
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel, print_kernel
 from weft_codegen_triton.products.time_products import (
-    MOST_BYTES,
+    MAX_BYTES,
     KernelLoader,
     Loaded,
     StepTimer,
 )
 from weft_codegen_triton.runtime.autotuning import grid_blocks
-from weft_codegen_triton.runtime.device_clock import LEAST_GAIN, Clock, milliseconds
+from weft_codegen_triton.runtime.device_clock import MIN_GAIN, Clock, milliseconds
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class AttentionTimes:
         known = [time for time in self.tiles_ms if time is not None]
         if self.apart_ms is None or not known:
             return None
-        return min(known) < LEAST_GAIN * self.apart_ms
+        return min(known) < MIN_GAIN * self.apart_ms
 
 
 class AttentionChooser:
@@ -109,7 +109,7 @@ class AttentionChooser:
             if launcher is not None
         }
         timer = StepTimer([attention, *steps], self._buffers, self._device, {}, self._clock)
-        fits = timer.bytes <= MOST_BYTES
+        fits = timer.bytes <= MAX_BYTES
 
         def time(*timed: Kernel) -> float | None:
             runs = fits and all(k.name in loaded for k in timed)

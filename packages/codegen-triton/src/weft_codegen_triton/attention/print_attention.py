@@ -25,7 +25,7 @@ from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
-MOST_WIDTH = 256
+MAX_WIDTH = 256
 """Elements of a query, and of a value."""
 NARROW_TILES: tuple[AttentionTile, ...] = (
     AttentionTile(128, 64, 8, 3),
@@ -59,7 +59,7 @@ FLOAT_TILES: tuple[AttentionTile, ...] = (
     AttentionTile(64, 64, 8, 2),
 )
 """In float32, which plain arithmetic multiplies: tensor cores would round."""
-ENOUGH_PROGRAMS = 132
+PROGRAMS_THRESHOLD = 132
 """Programs with which the larger blocks leave no processor of a large GPU idle."""
 
 
@@ -73,7 +73,7 @@ LINE_NUMBERS = {
 def has_template(attention: AttentionKernel) -> bool:
     """Whether there is a function for ``attention``: rows of queries and values have known, short sizes."""
     widths = (attention.query.size[2], attention.value.size[2])
-    return all(n.is_Integer and int(n) <= MOST_WIDTH for n in widths)
+    return all(n.is_Integer and int(n) <= MAX_WIDTH for n in widths)
 
 
 def print_attention(
@@ -151,7 +151,7 @@ class _AttentionPrinter:
         batches = self.attention.lines.batches
         if self.queries.is_Integer and batches.is_Integer:
             programs = -(-int(self.queries) // tiles[0].queries) * int(batches)
-            few = few or programs < ENOUGH_PROGRAMS
+            few = few or programs < PROGRAMS_THRESHOLD
         is_bounded = self.attention.bounds is not None and tiles in (NARROW_TILES, SHORT_TILES)
         first = tiles[1] if few or is_bounded else tiles[0]
         return sorted(fitting, key=lambda t: t is not first)

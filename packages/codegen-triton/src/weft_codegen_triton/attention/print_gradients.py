@@ -34,7 +34,7 @@ from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
-MOST_WIDTH = 256
+MAX_WIDTH = 256
 """Elements of a line of any operand."""
 COLUMN_TILES: tuple[AttentionTile, ...] = (
     AttentionTile(64, 64, 4, 2),
@@ -82,7 +82,7 @@ def has_gradient_template(kernel: AttentionGradientKernel) -> bool:
     """Whether there is a function for ``kernel``: lines of operands have known, short sizes."""
     widths = [score.left.size[2] for score in kernel.scores]
     widths += [product.other.size[2] for product in kernel.products]
-    return all(n.is_Integer and int(n) <= MOST_WIDTH for n in widths)
+    return all(n.is_Integer and int(n) <= MAX_WIDTH for n in widths)
 
 
 def print_gradients(

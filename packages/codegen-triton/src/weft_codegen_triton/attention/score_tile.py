@@ -29,14 +29,14 @@ from weft_codegen_triton.kernel.index_bounds import (
     bounds_of,
 )
 
-LEAST_SIDE = 16
+MIN_SIDE = 16
 """Of a block that tensor cores multiply."""
 WHOLE = 128
 """A multiple of the sides of every tile."""
 
 
 LOG2_E = 1.4426950408889634
-MOST_EXPONENT = 1 << 17
+MAX_EXPONENT = 1 << 17
 """The magnitude of scores up to which sums with the logarithm of a few keep 1% of that, in float32."""
 
 
@@ -251,7 +251,7 @@ class ScoreTile:
             operation, arguments = instruction.operation, instruction.arguments
             if operation in ("masked", "scalar"):
                 return True
-            if operation == "constant" and MOST_EXPONENT < abs(arguments[0]) < float("inf"):
+            if operation == "constant" and MAX_EXPONENT < abs(arguments[0]) < float("inf"):
                 return True
             if operation == "load" and arguments[0] not in self.scores:
                 symbols = arguments[1].free_symbols
@@ -283,7 +283,7 @@ class ScoreTile:
 
 def padded(width: sympy.Expr) -> int:
     """The side of a block that holds ``width`` elements."""
-    return max(LEAST_SIDE, power_of_two(int(width)))
+    return max(MIN_SIDE, power_of_two(int(width)))
 
 
 def within(mask: str, index: str, width: sympy.Expr) -> str:

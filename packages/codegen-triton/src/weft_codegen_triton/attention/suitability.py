@@ -10,9 +10,9 @@ from weft_loop_ir import (
     Schedule,
 )
 
-from weft_codegen_triton.attention.print_attention import ENOUGH_PROGRAMS
-from weft_codegen_triton.attention.print_gradients import COLUMN_TILES, MOST_WIDTH, SUM_TILES
-from weft_codegen_triton.attention.score_tile import LEAST_SIDE
+from weft_codegen_triton.attention.print_attention import PROGRAMS_THRESHOLD
+from weft_codegen_triton.attention.print_gradients import COLUMN_TILES, MAX_WIDTH, SUM_TILES
+from weft_codegen_triton.attention.score_tile import MIN_SIDE
 
 
 def suits_template(attention: AttentionKernel, schedule: Schedule) -> bool:
@@ -22,7 +22,7 @@ def suits_template(attention: AttentionKernel, schedule: Schedule) -> bool:
     _, queries, width = attention.query.size
     extents = (queries, attention.value.size[1], width)
     in_half = all(dtype.itemsize == 2 for dtype in dtypes)
-    return in_half and all(not n.is_Integer or n >= LEAST_SIDE for n in extents)
+    return in_half and all(not n.is_Integer or n >= MIN_SIDE for n in extents)
 
 
 def suits_gradients(attention: DifferentiatedAttention) -> bool:
@@ -32,11 +32,11 @@ def suits_gradients(attention: DifferentiatedAttention) -> bool:
     widths = (query.shape[-1], value.shape[-1])
     extents = (query.shape[-2], key.shape[-1], query.shape[-1])
     in_half = all(t.dtype in (torch.float16, torch.bfloat16) for t in (query, key, value))
-    are_known = all(isinstance(n, int) and n <= MOST_WIDTH for n in widths)
-    return in_half and are_known and all(not isinstance(n, int) or n >= LEAST_SIDE for n in extents)
+    are_known = all(isinstance(n, int) and n <= MAX_WIDTH for n in widths)
+    return in_half and are_known and all(not isinstance(n, int) or n >= MIN_SIDE for n in extents)
 
 
-MOST_SUMMED = 64
+MAX_SUMMED = 64
 """Matrices that few programs may add up one after another.
 
 A Swin-T's two first biases are sums over 2048 matrices of 49 x 49, for which three programs took 18 ms each
@@ -48,11 +48,11 @@ def has_enough_programs(kernel: AttentionGradientKernel) -> bool:
     """Whether programs that each go through a group of matrices leave no processor of a large GPU idle."""
     batches, count = kernel.lines.batches, kernel.group.count
     is_sum = kernel.total is not None
-    if count == 1 or not batches.is_Integer or (is_sum and count <= MOST_SUMMED):
+    if count == 1 or not batches.is_Integer or (is_sum and count <= MAX_SUMMED):
         return True
     extent, tile = kernel.key_loop.size, COLUMN_TILES[0].keys
     if is_sum:
         extent, tile = kernel.lines.queries, SUM_TILES[0].queries
     if not extent.is_Integer:
         return True
-    return int(batches / count) * -(-int(extent) // tile) >= ENOUGH_PROGRAMS
+    return int(batches / count) * -(-int(extent) // tile) >= PROGRAMS_THRESHOLD

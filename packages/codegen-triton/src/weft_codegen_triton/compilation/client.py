@@ -25,7 +25,7 @@ from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
 from weft_codegen_triton.compilation.cache import read_binary
 from weft_codegen_triton.errors import CompileError, DeviceUnavailable
 
-MOST_PROCESSES = 16
+MAX_PROCESSES = 16
 COMPILER_SECONDS = 900.0
 """How long the next of several kernels may take if ``WEFT_COMPILER_SECONDS`` says nothing else."""
 
@@ -197,7 +197,7 @@ def compile_server(folder: Path, processes: int) -> CompileServer:
             "weft compiles for GPUs with Triton, which is not installed: "
             "pip install 'weft-codegen-triton[gpu]'"
         )
-    return CompileServer(folder, processes or min(MOST_PROCESSES, os.cpu_count() or 1))
+    return CompileServer(folder, processes or min(MAX_PROCESSES, os.cpu_count() or 1))
 
 
 def has_triton() -> bool:

@@ -61,12 +61,12 @@ ALLOCATION_ALIGNMENT = 512
 """Bytes to whose multiples torch rounds what it allocates on a GPU."""
 LARGE_BLOCK = 1 << 20
 """Bytes above which what torch allocates on a GPU shares segments with other large blocks."""
-LEAST_RESERVED = 1 << 21
+MIN_RESERVED = 1 << 21
 """Bytes from which it is worth while to reserve memory."""
-LEAST_SEGMENT = 10 << 20
+MIN_SEGMENT = 10 << 20
 """Bytes of the smallest segment that torch makes as large as asked; for less it makes one of 20 MiB."""
 
-MOST_PRODUCTS_BESIDE_RECORDINGS = 2
+MAX_PRODUCTS_BESIDE_RECORDINGS = 2
 """Products of the tail for which it changes streams, which takes the host some 15 µs each."""
 
 
@@ -254,7 +254,7 @@ class _HostPrinter:
         """The function that runs the tail, given the tensors of some buffers, and makes the results."""
         self.tensors, self.pointers = {}, {}
         products = sum(_is_product(step) for step in self.schedule.steps[edge:])
-        self.is_beside_recordings = products <= MOST_PRODUCTS_BESIDE_RECORDINGS
+        self.is_beside_recordings = products <= MAX_PRODUCTS_BESIDE_RECORDINGS
         self._bind()
         names = [self._named(n) for n in given] + (["arena"] if uses_arena else [])
         if names:
@@ -368,8 +368,8 @@ class _HostPrinter:
         )
         if memory.arena_bytes.is_Integer and memory.arena_bytes > LARGE_BLOCK:
             wanted += -(-int(memory.arena_bytes) // ALLOCATION_ALIGNMENT) * ALLOCATION_ALIGNMENT
-        if wanted >= LEAST_RESERVED:
-            size = max(wanted, LEAST_SEGMENT)
+        if wanted >= MIN_RESERVED:
+            size = max(wanted, MIN_SEGMENT)
             multiplies = any(map(_is_product, every_step(steps)))
             self.emit(f"reserve({size}, {self.constant(self._device())}, {multiplies})")
 

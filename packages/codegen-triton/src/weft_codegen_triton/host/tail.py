@@ -13,7 +13,7 @@ from weft_loop_ir import Region, Schedule, copied_results, item_reads, item_writ
 
 LARGE = 4 << 20
 """Bytes of a result whose copy costs more than a launch."""
-MOST_STEPS = 8
+MAX_STEPS = 8
 BYTES_PER_STEP = 8 << 20
 """Of large results: copying so many takes as long as the host needs for one more step."""
 
@@ -27,7 +27,7 @@ def tail_length(schedule: Schedule, returned: Collection[str]) -> int:
             if name in large:
                 first.setdefault(name, number)
     worth = sum(static_bytes(schedule, name) for name in large) // BYTES_PER_STEP
-    most = min(max(MOST_STEPS, worth), _steps_after_regions(schedule))
+    most = min(max(MAX_STEPS, worth), _steps_after_regions(schedule))
     lengths = [len(schedule.steps) - number for number in first.values()]
     length = max((n for n in lengths if n <= most), default=0)
     if length:
@@ -40,7 +40,7 @@ def tail_takes_copies(schedule: Schedule) -> bool:
 
     The host waits for them, which a recording can't.
     """
-    return _copies_length(schedule) <= min(MOST_STEPS, _steps_after_regions(schedule))
+    return _copies_length(schedule) <= min(MAX_STEPS, _steps_after_regions(schedule))
 
 
 def _copies_length(schedule: Schedule) -> int:

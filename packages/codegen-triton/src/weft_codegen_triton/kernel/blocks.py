@@ -15,11 +15,11 @@ FULL_ELEMENTS_PER_WARP = 512
 """Where enough programs run to hide what each waits for: 16 elements a thread."""
 GRID_LIMIT = 65535
 """Programs along a grid's second axis."""
-ENOUGH_PROGRAMS = 256
+PROGRAMS_THRESHOLD = 256
 """Programs that keep a large GPU busy."""
 MANY_PROGRAMS = 4096
 """Programs of which a large GPU runs many waves."""
-MOST_BLOCK_SCALE = 4
+MAX_BLOCK_SCALE = 4
 """Tuning tries no blocks larger than the chosen ones by more."""
 VECTOR_BYTES = 16
 """What a thread reads at once, at most; kernels' buffers begin at a multiple of it."""
@@ -29,9 +29,9 @@ LONG_ROW_BYTES = 56 << 10
 On an H200 that took softmax over rows of 64 KB from 93% to 99% of a copy's speed, group norm over rows of
 49 KB from 99% to 87%.
 """
-LEAST_VARYING_PROGRAM = 512
+MIN_VARYING_PROGRAM = 512
 """Elements that a program handles at least, where a later call may have many more than the first."""
-LEAST_VARYING_BLOCK = 64
+MIN_VARYING_BLOCK = 64
 """Elements of a row of any length that are read at once, at least."""
 SHORT_ROW = 1024
 """Elements of a row of which several fit in a few warps: 32 elements a thread then."""
@@ -86,18 +86,18 @@ def accesses(body: LoopBody, without: Set[str] = frozenset()) -> Iterator[sympy.
                 yield from accesses(argument, without)
 
 
-def pointwise_block(count: sympy.Expr, largest_item: int, varies: bool = False) -> tuple[int, int]:
-    """Elements and warps of a one-dimensional block; ``largest_item``: bytes of the widest element.
+def pointwise_block(count: sympy.Expr, max_item: int, varies: bool = False) -> tuple[int, int]:
+    """Elements and warps of a one-dimensional block; ``max_item``: bytes of the widest element.
 
     Where ``count`` is that of the first call and ``varies``, the block is none for few elements.  Two loads
     of 16 bytes a thread from each buffer hide what elements of 16 bits are computed of.
     """
     elements = static(count)
     block = 1024 if elements >= 1 << 20 else 512 if elements >= 1 << 17 else 256
-    if largest_item <= 2 and elements >= 1 << 22:
+    if max_item <= 2 and elements >= 1 << 22:
         block = 2048
     if varies:
-        return max(block, LEAST_VARYING_PROGRAM), 4
+        return max(block, MIN_VARYING_PROGRAM), 4
     return min(block, max(32, power_of_two(elements))), 4 if block >= 512 else 2
 
 
@@ -155,7 +155,7 @@ def reduction_blocks(
     by_columns = columns_are_contiguous(kernel)
     if by_columns:
         block_rows = (
-            64 if rows >= 64 * ENOUGH_PROGRAMS else 32 if rows >= 32 * ENOUGH_PROGRAMS else 16
+            64 if rows >= 64 * PROGRAMS_THRESHOLD else 32 if rows >= 32 * PROGRAMS_THRESHOLD else 16
         )
         block_rows = block_rows if rows_vary else min(block_rows, power_of_two(rows))
         persistent = longest <= 64 and not varies and all(e.is_Integer for e in extents)
@@ -165,12 +165,12 @@ def reduction_blocks(
         persistent = longest <= limit and all(e.is_Integer for e in extents)
         columns = tuple(power_of_two(static(e)) if persistent else 4096 for e in extents)
         if persistent and varies:
-            columns = tuple(max(block, LEAST_VARYING_BLOCK) for block in columns)
+            columns = tuple(max(block, MIN_VARYING_BLOCK) for block in columns)
         elements = 1024 if max(columns) < 512 else 2048
         block_rows = min(max(1, elements // max(columns)), power_of_two(rows))
         block_rows = min(block_rows, max(1, power_of_two(rows) // 1024))
         if rows_vary:
-            block_rows = max(block_rows, LEAST_VARYING_PROGRAM // max(columns))
+            block_rows = max(block_rows, MIN_VARYING_PROGRAM // max(columns))
     elements = block_rows * max(columns)
     fills = persistent and rows // block_rows >= MANY_PROGRAMS
     per_warp = FULL_ELEMENTS_PER_WARP if fills else ELEMENTS_PER_WARP

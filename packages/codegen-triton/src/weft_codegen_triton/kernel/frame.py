@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from weft_loop_ir import Kernel, LoopVariable
 
-from weft_codegen_triton.kernel.blocks import MOST_BLOCK_SCALE, extent
+from weft_codegen_triton.kernel.blocks import MAX_BLOCK_SCALE, extent
 from weft_codegen_triton.kernel.body_printer import BodyPrinter
 
 
@@ -70,6 +70,6 @@ def print_axis(
     printer.emit(f"{axis}index = {program} * {name} + tl.arange(0, {name}){index}")
     count = extent(loops)
     printer.emit(f"{axis}mask = {axis}index < {printer.number(count)}")
-    if count.is_Integer and int(count) % (MOST_BLOCK_SCALE * block) == 0:
+    if count.is_Integer and int(count) % (MAX_BLOCK_SCALE * block) == 0:
         printer.tile.masks.pop(axis, None)  # every block is whole, larger ones that are tried too
     split_index(printer, axis, f"{axis}index", loops)

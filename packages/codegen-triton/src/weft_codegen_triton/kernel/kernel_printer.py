@@ -13,8 +13,8 @@ from weft_loop_ir.ops import FLOAT8, STORAGE_ONLY
 
 from weft_codegen_triton.kernel.aligned_sizes import aligning_products, is_aligned
 from weft_codegen_triton.kernel.blocks import (
-    ENOUGH_PROGRAMS,
     GRID_LIMIT,
+    PROGRAMS_THRESHOLD,
     TILE,
     extent,
     pointwise_block,
@@ -418,7 +418,7 @@ def _print_pointwise(
         printer.tile.unit = "[1, 1]"
         side = (
             TILE
-            if static(extent(frame.called.outer)) >= ENOUGH_PROGRAMS * TILE * TILE
+            if static(extent(frame.called.outer)) >= PROGRAMS_THRESHOLD * TILE * TILE
             else TILE // 2
         )
         printer.tile.masks = {"y": "ymask", "x": "xmask"}

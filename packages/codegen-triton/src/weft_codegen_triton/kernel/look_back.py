@@ -30,14 +30,14 @@ from weft_codegen_triton.kernel.scan_printer import (
     function_of_combination,
 )
 
-LEAST_ROW = 1 << 20
+MIN_ROW = 1 << 20
 """Elements of a row from which on it has enough tiles for a GPU to be busy.
 
 On an H200 sums along one row of 2**24 float32, by kernels written by hand, took 45 to 47 µs in tiles of 8192
 by 8 warps, 47 to 55 in those of 4096, 55 to 60 in those of 16384 by 16 warps; 67 µs where elements are
 read twice.
 """
-MOST_ROWS = 256
+MAX_ROWS = 256
 TILE = 8192
 """Elements of a program where a value has 32 bits and there is one."""
 WARPS = 8
@@ -62,7 +62,7 @@ def looks_back(kernel: Kernel) -> bool:
         combination_of(kernel)
     ):
         return False
-    return 0 < int(rows) < MOST_ROWS and int(length) >= LEAST_ROW
+    return 0 < int(rows) < MAX_ROWS and int(length) >= MIN_ROW
 
 
 def print_look_back(

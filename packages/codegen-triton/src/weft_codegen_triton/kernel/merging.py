@@ -13,9 +13,9 @@ import sympy
 
 from weft_codegen_triton.kernel.kernel_printer import PLACEHOLDER, Function, PrintedKernel
 
-MOST_PROGRAMS = 4096
+MAX_PROGRAMS = 4096
 """Programs of a kernel that fills a GPU for long enough without others."""
-MOST_PARAMETERS = 256
+MAX_PARAMETERS = 256
 """Of a merged kernel: a launch hands over 4 KB at most."""
 
 
@@ -51,7 +51,7 @@ def _may_merge(printed: PrintedKernel) -> bool:
     is_static = all(count.is_Integer for count in printed.counts)
     if printed.scratch or printed.sizes or len(printed.counts) != 1 or not is_static:
         return False
-    return 0 < _programs(printed) <= MOST_PROGRAMS
+    return 0 < _programs(printed) <= MAX_PROGRAMS
 
 
 def _programs(printed: PrintedKernel) -> int:
@@ -64,7 +64,7 @@ def _batches(members: Sequence[int], kernels: Sequence[PrintedKernel]) -> Iterat
     parameters = 0
     for member in members:
         count = len(kernels[member].function.parameters)
-        if batch and parameters + count > MOST_PARAMETERS:
+        if batch and parameters + count > MAX_PARAMETERS:
             yield batch
             batch, parameters = [], 0
         batch.append(member)

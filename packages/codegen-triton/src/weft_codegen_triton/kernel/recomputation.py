@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import sympy
 from weft_loop_ir import Instruction, Kernel, LoopBody, Stage, Value
 
-MOST_INSTRUCTIONS = 32
+MAX_INSTRUCTIONS = 32
 """Beyond so many, memory is cheaper."""
 
 ONCE = frozenset({"store", "indirect", "masked", "reduction", "rand", "randn"})
@@ -30,7 +30,7 @@ def recomputable_rows(kernel: Kernel, overwritten: frozenset[str]) -> Mapping[st
         if buffer.name in scalars:
             continue
         body = _producer(buffer.name, kernel)
-        if body is None or len(body.instructions) > MOST_INSTRUCTIONS:
+        if body is None or len(body.instructions) > MAX_INSTRUCTIONS:
             continue
         loads = {i.arguments[0] for i in body.instructions if i.operation == "load"}
         local = {b.name for b in kernel.local_buffers}

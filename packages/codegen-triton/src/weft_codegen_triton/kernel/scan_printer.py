@@ -15,7 +15,7 @@ import torch
 from weft_loop_ir import COMBINED, LEFT, RIGHT, Combination, Kernel, LoopBody, is_dear
 
 from weft_codegen_triton.kernel.blocks import (
-    MOST_BLOCK_SCALE,
+    MAX_BLOCK_SCALE,
     accesses,
     extent,
     power_of_two,
@@ -33,7 +33,7 @@ MANY_ROWS = 2048
 ELEMENTS_OF_FEW = 2048
 DEAR_ELEMENTS = 256
 """Of combinations with many instructions, which are repeated for each step of a block's scan."""
-LEAST_VARYING_COLUMNS = 16
+MIN_VARYING_COLUMNS = 16
 """Elements of a row of any length in a block, at least."""
 SEGMENT_BYTES = 64
 """Side by side that a program reads of each row across, at least: two sectors of memory."""
@@ -159,7 +159,7 @@ def print_scan(
     items = [printer.dtype_of(n).itemsize for n in (*kernel.reads, *kernel.writes)]
     blocks = scan_blocks(frame.called, items)
     if not kernel.stages[0].inner[0].size.is_Integer:  # rows may be longer than the first call's
-        blocks = replace(blocks, is_whole=False, columns=max(blocks.columns, LEAST_VARYING_COLUMNS))
+        blocks = replace(blocks, is_whole=False, columns=max(blocks.columns, MIN_VARYING_COLUMNS))
     tile = printer.tile
     tile.unit, tile.masks = "[1, 1]", {"x": "xmask"}
     print_axis(frame, "x", 0, kernel.outer, blocks.rows, "[:, None]")
@@ -243,7 +243,7 @@ class ScanPrinter:
 
     def _is_full(self) -> bool:
         """Whether every block is whole, larger ones that are tried too."""
-        block = self.frame.constants["RBLOCK"] * (1 if self.is_whole else MOST_BLOCK_SCALE)
+        block = self.frame.constants["RBLOCK"] * (1 if self.is_whole else MAX_BLOCK_SCALE)
         size = self.loop.size
         return bool(size.is_Integer and size > 0 and size % block == 0)
 

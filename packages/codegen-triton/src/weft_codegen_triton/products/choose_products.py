@@ -23,7 +23,7 @@ from weft_codegen_triton.products.precision import Precision
 from weft_codegen_triton.products.print_product import print_product
 from weft_codegen_triton.products.tiles import TileShape, static, tiles_for
 from weft_codegen_triton.products.time_products import (
-    MOST_BYTES,
+    MAX_BYTES,
     KernelLoader,
     Loaded,
     Problem,
@@ -31,11 +31,11 @@ from weft_codegen_triton.products.time_products import (
     print_step,
 )
 from weft_codegen_triton.products.untimed_choice import choose_untimed
-from weft_codegen_triton.runtime.device_clock import LEAST_GAIN, Clock, milliseconds
+from weft_codegen_triton.runtime.device_clock import MIN_GAIN, Clock, milliseconds
 
 REPRESENTATIVE = (16, 512)
 """What sizes that vary are, all alike, while forms are timed."""
-MOST_CANDIDATES = 512
+MAX_CANDIDATES = 512
 """Kernels that are timed for a program, for what does most in it: half a minute of sixteen processors."""
 
 
@@ -85,7 +85,7 @@ class ProductChooser:
         self._limits = limits
         self._precision = precision
         self._clock = clock
-        self._candidates_left = MOST_CANDIDATES
+        self._candidates_left = MAX_CANDIDATES
         self._timed: set[Path] = set()
 
     def prepare(self, problems: Iterable[Sequence[ProductKernel]]) -> None:
@@ -164,7 +164,7 @@ class ProductChooser:
         if trial.library is None or not trial.times:
             return library
         best = min(trial.times, key=lambda position: trial.times[position])
-        is_faster = trial.times[best] < LEAST_GAIN * trial.library
+        is_faster = trial.times[best] < MIN_GAIN * trial.library
         if is_faster and not forms[0].contraction.is_static:
             is_faster = self._is_faster(trial.forms, forms[best], REPRESENTATIVE[0])
         if not is_faster:
@@ -186,7 +186,7 @@ class ProductChooser:
             )
         ]
         for trial in trials:
-            if trial.problem.bytes <= MOST_BYTES and not trial.failed:
+            if trial.problem.bytes <= MAX_BYTES and not trial.failed:
                 trial.library = trial.problem.milliseconds_with(None, trial.kernels)
         return trials
 
@@ -237,7 +237,7 @@ class ProductChooser:
         """Whether ``form`` is faster than the library where sizes that vary are ``size``."""
         (trial,) = self._trials([forms], size)
         (times,) = self._times([trial], [[form]])
-        return trial.library is not None and times.get(0, math.inf) < LEAST_GAIN * trial.library
+        return trial.library is not None and times.get(0, math.inf) < MIN_GAIN * trial.library
 
 
 def _in_tiles(form: ProductKernel) -> list[ProductKernel]:

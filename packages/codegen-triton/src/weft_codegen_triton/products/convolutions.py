@@ -29,9 +29,9 @@ from weft_codegen_triton.products.read_calls import element, is_dense, rule
 
 aten = torch.ops.aten
 
-LEAST_CHANNELS = 16
+MIN_CHANNELS = 16
 """Of a convolution of all channels: an instruction multiplies as many at least."""
-MOST_TAPS = 49
+MAX_TAPS = 49
 
 
 @rule(aten.convolution.default)
@@ -51,7 +51,7 @@ def convolution(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction 
     if by_channel and not (groups == image.size[1] == weight.size[0]):
         return None
     taps = math.prod(int(n) for n in weight.size[2:])
-    if not 1 <= taps <= MOST_TAPS or (not by_channel and image.size[1] < LEAST_CHANNELS):
+    if not 1 <= taps <= MAX_TAPS or (not by_channel and image.size[1] < MIN_CHANNELS):
         return None
     window = _Window(image, weight, *(_each(n, dimensions) for n in (steps, borders, gaps)))
     channels_last = (0, *range(2, dimensions + 2), 1)

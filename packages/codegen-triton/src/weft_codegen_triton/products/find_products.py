@@ -34,7 +34,7 @@ from weft_codegen_triton.products.producers import loop_values, with_producers
 from weft_codegen_triton.products.read_calls import read_call
 from weft_codegen_triton.products.tiles import TileShape, tiles_for
 
-MOST_ELEMENTS = 2**31 - 2**21
+MAX_ELEMENTS = 2**31 - 2**21
 """Of each operand and result, so that 32-bit indices do."""
 REFUSED = frozenset(("indirect",))
 """Operations that a kernel with a product does not do after it."""
@@ -103,7 +103,7 @@ def _is_addressable(contraction: Contraction) -> bool:
     indices += [addend.index for addend in contraction.addends]
     ranges = ranges_for(tuple(sizes.items()))
     largest = (ranges.bounds(index)[1] for index in indices)
-    return all(last is not None and last < MOST_ELEMENTS for last in largest)
+    return all(last is not None and last < MAX_ELEMENTS for last in largest)
 
 
 def _reader(call: ExternCall, steps: Sequence[Step], schedule: Schedule) -> Kernel | None:
@@ -139,7 +139,7 @@ def _with_loops(
     layouts = [schedule.buffers[n].layout for n in (*kernel.reads, *kernel.writes)]
     for layout in layouts:
         count = sympy.Mul(*layout.size)
-        if contraction.is_static and not (count.is_Integer and count < MOST_ELEMENTS):
+        if contraction.is_static and not (count.is_Integer and count < MAX_ELEMENTS):
             return None
     indices = set(load_indices(kernel.stages[0].body, name))
     if len(indices) != 1:

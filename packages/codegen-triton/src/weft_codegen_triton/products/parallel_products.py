@@ -13,7 +13,7 @@ from weft_loop_ir import Kernel, ParallelKernels, Step, item_reads, item_writes
 from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.tiles import MANY_TILES
 
-MOST_MEMBERS = 8
+MAX_MEMBERS = 8
 
 
 def apart(steps: Sequence[Step]) -> tuple[list[Step], dict[int, ParallelKernels]]:
@@ -74,7 +74,7 @@ def _place(product: ProductKernel, steps: Sequence[Step]) -> int | None:
         if reads & set(item_writes(step)) or writes & touched:
             return None
         members = step.kernels if isinstance(step, ParallelKernels) else (step,)
-        if len(members) < MOST_MEMBERS and all(_fits(m, product) for m in members):
+        if len(members) < MAX_MEMBERS and all(_fits(m, product) for m in members):
             return position
     return None
 

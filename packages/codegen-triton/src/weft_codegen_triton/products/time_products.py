@@ -23,7 +23,7 @@ from weft_codegen_triton.runtime.device_clock import LAUNCHES, Clock, Run
 
 CACHED_BYTES = 128 << 20
 """Of sets of memory, together, that no cache holds."""
-MOST_BYTES = 8 << 30
+MAX_BYTES = 8 << 30
 """Of the memory that a problem touches, to be timed."""
 
 Launcher = Callable[..., None]

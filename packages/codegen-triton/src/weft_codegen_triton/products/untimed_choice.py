@@ -18,10 +18,10 @@ from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.tiles import FEW_ROWS, MANY_TILES, squares
 
 HALVES = (torch.float16, torch.bfloat16)
-MOST_CHANNELS = 1024
+MAX_CHANNELS = 1024
 """Of the image of a convolution: with more, it is the arithmetic that takes the time."""
-MOST_TAPS = 9
-LEAST_ELEMENTS = 1 << 20
+MAX_TAPS = 9
+MIN_ELEMENTS = 1 << 20
 """Of the result of a convolution of each channel by itself."""
 
 
@@ -30,12 +30,12 @@ def _is_convolution_of_pixels(contraction: Contraction) -> bool:
     if not contraction.is_convolution or contraction.by_channel or contraction.taps != 1:
         return False
     fills = contraction.batch == 1 and squares(contraction) >= MANY_TILES
-    return bool(fills and contraction.inner <= MOST_CHANNELS)
+    return bool(fills and contraction.inner <= MAX_CHANNELS)
 
 
 def _is_convolution_of_channels(contraction: Contraction) -> bool:
     """A convolution of each channel by itself, with few taps."""
-    is_small = contraction.taps <= MOST_TAPS and contraction.elements >= LEAST_ELEMENTS
+    is_small = contraction.taps <= MAX_TAPS and contraction.elements >= MIN_ELEMENTS
     return bool(contraction.by_channel and is_small)
 
 

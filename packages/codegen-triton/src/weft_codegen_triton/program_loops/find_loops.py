@@ -36,12 +36,12 @@ ELEMENTS_PER_LAUNCH = 1 << 15
 """What one multiprocessor handles in about the time that a launch takes the host."""
 LAUNCHES_PER_TEST = 2
 """Launches in about the time in which the host reads what a test gives."""
-MOST_TRIPS_UNKNOWN = 64
+MAX_TRIPS_UNKNOWN = 64
 """What a loop inside a kernel counts that elements end."""
-MOST_BUFFERS = 128
+MAX_BUFFERS = 128
 """A launch hands over 4 KB at most."""
-MOST_TILE = 1 << 13
-LEAST_TILE = 1 << 8
+MAX_TILE = 1 << 13
+MIN_TILE = 1 << 8
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ProgramLoop(Loop):
     ``tile``: how many elements of a kernel the program handles at once, a power of two.
     """
 
-    tile: int = MOST_TILE
+    tile: int = MAX_TILE
 
 
 def put_loops_into_programs(schedule: Schedule) -> Schedule:
@@ -92,9 +92,9 @@ def _as_program(loop: Loop, schedule: Schedule) -> ProgramLoop | None:
     tests = LAUNCHES_PER_TEST * sum(r.predicate is not None for r in _regions(found))
     if not sum(work) <= ELEMENTS_PER_LAUNCH * (len(launches) + tests):
         return None
-    if len({*item_reads(found), *item_writes(found)}) > MOST_BUFFERS:
+    if len({*item_reads(found), *item_writes(found)}) > MAX_BUFFERS:
         return None
-    return replace(found, tile=max(LEAST_TILE, min(MOST_TILE, power_of_two(int(max(work))))))
+    return replace(found, tile=max(MIN_TILE, min(MAX_TILE, power_of_two(int(max(work))))))
 
 
 def _block(
@@ -154,7 +154,7 @@ def _tile(contraction: Contraction) -> TileShape:
     inner, columns = power_of_two(int(contraction.inner)), power_of_two(int(contraction.columns))
     if contraction.rows == 1:
         step = min(inner, 128)
-        return TileShape(1, min(columns, MOST_TILE // step), step, 4, 1)
+        return TileShape(1, min(columns, MAX_TILE // step), step, 4, 1)
     rows = min(max(FEW_ROWS, power_of_two(int(contraction.rows))), 32)
     return TileShape(rows, min(max(16, columns), 64), min(max(16, inner), 32), 4, 1)
 
@@ -170,7 +170,7 @@ def _elements(kernel: Kernel) -> float:
     for stage in kernel.stages:
         trips = math.prod(_number(loop.size) for loop in stage.inner)
         is_open = stage.goes_on is not None and not stage.inner
-        of_point += MOST_TRIPS_UNKNOWN if is_open else trips
+        of_point += MAX_TRIPS_UNKNOWN if is_open else trips
     return points * of_point
 
 

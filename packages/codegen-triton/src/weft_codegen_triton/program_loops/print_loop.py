@@ -36,7 +36,7 @@ from weft_codegen_triton.kernel.kernel_printer import (
 )
 from weft_codegen_triton.program_loops.find_loops import ProgramLoop
 
-MOST_WARPS = 16
+MAX_WARPS = 16
 ONLY = "tl.program_id(0)"
 """The number of the only program, 0."""
 
@@ -81,7 +81,7 @@ class _LoopPrinter:
             template,
             tuple(parameters),
             (),
-            min(MOST_WARPS, max(1, loop.tile // ELEMENTS_PER_WARP)),
+            min(MAX_WARPS, max(1, loop.tile // ELEMENTS_PER_WARP)),
             any(part.checks_indices for part in self.parts),
             (),
             (),

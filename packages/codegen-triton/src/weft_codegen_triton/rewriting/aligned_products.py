@@ -21,12 +21,12 @@ aten = torch.ops.aten
 PRODUCTS = (aten.mm.default, aten.addmm.default)
 UNIT = 8
 """Elements of 2 bytes that are 16 bytes."""
-LEAST_COLUMNS = 1024
-LEAST_OPERATIONS = 1 << 28
+MIN_COLUMNS = 1024
+MIN_OPERATIONS = 1 << 28
 """Multiplications below which one product is faster than two."""
 PART_BYTES = 64 << 20
 """Of a product's part, at least: the cache holds most of it until it is read again."""
-MOST_PARTS = 16
+MAX_PARTS = 16
 PART_UNIT = 256
 """A part's columns are a multiple of this, so that the library's tiles are whole."""
 
@@ -48,10 +48,10 @@ def _has_odd_rows(node: torch.fx.Node) -> bool:
         return False
     assert isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node)
     value, inner = node.meta["val"], left.meta["val"].shape[1]
-    if value.itemsize != 2 or inner % UNIT == 0 or min(value.shape) < LEAST_COLUMNS // 2:
+    if value.itemsize != 2 or inner % UNIT == 0 or min(value.shape) < MIN_COLUMNS // 2:
         return False
     is_turned = right.meta["val"].stride(0) == 1
-    return bool(is_turned and value.numel() * inner >= LEAST_OPERATIONS)
+    return bool(is_turned and value.numel() * inner >= MIN_OPERATIONS)
 
 
 def _pad(node: torch.fx.Node) -> None:
@@ -77,11 +77,11 @@ def _is_worth_it(node: torch.fx.Node) -> bool:
     assert isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node)
     value, weight = node.meta["val"], right.meta["val"]
     columns = value.shape[1]
-    if value.itemsize != 2 or columns % UNIT == 0 or columns < LEAST_COLUMNS:
+    if value.itemsize != 2 or columns % UNIT == 0 or columns < MIN_COLUMNS:
         return False
     operations = value.numel() * weight.shape[0]
     is_turned = weight.stride(0) == 1 and weight.stride(1) % UNIT == 0
-    return bool(is_turned and operations >= LEAST_OPERATIONS)
+    return bool(is_turned and operations >= MIN_OPERATIONS)
 
 
 def _cut(node: torch.fx.Node) -> None:
@@ -106,7 +106,7 @@ def _edges(value: torch.Tensor) -> list[int]:
     """The columns between which parts of the product ``value`` lie: the last part is the unaligned rest."""
     rows, columns = value.shape
     edge = columns // UNIT * UNIT
-    parts = min(MOST_PARTS, max(1, rows * edge * value.itemsize // PART_BYTES))
+    parts = min(MAX_PARTS, max(1, rows * edge * value.itemsize // PART_BYTES))
     step = -(-edge // parts // PART_UNIT) * PART_UNIT
     return [*range(0, edge, step), edge, columns]
 

@@ -22,7 +22,7 @@ Node = torch.fx.Node
 
 PART = 256
 """Positions that one partial sum is of, at most: several rows of these are summed by one program."""
-LEAST_PART = 32
+MIN_PART = 32
 TERMS = 1 << 20
 """Terms (rows times values) that a GPU adds in a microsecond at least, estimated for an H200."""
 SORTED = 1 << 12
@@ -154,7 +154,7 @@ def _part(positions: int) -> int:
     if positions <= PART:
         return positions
     length = next(n for n in range(PART, 0, -1) if positions % n == 0)
-    return length if length >= LEAST_PART else positions
+    return length if length >= MIN_PART else positions
 
 
 def _first_user(node: Node) -> Node:

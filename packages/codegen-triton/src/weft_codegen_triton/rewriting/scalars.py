@@ -17,7 +17,7 @@ from weft_loop_ir.rewriting.fakes import insert_call
 
 from weft_codegen_triton._torch import tree_leaves, tree_map
 
-MOST_RETURNED = 8
+MAX_RETURNED = 8
 """Each copy back waits for the GPU: an optimizer has a counter for each parameter, better left alone."""
 
 
@@ -41,7 +41,7 @@ def move_scalars(graph: torch.fx.Graph) -> None:
     ]
     if len(devices) != 1 or any(_stays(node, value) for node, value in scalars):
         return
-    if len(returned) > MOST_RETURNED:
+    if len(returned) > MAX_RETURNED:
         return
     (device,) = devices
     for node in returned:

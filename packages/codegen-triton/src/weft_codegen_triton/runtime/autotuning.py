@@ -12,26 +12,26 @@ from typing import Protocol
 import torch
 
 from weft_codegen_triton.compilation.cache import keep_choice, read_choice
-from weft_codegen_triton.kernel.blocks import MOST_BLOCK_SCALE
+from weft_codegen_triton.kernel.blocks import MAX_BLOCK_SCALE
 from weft_codegen_triton.kernel.kernel_printer import Function
-from weft_codegen_triton.runtime.device_clock import LEAST_GAIN, Clock, milliseconds
+from weft_codegen_triton.runtime.device_clock import MIN_GAIN, Clock, milliseconds
 from weft_codegen_triton.runtime.launch_list import Launches, LaunchList
 
 SCALES = (
     (1, 1),
     (2, 1),
     (1, 2),
-    (MOST_BLOCK_SCALE, 2),
+    (MAX_BLOCK_SCALE, 2),
     (0.5, 1),
     (2, 2),
     (0.5, 0.5),
     (1, 0.5),
-    (MOST_BLOCK_SCALE, 1),
+    (MAX_BLOCK_SCALE, 1),
 )
 """Of the blocks that may vary and of the warps: the chosen ones first, then what gains most often."""
-MOST_ELEMENTS_PER_THREAD = 32
-MOST_WARPS = 16
-MOST_KERNELS = 512
+MAX_ELEMENTS_PER_THREAD = 32
+MAX_WARPS = 16
+MAX_KERNELS = 512
 """Of a program, variants included: half a minute of sixteen processors.  With many kernels each has few."""
 
 
@@ -41,9 +41,9 @@ class Launch(Protocol):
     def __call__(self, stream: int, columns: int, rows: int, *arguments: int) -> None: ...
 
 
-def most_variants(functions: int) -> int:
+def max_variants(functions: int) -> int:
     """How many variants each of so many functions of a program has at most."""
-    return max(1, MOST_KERNELS // max(1, functions))
+    return max(1, MAX_KERNELS // max(1, functions))
 
 
 def variants(function: Function, most: int = len(SCALES)) -> tuple[Function, ...]:
@@ -61,7 +61,7 @@ def variants(function: Function, most: int = len(SCALES)) -> tuple[Function, ...
             warps = max(1, int(function.warps * warp_scale))
             threads = 32 * warps
             elements = math.prod(constants.values())
-            if warps <= MOST_WARPS and threads <= elements <= threads * MOST_ELEMENTS_PER_THREAD:
+            if warps <= MAX_WARPS and threads <= elements <= threads * MAX_ELEMENTS_PER_THREAD:
                 found[replace(function, constants=tuple(constants.items()), warps=warps)] = None
     return tuple(found)[:most]
 
@@ -140,7 +140,7 @@ class TunedKernel:
 
         times = {number: time(number) for number in self._kernels}
         chosen = min(times, key=lambda number: times[number])
-        if times[chosen] >= LEAST_GAIN * times[0]:
+        if times[chosen] >= MIN_GAIN * times[0]:
             chosen = 0
         self._choice.write(chosen)
         return chosen

@@ -22,7 +22,7 @@ from weft_codegen_triton.runtime.autotuning import (
     Choice,
     TunedKernel,
     TunedLaunchList,
-    most_variants,
+    max_variants,
     variants,
 )
 from weft_codegen_triton.runtime.cuda_driver import (
@@ -98,7 +98,7 @@ class CudaDevice:
 
     def _load_tuned(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
         """The functions that have variants, each with those that fit the device, or the one chosen before."""
-        most = most_variants(len(functions))
+        most = max_variants(len(functions))
         several = {n: found for n, f in functions.items() if len(found := variants(f, most)) > 1}
         jobs = {n: [self._job(f) for f in found] for n, found in several.items()}
         choices = {

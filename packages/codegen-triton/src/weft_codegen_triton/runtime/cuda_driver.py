@@ -37,7 +37,7 @@ GRAPH_FUNCTIONS = (
 )
 """In the order of ``GraphFunctions`` in ``launch_graph.h``; there since CUDA 12."""
 
-LEAST_GRAPH_LAUNCHES = 4
+MIN_GRAPH_LAUNCHES = 4
 """Launches in a row from which a graph of them costs the host less.
 
 Measured on an H200, microseconds a kernel in lists of 1, 8 and 64: one by one 3.3, 4.0, 3.3; as a graph whose
@@ -127,7 +127,7 @@ def native_launch_list(launches: Launches, *, as_graph: bool = True) -> Callable
             numbers.extend(term)
     values = max(numbers[::2], default=0)
     launchers = tuple(launcher for launcher, _ in launches)
-    functions = graph_functions() if as_graph and len(launchers) >= LEAST_GRAPH_LAUNCHES else None
+    functions = graph_functions() if as_graph and len(launchers) >= MIN_GRAPH_LAUNCHES else None
     made: Callable[..., None] = _extension().LaunchList(
         launchers, numbers.tobytes(), values, functions
     )

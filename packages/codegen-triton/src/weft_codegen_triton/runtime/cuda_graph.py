@@ -57,7 +57,7 @@ def pays_off(copied: int, steps: int, most: int, held: int, *, consumes: bool) -
     return copied <= max(most, part) and 2 * seconds < steps * HOST_SECONDS_PER_STEP
 
 
-MOST_UNASKED_BYTES = 1 << 28
+MAX_UNASKED_BYTES = 1 << 28
 """What a recording may hold without a look at the memory that is free."""
 
 
@@ -66,7 +66,7 @@ def has_room(nbytes: int) -> bool:
 
     What the allocator holds for tensors to come is given back first.
     """
-    if nbytes <= MOST_UNASKED_BYTES:
+    if nbytes <= MAX_UNASKED_BYTES:
         return True
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()

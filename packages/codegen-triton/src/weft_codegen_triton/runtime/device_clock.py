@@ -11,7 +11,7 @@ LAUNCHES = 20
 REPEATS = 5
 BUSY_EXTENT = 8192
 """Of the matrices of a product that takes more than a millisecond, longer than the launches."""
-LEAST_GAIN = 0.97
+MIN_GAIN = 0.97
 """The share of what is taken otherwise that something takes at most, to be chosen for its time."""
 
 Run = Callable[[], None]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from weft_codegen_triton.runtime.cuda_graph import (
-    MOST_UNASKED_BYTES,
+    MAX_UNASKED_BYTES,
     Compute,
     GraphRecording,
     has_room,
@@ -17,13 +17,13 @@ from weft_codegen_triton.runtime.cuda_graph import (
 )
 from weft_codegen_triton.runtime.loans import Consumption, find_consumption
 
-MOST_SURPRISES = 2
+MAX_SURPRISES = 2
 """Inputs that may turn out to move before only parameters are trusted to stay."""
 
-MOST_SIZES = 16
+MAX_SIZES = 16
 """Sizes (on each stream) for which a program has recordings; others run step by step."""
 
-MOST_TRIES = 6
+MAX_TRIES = 6
 """Calls in a row whose large inputs are elsewhere before a program is not recorded, or no longer replayed.
 
 In training, backward is given new memory until forward is replayed.
@@ -67,7 +67,7 @@ class Replays:
         """What the program computes, replayed if possible; nobody reads inputs that it ``consumes`` again."""
         key = _key(inputs, stream) if self._is_dynamic else stream
         replay = self._known.get(key)
-        if self.refusal is not None or (replay is None and len(self._known) >= MOST_SIZES):
+        if self.refusal is not None or (replay is None and len(self._known) >= MAX_SIZES):
             return self._compute(inputs, constants, stream)
         if replay is None:
             return self._run_first(key, inputs, constants, stream, consumes)
@@ -95,7 +95,7 @@ class Replays:
         returned_count, lent_count = self._counts
         returned = buffers[:returned_count]
         lent = _bytes(buffers[returned_count : returned_count + lent_count])
-        if self._is_dynamic and max(held, lent) > MOST_UNASKED_BYTES:
+        if self._is_dynamic and max(held, lent) > MAX_UNASKED_BYTES:
             return buffers  # each size would keep as much
         limits = _Limits(self._steps, self._copied_bytes)
         if limits.allow(_bytes(returned), held, consumes):
@@ -209,7 +209,7 @@ class _Replay:
     def _miss(self, in_use: bool) -> None:
         """Count a call that can't be replayed, unless what was lent to another is in use."""
         self._tries += not in_use
-        if self._tries > MOST_TRIES:
+        if self._tries > MAX_TRIES:
             raise RecordingFailed("inputs that move are too large to copy into a recording")
 
     def _may_copy(self, inputs: Sequence[Any], positions: Iterable[int], consumes: bool) -> bool:
@@ -236,7 +236,7 @@ class _Replay:
             stay |= lent.positions
             if self._may_copy(inputs, set(range(len(inputs))) - certain, True):
                 return certain
-        return stay if len(self._moving) <= MOST_SURPRISES else certain
+        return stay if len(self._moving) <= MAX_SURPRISES else certain
 
 
 def _is_parameter(value: Any) -> bool:

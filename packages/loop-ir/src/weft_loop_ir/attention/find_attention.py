@@ -388,12 +388,12 @@ def needs_rounding(
         is_other = operation == "load" and arguments[0] not in scores
         if is_other and dtype_of(arguments[0]).is_floating_point and varies(arguments[1]):
             return True
-        if operation == "constant" and LEAST_EXACT < abs(arguments[0]) < float("inf"):
+        if operation == "constant" and MIN_EXACT < abs(arguments[0]) < float("inf"):
             return True
     return False
 
 
-LEAST_EXACT = 2048
+MIN_EXACT = 2048
 """The magnitude from which sums in float16 lose whole numbers."""
 
 

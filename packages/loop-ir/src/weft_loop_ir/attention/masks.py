@@ -16,7 +16,7 @@ from weft_loop_ir.loop_graph import body_accesses
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.transform import Replayer, without_unused
 
-MOST_INSTRUCTIONS = 24
+MAX_INSTRUCTIONS = 24
 """Of what is computed again for each line and batch; beyond that, memory is cheaper."""
 CHEAP = frozenset(
     (
@@ -24,7 +24,7 @@ CHEAP = frozenset(
         "logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not"
     ).split()
 )
-LEAST_SHRINKING = 8
+MIN_SHRINKING = 8
 """How many times smaller what a mask is made of has to be than the mask."""
 
 
@@ -79,12 +79,12 @@ def _producer(
     part = without_unused(LoopBody(body.instructions, value), stores=False)
     ranges = ranges_for(tuple((v.symbol, v.size) for v in kernel.outer))
     part = with_direct_places(part, BodyRecorder(ranges, lambda n: buffers[n].layout.dtype))
-    if len(part.instructions) > MOST_INSTRUCTIONS:
+    if len(part.instructions) > MAX_INSTRUCTIONS:
         return None
     if any(i.operation not in CHEAP for i in part.instructions):
         return None
     read, _ = body_accesses(part)
-    if read and not LEAST_SHRINKING * sum(_elements(buffers[n]) for n in read) <= _elements(
+    if read and not MIN_SHRINKING * sum(_elements(buffers[n]) for n in read) <= _elements(
         buffers[name]
     ):
         return None

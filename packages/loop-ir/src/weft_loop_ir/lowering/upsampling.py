@@ -22,13 +22,13 @@ from weft_loop_ir.lowering.registry import overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder
 
-LARGEST_EXACT_FACTOR = 40
+MAX_EXACT_FACTOR = 40
 """Up to here the rounded product with a whole factor's inverse never falls short of a whole number."""
 
 
 def _whole_factor(axis: Axis) -> int | None:
     factor = axis.whole_factor
-    return factor if factor is not None and factor <= LARGEST_EXACT_FACTOR else None
+    return factor if factor is not None and factor <= MAX_EXACT_FACTOR else None
 
 
 def _neighbour(ops: BodyRecorder, axis: Axis, result: sympy.Expr, centred: bool) -> Value:

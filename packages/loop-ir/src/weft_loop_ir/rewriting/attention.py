@@ -43,33 +43,33 @@ def use_library_attention(
     graph: torch.fx.Graph,
     dtypes: Collection[torch.dtype] = DTYPES,
     *,
-    least_scores: int = 0,
-    least_masked_scores: int = 0,
+    min_scores: int = 0,
+    min_masked_scores: int = 0,
     differentiated: bool = True,
 ) -> int:
     """Replace softmaxes between products in ``graph``, a functional ATen graph; gives how many.
 
-    Left as they are: those in other ``dtypes``, with fewer than ``least_scores`` scores a head, with dropout,
+    Left as they are: those in other ``dtypes``, with fewer than ``min_scores`` scores a head, with dropout,
     with scores or shares that anything else reads.  Results lie as they did.  ``differentiated``: gradients
     are to be recorded, which have to be eager's in lines without any key to see, too.  A call with a mask
-    needs ``least_masked_scores``; one whose mask is known to be causal has none.
+    needs ``min_masked_scores``; one whose mask is known to be causal has none.
     """
     known = KnownValues(graph)
     return sum(
-        _replace(found, known, differentiated, least_masked_scores)
+        _replace(found, known, differentiated, min_masked_scores)
         for found in find_attention(graph, known)
-        if _is_eligible(found, dtypes, least_scores)
+        if _is_eligible(found, dtypes, min_scores)
     )
 
 
-def _is_eligible(found: Attention, dtypes: Collection[torch.dtype], least_scores: int) -> bool:
+def _is_eligible(found: Attention, dtypes: Collection[torch.dtype], min_scores: int) -> bool:
     operands = (found.query, found.key, found.value, found.result)
     if len({node.meta["val"].dtype for node in operands}) != 1:
         return False
     (_, _, width), (*_, keys), (*_, columns) = (sizes(node) for node in operands[:3])
     if width != columns or any(n == 0 for n in (*sizes(found.query), keys)):
         return False
-    return _has_scores(found, least_scores) and found.result.meta["val"].dtype in dtypes
+    return _has_scores(found, min_scores) and found.result.meta["val"].dtype in dtypes
 
 
 def _has_scores(found: Attention, least: int) -> bool:
@@ -79,7 +79,7 @@ def _has_scores(found: Attention, least: int) -> bool:
 
 
 def _replace(
-    found: Attention, known: KnownValues, differentiated: bool, least_masked_scores: int
+    found: Attention, known: KnownValues, differentiated: bool, min_masked_scores: int
 ) -> bool:
     """Put a call in the place of a match; False where its operands have no form for that."""
     batch = _batch(found)
@@ -88,7 +88,7 @@ def _replace(
     if query is None or turned is None or value is None or not _are_addable(masks, found):
         return False
     is_causal_call = len(masks) == 1 and _is_causal(masks[0], known)
-    if masks and not is_causal_call and not _has_scores(found, least_masked_scores):
+    if masks and not is_causal_call and not _has_scores(found, min_masked_scores):
         return False
     hides = bool(masks) and _may_hide_lines(masks, known)
     if hides and differentiated and any(m.fill is not None for m in masks):

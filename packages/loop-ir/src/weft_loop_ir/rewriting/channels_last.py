@@ -26,7 +26,7 @@ from weft_loop_ir.rewriting.fakes import (
 aten = torch.ops.aten
 
 HALVES = (torch.float16, torch.bfloat16)
-LEAST_CHANNELS = 4
+MIN_CHANNELS = 4
 """With fewer, an image is turned for nothing."""
 
 CONVOLUTIONS: dict[Any, int] = {aten.convolution.default: 2, aten.convolution_backward.default: 3}
@@ -52,15 +52,15 @@ LIKE_INPUT = frozenset({"native_group_norm", "_native_batch_norm_legit_functiona
 def convolve_channels_last(
     graph: torch.fx.Graph,
     dtypes: Collection[torch.dtype] = HALVES,
-    least_channels: int = LEAST_CHANNELS,
+    min_channels: int = MIN_CHANNELS,
     *,
-    largest_weight: float = math.inf,
+    max_weight: float = math.inf,
 ) -> None:
     """Lay convolutions in ``dtypes``, their operands, and what is computed of them channels-last.
 
-    Nothing is done where most convolutions are others, or none has ``least_channels`` input channels.
+    Nothing is done where most convolutions are others, or none has ``min_channels`` input channels.
     A convolution is left as it is where its weight, which has to be turned at each call, has more than
-    ``largest_weight`` times the elements of its images, read and written.
+    ``max_weight`` times the elements of its images, read and written.
     """
     found = [
         node
@@ -68,10 +68,10 @@ def convolve_channels_last(
         for node in graph.find_nodes(op="call_function", target=target)
     ]
     eligible = [node for node in found if _is_eligible(node, dtypes)]
-    deep = [node for node in eligible if _weight(node).shape[1] >= least_channels]
+    deep = [node for node in eligible if _weight(node).shape[1] >= min_channels]
     closed = any(node.op == "get_attr" for node in graph.nodes)  # bodies of regions
     if 2 * len(eligible) > len(found) and deep and not closed:
-        light = {node for node in eligible if _weight_to_images(node) <= largest_weight}
+        light = {node for node in eligible if _weight_to_images(node) <= max_weight}
         _Relaying().run(graph, light)
 
 

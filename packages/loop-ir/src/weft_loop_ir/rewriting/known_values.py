@@ -10,7 +10,7 @@ import torch.fx
 
 from weft_loop_ir._torch import OpOverload, must_keep, writes_argument
 
-MOST_ELEMENTS = 1 << 24
+MAX_ELEMENTS = 1 << 24
 """Of a value that is computed while compiling."""
 
 
@@ -43,7 +43,7 @@ class KnownValues:
     @staticmethod
     def is_small(value: torch.Tensor) -> bool:
         """Whether a value of such a size, and of no symbolic one, may be computed while compiling."""
-        return all(type(n) is int for n in value.shape) and value.numel() <= MOST_ELEMENTS
+        return all(type(n) is int for n in value.shape) and value.numel() <= MAX_ELEMENTS
 
     def tensor(self, node: torch.fx.Node) -> torch.Tensor | None:
         """What ``node`` always gives; None if that depends on inputs, chance or sizes, or is large."""

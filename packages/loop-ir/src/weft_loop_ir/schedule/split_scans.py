@@ -41,7 +41,7 @@ from weft_loop_ir.schedule.transform import Replayer, without_unused
 
 DEAR = frozenset("exp exp2 expm1 log log2 log10 log1p sin cos tan tanh pow truediv sigmoid".split())
 """Operations that take many instructions."""
-LEAST_PIECE = 2048
+MIN_PIECE = 2048
 """Elements of a piece of a row, at least; of columns side by side as many in :data:`SIDE_BY_SIDE` of them."""
 SIDE_BY_SIDE = 16
 ALIGNMENT = 64
@@ -84,7 +84,7 @@ def _piece(node: LoopNode, options: ScheduleOptions, hints: Hints) -> int | None
     if int(rows) >= options.split_scan_rows * together:
         return None
     wanted = options.split_scan_parts * together // int(rows)
-    pieces = min(wanted, int(length) * together // LEAST_PIECE)
+    pieces = min(wanted, int(length) * together // MIN_PIECE)
     if pieces < 2:
         return None
     each = -(-int(length) // (pieces * ALIGNMENT)) * ALIGNMENT

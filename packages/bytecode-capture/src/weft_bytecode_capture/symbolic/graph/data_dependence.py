@@ -12,19 +12,19 @@ import torch.fx
 from ..._torch import FAKE_TENSOR_ERRORS, unbacked_symbols, within
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
-from ..shapes import LARGEST_NUMBER, DataPlace
+from ..shapes import MAX_NUMBER, DataPlace
 
 if TYPE_CHECKING:
     from ..variables.base import Keywords, Variable
     from ..variables.tensor import TensorVariable
     from .builder import GraphBuilder
 
-_LARGEST_RESULT = 2**62
+_MAX_RESULT = 2**62
 _READABLE = frozenset(
     {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8}
     | {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 )
-_MOST_ELEMENTS = 16  # of a list that is read element by element
+_MAX_ELEMENTS = 16  # of a list that is read element by element
 # Fake tensors can't say whether a window that data places lies within its tensor, and kernels don't check it.
 _UNCHECKED_WINDOWS = frozenset(
     {"as_strided", "as_strided_", "as_strided_scatter", "unfold", "diagonal", "diagonal_scatter"}
@@ -85,7 +85,7 @@ def read_list(evaluator: Evaluator, tensor: TensorVariable) -> Variable | None:
     shape: tuple[Any, ...] = tuple(tensor.fake.shape)
     if len(shape) == 0:
         return read_number(evaluator, tensor) if can_read(evaluator, tensor) else None
-    if len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > _MOST_ELEMENTS:
+    if len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > _MAX_ELEMENTS:
         return None
     numbers = []
     for position in range(shape[0]):
@@ -160,11 +160,11 @@ def require_small(graph: GraphBuilder, number: Any) -> None:
         symbols.bounded.add(symbol)
         node = graph.number_node(symbol)
         value = node.meta["example_value"] if node is not None else None
-        if isinstance(value, torch.SymInt) and not within(value, LARGEST_NUMBER):
-            for function, bound in ((operator.le, LARGEST_NUMBER), (operator.ge, -LARGEST_NUMBER)):
+        if isinstance(value, torch.SymInt) and not within(value, MAX_NUMBER):
+            for function, bound in ((operator.le, MAX_NUMBER), (operator.ge, -MAX_NUMBER)):
                 condition = function(value, bound)
                 if graph.shapes.decided(condition) is None:
                     compared = graph.outermost.call_function(function, (node, bound))
                     require(graph, condition, compared)
-    if isinstance(number, torch.SymInt) and not within(number, _LARGEST_RESULT):
+    if isinstance(number, torch.SymInt) and not within(number, _MAX_RESULT):
         raise Unsupported("number that depends on data", f"{number} may leave 64 bits")

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ..variables.tensor import TensorVariable
     from .builder import GraphBuilder
 
-_MOST_ELEMENTS = 64  # of a tensor that is guarded
-_MOST_COMPUTED = 1 << 14  # of what is computed from it
-_MOST_NODES = 64
+_MAX_ELEMENTS = 64  # of a tensor that is guarded
+_MAX_COMPUTED = 1 << 14  # of what is computed from it
+_MAX_NODES = 64
 
 READS = frozenset(
     {
@@ -69,7 +69,7 @@ def known_contents(evaluator: Evaluator, tensor: TensorVariable) -> torch.Tensor
 
 def _is_small(tensor: Any) -> bool:
     integral = not (tensor.is_floating_point() or tensor.is_complex())
-    return integral and tensor.layout is torch.strided and 0 < tensor.numel() <= _MOST_ELEMENTS
+    return integral and tensor.layout is torch.strided and 0 < tensor.numel() <= _MAX_ELEMENTS
 
 
 class _Evaluation:
@@ -83,7 +83,7 @@ class _Evaluation:
 
     def value(self, node: torch.fx.Node) -> Any:
         if node not in self._values:
-            if len(self._values) > _MOST_NODES:
+            if len(self._values) > _MAX_NODES:
                 raise _Unknown
             self._values[node] = self._computed(node)
         return self._values[node]
@@ -101,7 +101,7 @@ class _Evaluation:
         if node.op not in ("call_function", "call_method") or is_effectful(node):
             raise _Unknown
         sizes: tuple[Any, ...] = tuple(example.shape)
-        if any(isinstance(size, int) and size > _MOST_COMPUTED for size in sizes):
+        if any(isinstance(size, int) and size > _MAX_COMPUTED for size in sizes):
             raise _Unknown
         arguments: Any = torch.fx.map_arg(node.args, self.value)
         keywords: Any = torch.fx.map_arg(node.kwargs, self.value)

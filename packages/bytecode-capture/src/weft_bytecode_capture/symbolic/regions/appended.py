@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..evaluator import FrameEvaluator
 
 _LOOKED_AT = "list that a loop appends to and looks at"
-_MOST_LEADING = 16  # elements of a list before a loop that become rows of its buffer
+_MAX_LEADING = 16  # elements of a list before a loop that become rows of its buffer
 
 
 @dataclass
@@ -158,7 +158,7 @@ class Appended:
 
     def leading(self) -> Sequence[TensorVariable]:
         """What the list has held, where it is like what is added: rows of one buffer, with that."""
-        if len(self.added) != 1 or not 0 < len(self.held) <= _MOST_LEADING:
+        if len(self.added) != 1 or not 0 < len(self.held) <= _MAX_LEADING:
             return ()
         item = self.added[0]
         found = [held for held in self.held if isinstance(held, TensorVariable)]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ...frame.emitter import Emitter
     from ..variables.base import Variable
 
-LARGEST_NUMBER = 2**31 - 1
+MAX_NUMBER = 2**31 - 1
 """Of an integer that a graph reads from a tensor and computes with: products of two fit into 64 bits."""
 
 

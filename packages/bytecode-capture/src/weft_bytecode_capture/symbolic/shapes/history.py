@@ -18,7 +18,7 @@ from typing import Any
 
 from weft_guards import ItemSource, Source, is_constant
 
-_MOST_CONTENTS = 3  # of a tensor at one place that are compiled for
+_MAX_CONTENTS = 3  # of a tensor at one place that are compiled for
 
 
 class ValueHistory:
@@ -61,9 +61,9 @@ class ValueHistory:
     def contents_recur(self, source: Source, contents: tuple[Any, ...]) -> bool:
         """Note what a tensor holds; False from the fourth contents on: they are another in each call."""
         seen = self._contents.setdefault(_place(source), set())
-        if len(seen) <= _MOST_CONTENTS:
+        if len(seen) <= _MAX_CONTENTS:
             seen.add(contents)
-        return len(seen) <= _MOST_CONTENTS
+        return len(seen) <= _MAX_CONTENTS
 
     def object_changed(self, source: Source, value: object) -> bool:
         """Note which tensor or module is found at ``source``; whether another was found there before."""

@@ -49,7 +49,7 @@ from .history import ValueHistory
 
 Number = Any  # int, float, torch.SymInt or torch.SymFloat
 
-_LARGEST_INTEGER = (
+_MAX_INTEGER = (
     2**62 - 1
 )  # of a symbolic number that is passed: the native check computes in 64 bits
 
@@ -232,7 +232,7 @@ class ShapeSymbols:
             number = self._float(place, value)
         else:
             self.guard(source, TypeIs(int))
-            number = self._symbol(place, value, -_LARGEST_INTEGER, _LARGEST_INTEGER)
+            number = self._symbol(place, value, -_MAX_INTEGER, _MAX_INTEGER)
         self._numbers[source] = number
         return number
 
@@ -370,7 +370,7 @@ class ShapeSymbols:
 
 def _can_vary(value: int | float) -> bool:
     """Whether code can be compiled for any number in place of this one."""
-    return math.isfinite(value) if isinstance(value, float) else abs(value) <= _LARGEST_INTEGER
+    return math.isfinite(value) if isinstance(value, float) else abs(value) <= _MAX_INTEGER
 
 
 def _is_plain(metadata: TensorMetadata) -> bool:

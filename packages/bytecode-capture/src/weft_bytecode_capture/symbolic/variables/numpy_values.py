@@ -71,7 +71,7 @@ _OF_CONSTANTS = (
     numpy.meshgrid, numpy.repeat, numpy.tile, numpy.outer, numpy.dot, numpy.matmul, numpy.interp,
     numpy.logspace, numpy.hanning, numpy.hamming, numpy.tri, numpy.triu, numpy.tril, numpy.diag,
 )  # fmt: skip
-_LARGEST_LITERAL = 10_000  # elements of an array that the graph makes from a list
+_MAX_LITERAL = 10_000  # elements of an array that the graph makes from a list
 _FLOATING = (torch.float32, torch.float64)
 
 
@@ -261,7 +261,7 @@ def wrap_array(evaluator: Evaluator, value: Any) -> Variable:
         return TupleVariable(items) if type(value) is tuple else evaluator.wrap_result(value)
     if not isinstance(value, numpy.ndarray):
         return evaluator.wrap_result(value)
-    if value.dtype.type not in _SCALARS or value.ndim == 0 or value.size > _LARGEST_LITERAL:
+    if value.dtype.type not in _SCALARS or value.ndim == 0 or value.size > _MAX_LITERAL:
         raise Unsupported(_NUMPY, f"of type {value.dtype} and {value.ndim} dimensions")
     dtype = torch.from_numpy(numpy.empty(0, value.dtype)).dtype
     literal = evaluator.wrap_result(value.tolist())

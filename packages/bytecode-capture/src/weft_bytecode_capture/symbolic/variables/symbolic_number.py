@@ -25,7 +25,7 @@ _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "mod", "truediv", "pow"})
 _DIVISIONS = frozenset({"floordiv", "mod", "truediv"})
 _NUMBERS = (int, float)
-_LARGEST_EXPRESSION = 60
+_MAX_EXPRESSION = 60
 """Nodes of an expression that is computed with.  One that reads itself twice a step doubles each time."""
 
 # Methods without arguments, by what computes them on a symbolic number.
@@ -172,7 +172,7 @@ def _is_large(variable: Variable) -> bool:
     if not isinstance(variable, SymbolicNumberVariable):
         return False
     nodes = sympy.preorder_traversal(expression_of(variable.value))
-    return next(itertools.islice(nodes, _LARGEST_EXPRESSION, None), None) is not None
+    return next(itertools.islice(nodes, _MAX_EXPRESSION, None), None) is not None
 
 
 def _is_computed_float(variable: Variable) -> bool:
