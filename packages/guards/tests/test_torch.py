@@ -241,6 +241,8 @@ STATES = {
     "flash attention": lambda: sdpa_kernel(SDPBackend.FLASH_ATTENTION),
     "efficient attention": lambda: sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION),
     "attention of cuDNN": lambda: sdpa_kernel(SDPBackend.CUDNN_ATTENTION),
+    "without cuDNN": lambda: torch.backends.cudnn.flags(enabled=False),
+    "without oneDNN": lambda: torch.backends.mkldnn.flags(enabled=False),
     "autocast to half": lambda: torch.autocast("cpu", dtype=torch.float16),
     "autocast without cache": lambda: torch.autocast("cpu", cache_enabled=False),
     "default dtype": DefaultDtype,

@@ -214,13 +214,15 @@ def plain_keys(is_conjugate: bool, is_negative: bool, is_inference: bool) -> int
     return keys | (_CONJUGATE if is_conjugate else 0) | (_NEGATIVE if is_negative else 0)
 
 
-def attention_kernels() -> tuple[bool, ...]:
-    """Which kernels ``scaled_dot_product_attention`` may choose (``torch.nn.attention.sdpa_kernel``)."""
+def allowed_libraries() -> tuple[bool, ...]:
+    """Which kernels ``scaled_dot_product_attention`` may choose, then whether cuDNN and oneDNN are on."""
     return (
         torch._C._get_flash_sdp_enabled(),
         torch._C._get_mem_efficient_sdp_enabled(),
         torch._C._get_math_sdp_enabled(),
         torch._C._get_cudnn_sdp_enabled(),
+        torch._C._get_cudnn_enabled(),
+        torch._C._get_mkldnn_enabled(),
     )
 
 
@@ -239,7 +241,7 @@ def global_state_numbers(
         state.torch_function_modes,
         state.torch_dispatch_modes,
         state.transform_active,
-        sum(allowed << bit for bit, allowed in enumerate(state.attention_kernels)),
+        sum(allowed << bit for bit, allowed in enumerate(state.allowed_libraries)),
     )
     devices = [
         (tables.device_types.get(name), enabled, tables.dtypes.get(dtype))

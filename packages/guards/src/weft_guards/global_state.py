@@ -25,7 +25,9 @@ class GlobalState:
     default_dtype: torch.dtype
     default_device: str | None  # None when no mode sets one
     deterministic_algorithms: bool
-    attention_kernels: tuple[bool, ...]  # allowed: flash, memory-efficient, plain, cuDNN's
+    allowed_libraries: tuple[
+        bool, ...
+    ]  # attention's flash, memory-efficient, plain, cuDNN's; cuDNN; oneDNN
     torch_function_modes: int  # depth of the mode stack
     torch_dispatch_modes: int = 0  # depth of the mode stack
     transform_active: bool = False  # inside vmap, grad, a level of forward-mode gradients, ...
@@ -44,7 +46,7 @@ class GlobalState:
             default_dtype=torch.get_default_dtype(),
             default_device=_torch.default_device(),
             deterministic_algorithms=torch.are_deterministic_algorithms_enabled(),
-            attention_kernels=_torch.attention_kernels(),
+            allowed_libraries=_torch.allowed_libraries(),
             torch_function_modes=_torch.torch_function_modes(),
             torch_dispatch_modes=_torch.torch_dispatch_modes(),
             transform_active=_torch.transform_active(),

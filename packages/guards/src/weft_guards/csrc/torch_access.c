@@ -32,7 +32,9 @@ static struct {
     bool (*flash_allowed)(const void *context);
     bool (*efficient_allowed)(const void *context);
     bool (*plain_allowed)(const void *context);
-    bool (*cudnn_allowed)(const void *context);
+    bool (*cudnn_attention_allowed)(const void *context);
+    bool (*cudnn_enabled)(const void *context);
+    bool (*mkldnn_enabled)(const void *context);
     int64_t (*function_modes)(void);
     int64_t (*dispatch_modes)(void);
     bool (*dispatch_key_included)(uint16_t key);
@@ -75,7 +77,9 @@ static const struct {
     SYMBOL(flash_allowed, "_ZNK2at7Context19userEnabledFlashSDPEv"),
     SYMBOL(efficient_allowed, "_ZNK2at7Context26userEnabledMemEfficientSDPEv"),
     SYMBOL(plain_allowed, "_ZNK2at7Context18userEnabledMathSDPEv"),
-    SYMBOL(cudnn_allowed, "_ZNK2at7Context19userEnabledCuDNNSDPEv"),
+    SYMBOL(cudnn_attention_allowed, "_ZNK2at7Context19userEnabledCuDNNSDPEv"),
+    SYMBOL(cudnn_enabled, "_ZNK2at7Context16userEnabledCuDNNEv"),
+    SYMBOL(mkldnn_enabled, "_ZNK2at7Context17userEnabledMkldnnEv"),
     /* at::impl::PythonTorchFunctionTLS::stack_len() */
     SYMBOL(function_modes, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"),
     /* c10::impl::TorchDispatchModeTLS::stack_len() */
@@ -279,11 +283,12 @@ static int transform_active(void)
     return level == NULL || !PyLong_Check(level) || PyLong_AsLong(level) >= 0;
 }
 
-/* Which kernels scaled_dot_product_attention may choose, a bit each. */
-static int64_t attention_kernels(const void *context)
+/* Which kernels scaled_dot_product_attention may choose, and which libraries are on, a bit each. */
+static int64_t allowed_libraries(const void *context)
 {
     return torch.flash_allowed(context) | torch.efficient_allowed(context) << 1
-        | torch.plain_allowed(context) << 2 | torch.cudnn_allowed(context) << 3;
+        | torch.plain_allowed(context) << 2 | torch.cudnn_attention_allowed(context) << 3
+        | torch.cudnn_enabled(context) << 4 | torch.mkldnn_enabled(context) << 5;
 }
 
 static void read_fields(int64_t *fields)
@@ -297,7 +302,7 @@ static void read_fields(int64_t *fields)
     fields[5] = torch.function_modes();
     fields[6] = torch.dispatch_modes();
     fields[7] = transform_active();
-    fields[8] = attention_kernels(context);
+    fields[8] = allowed_libraries(context);
 }
 
 int global_state_matches(const GlobalStateExpectation *expected)

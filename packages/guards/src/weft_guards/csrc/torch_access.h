@@ -27,7 +27,7 @@ typedef struct {
 #define GLOBAL_STATE_FIELDS 9
 #define MAX_AUTOCAST_DEVICES 4
 
-/* Made from ((the eight numbers of read_global_state), ((device type, enabled, dtype), ...)). */
+/* Made from ((the nine numbers of read_global_state), ((device type, enabled, dtype), ...)). */
 typedef struct {
     int64_t fields[GLOBAL_STATE_FIELDS];
     int autocast_devices;
