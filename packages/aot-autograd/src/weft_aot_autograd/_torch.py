@@ -48,7 +48,6 @@ __all__ = [
     "schema_arguments",
     "set_grad_enabled",
     "stands_for_another",
-    "storage_identity",
     "will_visit",
     "without_transforms",
 ]
@@ -142,11 +141,6 @@ def without_transforms() -> Any:
 def packs_saved_tensors() -> bool:
     """Whether hooks for saved tensors are set, which would be given each tensor that is saved now."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
-
-
-def storage_identity(tensor: torch.Tensor) -> int:
-    """A number that two tensors have in common exactly if they share storage."""
-    return int(tensor.untyped_storage()._cdata)
 
 
 def packed_saved_tensors(ctx: Any) -> tuple[Any, ...]:

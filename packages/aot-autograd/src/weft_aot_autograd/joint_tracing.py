@@ -9,12 +9,16 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import FunctionalGraph, is_gradient_rule, is_unrecorded_view
+from weft_functionalize import (
+    FunctionalGraph,
+    is_gradient_rule,
+    is_unrecorded_view,
+    storage_identity,
+)
 
 from ._torch import (
     DATA_DEPENDENT_ERRORS,
     FakeTensorMode,
-    storage_identity,
 )
 from .decomposition_table import DecompositionTable, default_decompositions
 from .formula_errors import lacks_derivative, refuse_missing_derivative, refused_formulas

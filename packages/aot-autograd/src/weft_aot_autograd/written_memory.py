@@ -11,9 +11,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import TensorMap, known_equal, size_hint
-
-from ._torch import storage_identity
+from weft_functionalize import TensorMap, known_equal, size_hint, storage_identity
 
 aten = torch.ops.aten
 

@@ -7,7 +7,15 @@ graph the effects of the original: inputs written back, outputs that alias input
 
 from __future__ import annotations
 
-from ._torch import assume, is_empty, known_equal, known_true, new_integer, size_hint
+from ._torch import (
+    assume,
+    is_empty,
+    known_equal,
+    known_true,
+    new_integer,
+    size_hint,
+    storage_identity,
+)
 from .conversion import functionalize
 from .functional_graph import (
     Constant,
@@ -89,6 +97,7 @@ __all__ = [
     "new_integer",
     "reached_after",
     "size_hint",
+    "storage_identity",
     "symbols_given_by",
     "symbols_of",
     "verify_functional",

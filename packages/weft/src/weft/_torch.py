@@ -28,7 +28,6 @@ __all__ = [
     "fake_tensor",
     "has_global_hooks",
     "rely_on",
-    "storage_identity",
     "symbolic_number",
 ]
 
@@ -66,11 +65,6 @@ def data_parallel_bucket_bytes() -> int | None:
     kind: Any = DistributedDataParallel
     module = kind._get_active_ddp_module()
     return None if module is None else int(module.bucket_bytes_cap)
-
-
-def storage_identity(tensor: torch.Tensor) -> int:
-    """What is equal for the tensors of one storage, fake ones too, while it lives."""
-    return int(tensor.untyped_storage()._cdata)
 
 
 def expression_of(number: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:

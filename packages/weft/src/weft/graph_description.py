@@ -19,6 +19,7 @@ from typing import Any
 import sympy
 import torch
 import torch.fx
+from weft_functionalize import storage_identity
 
 from ._torch import (
     NATIVE_MODULES,
@@ -33,7 +34,6 @@ from ._torch import (
     describe_opaque_operator,
     expression_of,
     rely_on,
-    storage_identity,
 )
 
 IGNORED_META = frozenset({"example_value", "val", "stack_trace"})

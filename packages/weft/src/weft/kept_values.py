@@ -15,6 +15,7 @@ from typing import Any
 import sympy
 import torch
 import torch.fx
+from weft_functionalize import storage_identity
 
 from ._torch import (
     SYMBOLIC_TYPES,
@@ -24,7 +25,6 @@ from ._torch import (
     OpOverload,
     expression_of,
     fake_tensor,
-    storage_identity,
     symbolic_number,
 )
 from .allowed_values import allowed, check_named, expression_of_parts, expression_parts
