@@ -36,7 +36,7 @@ from ._torch import (
     rely_on,
 )
 
-IGNORED_META = frozenset({"example_value", "val", "stack_trace"})
+IGNORED_META = frozenset({"example_value", "val", "stack_trace", "region"})
 """What nodes carry that is described by itself, or only read for messages."""
 
 DESCRIBED_META = frozenset({"data_dependent", "checks", "gives_zero_gradients"})
