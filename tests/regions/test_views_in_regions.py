@@ -118,7 +118,8 @@ def test_writes_through_views(kind: str, around: Callable[..., Any]) -> None:
     for x in INPUTS:
         mine = outcome(lambda x: compiled(x).result, x)
         torch.testing.assert_close(mine, outcome(function, x), rtol=0, atol=0, equal_nan=True)
-    assert line.regions == 1
+    # as_strided counts from the beginning of a storage, and where an input begins is asked outside of regions
+    assert line.regions == int(kind != "as_strided" or around is not in_a_loop)
     assert set(line.refused) <= REFUSED.get(kind, set())
 
 

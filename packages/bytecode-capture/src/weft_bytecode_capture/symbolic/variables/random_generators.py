@@ -48,6 +48,12 @@ def _register(name: str) -> None:
             raise Unsupported(
                 "call of a builtin function", f"Random.{name}", "its seed is the operating system's"
             )
+        if evaluator.graph.graph is not evaluator.graph.outermost:
+            raise Unsupported(
+                "call of a builtin function",
+                f"Random.{name}",
+                "each iteration draws another number",
+            )
         state.is_seeded = True
         positional, _ = evaluator.snapshots(arguments, {}, f"Random.{name}")
         method = getattr(GENERATOR, name)
