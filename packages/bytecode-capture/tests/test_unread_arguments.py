@@ -104,3 +104,16 @@ def test_the_frame_keeps_them_alive() -> None:
         x = torch.ones(3)
         torch.testing.assert_close(capture(outer)(x).result, outer(x))
         assert not outer(x)[1]
+
+
+def test_nothing_is_asked_of_them() -> None:
+    class Asked:
+        @property
+        def __class__(self) -> Any:
+            raise ValueError("asked")
+
+    gone = weakref.proxy(Asked())
+    for unread in (Asked(), gone):
+        assert torch.equal(
+            capture(behind_a_break)(torch.ones(3), unread).result, torch.full((3,), 2.0)
+        )

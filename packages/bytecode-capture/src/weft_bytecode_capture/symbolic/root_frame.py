@@ -179,7 +179,9 @@ class _Capture:
             source = ArgumentSource(name)
             if name in read:
                 evaluator.locals[name] = evaluator.builder.wrap(value, source)
-            elif not isinstance(value, torch.Tensor):  # the frame keeps it alive, whatever it is
+            elif not issubclass(
+                type(value), torch.Tensor
+            ):  # the frame keeps it alive, whatever it is
                 evaluator.locals[name] = OpaqueVariable(value, source)
         for name, cell in frame.closure.items():
             evaluator.cells[name] = root_cell(evaluator, name, cell)
