@@ -77,7 +77,7 @@ def guard_offset(evaluator: Evaluator, fake: torch.Tensor) -> None:
     :raises RegionRefused: a region gave the fake, which has storage of its own in the graph alone.
     """
     builder, state = evaluator.graph, evaluator.state
-    if builder.graph is not builder.outermost:
+    if builder.is_in_region:
         raise Unsupported("storage of a tensor", "an offset inside a region")
     place = state.region_aliases.giver(storage_identity(fake))
     if place is not None:

@@ -307,6 +307,11 @@ class GraphBuilder:
             [(g.source, g.tensor, w) for g, w in zip(self._inputs, written, strict=True)],
         )
 
+    @property
+    def is_in_region(self) -> bool:
+        """Whether nodes go to the graph of a branch or loop now."""
+        return self.graph is not self.outermost
+
     def inputs(self) -> tuple[_Input, ...]:
         """The tensors that the graph takes so far."""
         return tuple(self._inputs)
@@ -380,7 +385,7 @@ class GraphBuilder:
             return call_with_numbers(evaluator, target, arguments, keywords)
         _refuse_start_in_tensor(target, arguments, keywords)
         self._refuse_data_in_regions(arguments)
-        if self.shapes.data and self.graph is self.outermost:  # a region checks its counter's rows
+        if self.shapes.data and not self.is_in_region:  # a region checks its counter's rows
             require_selected_inside(evaluator, target, arguments, keywords)
         pairs = [graph_argument(evaluator, argument) for argument in arguments]
         named = {name: graph_argument(evaluator, value) for name, value in keywords.items()}
@@ -467,7 +472,7 @@ class GraphBuilder:
         """A node where the graph stands, with the line that it comes from."""
         node = self.graph.create_node(kind, target, arguments, keywords)
         watched = self.elements or self.shared_rows or self.read_rows
-        if watched or self.graph is not self.outermost:
+        if watched or self.is_in_region:
             self._note_write(node)
         if evaluator.state.root is not None:
             self.made_at[node] = evaluator.state.root.index
@@ -486,7 +491,7 @@ class GraphBuilder:
             self.written_storages += [
                 storage_identity(f) for f in fakes if isinstance(f, torch.Tensor)
             ]
-            if self.graph is self.outermost:
+            if not self.is_in_region:
                 for element in self.elements:
                     element.check()
 
@@ -502,7 +507,7 @@ class GraphBuilder:
             read.check(outputs)
 
     def _refuse_data_in_regions(self, arguments: Sequence[Variable]) -> None:
-        if not self.shapes.data or self.graph is self.outermost:
+        if not self.shapes.data or not self.is_in_region:
             return
         for argument in arguments:
             value = getattr(argument, "value", None)

@@ -38,7 +38,7 @@ def can_read(evaluator: Evaluator, tensor: TensorVariable) -> bool:
     graph = evaluator.graph
     return (
         evaluator.state.options.data_dependent_scalars
-        and graph.graph is graph.outermost
+        and not graph.is_in_region
         and tensor.fake.dtype in _READABLE
         and all(type(size) is int and size == 1 for size in tensor.fake.shape)
     )

@@ -155,8 +155,7 @@ def _tagged(
 
 def note_choice(evaluator: FrameEvaluator, choice: Choice) -> None:
     """Note what decides whether a region's result is an operand, if that is a tensor of the caller's."""
-    is_outermost = evaluator.graph.graph is evaluator.graph.outermost
-    if is_outermost and choice.operand.source is not None:
+    if not evaluator.graph.is_in_region and choice.operand.source is not None:
         evaluator.state.region_choices[storage_identity(choice.result.fake)] = choice
 
 

@@ -49,7 +49,7 @@ def rely_on_other_side(
         return False
     start = _side_that_goes_on(evaluator.decoded, instruction)
     graph = evaluator.graph
-    if start is None or graph.graph is not graph.outermost or _is_handled(evaluator):
+    if start is None or graph.is_in_region or _is_handled(evaluator):
         return False
     if not _check(evaluator, condition, jump_if is (start == instruction.target)):
         return False

@@ -42,7 +42,7 @@ class SharedRows:
 
     def note_use(self, is_view: bool) -> None:
         """The rows are read; ``is_view``: by what may be read again later."""
-        self._has_view |= is_view or self._builder.graph is not self._builder.outermost
+        self._has_view |= is_view or self._builder.is_in_region
         self._check(True)
 
     def check(self, outputs: Collection[int]) -> None:
@@ -84,7 +84,7 @@ class LeadingRows:
 
     def note_read(self) -> None:
         """All rows are read."""
-        self._is_read_again |= self._builder.graph is not self._builder.outermost
+        self._is_read_again |= self._builder.is_in_region
         self._check()
 
     def check(self, outputs: Collection[int]) -> None:

@@ -31,7 +31,7 @@ class CheckVariable(KnownFunctionVariable):
 
     def _is_checked_by_graph(self, evaluator: Evaluator, arguments: Arguments) -> bool:
         graph = evaluator.graph
-        if not arguments or graph.graph is not graph.outermost:
+        if not arguments or graph.is_in_region:
             return False
         value = arguments[0]
         if isinstance(value, DataBooleanVariable) and value.value is not None:
@@ -45,7 +45,7 @@ class SizeCheckVariable(CheckVariable):
 
     def _is_checked_by_graph(self, evaluator: Evaluator, arguments: Arguments) -> bool:
         graph = evaluator.graph
-        if len(arguments) != 1 or graph.graph is not graph.outermost:
+        if len(arguments) != 1 or graph.is_in_region:
             return False
         if not isinstance(arguments[0], SymbolicNumberVariable) or not graph.shapes.data:
             return False

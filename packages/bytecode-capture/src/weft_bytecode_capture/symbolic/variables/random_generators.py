@@ -48,7 +48,7 @@ def _register(name: str) -> None:
             raise Unsupported(
                 "call of a builtin function", f"Random.{name}", "its seed is the operating system's"
             )
-        if evaluator.graph.graph is not evaluator.graph.outermost:
+        if evaluator.graph.is_in_region:
             raise Unsupported(
                 "call of a builtin function",
                 f"Random.{name}",

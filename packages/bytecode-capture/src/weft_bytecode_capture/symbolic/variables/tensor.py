@@ -184,7 +184,7 @@ class TensorVariable(Variable):
         builder, fake = evaluator.graph, self.fake
         if builder.gradients_depend_on_data and fake.requires_grad and self.source is None:
             raise Unsupported("question about gradients that depend on data", f"{self!r}.{name}")
-        inside = builder.graph is not builder.outermost and torch.is_grad_enabled()
+        inside = builder.is_in_region and torch.is_grad_enabled()
         may_differ = fake.dtype.is_floating_point or fake.dtype.is_complex
         if inside and may_differ and not (fake.requires_grad and fake.is_leaf):
             raise Unsupported("question about gradients inside a region", f"{self!r}.{name}")
@@ -312,7 +312,7 @@ class TensorVariable(Variable):
         from ..regions.positions import has_position, with_numbers
 
         has_positions = has_position(arguments[0])
-        if has_positions and evaluator.graph.graph is evaluator.graph.outermost:
+        if has_positions and not evaluator.graph.is_in_region:
             arguments = [with_numbers(evaluator.frame, arguments[0]), *arguments[1:]]
             has_positions = False
         if has_positions or has_symbolic_integer(arguments[0]):
@@ -455,7 +455,7 @@ def _number_of_data(
     if name == "tolist":
         return read_list(evaluator, tensor)
     kind = float if tensor.fake.dtype.is_floating_point else int
-    if evaluator.graph.graph is not evaluator.graph.outermost:
+    if evaluator.graph.is_in_region:
         from .tensor_number import read_in_region
 
         return read_in_region(evaluator, tensor, _READS[name])
@@ -568,7 +568,7 @@ def _note_data_dependent_sizes(evaluator: Evaluator, tensor: TensorVariable) -> 
     if not any(map(has_unbacked_symbols, sizes)) or differ_by_iteration(evaluator.frame, sizes):
         return
     tensor.node.meta["data_dependent"] = True
-    if evaluator.state.options.data_dependent_sizes and graph.graph is graph.outermost:
+    if evaluator.state.options.data_dependent_sizes and not graph.is_in_region:
         for dimension, size in enumerate(shape):
             if isinstance(size, torch.SymInt) and expression_of(size).is_Symbol:
                 graph.shapes.data.add(size, DataPlace(tensor, dimension))
