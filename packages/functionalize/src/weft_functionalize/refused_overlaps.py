@@ -8,6 +8,7 @@ order that no functional form has.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -106,10 +107,7 @@ class _Extent:
 
     @property
     def elements(self) -> int:
-        count = 1
-        for size, _ in self.dims:
-            count *= size
-        return count
+        return math.prod(size for size, _ in self.dims)
 
     @property
     def end(self) -> int:
