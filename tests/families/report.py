@@ -7,6 +7,7 @@ Each model is checked in a process of its own with a time limit; every outcome i
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import random
@@ -15,13 +16,12 @@ import signal
 import sys
 import warnings
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tests.opinfo.workers import Worker
+from tests.opinfo.workers import Worker, answer_all
 
 from .catalogue import families
 from .checking import Record, check
@@ -104,24 +104,20 @@ def run(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
     """The record of every model in every mode."""
     outcomes: list[dict[str, Any]] = []
     for mode in options.modes:
-        queue = iter(names)
+        arguments = ["--serve", mode, "--backend", options.backend]
 
-        def work(_: int, mode: str = mode, queue: Any = queue) -> None:
-            with Worker(
-                ["--serve", mode, "--backend", options.backend], "tests.families.report"
-            ) as worker:
-                for name in queue:
-                    answer = worker.answer(name, MODEL_SECONDS + 60)
-                    if "errors" in answer:
-                        answer = Record(
-                            name, mode, options.backend, "error", answer["errors"][0]
-                        ).as_json()
-                    outcomes.append(answer)
-                    file.write(json.dumps(answer) + "\n")
-                    file.flush()
+        def failure(name: str, error: str, mode: str = mode) -> dict[str, Any]:
+            return Record(name, mode, options.backend, "error", error).as_json()
 
-        with options.output.open("a") as file, ThreadPoolExecutor(options.jobs) as pool:
-            list(pool.map(work, range(options.jobs)))
+        with options.output.open("a") as file:
+            outcomes += answer_all(
+                names,
+                functools.partial(Worker, arguments, "tests.families.report"),
+                failure,
+                file,
+                jobs=options.jobs,
+                question_seconds=MODEL_SECONDS + 60,
+            )
     return outcomes
 
 

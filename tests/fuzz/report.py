@@ -8,18 +8,18 @@ line of JSON in ``--output``.  Exits with 1 if any program is wrong or shows a f
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tests.opinfo.workers import Worker
+from tests.opinfo.workers import Worker, answer_all
 
 from .checking import Outcome, check
 from .programs import Program, random_program
@@ -80,31 +80,21 @@ def serve(shrink_seconds: float) -> None:
 
 def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     """The outcome of every program that was begun in time."""
-    seeds = iter(range(options.first, options.first + options.programs))
-    end = time.monotonic() + options.seconds
-    outcomes: list[dict[str, Any]] = []
     arguments = ["--serve", "--shrink-seconds", str(options.shrink_seconds)]
 
-    def work(_: int) -> None:
-        with Worker(arguments, "tests.fuzz.report") as worker:
-            for seed in seeds:
-                if time.monotonic() > end:
-                    return
-                answer = worker.answer(str(seed), PROGRAM_SECONDS + options.shrink_seconds)
-                if "errors" in answer:
-                    answer = {
-                        "seed": seed,
-                        "kind": "fault",
-                        "detail": answer["errors"][0],
-                        "program": "",
-                    }
-                outcomes.append(answer)
-                file.write(json.dumps(answer) + "\n")
-                file.flush()
+    def failure(seed: str, error: str) -> dict[str, Any]:
+        return {"seed": int(seed), "kind": "fault", "detail": error, "program": ""}
 
-    with options.output.open("w") as file, ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(work, range(options.jobs)))
-    return outcomes
+    with options.output.open("w") as file:
+        return answer_all(
+            map(str, range(options.first, options.first + options.programs)),
+            functools.partial(Worker, arguments, "tests.fuzz.report"),
+            failure,
+            file,
+            jobs=options.jobs,
+            question_seconds=PROGRAM_SECONDS + options.shrink_seconds,
+            end=time.monotonic() + options.seconds,
+        )
 
 
 def main() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from tests.opinfo.checking import Case, Outcome
 
@@ -82,6 +86,41 @@ class Worker:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+
+def answer_all(
+    questions: Iterable[str],
+    worker: Callable[[], Worker],
+    failure: Callable[[str, str], dict[str, Any]],
+    file: TextIO,
+    *,
+    jobs: int,
+    question_seconds: float,
+    end: float = math.inf,
+) -> list[dict[str, Any]]:
+    """What ``jobs`` workers answer, also written to ``file``, a line of JSON each.
+
+    ``failure`` makes the answer to a question of what went wrong with the process.  No question is asked
+    after ``end``, a time of :func:`time.monotonic`.
+    """
+    rest = iter(questions)
+    answers: list[dict[str, Any]] = []
+
+    def work(_: int) -> None:
+        with worker() as process:
+            for question in rest:
+                if time.monotonic() > end:
+                    return
+                answer = process.answer(question, question_seconds)
+                if "errors" in answer:
+                    answer = failure(question, answer["errors"][0])
+                answers.append(answer)
+                file.write(json.dumps(answer) + "\n")
+                file.flush()
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(work, range(jobs)))
+    return answers
 
 
 def _read(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
