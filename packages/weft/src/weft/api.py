@@ -29,14 +29,12 @@ _EAGER_IN_TRAINING: frozenset[Callable[..., object]] = frozenset({torch.lstm, *B
 """On the CPU oneDNN computes ``torch.lstm`` and leaves a workspace for backward whose size only it knows;
 a broadcast has no formula, and what eager makes of its gradient comes with a warning."""
 
-_SPARSE_GRADIENTS: frozenset[tuple[Callable[..., object], int]] = frozenset(
-    {
-        (torch.embedding, 4),
-        (torch.embedding_bag, 5),
-        (torch.nn.functional.embedding, 6),
-        (torch.nn.functional.embedding_bag, 7),
-    }
-)
+_SPARSE_GRADIENTS: Mapping[Callable[..., object], int] = {
+    torch.embedding: 4,
+    torch.embedding_bag: 5,
+    torch.nn.functional.embedding: 6,
+    torch.nn.functional.embedding_bag: 7,
+}
 """Functions that give gradients which lie in no strided memory, and where their argument ``sparse`` is."""
 
 

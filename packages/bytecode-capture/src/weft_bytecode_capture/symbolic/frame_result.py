@@ -50,7 +50,7 @@ class CaptureOptions:
     which a region may take tensors, those whose code generator has loops and branches.
     ``eager_in_training``: functions of torch whose calls that need gradients stay Python's, because the
     stages behind cannot differentiate them.  ``sparse_gradients``: likewise functions where their argument
-    ``sparse``, at the position beside the function, is true.
+    ``sparse``, whose position is beside the function, is true.
     ``backend_folders``: folders of packages whose code runs inside compiled calls, a backward pass for one,
     and is not captured.
     ``data_dependent_scalars``: numbers that the program reads from tensors (``item()``) are symbols of the
@@ -75,7 +75,7 @@ class CaptureOptions:
     rolled_loop_length: int = 16
     region_devices: frozenset[str] = frozenset({"cpu", "cuda", "meta"})
     eager_in_training: frozenset[Callable[..., object]] = frozenset()
-    sparse_gradients: frozenset[tuple[Callable[..., object], int]] = frozenset()
+    sparse_gradients: Mapping[Callable[..., object], int] = field(default_factory=dict)
     backend_folders: frozenset[str] = frozenset()
     check_operands: Callable[[Any, Sequence[Any], Mapping[str, Any]], None] | None = None
     python_limit: int = 50_000

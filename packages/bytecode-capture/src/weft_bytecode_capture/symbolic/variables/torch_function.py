@@ -107,7 +107,7 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
         options = evaluator.state.options
         if self.value in options.eager_in_training:
             return True
-        position = dict(options.sparse_gradients).get(self.value)
+        position = options.sparse_gradients.get(self.value)
         if position is None:
             return False
         sparse = keywords.get("sparse", arguments[position] if position < len(arguments) else None)
