@@ -63,7 +63,6 @@ NOTES = {
     "created_at": "where an iterator was made, for breaks",
     "version": "how often a list has changed, for iterators over it; its elements are compared",
     "_quiet": "what is known of the ends of a list's elements",
-    "looked_at": "of a list that a loop appends to: what its body does with it",
     "_made": "the view that a row is, once something uses it",
     "loaded_instead": "what the code after the graph loads",
 }

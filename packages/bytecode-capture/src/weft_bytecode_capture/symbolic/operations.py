@@ -148,3 +148,24 @@ def unary_operation(evaluator: Evaluator, operator: str, operand: Variable) -> V
 
 
 assert set(SYMBOLS) <= set(OPERATORS)
+
+
+def compare_sequences(
+    evaluator: Evaluator, operator: str, left: list[Variable], right: list[Variable]
+) -> Variable:
+    """Comparison as of lists and tuples; a list may change while its elements are compared."""
+    if operator in ("eq", "ne") and len(left) != len(right):
+        return evaluator.wrap_constant(operator == "ne")
+    place = 0
+    while place < min(len(left), len(right)):
+        first, second = left[place], right[place]
+        evaluator.state.note_elements(1)
+        if not values_equal(evaluator, first, second):
+            if place >= min(len(left), len(right)):
+                break
+            if operator in ("eq", "ne"):
+                return evaluator.wrap_constant(operator == "ne")
+            return evaluator.binary_operation(operator, first, second)
+        place += 1
+    lengths = ConstantVariable(len(left)), ConstantVariable(len(right))
+    return evaluator.binary_operation(operator, *lengths)

@@ -182,7 +182,8 @@ class _StandIns:
         return function, rest
 
     def value(self, evaluator: Evaluator, variable: Variable) -> Any:
-        from .variables.sequences import ListVariable, SliceVariable, TupleVariable
+        from .variables.sequences import ListVariable, TupleVariable
+        from .variables.slices import SliceVariable
         from .variables.subclass_tensors import SubclassTensorVariable
         from .variables.tensor import TensorVariable, graph_argument
 
@@ -207,7 +208,8 @@ class _StandIns:
     def variable(self, value: Any) -> Variable:
         """The variable of a value that came back."""
         from .variables.mappings import new_keyword_dict
-        from .variables.sequences import ListVariable, SliceVariable, TupleVariable
+        from .variables.sequences import ListVariable, TupleVariable
+        from .variables.slices import SliceVariable
 
         known = self._variables.get(id(value))
         if known is not None:

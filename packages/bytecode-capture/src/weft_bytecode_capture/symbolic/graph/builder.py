@@ -60,7 +60,7 @@ from .versions import version_of
 
 if TYPE_CHECKING:
     from ..regions.listed_rows import ReadRows
-    from ..regions.positions import ElementVariable
+    from ..regions.positions import ElementCopy
     from ..regions.shared_rows import LeadingRows, SharedRows
     from ..variables.symbolic_integer import LoopCounter
     from ..variables.tensor import TensorVariable
@@ -131,7 +131,7 @@ class GraphBuilder:
         self.data_place: DataPlace | None = None  # of the number that is being read
         self.written: collections.Counter[torch.dtype] = collections.Counter()
         self.written_storages: list[int] = []  # in the order of the writes
-        self.elements: list[ElementVariable] = []
+        self.elements: list[ElementCopy] = []
         self.shared_rows: list[SharedRows | LeadingRows] = []
         self.made_at: dict[Any, int] = {}
         """The root frame's instruction that each node comes from."""

@@ -11,7 +11,7 @@ from ..evaluator import FrameEvaluator
 from ..operations import contains, is_same_object, unary_operation
 from ..regions.listed_rows import counted_element
 from ..variables.constant import ConstantVariable
-from ..variables.sequences import SliceVariable
+from ..variables.slices import SliceVariable
 from ..variables.strings import format_value, join_strings
 from ..variables.tensor_number import truth_in_tensor
 

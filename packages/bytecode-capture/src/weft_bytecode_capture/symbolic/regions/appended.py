@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
@@ -15,11 +15,11 @@ from ..._torch import expression_of
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
 from ..variables.base import Variable
+from ..variables.list_forms import ListForm
 from ..variables.sequences import ListVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable
 from ..variables.tensor import TensorVariable
 from .carried import CarriedLocals
-from .positions import ElementVariable
 from .rows import RowVariable
 from .span import Span, value_of
 from .state import difference
@@ -68,7 +68,7 @@ class LastElements:
         after = [*(c.parameter for c in reversed(self.elements)), *added]
         for place, carried in enumerate(self.elements if added else (), 1):
             item = after[-place]
-            if not isinstance(item, TensorVariable) or isinstance(item, ElementVariable):
+            if not isinstance(item, TensorVariable) or item.element is not None:
                 raise Unsupported("append of something that is no tensor", repr(item))
             problem = difference(carried.start, item)
             if problem is not None:
@@ -78,41 +78,51 @@ class LastElements:
             carried.result = item
 
 
-class AppendingListVariable(ListVariable):
-    """What a list is while a loop's body is evaluated: appending is noted, any look at it too.
+@dataclass(eq=False)
+class WatchedList(ListForm):
+    """What is noted of a list while a loop's body is evaluated: what is appended, and any look at it.
 
     A look at what is at one place in every iteration, from its beginning or its end, is none.
     """
 
-    looked_at: bool
-    added: list[Variable]
+    target: ListVariable
     last: LastElements
+    added: list[Variable] = field(default_factory=list)
+    looked_at: bool = False
 
     @property
-    def is_its_parts(self) -> bool:
-        return self.is_read and self.owner is None and not self.added
+    def hides_elements(self) -> bool:  # type: ignore[override]
+        return bool(self.added)
 
-    def items(self, evaluator: Evaluator) -> list[Variable]:
+    @property
+    def held(self) -> list[Variable]:
+        return self.target._items
+
+    def state(self) -> tuple[Any, ...]:
+        return (self.added,)
+
+    def look(self, target: ListVariable) -> None:
         self.looked_at = True
-        return super().items(evaluator)
 
-    def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
-        found = self._known(key)
-        if found is not None:
-            return found
-        self.looked_at = True
-        return super().get_item(evaluator, key)
+    def truth(self) -> bool | None:
+        return bool(self.held or self.added) or None
 
-    def _known(self, key: Variable) -> Variable | None:
+    def append(self, item: Variable) -> bool:
+        self.added.append(item)
+        return True
+
+    def get_item(
+        self, evaluator: Evaluator, target: ListVariable, key: Variable
+    ) -> Variable | None:
         """The element at ``key``, if it is known in every iteration."""
         place = self._place(key)
-        if place is None or place > len(self._items) + len(self.added):
+        if place is None or place > len(self.held) + len(self.added):
             return None
         if place <= 0:
-            return self._items[-place] if -place < len(self._items) else None
+            return self.held[-place] if -place < len(self.held) else None
         if place <= len(self.added):
             return self.added[-place]
-        return self.last.element(self._items, place - len(self.added))
+        return self.last.element(self.held, place - len(self.added))
 
     def _place(self, key: Variable) -> int | None:
         """How far from the end a subscript is: 1 is the last; 0, -1 ... count from the beginning."""
@@ -120,7 +130,7 @@ class AppendingListVariable(ListVariable):
             return -int(key.as_constant())
         if not isinstance(key, SymbolicIntegerVariable) or self.last.passed is None:
             return None
-        distance = self.last.passed + len(self._items) + len(self.added) - key.value
+        distance = self.last.passed + len(self.held) + len(self.added) - key.value
         if isinstance(distance, torch.SymInt):
             expression = expression_of(distance)
             distance = int(expression) if expression.is_Integer else 0
@@ -128,24 +138,6 @@ class AppendingListVariable(ListVariable):
             return None
         self.last.is_counted = True
         return int(distance)
-
-    def iterate(self, evaluator: Evaluator) -> list[Variable]:
-        self.looked_at = True
-        return super().iterate(evaluator)
-
-    def truth(self, evaluator: Evaluator) -> bool:
-        return bool(self._items) or bool(self.added) or super().truth(evaluator)
-
-    def length(self, evaluator: Evaluator) -> int:
-        self.looked_at = True
-        return super().length(evaluator)
-
-    def snapshot(self) -> Any:
-        self.looked_at = True
-        return super().snapshot()
-
-    def append(self, evaluator: Evaluator, item: Variable) -> None:
-        self.added.append(item)
 
 
 @dataclass(frozen=True)
@@ -178,22 +170,18 @@ class AppendedLists:
         self, evaluator: FrameEvaluator, carried: CarriedLocals, span: Span, index: Variable
     ) -> None:
         self._evaluator = evaluator
-        self._lists: list[AppendingListVariable] = []
+        self._lists: list[WatchedList] = []
         is_next = span.step.is_constant() and span.step.as_constant() == 1
         passed = value_of(index) - value_of(span.start) if is_next else None
         frame: FrameEvaluator | None = evaluator
         while frame is not None:
             for variable in (*frame.locals.values(), *frame.stack):
-                if type(variable) is ListVariable and variable.source is None:
-                    variable.__class__ = AppendingListVariable
-                    assert isinstance(variable, AppendingListVariable)
-                    variable.looked_at, variable.added = False, []
-                    variable.last = LastElements(carried, passed)
-                    if variable._items and isinstance(variable._items[-1], RowVariable):
-                        _ = variable._items[
-                            -1
-                        ].fake  # made here: inside, a region's graph is at hand
-                    self._lists.append(variable)
+                if _is_watchable(variable):
+                    watched = WatchedList(variable, LastElements(carried, passed))
+                    variable.form = watched
+                    if watched.held and isinstance(watched.held[-1], RowVariable):
+                        _ = watched.held[-1].fake  # made here: inside, a region's graph is at hand
+                    self._lists.append(watched)
             frame = frame.parent
 
     def settle(self) -> list[Appended]:
@@ -207,14 +195,16 @@ class AppendedLists:
             if watched.added and watched.looked_at:
                 raise Unsupported(_LOOKED_AT)
             if watched.added:
-                held = [watched.last.before(item) for item in watched._items]
-                found.append(Appended(watched, held, watched.added))
+                held = [watched.last.before(item) for item in watched.held]
+                found.append(Appended(watched.target, held, watched.added))
         return found
 
     def release(self) -> None:
         """Make them plain lists again."""
         for watched in self._lists:
-            del watched.added, watched.looked_at, watched.last
-            plain: Any = watched
-            plain.__class__ = ListVariable
+            del watched.target.form
         self._lists = []
+
+
+def _is_watchable(variable: Variable | None) -> TypeGuard[ListVariable]:
+    return type(variable) is ListVariable and variable.source is None and variable.form is None

@@ -19,7 +19,7 @@ from ..variables.tensor_number import (
 from .containers import Opens, is_container, opened, opens_none, parts, put_parts, shape, with_parts
 from .decisions import Place
 from .evaluation import refuse
-from .positions import ElementVariable, note_element_result
+from .positions import note_element_result
 from .state import (
     ObjectStates,
     difference,
@@ -239,8 +239,8 @@ class CarriedLocals:
         return carried.parameter
 
     def _note_element(self, parameter: TensorVariable, left: TensorVariable) -> None:
-        if isinstance(left, ElementVariable):
-            left.check_unwritten(self._written[left.fake.dtype])
+        if left.element is not None:
+            left.element.check_unwritten(self._written[left.fake.dtype])
             note_element_result(self.evaluator, self.place, parameter, left)
 
     def _check_numbers(self, name: str, old: Variable, new: Variable) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 from ...unsupported import Unsupported
 from ..variables.base import Variable
-from ..variables.dying import has_finalizer
 from ..variables.mappings import DictVariable
 from ..variables.sequences import ListVariable, TupleVariable
 from ..variables.user_objects import UserObjectVariable
+from ..variables.values import has_finalizer
 
 Opens = Callable[[Variable], bool]
 """Which containers stand for what they hold; the others for themselves."""

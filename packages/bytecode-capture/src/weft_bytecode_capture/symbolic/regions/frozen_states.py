@@ -19,9 +19,10 @@ from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.generators import GeneratorVariable
 from ..variables.hashing import HashedKey
+from ..variables.list_forms import ListForm
 from ..variables.tensor import TensorVariable
 
-_NOTES = frozenset({"version", "_quiet", "looked_at", "_made", "loaded_instead", "created_at"})
+_NOTES = frozenset({"version", "_quiet", "_made", "loaded_instead", "created_at"})
 """Attributes that are notes of the evaluator about an object, beside what the object is."""
 
 _REAL = frozenset({"original", "_dictionary", "value", "unread", "_unread"})
@@ -53,6 +54,7 @@ def frozen_state(variable: Variable) -> dict[str, Any]:
     }
     if isinstance(variable, TensorVariable) and "fake" in found:
         found["layout"] = Layout(variable.fake)
+        found["element"] = variable.element is not None and variable.element.is_put_back
     return found
 
 
@@ -86,6 +88,8 @@ def inner_parts(value: Any) -> tuple[Any, ...] | None:
         return tuple(value.values())
     if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
         return tuple(value)
+    if isinstance(value, ListForm):
+        return value.state()
     if isinstance(value, _BUFFERS):
         return (bytes(value),)
     if kind is functools.partial:

@@ -7,7 +7,6 @@ unless something is written to it, or it leaves the graph: then the frame is eva
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,7 +19,7 @@ from ..variables.iterators import ListIteratorVariable
 from ..variables.sequences import ListVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable
 from .evaluation import refuse
-from .rows import LoopRows, RowsVariable, RowVariable
+from .rows import AllRows, LoopRows, RowVariable
 from .span import Span, combined, value_of
 from .subscripts import in_range
 
@@ -29,37 +28,31 @@ if TYPE_CHECKING:
     from .decisions import RegionRefused
 
 
-@dataclass(frozen=True)
-class AllRows:
-    """All rows of one buffer, as a list has them: in order, or the last one first."""
+def _element(evaluator: FrameEvaluator, found: AllRows, index: Variable) -> Variable:
+    """The element at a number that is inside the list, whatever the iteration."""
+    rows = found.rows
+    last = combined(evaluator, "sub", rows.count, ConstantVariable(1))
+    if found.is_reversed:
+        index = combined(evaluator, "sub", last, index)
+    if index.is_constant() and rows.count.is_constant():
+        return rows.row(index.as_constant())
+    if _are_equal(index, last):
+        return rows.row(rows.count.as_constant() - 1 if rows.count.is_constant() else -1)
+    _note_read(evaluator, rows)
+    return evaluator.call_method(rows.buffer, "select", ConstantVariable(0), index)
 
-    rows: LoopRows
-    is_reversed: bool
 
-    def element(self, evaluator: FrameEvaluator, index: Variable) -> Variable:
-        """The element at a number that is inside the list, whatever the iteration."""
-        count = self.rows.count
-        last = combined(evaluator, "sub", count, ConstantVariable(1))
-        if self.is_reversed:
-            index = combined(evaluator, "sub", last, index)
-        if index.is_constant() and count.is_constant():
-            return self.rows.row(index.as_constant())
-        if _are_equal(index, last):
-            return self.rows.row(count.as_constant() - 1 if count.is_constant() else -1)
-        self._note_read(evaluator)
-        return evaluator.call_method(self.rows.buffer, "select", ConstantVariable(0), index)
-
-    def _note_read(self, evaluator: FrameEvaluator) -> None:
-        """Any row is read, in the loop at hand."""
-        frame: FrameEvaluator | None = evaluator
-        while frame is not None and frame.rolled_loop is None:
-            frame = frame.parent
-        if frame is None or frame.rolled_loop is None:
-            raise Unsupported("loop of another length in each call, of which all elements are used")
-        self.rows.note_use(is_view=False)
-        reason = "write to an element of a list that a loop has filled, or its return"
-        refusal = refuse(frame, (frame.code, frame.rolled_loop.at), reason)
-        evaluator.graph.read_rows.append(ReadRows(evaluator, self.rows, refusal))
+def _note_read(evaluator: FrameEvaluator, rows: LoopRows) -> None:
+    """Any row is read, in the loop at hand."""
+    frame: FrameEvaluator | None = evaluator
+    while frame is not None and frame.rolled_loop is None:
+        frame = frame.parent
+    if frame is None or frame.rolled_loop is None:
+        raise Unsupported("loop of another length in each call, of which all elements are used")
+    rows.note_use(is_view=False)
+    reason = "write to an element of a list that a loop has filled, or its return"
+    refusal = refuse(frame, (frame.code, frame.rolled_loop.at), reason)
+    evaluator.graph.read_rows.append(ReadRows(evaluator, rows, refusal))
 
 
 def _are_equal(left: Variable, right: Variable) -> bool:
@@ -70,8 +63,9 @@ def _are_equal(left: Variable, right: Variable) -> bool:
 
 def all_rows(sequence: Variable) -> AllRows | None:
     """All rows of one buffer, if these are what a list has."""
-    if isinstance(sequence, RowsVariable):
-        return AllRows(sequence.rows, sequence.is_reversed)
+    form = getattr(sequence, "form", None)
+    if isinstance(form, AllRows):
+        return form
     if not isinstance(sequence, ListVariable) or not sequence.is_read or not sequence._items:
         return None
     items = sequence._items
@@ -94,7 +88,7 @@ def counted_element(
     found = all_rows(sequence)
     if found is None:
         return None
-    return found.element(evaluator, in_range(evaluator, key, value_of(found.rows.count)))
+    return _element(evaluator, found, in_range(evaluator, key, value_of(found.rows.count)))
 
 
 class ListElements:
@@ -106,7 +100,7 @@ class ListElements:
         self.position = iterator.position
 
     def element(self, evaluator: FrameEvaluator, index: Variable) -> Variable:
-        return self._found.element(evaluator, index)
+        return _element(evaluator, self._found, index)
 
     def exhaust(self) -> None:
         """Go to the end: a loop has used all elements.

@@ -50,7 +50,7 @@ from .evaluation import check_unchanged, may_attempt, refuse, run_until
 from .join_points import loops, reachable, resolved
 from .joint import JointElements, joint_span
 from .listed_rows import listed_rows
-from .rows import LoopRows, become_rows
+from .rows import AllRows, LoopRows
 from .shared_rows import LeadingRows, RowSharing
 from .slots import CarriedSlots
 from .span import CountedIterator, Span, combined, node_of, value_of
@@ -357,7 +357,7 @@ class _ForLoop:
                 for buffer, _ in each.rows
             ]
             if self.span.values is None:
-                become_rows(each.target, rows[0])
+                each.target.form = AllRows(rows[0])
             else:
                 every = zip(*(part.every() for part in rows), strict=True)
                 added = [row for iteration in every for row in iteration]

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.fx
 
 from ..._torch import storage_identity
 from ...unsupported import Unsupported
@@ -19,7 +18,8 @@ from ..graph.data_dependence import can_read, read_number
 from ..graph.versions import version_of
 from ..variables.base import Arguments, Variable
 from ..variables.constant import ConstantVariable
-from ..variables.sequences import ListVariable, SliceVariable, TupleVariable
+from ..variables.sequences import ListVariable, TupleVariable
+from ..variables.slices import SliceVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable, number_in_tensor
 from .evaluation import refuse
@@ -33,75 +33,63 @@ _POSITIONS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 _AFTER_A_WRITE = "element at a position that data gives, after a write"
 
 
-class ElementVariable(TensorVariable):
-    """A copy of what is at a position, or a view of one, valid until a tensor of its type is written."""
+class ElementCopy:
+    """A copy of what is at ``place``, or a view of one: good until a tensor of its type is written.
 
-    place: tuple[TensorVariable, Variable]
-    refusal: RegionRefused | None  # of the region that gives it, where it can't be told from a view
-    settled: bool
-    _node: torch.fx.Node
-    _builder: GraphBuilder
-    _written: int
-    _version: int
+    ``refusal`` is of the region that gives it, where it can't be told from a view.
+    """
 
-    @property
-    def node(self) -> torch.fx.Node:
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        variable: TensorVariable,
+        place: tuple[TensorVariable, Variable],
+        refusal: RegionRefused | None = None,
+    ) -> None:
+        self._variable = variable
+        self.fake = variable.fake
+        self.place = place
+        self.refusal = refusal
+        self.is_put_back = False
+        self._builder = builder
+        self._written = builder.written[self.fake.dtype]
+        self._version = version_of(self.fake)
+        builder.elements.append(self)
+
+    def check_read(self) -> None:
+        """Refuse to read it after a write."""
         if self._builder.written[self.fake.dtype] != self._written:
-            raise self.refusal or Unsupported(_AFTER_A_WRITE, repr(self))
-        return self._node
-
-    @node.setter
-    def node(self, node: torch.fx.Node) -> None:
-        self._node = node
+            raise self.refusal or Unsupported(_AFTER_A_WRITE, repr(self._variable))
 
     def check_unwritten(self, count: int) -> None:
         """Refuse it as a region's result where tensors of its type were written since they were ``count``."""
         if self._builder.written[self.fake.dtype] != count:
-            raise Unsupported(_AFTER_A_WRITE, repr(self))
+            raise Unsupported(_AFTER_A_WRITE, repr(self._variable))
 
-    def put_back(self, place: tuple[TensorVariable, Variable]) -> torch.fx.Node:
-        """The copy's node, to be written to ``place``; it may have changed itself, if it is from there."""
+    def put_back(self, place: tuple[TensorVariable, Variable]) -> bool:
+        """Note that it is written to ``place``; whether it alone was written since, and is from there."""
         is_there = self.place[0].fake is place[0].fake and self.place[1] is place[1]
         written = self._builder.written[self.fake.dtype] - self._written
-        if is_there and written == 1 and version_of(self.fake) != self._version:
-            self.settled = True
-            return self._node
-        return self.node
+        if not is_there or written != 1 or version_of(self.fake) == self._version:
+            return False
+        self.is_put_back = True
+        return True
 
     def check(self) -> None:
         """Refuse a region in which the copy was written, and not put back."""
-        if not self.settled and version_of(self.fake) != self._version:
+        if not self.is_put_back and version_of(self.fake) != self._version:
             raise self.refusal or Unsupported(
-                "write to an element at a position that data gives", repr(self._node)
+                "write to an element at a position that data gives", repr(self._variable)
             )
-
-    def __repr__(self) -> str:
-        return f"Tensor({self._node.name}: {self.fake.dtype}{list(self.fake.shape)})"
-
-
-def become_element(
-    evaluator: FrameEvaluator, variable: TensorVariable, place: tuple[TensorVariable, Variable]
-) -> None:
-    """Make ``variable``, whose value is a copy of what is at ``place``, one that is valid until a write."""
-    builder = evaluator.graph
-    changed: Any = variable
-    node = changed.__dict__.pop("node")
-    changed.__class__ = ElementVariable
-    changed.node, changed.place, changed.settled = node, place, False
-    changed.refusal = None
-    changed._builder, changed._written = builder, builder.written[variable.fake.dtype]
-    changed._version = version_of(variable.fake)
-    builder.elements.append(changed)
 
 
 def note_element_view(evaluator: FrameEvaluator, variable: TensorVariable) -> None:
     """A view of such a copy is one itself."""
-    storage = storage_identity(variable.fake)
-    for element in evaluator.graph.elements:
+    storage, builder = storage_identity(variable.fake), evaluator.graph
+    for element in builder.elements:
         if storage_identity(element.fake) == storage:
-            become_element(evaluator, variable, (element.place[0], variable))
-            assert isinstance(variable, ElementVariable)
-            variable.refusal = element.refusal
+            place = element.place[0], variable
+            variable.element = ElementCopy(builder, variable, place, element.refusal)
             return
 
 
@@ -109,13 +97,12 @@ def note_element_result(
     evaluator: FrameEvaluator, place: Place, result: TensorVariable, inner: TensorVariable
 ) -> None:
     """What a region gives is a view of the same tensor as ``inner``, if that is such a copy."""
-    if not isinstance(inner, ElementVariable):
+    if inner.element is None:
         return
-    base = inner.place[0]
-    if not isinstance(result, ElementVariable):
-        become_element(evaluator, result, (base, result))
-    assert isinstance(result, ElementVariable)
-    result.refusal = refuse(evaluator, place, _AFTER_A_WRITE)
+    base = inner.element.place[0]
+    if result.element is None:
+        result.element = ElementCopy(evaluator.graph, result, (base, result))
+    result.element.refusal = refuse(evaluator, place, _AFTER_A_WRITE)
     evaluator.state.region_aliases.note_view(place, result, base)
 
 
@@ -163,7 +150,7 @@ def read_at(
     copy = _call(evaluator, torch.ops.aten.index.Tensor, [view, _indices(evaluator, positions)])
     if copy.fake.is_inference():
         raise Unsupported("subscript of a tensor that data gives, in inference mode", repr(copy))
-    become_element(evaluator, copy, place)
+    copy.element = ElementCopy(evaluator.graph, copy, place)
     return copy
 
 
@@ -175,8 +162,9 @@ def write_at(
     place: tuple[TensorVariable, Variable],
 ) -> None:
     """Write ``value`` to what is at ``positions`` of ``view``."""
-    if isinstance(value, ElementVariable):
-        value = TensorVariable(value.put_back(place), value.fake, None)
+    if isinstance(value, TensorVariable) and value.element is not None:
+        node = value._node if value.element.put_back(place) else value.node
+        value = TensorVariable(node, value.fake, None)
     number = number_in_tensor(evaluator, value)
     tensor = value if number is None else number.tensor
     if not isinstance(tensor, TensorVariable):

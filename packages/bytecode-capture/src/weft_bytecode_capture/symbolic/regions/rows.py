@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +12,9 @@ import torch.fx
 from ..protocol import Evaluator
 from ..variables.base import Keywords, Variable
 from ..variables.constant import ConstantVariable
-from ..variables.sequences import ListVariable, SliceVariable
+from ..variables.list_forms import ListForm
+from ..variables.sequences import ListVariable
+from ..variables.slices import SliceVariable
 from ..variables.tensor import TensorVariable
 from .shared_rows import LeadingRows, SharedRows
 
@@ -33,7 +36,7 @@ class RowVariable(TensorVariable):
         self._made: tuple[torch.fx.Node, torch.Tensor] | None = None
 
     @property
-    def node(self) -> torch.fx.Node:  # type: ignore[override]
+    def _node(self) -> torch.fx.Node:  # type: ignore[override]
         self.rows.note_use(is_view=True)
         return self._view()[0]
 
@@ -108,27 +111,23 @@ class LoopRows:
         return [self.row(position) for position in range(count)]
 
 
-class RowsVariable(ListVariable):
-    """A list of all rows of a buffer, of which there is another number in each call.
+@dataclass(frozen=True)
+class AllRows(ListForm):
+    """A list of all rows of a buffer, in order or the last one first: another number in each call.
 
     What needs all its elements gets those of this number alone.
     """
 
+    hides_elements = True
     rows: LoopRows
-    is_reversed: bool
+    is_reversed: bool = False
 
-    @property
-    def _items(self) -> list[Variable]:
-        items = self.rows.every()[:: -1 if self.is_reversed else 1]
-        plain: Any = self
-        plain.__class__ = ListVariable
-        del plain.rows, plain.is_reversed
-        plain._items = items
-        return items
+    def state(self) -> tuple[Any, ...]:
+        return self.rows, self.is_reversed
 
-    @_items.setter
-    def _items(self, items: list[Variable]) -> None:
-        raise AssertionError("the list has no elements of its own")
+    def look(self, target: ListVariable) -> None:
+        target.form = None
+        target._items = self.rows.every()[:: -1 if self.is_reversed else 1]
 
     def in_order(self, evaluator: FrameEvaluator) -> TensorVariable:
         """A tensor of all rows in the order of the list, to be read."""
@@ -140,49 +139,32 @@ class RowsVariable(ListVariable):
         assert isinstance(made, TensorVariable)
         return made
 
-    @classmethod
-    def plain(cls, items: Sequence[Variable]) -> Variable:
-        return ListVariable(items)
-
-    def truth(self, evaluator: Evaluator) -> bool:
+    def truth(self) -> bool:
         return True
 
-    def length_variable(self, evaluator: Evaluator) -> Variable:
+    def length(self) -> Variable:
         return self.rows.count
 
-    def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
+    def get_item(
+        self, evaluator: Evaluator, target: ListVariable, key: Variable
+    ) -> Variable | None:
         if isinstance(key, SliceVariable) and key.is_constant():
             whole = key.as_constant()
             if whole in (slice(None), slice(None, None, 1), slice(None, None, -1)):
-                return _list_of(self.rows, self.is_reversed != (whole.step == -1))
+                made = ListVariable()
+                made.form = self.reversed() if whole.step == -1 else self
+                return made
         elif key.is_constant() and key.as_constant() in (0, -1) and self._has_two(evaluator):
             return self.rows.row(0 if (key.as_constant() == 0) != self.is_reversed else -1)
-        return super().get_item(evaluator, key)
+        return None
 
     def _has_two(self, evaluator: Evaluator) -> bool:
         """Whether the first row is not the last one, guarded."""
         compared = evaluator.binary_operation("ge", self.rows.count, ConstantVariable(2))
         return compared.is_constant() and bool(compared.as_constant())
 
-    def reverse(self, evaluator: Evaluator) -> None:
-        self.version += 1
-        self.is_reversed = not self.is_reversed
-
-
-def become_rows(target: ListVariable, rows: LoopRows) -> None:
-    """Make an empty list the list of all ``rows``."""
-    del target._items
-    changed: Any = target
-    changed.__class__ = RowsVariable
-    changed.rows, changed.is_reversed = rows, False
-
-
-def _list_of(rows: LoopRows, is_reversed: bool) -> ListVariable:
-    made = ListVariable()
-    become_rows(made, rows)
-    assert isinstance(made, RowsVariable)
-    made.is_reversed = is_reversed
-    return made
+    def reversed(self) -> AllRows:
+        return AllRows(self.rows, not self.is_reversed)
 
 
 def join_rows(
@@ -217,8 +199,9 @@ def join_rows(
 
 def _joined_buffer(evaluator: FrameEvaluator, sequence: Variable) -> TensorVariable | None:
     """A tensor of all rows of one buffer that a sequence has, in its order."""
-    if isinstance(sequence, RowsVariable):
-        return sequence.in_order(evaluator)
+    form = getattr(sequence, "form", None)
+    if isinstance(form, AllRows):
+        return form.in_order(evaluator)
     rows = getattr(sequence, "_items", None)
     if not rows or not isinstance(rows[-1], RowVariable):
         return None

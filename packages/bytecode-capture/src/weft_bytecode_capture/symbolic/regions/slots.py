@@ -16,8 +16,7 @@ from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
 from ..variables.user_objects import UserObjectVariable
 from .evaluation import refuse
-from .positions import ElementVariable
-from .rows import RowsVariable, RowVariable
+from .rows import AllRows, RowVariable
 from .state import difference, same_constant
 
 if TYPE_CHECKING:
@@ -101,12 +100,13 @@ def _owners(evaluator: FrameEvaluator, mutated: set[int]) -> Iterator[Owner]:
         inner = _contents(variable)
         if len(inner) > _MAX_ELEMENTS or any(isinstance(item, RowVariable) for item in inner):
             continue
-        kind = type(variable)
-        if kind is DictVariable or kind is ListVariable or isinstance(variable, _OBJECTS):
+        has_form = getattr(variable, "form", None) is not None
+        if (type(variable) in _CONTAINERS and not has_form) or isinstance(variable, _OBJECTS):
             yield variable  # type: ignore[misc]
         pending += inner
 
 
+_CONTAINERS = (DictVariable, ListVariable)
 _OBJECTS = (CellVariable, UserObjectVariable)
 
 
@@ -117,7 +117,7 @@ def _contents(variable: Variable) -> list[Variable]:
         return [value for value in variable.attributes.values() if value is not None]
     if type(variable) is DictVariable and variable.unread is None:
         return list(variable.entries.values())
-    if isinstance(variable, RowsVariable):
+    if isinstance(getattr(variable, "form", None), AllRows):
         return []
     if isinstance(variable, SequenceVariable) and variable.is_read:
         return list(variable._items)
@@ -190,7 +190,7 @@ class CarriedSlots:
                 self._settle(place, left)
 
     def _settle(self, place: _CarriedSlot, left: Variable) -> None:
-        if isinstance(left, ElementVariable):
+        if isinstance(left, TensorVariable) and left.element is not None:
             raise Unsupported("element at a position that data gives, in a container", repr(left))
         if place.start is None:
             place.bound = self._bound(left)

@@ -14,7 +14,8 @@ from ..._torch import assume, constant_term
 from ...unsupported import Unsupported
 from ..variables.base import Arguments, Variable
 from ..variables.constant import ConstantVariable
-from ..variables.sequences import SliceVariable, TupleVariable
+from ..variables.sequences import TupleVariable
+from ..variables.slices import SliceVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable, decide, decided_or_none
 from .iteration_sizes import ends_hold
 

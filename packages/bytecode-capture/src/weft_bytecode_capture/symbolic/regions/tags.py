@@ -22,7 +22,6 @@ from ..variables.constant import ConstantVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import number_in_tensor
 from .aliases import RegionAliases
-from .positions import ElementVariable
 from .subgraph import Carried, Subgraph, parameter, regional
 from .views import ViewOf, view_of
 
@@ -108,7 +107,7 @@ class ResultTags:
 
     def result_of(self, node: torch.fx.Node) -> TensorVariable | None:
         """The region's result that ``node`` gives."""
-        every = (v for v, _ in self._results.values() if not isinstance(v, ElementVariable))
+        every = (v for v, _ in self._results.values() if v.element is None)
         return next((variable for variable in every if variable.node is node), None)
 
     def possible(self, tag: Tag) -> dict[int, Known]:
@@ -222,7 +221,7 @@ class ResultTags:
 
     def _of(self, evaluator: FrameEvaluator, variable: TensorVariable) -> Tag | None:
         """The tag of a tensor, at the place that is evaluated."""
-        if isinstance(variable, ElementVariable):
+        if variable.element is not None:
             return None
         if id(variable) in self._states:
             return self._of_state(evaluator, self._states[id(variable)])

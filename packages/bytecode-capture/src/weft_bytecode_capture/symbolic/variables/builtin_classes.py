@@ -22,8 +22,9 @@ from .iterators import (
     zip_iterator,
 )
 from .mappings import DefaultDictVariable, DictVariable, OrderedDictVariable
-from .sequences import ListVariable, SliceVariable, TupleVariable, index_value
+from .sequences import ListVariable, TupleVariable
 from .sets import FrozenSetVariable, SetVariable, new_set
+from .slices import SliceVariable, index_value
 from .strings import printable
 from .symbolic_range import SymbolicRangeIteratorVariable, SymbolicRangeVariable, symbolic_range
 from .tensor_number import truth_in_tensor

@@ -27,8 +27,9 @@ from .generators import GeneratorVariable
 from .hashing import hashed_key
 from .iterators import LazyIteratorVariable
 from .rebuilding import sentinel_iterator
-from .sequences import ListVariable, SequenceVariable, index_value, sort_variables, storage_of
+from .sequences import ListVariable, SequenceVariable, sort_variables, storage_of
 from .sets import SetVariable
+from .slices import index_value
 from .symbolic_float import SymbolicFloatVariable
 from .tensor import TensorVariable
 from .tensor_number import number_by

@@ -15,7 +15,7 @@ from .constant import OPERATORS, ConstantVariable
 from .iterators import LazyIteratorVariable
 from .methods import BuiltinMethodVariable
 from .rebuilding import indexed_iterator
-from .sequences import SliceVariable
+from .slices import SliceVariable
 from .values import find_raw
 
 

@@ -17,7 +17,8 @@ from .base import Variable
 from .constant import ConstantVariable
 from .iterators import IteratorVariable
 from .rebuilding import advanced_iterator
-from .sequences import ListVariable, SliceVariable, index_value
+from .sequences import ListVariable
+from .slices import SliceVariable, index_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

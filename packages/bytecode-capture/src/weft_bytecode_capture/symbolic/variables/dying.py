@@ -13,16 +13,12 @@ from typing import TYPE_CHECKING, Any
 from weft_guards import ArgumentSource
 
 from ...unsupported import Unsupported
-from .values import find_raw
+from .sequences import SequenceVariable
+from .values import has_finalizer
 
 if TYPE_CHECKING:
     from ..evaluator import FrameEvaluator
     from .base import Variable
-
-
-def has_finalizer(kind: type) -> bool:
-    """Whether instances run code when they die."""
-    return find_raw(kind, "__del__") is not None
 
 
 def require_quiet_end(value: Any, owner: Variable) -> None:
@@ -63,8 +59,6 @@ def _is_held(evaluator: FrameEvaluator, variable: Variable) -> bool:
 
 def may_be_seen_dying(evaluator: FrameEvaluator, variable: Variable) -> bool:
     """Whether an object that the frame lets go of has a ``__del__`` or weak references, or a list such."""
-    from .sequences import SequenceVariable
-
     if variable.is_constant() or _is_held(evaluator, variable):
         return False
     if isinstance(variable, SequenceVariable):

@@ -92,7 +92,7 @@ class InstanceProtocols(Variable):
         method = self.special(evaluator, "__len__")
         if method is None:
             evaluator.raise_error(TypeError, f"object of type {self.kind.__name__!r} has no len()")
-        from .sequences import index_value
+        from .slices import index_value
 
         length = index_value(evaluator, method.call(evaluator, [], {}))
         if length < 0:

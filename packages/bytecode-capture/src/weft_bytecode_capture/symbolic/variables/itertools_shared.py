@@ -10,7 +10,8 @@ from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
 from .iterators import LazyIteratorVariable, Step
-from .sequences import TupleVariable, index_value
+from .sequences import TupleVariable
+from .slices import index_value
 
 
 class _Groups:

@@ -11,7 +11,8 @@ from . import rebuilding
 from .base import Variable
 from .constant import ConstantVariable
 from .iterators import LazyIteratorVariable
-from .sequences import TupleVariable, index_value
+from .sequences import TupleVariable
+from .slices import index_value
 
 
 @model(itertools.chain)

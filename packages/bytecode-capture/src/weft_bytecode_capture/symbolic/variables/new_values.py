@@ -17,8 +17,9 @@ def wrap_new_value(evaluator: Evaluator, value: Any) -> Variable:
         return ConstantVariable(value)
     from .hashing import HashedKey
     from .mappings import DictVariable
-    from .sequences import ListVariable, SliceVariable, TupleVariable
+    from .sequences import ListVariable, TupleVariable
     from .sets import FrozenSetVariable, SetVariable
+    from .slices import SliceVariable
 
     kind = type(value)
     if kind is slice:
@@ -46,7 +47,7 @@ def wrap_new_value(evaluator: Evaluator, value: Any) -> Variable:
 
 def wrap_code_constant(value: Any) -> Variable:
     """The variable of one of a code object's constants."""
-    from .sequences import SliceVariable
+    from .slices import SliceVariable
 
     if type(value) is slice:  # 3.14
         return SliceVariable(*map(wrap_code_constant, (value.start, value.stop, value.step)))

@@ -32,7 +32,7 @@ from .base import Arguments, Keywords, Variable
 from .class_attributes import guard_absent, guard_default
 from .mappings import DictVariable
 from .opaque import OpaqueVariable, RefusedVariable
-from .sequences import SliceVariable
+from .slices import SliceVariable
 from .user_objects import UserObjectVariable
 
 _MODULE_CALL = torch.nn.Module.__call__  # users may replace it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import operator as operators
 import reprlib
 from collections.abc import Sequence
 from typing import Any
@@ -14,14 +13,14 @@ from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
 from ..models import method_model
-from ..operations import values_equal
+from ..operations import compare_sequences, values_equal
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
-from .constant import ConstantVariable
-from .dying import has_finalizer
 from .hashing import HashedKey, hashed_key
+from .list_forms import ListForm
 from .methods import call_method_of, method_of
-from .values import find_raw
+from .slices import SliceVariable, index_value
+from .values import find_raw, has_finalizer
 
 
 class SequenceVariable(Variable):
@@ -52,8 +51,12 @@ class SequenceVariable(Variable):
         """Whether its elements are known: those of a sequence from outside are read when one is needed."""
         return self._unread is None
 
+    def look(self) -> None:
+        """The elements are needed."""
+
     def items(self, evaluator: Evaluator) -> list[Variable]:
         """The elements; the very list that mutation changes."""
+        self.look()
         if self._unread is not None:
             values, self._unread = self._unread, None
             source = self.source
@@ -85,6 +88,7 @@ class SequenceVariable(Variable):
         return self.length(evaluator) > 0
 
     def length(self, evaluator: Evaluator) -> int:
+        self.look()
         if self._unread is not None and self.source is not None:
             evaluator.guard(self.source, LengthIs(len(self._unread)))
             return len(self._unread) + len(self._appended)
@@ -95,6 +99,7 @@ class SequenceVariable(Variable):
         return evaluator.wrap_constant(self.length(evaluator))
 
     def snapshot(self) -> Any:
+        self.look()
         if self._unread is not None:
             raise Unsupported("value is not a constant", repr(self))
         return self.kind(item.snapshot() for item in self._items)
@@ -116,6 +121,7 @@ class SequenceVariable(Variable):
         if isinstance(key, SliceVariable):
             return type(self).plain(self.items(evaluator)[key.as_slice(evaluator)])
         index = index_value(evaluator, key, self.kind.__name__)
+        self.look()
         items = self._items if self._unread is None else self.items(evaluator)
         try:
             return items[index]
@@ -150,27 +156,6 @@ def _is_count(value: Variable) -> bool:
     return find_raw(value.python_type(), "__index__") is not None
 
 
-def compare_sequences(
-    evaluator: Evaluator, operator: str, left: list[Variable], right: list[Variable]
-) -> Variable:
-    """Comparison as of lists and tuples; a list may change while its elements are compared."""
-    if operator in ("eq", "ne") and len(left) != len(right):
-        return evaluator.wrap_constant(operator == "ne")
-    place = 0
-    while place < min(len(left), len(right)):
-        first, second = left[place], right[place]
-        evaluator.state.note_elements(1)
-        if not values_equal(evaluator, first, second):
-            if place >= min(len(left), len(right)):
-                break
-            if operator in ("eq", "ne"):
-                return evaluator.wrap_constant(operator == "ne")
-            return evaluator.binary_operation(operator, first, second)
-        place += 1
-    lengths = ConstantVariable(len(left)), ConstantVariable(len(right))
-    return evaluator.binary_operation(operator, *lengths)
-
-
 def storage_of(variable: Variable) -> Variable:
     """The builtin storage of an instance of a subclass of a builtin container, or the variable itself."""
     return getattr(variable, "storage", None) or variable
@@ -179,28 +164,6 @@ def storage_of(variable: Variable) -> Variable:
 def owner_of(variable: Variable) -> Variable:
     """The instance whose builtin storage a variable is, or the variable itself."""
     return getattr(variable, "owner", None) or variable
-
-
-_NO_INDEX = "{!r} object cannot be interpreted as an integer"
-_NO_SUBSCRIPT = "{} indices must be integers or slices, not {}"
-_NO_SLICE = "slice indices must be integers or None or have an __index__ method"
-
-
-def index_value(evaluator: Evaluator, key: Variable, what: str | None = None) -> int:
-    """``operator.index`` of a subscript of ``what``, of "slice"'s parts, or of an argument (None)."""
-    kind = key.python_type()
-    if key.node is not None:
-        raise Unsupported("subscript that the graph computes", f"{what}[{key!r}]")
-    if find_raw(kind, "__index__") is None:
-        if what is None:
-            message = _NO_INDEX.format(kind.__name__)
-        elif what == "slice":
-            message = _NO_SLICE
-        else:
-            message = _NO_SUBSCRIPT.format(what, kind.__name__)
-        evaluator.raise_error(TypeError, message)
-    index = key if key.is_constant() else key.call_method(evaluator, "__index__", [], {})
-    return int(evaluator.pure(operators.index, index.as_constant()))
 
 
 def repeated(evaluator: Evaluator, items: list[Variable], count: Variable) -> list[Variable]:
@@ -255,13 +218,31 @@ class ListVariable(SequenceVariable):
     kind = list
 
     owner: Variable | None = None  # the instance whose storage it is
+    form: ListForm | None = None
     version = 0  # how often it was changed
     _quiet = False  # whether no element runs code as it dies
 
     @property
     def is_its_parts(self) -> bool:
         """Whether its elements are all that it is: no storage of an instance, nothing noted beside them."""
-        return type(self) is ListVariable and self.is_read and self.owner is None
+        is_plain = type(self) is ListVariable and self.is_read and self.owner is None
+        return is_plain and not (self.form is not None and self.form.hides_elements)
+
+    def look(self) -> None:
+        if self.form is not None:
+            self.form.look(self)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        known = None if self.form is None else self.form.truth()
+        return super().truth(evaluator) if known is None else known
+
+    def length_variable(self, evaluator: Evaluator) -> Variable:
+        known = None if self.form is None else self.form.length()
+        return super().length_variable(evaluator) if known is None else known
+
+    def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
+        known = None if self.form is None else self.form.get_item(evaluator, self, key)
+        return super().get_item(evaluator, key) if known is None else known
 
     def mutate(self, evaluator: Evaluator) -> list[Variable]:
         """The elements, about to be changed."""
@@ -298,6 +279,8 @@ class ListVariable(SequenceVariable):
 
     def append(self, evaluator: Evaluator, item: Variable) -> None:
         """Appending to a list from outside needs no knowledge of what it holds."""
+        if self.form is not None and self.form.append(item):
+            return
         if self._unread is None:
             self.mutate(evaluator).append(item)
         else:
@@ -305,7 +288,12 @@ class ListVariable(SequenceVariable):
             evaluator.side_effects.mutated(self)
 
     def reverse(self, evaluator: Evaluator) -> None:
-        self.mutate(evaluator).reverse()
+        form = None if self.form is None else self.form.reversed()
+        if form is None:
+            self.mutate(evaluator).reverse()
+            return
+        self.version += 1
+        self.form = form
 
     def emit_mutation(self, emitter: Emitter) -> None:
         if self._unread is not None:
@@ -325,6 +313,7 @@ class ListVariable(SequenceVariable):
         emitter.pop()
 
     def reconstruct(self, emitter: Emitter) -> None:
+        self.look()
         for item in self._items:
             emitter.load_variable(item)
         emitter.build("list", len(self._items))
@@ -332,59 +321,6 @@ class ListVariable(SequenceVariable):
     @reprlib.recursive_repr()
     def __repr__(self) -> str:
         return f"List({self._items!r})"
-
-
-class SliceVariable(Variable):
-    """A slice object."""
-
-    def __init__(self, start: Variable, stop: Variable, step: Variable) -> None:
-        self.parts = (start, stop, step)
-
-    def python_type(self) -> type:
-        return slice
-
-    def is_constant(self) -> bool:
-        return all(part.is_constant() for part in self.parts)
-
-    def as_constant(self) -> slice:
-        return slice(*(part.as_constant() for part in self.parts))
-
-    def as_slice(self, evaluator: Evaluator) -> slice:
-        values: list[int | None] = []
-        for part in self.parts:
-            if part.is_none():
-                values.append(None)
-            else:
-                values.append(index_value(evaluator, part, "slice"))
-        return slice(*values)
-
-    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        if name in ("start", "stop", "step"):
-            return self.parts[("start", "stop", "step").index(name)]
-        if name == "indices":
-            return method_of(evaluator, self, name)
-        return evaluator.raise_error(AttributeError, f"'slice' object has no attribute {name!r}")
-
-    def call_method(
-        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
-    ) -> Variable:
-        if name == "indices":
-            positional, _ = evaluator.snapshots(arguments, {}, "slice.indices")
-            known = self.as_slice(evaluator)
-            return evaluator.wrap_result(evaluator.pure(known.indices, *positional))
-        return super().call_method(evaluator, name, arguments, keywords)
-
-    def binary_operation(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
-    ) -> Variable | None:
-        if operator in ("eq", "ne") and isinstance(other, SliceVariable):
-            return compare_sequences(evaluator, operator, list(self.parts), list(other.parts))
-        return None
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        for part in self.parts:
-            emitter.load_variable(part)
-        emitter.build("slice", 3)
 
 
 @register_wrapper(list)
@@ -398,21 +334,6 @@ def _wrap_tuple(evaluator: Evaluator, value: tuple[Any, ...], source: Source) ->
     evaluator.guard(source, TypeIs(tuple))
     variable = TupleVariable.from_object(evaluator, value, source)
     variable.items(evaluator)
-    return variable
-
-
-@register_wrapper(slice)
-def _wrap_slice(evaluator: Evaluator, value: slice, source: Source) -> Variable:
-    from weft_guards import AttributeSource
-
-    evaluator.guard(source, TypeIs(slice))
-    variable = SliceVariable(
-        *(
-            evaluator.builder.wrap(getattr(value, part), AttributeSource(source, part))
-            for part in ("start", "stop", "step")
-        )
-    )
-    variable.source = source
     return variable
 
 

@@ -14,7 +14,8 @@ from ...unsupported import Unsupported
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
-from .sequences import SliceVariable, TupleVariable
+from .sequences import TupleVariable
+from .slices import SliceVariable
 from .symbolic_number import SymbolicNumberVariable
 
 _ARITHMETIC = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator as operator_module
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -41,10 +41,14 @@ from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey, outside_key
 from .known_truth import known_truth
 from .methods import BuiltinMethodVariable
-from .sequences import ListVariable, SliceVariable, TupleVariable
+from .sequences import ListVariable, TupleVariable
+from .slices import SliceVariable
 from .symbolic_integer import SymbolicIntegerVariable, has_symbolic_integer
 from .symbolic_number import SymbolicNumberVariable
 from .tensor_subscripts import require_ordinary_slices, selected_part
+
+if TYPE_CHECKING:
+    from ..regions.positions import ElementCopy
 
 # Of the attributes of tensors that guards hold, what the iterations of a loop may change.
 _GRADIENT_METADATA = frozenset({"requires_grad", "is_leaf", "grad_fn"})
@@ -78,14 +82,24 @@ def emit_attributes(emitter: Emitter, owner: Variable, attributes: Mapping[str, 
 class TensorVariable(Variable):
     """A tensor of the graph; ``fake`` has its metadata, ``node`` is where its value comes from."""
 
-    node: torch.fx.Node
     is_regional = False  # what a region is given or gives: which object it is may depend on data
+    element: ElementCopy | None = None  # of what the graph has a copy in its place
 
     def __init__(self, node: torch.fx.Node, fake: torch.Tensor, source: Source | None) -> None:
-        self.node = node
+        self._node = node
         self.fake = fake
         self.source = source
         self.attributes: dict[str, Variable] = {}  # given by captured code
+
+    @property
+    def node(self) -> torch.fx.Node:
+        if self.element is not None:
+            self.element.check_read()
+        return self._node
+
+    @node.setter
+    def node(self, node: torch.fx.Node) -> None:
+        self._node = node
 
     def python_type(self) -> type:
         return torch.nn.Parameter if isinstance(self.fake, torch.nn.Parameter) else torch.Tensor
@@ -366,7 +380,7 @@ class TensorVariable(Variable):
         raise Unsupported("a tensor that is no output of the graph", repr(self))
 
     def __repr__(self) -> str:
-        return f"Tensor({self.node.name}: {self.fake.dtype}{list(self.fake.shape)})"
+        return f"Tensor({self._node.name}: {self.fake.dtype}{list(self.fake.shape)})"
 
 
 class SizeVariable(TupleVariable):

@@ -15,7 +15,8 @@ from ..graph.data_dependence import require_compared
 from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
-from .sequences import SliceVariable, TupleVariable
+from .sequences import TupleVariable
+from .slices import SliceVariable
 from .symbolic_number import SymbolicNumberVariable
 
 if TYPE_CHECKING:

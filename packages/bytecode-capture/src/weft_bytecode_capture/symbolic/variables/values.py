@@ -34,6 +34,11 @@ def find_raw(kind: type, name: str) -> Any:
     return None
 
 
+def has_finalizer(kind: type) -> bool:
+    """Whether instances run code when they die."""
+    return find_raw(kind, "__del__") is not None
+
+
 def module_of(kind: type) -> Any:
     """The ``__module__`` of a class, whatever its metaclass makes of it."""
     return type.__dict__["__module__"].__get__(kind)
