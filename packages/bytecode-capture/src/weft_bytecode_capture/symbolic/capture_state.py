@@ -29,7 +29,7 @@ from .decode import DecodedCode
 from .frame_result import CaptureOptions, FrameInput
 from .overrides import Overrides
 from .policy import is_library_module
-from .regions.aliases import RegionAliases
+from .regions.aliases import AliasLedger
 from .regions.decisions import Place, RegionDecisions
 from .regions.tags import ResultTags
 from .shapes import ShapeSymbols
@@ -199,10 +199,10 @@ class CaptureState:
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}
-        self.region_aliases = RegionAliases()
+        self.aliases = AliasLedger()
         decisions = cache.regions
         self.region_tags = ResultTags(
-            self.region_aliases, decisions.tags_wanted, decisions.made_tags_wanted
+            self.aliases, decisions.tags_wanted, decisions.made_tags_wanted
         )
         # By the storage of a region's result: what decides whether it is an operand.
         self.region_choices: dict[int, Choice] = {}

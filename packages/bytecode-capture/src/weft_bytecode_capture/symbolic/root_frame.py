@@ -258,7 +258,8 @@ class _Capture:
                 "a copy of it, .clone(), can be"
             )
             raise self._refusal(place, reason, returned=True)
-        state.graph.check_rows(outputs)
+        for copies in state.aliases.copies:
+            copies.check(outputs)
         state.graph.rules.check(outputs)
         place = separate(outputs)
         if place is not None:

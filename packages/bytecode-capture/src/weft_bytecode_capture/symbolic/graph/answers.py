@@ -79,7 +79,7 @@ def guard_offset(evaluator: Evaluator, fake: torch.Tensor) -> None:
     builder, state = evaluator.graph, evaluator.state
     if builder.is_in_region:
         raise Unsupported("storage of a tensor", "an offset inside a region")
-    place = state.region_aliases.giver(storage_identity(fake))
+    place = state.aliases.giver(storage_identity(fake))
     if place is not None:
         line = state.cache.decode(place[0]).line(place[1])
         raise RegionRefused(place, line, "the offset of a result in its storage is asked for")

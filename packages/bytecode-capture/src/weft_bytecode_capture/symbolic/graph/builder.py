@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import itertools
 import keyword
 import operator
@@ -26,13 +25,11 @@ from ..._torch import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     GuardOnDataDependentSymNode,
-    HigherOrderOperator,
     UnsupportedFakeTensorException,
     deferred_checks,
     errors_unlogged,
     expression_of,
     forget_source_with,
-    storage_identity,
     unbacked_symbols,
 )
 from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
@@ -53,15 +50,11 @@ from .layouts import Layout
 from .metadata_changes import refuse_change_by_eager
 from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
-from .purity import possibly_written, writes
 from .size_nodes import size_node
 from .unread_results import read_what_may_raise
 from .versions import version_of
 
 if TYPE_CHECKING:
-    from ..regions.listed_rows import ReadRows
-    from ..regions.positions import ElementCopy
-    from ..regions.shared_rows import LeadingRows, SharedRows
     from ..variables.symbolic_integer import LoopCounter
     from ..variables.tensor import TensorVariable
 
@@ -129,13 +122,8 @@ class GraphBuilder:
             torch.fx.Node, int
         ] = {}  # of inputs' and attributes' fake tensors
         self.data_place: DataPlace | None = None  # of the number that is being read
-        self.written: collections.Counter[torch.dtype] = collections.Counter()
-        self.written_storages: list[int] = []  # in the order of the writes
-        self.elements: list[ElementCopy] = []
-        self.shared_rows: list[SharedRows | LeadingRows] = []
         self.made_at: dict[Any, int] = {}
         """The root frame's instruction that each node comes from."""
-        self.read_rows: list[ReadRows] = []
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.gradients_depend_on_data = False  # whether some tensor has any does
         self.in_block = False  # some node was made within ``try`` or ``with``
@@ -471,9 +459,7 @@ class GraphBuilder:
     ) -> torch.fx.Node:
         """A node where the graph stands, with the line that it comes from."""
         node = self.graph.create_node(kind, target, arguments, keywords)
-        watched = self.elements or self.shared_rows or self.read_rows
-        if watched or self.is_in_region:
-            self._note_write(node)
+        evaluator.state.aliases.note_node(node, self.is_in_region)
         if evaluator.state.root is not None:
             self.made_at[node] = evaluator.state.root.index
         reason = evaluator.current_reason()
@@ -481,30 +467,6 @@ class GraphBuilder:
             f'  File "{reason.file}", line {reason.line}, in captured code\n    {reason.text}'
         )
         return node
-
-    def _note_write(self, node: torch.fx.Node) -> None:
-        """Note the tensors that writes may be to, and count them by type, from the first region on."""
-        if not isinstance(node.target, HigherOrderOperator) and writes(node):
-            fakes = [n.meta.get("example_value") for n in node.all_input_nodes]
-            self.written.update({f.dtype for f in fakes if isinstance(f, torch.Tensor)})
-            fakes = [n.meta.get("example_value") for n in possibly_written(node)]
-            self.written_storages += [
-                storage_identity(f) for f in fakes if isinstance(f, torch.Tensor)
-            ]
-            if not self.is_in_region:
-                for element in self.elements:
-                    element.check()
-
-    def check_rows(self, outputs: Sequence[Variable]) -> None:
-        """
-        :raises RegionRefused: what a loop appends to a list was written to, or leaves the graph, as another.
-        """
-        fakes = [getattr(output, "fake", None) for output in outputs] if self.shared_rows else []
-        left = {storage_identity(fake) for fake in fakes if isinstance(fake, torch.Tensor)}
-        for rows in self.shared_rows:
-            rows.check(left)
-        for read in self.read_rows:
-            read.check(outputs)
 
     def _refuse_data_in_regions(self, arguments: Sequence[Variable]) -> None:
         if not self.shapes.data or not self.is_in_region:

@@ -7,22 +7,29 @@ tensor (:mod:`.choices`), the frame is then evaluated without the region.
 A region gives all its results by one of several *alternatives* at once: those of either side of a branch,
 those of a loop's last iteration, what a loop without an iteration began with.  So two tensors may be one
 only if they are in some alternative.  Tensors are known by their storages.
+
+Where eager has one tensor at two places the graph may have a copy at one of them, which is as good until
+something is written to either: the ledger knows the copies and the writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import collections
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.fx
 
-from ..._torch import storage_identity
+from ..._torch import HigherOrderOperator, storage_identity
+from ..graph.purity import possibly_written, writes
 from .decisions import Place
 
 if TYPE_CHECKING:
+    from ..variables.base import Variable
     from ..variables.tensor import TensorVariable
+    from .positions import ElementCopy
     from .subgraph import Carried
 
 
@@ -53,10 +60,32 @@ class _Region:
         return self.before if value.is_state else self.after
 
 
-class RegionAliases:
-    """What the regions of a frame give, in terms of what they are given and make."""
+def storages_of(variables: Iterable[Variable]) -> set[int]:
+    """The storages of the tensors among ``variables``."""
+    fakes = (getattr(variable, "fake", None) for variable in variables)
+    return {storage_identity(fake) for fake in fakes if isinstance(fake, torch.Tensor)}
+
+
+class Copies(Protocol):
+    """Tensors of the graph that stand for others of eager's until something is written."""
+
+    def check(self, outputs: Sequence[Variable]) -> None:
+        """
+        :raises RegionRefused: they differ from eager's, or leave the graph as others.
+        """
+
+
+class AliasLedger:
+    """What the regions of a frame give, in terms of what they are given and make, and what is written.
+
+    Writes are noted from the first region or copy on: their storages in order, and their number by type.
+    """
 
     def __init__(self) -> None:
+        self.copies: list[Copies] = []
+        self.elements: list[ElementCopy] = []
+        self.writes_by_type: collections.Counter[torch.dtype] = collections.Counter()
+        self.written: list[int] = []
         self.attributes: set[int] = set()  # storages of the program's tensors that regions name
         self._regions: dict[int, _Region] = {}  # by each result
         self._viewed: dict[int, list[tuple[Place, int]]] = {}
@@ -65,6 +94,29 @@ class RegionAliases:
         self._replaced: dict[int, int] = {}
         # Storages are known by their addresses, which another may have once a tensor is gone.
         self._alive: list[torch.Tensor] = []
+
+    def note_node(self, node: torch.fx.Node, is_in_region: bool) -> None:
+        """Note the tensors that a node may write to."""
+        is_watching = self.elements or self.copies or is_in_region
+        if not is_watching or isinstance(node.target, HigherOrderOperator) or not writes(node):
+            return
+        fakes = [n.meta.get("example_value") for n in node.all_input_nodes]
+        self.writes_by_type.update({f.dtype for f in fakes if isinstance(f, torch.Tensor)})
+        fakes = [n.meta.get("example_value") for n in possibly_written(node)]
+        self.written += [storage_identity(f) for f in fakes if isinstance(f, torch.Tensor)]
+        if not is_in_region:
+            for element in self.elements:
+                element.check()
+
+    def may_be_among(
+        self, storages: Collection[int], others: Collection[int], base: int | None = None
+    ) -> bool:
+        """Whether a tensor of ``storages`` may be one of ``others``; see :meth:`uniting`."""
+        return any(
+            storage == other or self.uniting(storage, other, base=base) is not None
+            for other in set(others)
+            for storage in storages
+        )
 
     def enter(self, graph: torch.fx.Graph, around: torch.fx.Graph) -> None:
         """``graph`` is that of a region inside the graph ``around``."""

@@ -364,7 +364,7 @@ def emit_branch(
     items = call_region(evaluator, torch.ops.higher_order.cond, arguments, fakes)
     made = [regional(n, f) for n, f in zip(items, fakes, strict=True)]
     sides = [[pair[k] for pair in pairs] for k in (0, 1)]
-    evaluator.state.region_aliases.note_branch(place, graph, made, sides, list(taken))
+    evaluator.state.aliases.note_branch(place, graph, made, sides, list(taken))
     for k in (0, 1):
         for result, operand in zip(made, sides[k], strict=True):
             note_element_result(evaluator, place, result, operand)

@@ -60,7 +60,7 @@ class CarriedLocals:
         self.place = place
         self.tensors: list[Carried] = []
         self._differs = differs
-        self._written = evaluator.graph.written.copy()
+        self._written = evaluator.state.aliases.writes_by_type.copy()
         self._before: dict[str, Variable] = {}
         self._parameters: dict[str, list[Carried]] = {}  # in the order of a local's leaves
         self.opened: dict[
@@ -257,7 +257,7 @@ class CarriedLocals:
         self.tensors += tags.finish(self.evaluator, self.tensors, self.body, may_be_empty)
         for carried in self.tensors:
             if carried.result is None:
-                state.region_aliases.note_unchanged(carried)
+                state.aliases.note_unchanged(carried)
                 node = carried.parameter.node
                 node.replace_all_uses_with(carried.start.node)
                 self.graph.erase_node(node)

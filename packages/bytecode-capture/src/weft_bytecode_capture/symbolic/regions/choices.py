@@ -195,7 +195,7 @@ def _by_predicate(
     if choice is None or choice.result is not result:
         return None
     # It can be nothing else than the operand or new, and is that in one way.
-    aliases, operand = evaluator.state.region_aliases, choice.operand
+    aliases, operand = evaluator.state.aliases, choice.operand
     if not aliases.is_operand_or_new(result.fake, operand.fake, visible):
         return None
     return _ByPredicate(views.given(result), choice)
@@ -296,7 +296,7 @@ def _visible(evaluator: FrameEvaluator) -> set[int]:
     nodes = [*outermost.find_nodes(op="placeholder"), *outermost.find_nodes(op="get_attr")]
     values = [node.meta.get("example_value") for node in nodes]
     found = {storage_identity(value) for value in values if isinstance(value, torch.Tensor)}
-    return found | evaluator.state.region_aliases.attributes
+    return found | evaluator.state.aliases.attributes
 
 
 def ambiguous_result(evaluator: FrameEvaluator, outputs: Sequence[Variable]) -> Place | None:
@@ -306,7 +306,7 @@ def ambiguous_result(evaluator: FrameEvaluator, outputs: Sequence[Variable]) -> 
     """
     left = _storages(outputs)
     others = {*left, *_visible(evaluator)}
-    aliases = evaluator.state.region_aliases
+    aliases = evaluator.state.aliases
     regional = {storage for storage in others if aliases.is_result(storage)}
     for storage in left:
         for other in sorted((others if storage in regional else regional) - {storage}):
@@ -323,7 +323,7 @@ def refused_alias(
 
     ``outputs`` are what the graph gives the code that makes ``choices``.
     """
-    aliases, tags = evaluator.state.region_aliases, evaluator.state.region_tags
+    aliases, tags = evaluator.state.aliases, evaluator.state.region_tags
     chosen = {id(variable) for choice in choices for variable in choice.results()}
     left = [v for v in outputs if id(v) not in chosen and not tags.is_tag(v)]
     place = ambiguous_result(evaluator, left)

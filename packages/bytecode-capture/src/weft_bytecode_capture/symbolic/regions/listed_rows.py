@@ -6,10 +6,8 @@ unless something is written to it, or it leaves the graph: then the frame is eva
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-import torch
 
 from ..._torch import expression_of, storage_identity
 from ...unsupported import Unsupported
@@ -18,6 +16,7 @@ from ..variables.constant import ConstantVariable
 from ..variables.iterators import ListIteratorVariable
 from ..variables.sequences import ListVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable
+from .aliases import storages_of
 from .evaluation import refuse
 from .rows import AllRows, LoopRows, RowVariable
 from .span import Span, combined, value_of
@@ -52,7 +51,7 @@ def _note_read(evaluator: FrameEvaluator, rows: LoopRows) -> None:
     rows.note_use(is_view=False)
     reason = "write to an element of a list that a loop has filled, or its return"
     refusal = refuse(frame, (frame.code, frame.rolled_loop.at), reason)
-    evaluator.graph.read_rows.append(ReadRows(evaluator, rows, refusal))
+    evaluator.state.aliases.copies.append(ReadRows(evaluator, rows, refusal))
 
 
 def _are_equal(left: Variable, right: Variable) -> bool:
@@ -131,21 +130,16 @@ class ReadRows:
     def __init__(self, evaluator: FrameEvaluator, rows: LoopRows, refusal: RegionRefused) -> None:
         self._rows = rows
         self._storage = storage_identity(rows.buffer.fake)
-        self._builder = evaluator.graph
-        self._aliases = evaluator.state.region_aliases
-        self._written = len(evaluator.graph.written_storages)
+        self._aliases = evaluator.state.aliases
+        self._written = len(self._aliases.written)
         self._refusal = refusal
 
-    def check(self, outputs: Iterable[Variable]) -> None:
+    def check(self, outputs: Sequence[Variable]) -> None:
         """Refuse the loop where one of them was written since, or is among ``outputs`` as another tensor."""
-        fakes = (getattr(v, "fake", None) for v in outputs if not self._is_own(v))
-        left = {storage_identity(fake) for fake in fakes if isinstance(fake, torch.Tensor)}
-        left.update(self._builder.written_storages[self._written :])
-        if any(storage == self._storage or self._may_be_one(storage) for storage in left):
+        left = storages_of(v for v in outputs if not self._is_own(v))
+        left.update(self._aliases.written[self._written :])
+        if self._aliases.may_be_among([self._storage], left, base=self._storage):
             raise self._refusal
 
     def _is_own(self, variable: Variable) -> bool:
         return isinstance(variable, RowVariable) and variable.rows is self._rows
-
-    def _may_be_one(self, storage: int) -> bool:
-        return self._aliases.uniting(self._storage, storage, base=self._storage) is not None

@@ -187,7 +187,7 @@ class _ForLoop:
         self.outer = self.builder.graph
         self.carried = CarriedLocals(evaluator, self.subgraph, self.live, place, self._differs)
         self._taken: list[torch.fx.Node] = []
-        self._written = len(self.builder.written_storages)  # before the body
+        self._written = len(evaluator.state.aliases.written)  # before the body
         self.done: TensorVariable | None = None  # the parameter that says that the loop has ended
 
     def run(self) -> None:
@@ -216,7 +216,7 @@ class _ForLoop:
         slots.bind()
         self._end_early(evaluator.locals.pop(DONE, None), appended)
         returned = returned_value(evaluator, self.carried, self.outer)
-        written = self.builder.written_storages[self._written :]
+        written = evaluator.state.aliases.written[self._written :]
         with self.subgraph.active(may_add_outside=True):
             buffers = self._fill_buffers(index, appended)
         results = {name: self._result(name, element) for name in self.live}
@@ -369,7 +369,7 @@ class _ForLoop:
             return None
         refusal = refuse(self.evaluator, self.place, "write to a tensor that is in a list")
         made = LeadingRows(self.evaluator, leading, self._written, refusal)
-        self.builder.shared_rows.append(made)
+        self.evaluator.state.aliases.copies.append(made)
         return made
 
     # The region.
@@ -398,7 +398,7 @@ class _ForLoop:
         values = [value_of(self.span.stop), *(c.parameter.fake for c in kept)]
         items = call_region(evaluator, torch.ops.higher_order.while_loop, arguments, values)
         carried = [c.parameter for c in kept]
-        evaluator.state.region_aliases.note_loop(
+        evaluator.state.aliases.note_loop(
             self.place, self.builder.graph, graph, kept, taken, self.span.may_be_empty
         )
         for variable, node in zip(carried, items[1:], strict=True):

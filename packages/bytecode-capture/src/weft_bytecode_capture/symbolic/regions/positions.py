@@ -26,7 +26,7 @@ from .evaluation import refuse
 
 if TYPE_CHECKING:
     from ..evaluator import FrameEvaluator
-    from ..graph.builder import GraphBuilder
+    from .aliases import AliasLedger
     from .decisions import Place, RegionRefused
 
 _POSITIONS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
@@ -41,7 +41,7 @@ class ElementCopy:
 
     def __init__(
         self,
-        builder: GraphBuilder,
+        aliases: AliasLedger,
         variable: TensorVariable,
         place: tuple[TensorVariable, Variable],
         refusal: RegionRefused | None = None,
@@ -51,25 +51,25 @@ class ElementCopy:
         self.place = place
         self.refusal = refusal
         self.is_put_back = False
-        self._builder = builder
-        self._written = builder.written[self.fake.dtype]
+        self._aliases = aliases
+        self._written = aliases.writes_by_type[self.fake.dtype]
         self._version = version_of(self.fake)
-        builder.elements.append(self)
+        aliases.elements.append(self)
 
     def check_read(self) -> None:
         """Refuse to read it after a write."""
-        if self._builder.written[self.fake.dtype] != self._written:
+        if self._aliases.writes_by_type[self.fake.dtype] != self._written:
             raise self.refusal or Unsupported(_AFTER_A_WRITE, repr(self._variable))
 
     def check_unwritten(self, count: int) -> None:
         """Refuse it as a region's result where tensors of its type were written since they were ``count``."""
-        if self._builder.written[self.fake.dtype] != count:
+        if self._aliases.writes_by_type[self.fake.dtype] != count:
             raise Unsupported(_AFTER_A_WRITE, repr(self._variable))
 
     def put_back(self, place: tuple[TensorVariable, Variable]) -> bool:
         """Note that it is written to ``place``; whether it alone was written since, and is from there."""
         is_there = self.place[0].fake is place[0].fake and self.place[1] is place[1]
-        written = self._builder.written[self.fake.dtype] - self._written
+        written = self._aliases.writes_by_type[self.fake.dtype] - self._written
         if not is_there or written != 1 or version_of(self.fake) == self._version:
             return False
         self.is_put_back = True
@@ -85,11 +85,11 @@ class ElementCopy:
 
 def note_element_view(evaluator: FrameEvaluator, variable: TensorVariable) -> None:
     """A view of such a copy is one itself."""
-    storage, builder = storage_identity(variable.fake), evaluator.graph
-    for element in builder.elements:
+    storage, aliases = storage_identity(variable.fake), evaluator.state.aliases
+    for element in aliases.elements:
         if storage_identity(element.fake) == storage:
             place = element.place[0], variable
-            variable.element = ElementCopy(builder, variable, place, element.refusal)
+            variable.element = ElementCopy(aliases, variable, place, element.refusal)
             return
 
 
@@ -101,9 +101,9 @@ def note_element_result(
         return
     base = inner.element.place[0]
     if result.element is None:
-        result.element = ElementCopy(evaluator.graph, result, (base, result))
+        result.element = ElementCopy(evaluator.state.aliases, result, (base, result))
     result.element.refusal = refuse(evaluator, place, _AFTER_A_WRITE)
-    evaluator.state.region_aliases.note_view(place, result, base)
+    evaluator.state.aliases.note_view(place, result, base)
 
 
 def is_position(item: Variable) -> bool:
@@ -150,7 +150,7 @@ def read_at(
     copy = _call(evaluator, torch.ops.aten.index.Tensor, [view, _indices(evaluator, positions)])
     if copy.fake.is_inference():
         raise Unsupported("subscript of a tensor that data gives, in inference mode", repr(copy))
-    copy.element = ElementCopy(evaluator.graph, copy, place)
+    copy.element = ElementCopy(evaluator.state.aliases, copy, place)
     return copy
 
 

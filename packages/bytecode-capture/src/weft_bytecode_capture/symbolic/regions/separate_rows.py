@@ -14,6 +14,7 @@ import torch
 from ..._torch import storage_identity
 from ..variables.base import Variable
 from ..variables.tensor import TensorVariable
+from .aliases import storages_of
 from .rows import LoopRows, RowVariable
 
 if TYPE_CHECKING:
@@ -68,8 +69,7 @@ def separate(outputs: Sequence[Variable]) -> Place | None:
     for output in outputs:
         if isinstance(output, RowVariable):
             escaping.setdefault(id(output.rows), []).append(output)
-    others = [getattr(v, "fake", None) for v in outputs if not isinstance(v, RowVariable)]
-    shown = {storage_identity(fake) for fake in others if isinstance(fake, torch.Tensor)}
+    shown = storages_of(v for v in outputs if not isinstance(v, RowVariable))
     for found in escaping.values():
         rows = found[0].rows
         if storage_identity(rows.buffer.fake) in shown:

@@ -15,10 +15,12 @@ import torch.fx
 from ..._torch import storage_identity
 from ...unsupported import Unsupported
 from ..variables.tensor import TensorVariable
+from .aliases import storages_of
 from .evaluation import refuse
 
 if TYPE_CHECKING:
     from ..evaluator import FrameEvaluator
+    from ..variables.base import Variable
     from .decisions import Place, RegionRefused
     from .subgraph import Carried
 
@@ -34,31 +36,30 @@ class SharedRows:
     ) -> None:
         self.are_distinct = True
         self._storage = storage_identity(buffer.fake)
-        self._builder = evaluator.graph
-        self._aliases = evaluator.state.region_aliases
+        self._graph = evaluator.graph
+        self._aliases = evaluator.state.aliases
         self._refusal = refusal
-        self._written = len(evaluator.graph.written_storages)
+        self._written = len(self._aliases.written)
         self._has_view = False
 
     def note_use(self, is_view: bool) -> None:
         """The rows are read; ``is_view``: by what may be read again later."""
-        self._has_view |= is_view or self._builder.is_in_region
+        self._has_view |= is_view or self._graph.is_in_region
         self._check(True)
 
-    def check(self, outputs: Collection[int]) -> None:
-        """Refuse the loop where eager's rows have other values, or are not the tensors of ``outputs``.
-
-        These are known by their storages.
-        """
-        self._check(self._has_view or self._storage in outputs)
-        if self._storage in outputs and not self.are_distinct:
+    def check(self, outputs: Sequence[Variable]) -> None:
+        """Refuse the loop where eager's rows have other values, or are not the tensors of ``outputs``."""
+        is_left = self._storage in storages_of(outputs)
+        self._check(self._has_view or is_left)
+        if is_left and not self.are_distinct:
             raise self._refusal
 
     def _check(self, are_used: bool) -> None:
-        for written in set(self._builder.written_storages[self._written :]):
-            is_here = written == self._storage
-            if is_here or (are_used and self._aliases.uniting(self._storage, written) is not None):
-                raise self._refusal
+        written = self._aliases.written[self._written :]
+        if self._storage in written or (
+            are_used and self._aliases.may_be_among([self._storage], written)
+        ):
+            raise self._refusal
 
 
 class LeadingRows:
@@ -75,8 +76,8 @@ class LeadingRows:
         written: int,
         refusal: RegionRefused,
     ) -> None:
-        self._builder = evaluator.graph
-        self._aliases = evaluator.state.region_aliases
+        self._graph = evaluator.graph
+        self._aliases = evaluator.state.aliases
         self._storages = [storage_identity(tensor.fake) for tensor in held]
         self._written = written
         self._refusal = refusal
@@ -84,19 +85,17 @@ class LeadingRows:
 
     def note_read(self) -> None:
         """All rows are read."""
-        self._is_read_again |= self._builder.is_in_region
+        self._is_read_again |= self._graph.is_in_region
         self._check()
 
-    def check(self, outputs: Collection[int]) -> None:
+    def check(self, outputs: Sequence[Variable]) -> None:
         """Refuse the loop where what the copies are of is written before they are read once more."""
         if self._is_read_again:
             self._check()
 
     def _check(self) -> None:
-        for written in set(self._builder.written_storages[self._written :]):
-            for storage in self._storages:
-                if written == storage or self._aliases.uniting(storage, written) is not None:
-                    raise self._refusal
+        if self._aliases.may_be_among(self._storages, self._aliases.written[self._written :]):
+            raise self._refusal
 
 
 class RowSharing:
@@ -115,7 +114,7 @@ class RowSharing:
     ) -> None:
         self._evaluator = evaluator
         self._place = place
-        self._aliases = evaluator.state.region_aliases
+        self._aliases = evaluator.state.aliases
         self._current = self._aliases.current
         values = (node.meta.get("example_value") for node in taken)
         outer = {storage_identity(value) for value in values if isinstance(value, torch.Tensor)}
@@ -171,7 +170,7 @@ class RowSharing:
         refusal = refuse(self._evaluator, self._place, "write to a tensor that is in a list")
         shared = SharedRows(self._evaluator, buffer, refusal)
         shared.are_distinct = not is_old
-        self._evaluator.graph.shared_rows.append(shared)
+        self._aliases.copies.append(shared)
         return shared
 
     def _changes_rows(self, rows: int, states: Collection[int], written: int) -> bool:

@@ -36,7 +36,7 @@ class Subgraph:
         self._builder = evaluator.graph
         self._devices = evaluator.state.options.region_devices
         self.graph = torch.fx.Graph()
-        self._aliases = evaluator.state.region_aliases
+        self._aliases = evaluator.state.aliases
         self._aliases.enter(self.graph, self._builder.graph)
 
     @contextlib.contextmanager
@@ -68,7 +68,7 @@ class Subgraph:
         """The region's module: its placeholders are ``parameters``, then one for each node ``taken``."""
         for node in (*parameters, *taken):
             self._check(node.meta.get("example_value"))
-        for element in self._builder.elements:
+        for element in self._aliases.elements:
             element.check()
         anchor = self.graph._root
         for node in parameters:

@@ -21,7 +21,7 @@ from ..._torch import storage_identity
 from ..variables.constant import ConstantVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import number_in_tensor
-from .aliases import RegionAliases
+from .aliases import AliasLedger
 from .subgraph import Carried, Subgraph, parameter, regional
 from .views import ViewOf, view_of
 
@@ -78,7 +78,7 @@ class ResultTags:
     ``made_too``: tensors that the frame makes are known as well.
     """
 
-    def __init__(self, aliases: RegionAliases, wanted: bool, made_too: bool) -> None:
+    def __init__(self, aliases: AliasLedger, wanted: bool, made_too: bool) -> None:
         self.known: list[Known] = []
         self.made_too = made_too
         self._aliases = aliases

@@ -224,7 +224,7 @@ class _WhileLoop:
         evaluator, place = self.evaluator, self.loop.place
         kept = self.carried.finish(may_be_empty=True)
         taken = emit_while(evaluator, self.subgraph, first, following, kept)
-        evaluator.state.region_aliases.note_loop(
+        evaluator.state.aliases.note_loop(
             place, self.builder.graph, self.subgraph.graph, kept, taken, may_be_empty=True
         )
         for carried in kept:

@@ -545,7 +545,7 @@ def wrap_graph_result(
             return given[id(value)]
         variable = TensorVariable(node, value, None)
         _note_data_dependent_sizes(evaluator, variable)
-        if evaluator.graph.elements:
+        if evaluator.state.aliases.elements:
             from ..regions.positions import note_element_view
 
             note_element_view(evaluator.frame, variable)
