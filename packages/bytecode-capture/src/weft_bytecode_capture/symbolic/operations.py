@@ -7,7 +7,7 @@ from .aliasing import guard_distinct
 from .protocol import Evaluator
 from .variables.base import Variable
 from .variables.constant import OPERATORS, ConstantVariable
-from .variables.symbolic_number import SymbolicNumberVariable
+from .variables.numbers import NumberVariable
 from .variables.values import find_raw, resolution_order
 
 SYMBOLS = {
@@ -68,8 +68,10 @@ def _require_modelled(operator: str, plain: str, left: Variable, right: Variable
 def _plain_operation(
     evaluator: Evaluator, operator: str, left: Variable, right: Variable
 ) -> Variable | None:
-    if isinstance(right, SymbolicNumberVariable) and left.is_constant():
-        return right.binary_operation(evaluator, operator, left, True)
+    if isinstance(right, NumberVariable) and left.is_constant():
+        result = right.binary_operation(evaluator, operator, left, True)
+        if result is not None:
+            return result
     left_type, right_type = left.python_type(), right.python_type()
     derived = right_type is not left_type and left_type in resolution_order(right_type)
     reflected_first = derived and (
@@ -82,8 +84,7 @@ def _plain_operation(
     result = left.binary_operation(evaluator, operator, right, False)
     if result is not None:
         return result
-    asked = operator in COMPARISONS or right.reflects_own_type
-    if reflected_first or (left_type is right_type and not asked):
+    if reflected_first or (left_type is right_type and operator not in COMPARISONS):
         return None
     return right.binary_operation(evaluator, operator, left, True)
 

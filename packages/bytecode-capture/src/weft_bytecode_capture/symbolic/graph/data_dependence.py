@@ -117,13 +117,12 @@ def require_compared(graph: GraphBuilder, function: Any, left: Variable, right: 
 
     :raises Unsupported: it is known to be false.
     """
-    from ..variables.data_numbers import number_argument
-    from ..variables.symbolic_number import number_value
+    from ..variables.numbers import number_operand, number_value
 
     condition = function(number_value(left), number_value(right))
     decided = graph.shapes.decided(condition) if isinstance(condition, torch.SymBool) else condition
     if decided is None:
-        arguments = (number_argument(left), number_argument(right))
+        arguments = (number_operand(left), number_operand(right))
         require(graph, condition, graph.outermost.call_function(function, arguments))
     elif not decided:
         raise Unsupported("condition on data that does not hold", f"{left!r}, {right!r}")

@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ...unsupported import Unsupported
 from ..variables.base import Variable
+from ..variables.numbers import is_invariant
 from ..variables.sequences import TupleVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable
 from ..variables.tensor import TensorVariable
-from ..variables.tensor_number import (
-    TensorNumberVariable,
-    is_invariant,
-    number_in_tensor,
-    number_kind,
-)
+from ..variables.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
 from .containers import Opens, is_container, opened, opens_none, parts, put_parts, shape, with_parts
 from .decisions import Place
 from .evaluation import refuse

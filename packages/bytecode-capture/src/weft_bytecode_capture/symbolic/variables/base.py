@@ -40,8 +40,6 @@ class Variable:
     source: Source | None = None
     # Whether its class may have a ``__torch_function__``.
     may_override = False
-    # Whether its reflected operation is asked although the left operand has the same type.
-    reflects_own_type = False
     # The graph node whose value this object is, for tensors and numbers that the graph computes.  Such a
     # variable without a source becomes an output of the graph when it is alive at the end.
     node: torch.fx.Node | None = None

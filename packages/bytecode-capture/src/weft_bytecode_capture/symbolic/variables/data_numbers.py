@@ -19,7 +19,8 @@ from ..protocol import Evaluator
 from ..shapes import DataPlace, ShapeSymbols
 from .base import Arguments, Keywords, Variable
 from .constant import OPERATORS, ConstantVariable
-from .symbolic_number import SymbolicNumberVariable, is_number, number_value
+from .numbers import number_operand, number_value
+from .symbolic_number import SymbolicNumberVariable
 
 _DECISION = "decision by a number that depends on data"
 _BINARY = frozenset({"add", "sub", "mul"})
@@ -36,6 +37,8 @@ class DataFloatVariable(SymbolicNumberVariable):
     ``origin`` is a place, or the function that computes it with its operands.  Only what gives a float
     for all floats, and never raises, is computed in the graph.
     """
+
+    rank = 3
 
     def __init__(
         self,
@@ -62,26 +65,27 @@ class DataFloatVariable(SymbolicNumberVariable):
             return self._float(evaluator, _METHODS[name], [self])
         raise Unsupported("number that depends on data", f"{self!r}.{name}")
 
-    def binary_operation(
+    def operation(
+        self, evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
+    ) -> Variable | None:
+        if operator in COMPARISONS:
+            return DataBooleanVariable(COMPARISONS[operator], pair, None)
+        divides = operator == "truediv" and pair[1].is_constant() and pair[1].as_constant() != 0
+        if operator not in _BINARY and not divides:
+            raise Unsupported("number that depends on data", f"{operator} of {pair}")
+        return self._float(evaluator, OPERATORS[operator], pair)
+
+    def other_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
-        plain = operator[1:] if operator[0] == "i" and operator[1:] in OPERATORS else operator
-        if not is_number(other):
-            if other.node is not None or other.reflects_own_type:
-                return None  # what the graph computes takes the number as it is
-            raise Unsupported("number that depends on data", f"{operator} of {self!r}, {other!r}")
-        pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
-        if plain in COMPARISONS:
-            return DataBooleanVariable(COMPARISONS[plain], pair, None)
-        divides = plain == "truediv" and pair[1].is_constant() and pair[1].as_constant() != 0
-        if plain not in _BINARY and not divides:
-            raise Unsupported("number that depends on data", f"{operator} of {self!r}, {other!r}")
-        return self._float(evaluator, OPERATORS[plain], pair)
+        if other.node is not None:
+            return None  # what the graph computes takes the number as it is
+        raise Unsupported("number that depends on data", f"{operator} of {self!r}, {other!r}")
 
     def _float(
         self, evaluator: Evaluator, function: Callable[..., Any], operands: Sequence[Variable]
     ) -> Variable:
-        nodes = tuple(map(number_argument, operands))
+        nodes = tuple(map(number_operand, operands))
         node = evaluator.graph.outermost.call_function(function, nodes)
         value = node.meta["example_value"] = new_float(evaluator.graph.fake_mode)
         return DataFloatVariable(self._symbols, value, node, (function, tuple(operands)))
@@ -136,13 +140,6 @@ def comparison(
             return DataBooleanVariable(COMPARISONS[name], pair, value)
         return ConstantVariable(decided)
     return ConstantVariable(bool(symbols.specialise(value)))
-
-
-def number_argument(variable: Variable) -> Any:
-    """A number as a node takes it."""
-    if isinstance(variable, SymbolicNumberVariable):
-        return variable.number_node
-    return variable.as_constant()
 
 
 def load_call(emitter: Emitter, function: Callable[..., Any], operands: Sequence[Variable]) -> None:

@@ -19,6 +19,7 @@ from .base import Arguments, Keywords, Variable
 from .hashing import HashedKey, hashed_key
 from .list_forms import ListForm
 from .methods import call_method_of, method_of
+from .numbers import is_invariant
 from .slices import SliceVariable, index_value
 from .values import find_raw, has_finalizer
 
@@ -192,10 +193,8 @@ class TupleVariable(SequenceVariable):
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         """A tuple is the key that its elements are; symbolic numbers in it are these very numbers."""
-        from .symbolic_number import SymbolicNumberVariable
-
         items = self.items(evaluator)
-        if all(i.is_constant() or isinstance(i, SymbolicNumberVariable) for i in items):
+        if all(map(is_invariant, items)):
             return HashedKey(self, (tuple(item.as_constant() for item in items),))
         parts = tuple(hashed_key(evaluator, item) for item in items)
         found = [part.python_key for part in parts]

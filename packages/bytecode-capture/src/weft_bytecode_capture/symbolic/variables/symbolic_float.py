@@ -28,7 +28,8 @@ from ..protocol import Evaluator
 from ..shapes import ShapeSymbols
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
-from .symbolic_number import SymbolicNumberVariable, is_number, load_number
+from .numbers import number_operand
+from .symbolic_number import SymbolicNumberVariable, load_number, operation_on_these
 
 _BINARY = frozenset({"add", "sub", "mul", "truediv", "pow"})
 # Operations that give a float whatever finite floats they are given; of others that has to be guarded.
@@ -41,6 +42,8 @@ _GRAPH_FUNCTIONS: dict[str, Callable[..., Any]] = {"sqrt": torch.sym_sqrt}
 
 class SymbolicFloatVariable(SymbolicNumberVariable):
     """A float that varies; ``number`` is what it is now, ``operand`` says where it comes from."""
+
+    rank = 2
 
     def __init__(
         self,
@@ -73,20 +76,14 @@ class SymbolicFloatVariable(SymbolicNumberVariable):
             return self.computation(evaluator, _METHODS[name])
         return self.specialised().call_method(evaluator, name, arguments, keywords)
 
-    def binary_operation(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    def operation(
+        self, evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
     ) -> Variable | None:
-        plain = operator[1:] if operator[0] == "i" and operator[1:] in _BINARY else operator
-        from .data_numbers import DataFloatVariable
-
-        if isinstance(other, DataFloatVariable):
-            return other.binary_operation(evaluator, operator, self, not reflected)
-        if not is_number(other) or (plain not in _BINARY and plain not in COMPARISONS):
-            return self._specialised_operation(evaluator, operator, other, reflected)
-        pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
-        if plain in COMPARISONS:
-            return ConstantVariable(self._compare(plain, pair))
-        return float_computation(evaluator, self._symbols, plain, pair)
+        if operator in COMPARISONS:
+            return ConstantVariable(self._compare(operator, pair))
+        if operator not in _BINARY:
+            return operation_on_these(evaluator, operator, pair)
+        return float_computation(evaluator, self._symbols, operator, pair)
 
     def computation(self, evaluator: Evaluator, operation: str) -> Variable:
         """``operation``, one of a single operand, of this number."""
@@ -125,10 +122,7 @@ def float_computation(
     computation = Computation(operation, tuple(float_operand(symbols, v) for v in operands))
     if operation not in _TOTAL:
         symbols.guard_numbers(IsComputable(computation))
-    nodes = tuple(
-        v.number_node if isinstance(v, SymbolicNumberVariable) else v.as_constant()
-        for v in operands
-    )
+    nodes = tuple(map(number_operand, operands))
     target = _GRAPH_FUNCTIONS.get(operation, function)
     return evaluator.graph.number(
         symbols.computed(computation, number),

@@ -13,28 +13,23 @@ from ..._torch import GuardOnDataDependentSymNode
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
-from .constant import ConstantVariable
+from .constant import OPERATORS, ConstantVariable
+from .numbers import NumberVariable, number_operand, number_value
 from .sequences import TupleVariable
 from .slices import SliceVariable
-from .symbolic_number import SymbolicNumberVariable
 
-_ARITHMETIC = {
-    name: getattr(operator_module, name) for name in ("add", "sub", "mul", "floordiv", "mod")
-}
-_ARITHMETIC |= {f"i{name}": function for name, function in _ARITHMETIC.items()}
-_COMPARISONS = {
-    name: getattr(operator_module, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
-}
+_ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "mod"})
+_COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 
-class SymbolicIntegerVariable(Variable):
+class SymbolicIntegerVariable(NumberVariable):
     """An integer that differs by iteration; ``value`` knows its bounds, ``node`` gives it in the graph."""
 
+    rank = 4
     node: torch.fx.Node
-    reflects_own_type = True  # 2 * i: a constant knows nothing of symbolic integers
 
     def __init__(self, node: torch.fx.Node, value: torch.SymInt) -> None:
-        self.node = node
+        self.node = self.number_node = node
         self.value = value
 
     def python_type(self) -> type:
@@ -43,41 +38,35 @@ class SymbolicIntegerVariable(Variable):
     def truth(self, evaluator: Evaluator) -> bool:
         return decide(self.value != 0, repr(self))
 
-    def binary_operation(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
-    ) -> Variable | None:
-        pair = integer_operand(other)
-        if pair is None:
-            is_plain = other.is_constant() and type(other.as_constant()) in (bool, float)
-            if is_plain or isinstance(other, SymbolicNumberVariable):
-                return self._as_number(evaluator, operator, other, reflected)
-            if other.is_constant() and isinstance(other.as_constant(), complex):
-                raise Unsupported("arithmetic of a loop's counter", f"{operator} with {other!r}")
-            return None
-        node, value = pair
-        pairs = [(self.node, self.value), (node, value)]
-        (first, left), (second, right) = reversed(pairs) if reflected else pairs
-        comparison = _COMPARISONS.get(operator)
-        if comparison is not None:
-            decided = decided_or_none(comparison(left, right))
-            if decided is None:
-                return self._as_number(evaluator, operator, other, reflected)
-            return ConstantVariable(decided)
-        function = _ARITHMETIC.get(operator)
-        if operator in ("truediv", "itruediv"):
-            return self._as_number(evaluator, operator, other, reflected)
-        if function is None:
-            raise Unsupported("arithmetic of a loop's counter", f"{operator} of {self!r}")
-        return integer_result(evaluator, function, (first, second), function(left, right))
+    def takes(self, other: Variable) -> bool:
+        return other.is_constant() and type(other.as_constant()) in (int, bool, float)
 
-    def _as_number(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    def operation(
+        self, evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
     ) -> Variable | None:
-        """The operation on the counter in a tensor, where no integer of the graph is its result."""
         from .tensor_number import number_operation
 
-        pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
-        return number_operation(evaluator, operator, pair)
+        operands = [integer_operand(variable) for variable in pair]
+        known = [operand for operand in operands if operand is not None]
+        if operator == "truediv" or len(known) < len(pair):
+            return number_operation(evaluator, operator, pair)  # no integer of the graph
+        (first, left), (second, right) = known
+        if operator in _COMPARISONS:
+            decided = decided_or_none(OPERATORS[operator](left, right))
+            if decided is None:
+                return number_operation(evaluator, operator, pair)
+            return ConstantVariable(decided)
+        if operator not in _ARITHMETIC:
+            raise Unsupported("arithmetic of a loop's counter", f"{operator} of {self!r}")
+        function = OPERATORS[operator]
+        return integer_result(evaluator, function, (first, second), function(left, right))
+
+    def other_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if other.is_constant() and isinstance(other.as_constant(), complex):
+            raise Unsupported("arithmetic of a loop's counter", f"{operator} with {other!r}")
+        return None
 
     def is_never_zero(self) -> bool:
         """Whether it is another number than 0 in every iteration."""
@@ -111,12 +100,11 @@ class LoopCounter:
 
 def integer_operand(variable: Variable) -> tuple[Any, Any] | None:
     """An integer as an argument of a node, and as torch computes with it; None for other values."""
-    if isinstance(variable, SymbolicIntegerVariable):
-        return variable.node, variable.value
+    value = number_value(variable) if isinstance(variable, NumberVariable) else None
+    if isinstance(value, torch.SymInt):
+        return number_operand(variable), value
     if variable.is_constant() and type(variable.as_constant()) is int:
         return variable.as_constant(), variable.as_constant()
-    if isinstance(variable, SymbolicNumberVariable) and isinstance(variable.value, torch.SymInt):
-        return variable.number_node, variable.value
     return None
 
 

@@ -20,11 +20,11 @@ from ..shapes import DataPlace, ShapeSymbols
 from .base import Arguments, Keywords, Variable
 from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey
+from .numbers import NumberVariable, number_operand, number_value
 
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "mod", "truediv", "pow"})
 _DIVISIONS = frozenset({"floordiv", "mod", "truediv"})
-_NUMBERS = (int, float)
 _MAX_EXPRESSION = 60
 """Nodes of an expression that is computed with.  One that reads itself twice a step doubles each time."""
 
@@ -36,12 +36,15 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class SymbolicNumberVariable(Variable):
+class SymbolicNumberVariable(NumberVariable):
     """An int or float that the sizes and numbers of a call determine.
 
     Arithmetic gives further symbolic numbers, a comparison is decided as it falls now and guarded.  What
     needs the number itself gets it, and then code is compiled for this number alone.
     """
+
+    rank = 1
+    is_invariant = True
 
     def __init__(
         self,
@@ -92,44 +95,35 @@ class SymbolicNumberVariable(Variable):
             return self._computed(evaluator, _UNARY[name], [self])
         return self.specialised().call_method(evaluator, name, arguments, keywords)
 
-    def binary_operation(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    def operation(
+        self, evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
     ) -> Variable | None:
-        plain = operator[1:] if operator[0] == "i" and operator[1:] in _ARITHMETIC else operator
-        if not is_number(other):
-            return self._specialised_operation(evaluator, operator, other, reflected)
-        from .data_numbers import DataFloatVariable, comparison
-        from .symbolic_float import SymbolicFloatVariable, float_computation
+        from .data_numbers import comparison
+        from .symbolic_float import float_computation
 
-        if isinstance(other, (SymbolicFloatVariable, DataFloatVariable)):
-            return other.binary_operation(evaluator, operator, self, not reflected)
-        pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
-        if plain in _COMPARISONS:
-            return comparison(self._symbols, plain, pair)
-        if plain in ("add", "sub", "mul", "truediv") and (
+        if operator in _COMPARISONS:
+            return comparison(self._symbols, operator, pair)
+        if operator in ("add", "sub", "mul", "truediv") and (
             any(map(_is_computed_float, pair))
-            or (plain in ("mul", "truediv") and any(map(_is_float_zero, pair)))
+            or (operator in ("mul", "truediv") and any(map(_is_float_zero, pair)))
         ):
             # SymPy reorders a second operation on floats, and its zero has no sign.
-            return float_computation(evaluator, self._symbols, plain, pair)
-        if plain in _ARITHMETIC and not any(map(_is_large, pair)) and self._is_total(plain, *pair):
-            return self._computed(evaluator, OPERATORS[plain], list(pair))
-        if plain == "pow" and any(p.python_type() is float for p in pair):
-            return float_computation(evaluator, self._symbols, plain, pair)
-        return evaluator.binary_operation(
-            plain, *(p.specialised() if isinstance(p, SymbolicNumberVariable) else p for p in pair)
-        )
+            return float_computation(evaluator, self._symbols, operator, pair)
+        is_computed = operator in _ARITHMETIC and not any(map(_is_large, pair))
+        if is_computed and self._is_total(operator, *pair):
+            return self._computed(evaluator, OPERATORS[operator], list(pair))
+        if operator == "pow" and any(p.python_type() is float for p in pair):
+            return float_computation(evaluator, self._symbols, operator, pair)
+        return operation_on_these(evaluator, operator, pair)
 
-    def _specialised_operation(
+    def other_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
-        """An operation on this very number; None where what the graph computes takes it as it is."""
-        if other.node is not None or other.reflects_own_type:
-            return None
+        if other.node is not None:
+            return None  # what the graph computes takes the number as it is
         plain = operator[1:] if operator[0] == "i" and operator[1:] in OPERATORS else operator
-        other = other.specialised() if isinstance(other, SymbolicNumberVariable) else other
-        pair: tuple[Variable, Variable] = (self.specialised(), other)
-        return evaluator.binary_operation(plain, *(reversed(pair) if reflected else pair))
+        pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
+        return operation_on_these(evaluator, plain, pair)
 
     def _is_total(self, operator: str, left: Variable, right: Variable) -> bool:
         """Whether an operation gives a number of one type, and no exception, for all that is guarded."""
@@ -166,6 +160,14 @@ class SymbolicNumberVariable(Variable):
 
     def __repr__(self) -> str:
         return f"SymbolicNumber({self.value})"
+
+
+def operation_on_these(
+    evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
+) -> Variable:
+    """An operation on what the call determines as it is now, for these very numbers."""
+    known = [v.specialised() if isinstance(v, SymbolicNumberVariable) else v for v in pair]
+    return evaluator.binary_operation(operator, *known)
 
 
 def _is_large(variable: Variable) -> bool:
@@ -211,23 +213,3 @@ def _load_place(emitter: Emitter, place: Place | DataPlace) -> None:
     emitter.prepare_call()
     emitter.load_constant(place.dimension)
     emitter.call(1)
-
-
-def number_value(variable: Variable) -> Any:
-    """A number as Python or torch computes with it."""
-    return (
-        variable.value if isinstance(variable, SymbolicNumberVariable) else variable.as_constant()
-    )
-
-
-def number_operand(variable: Variable) -> Any:
-    """A number as an argument of a node: a symbolic one's node."""
-    if isinstance(variable, SymbolicNumberVariable):
-        return variable.number_node
-    return variable.as_constant()
-
-
-def is_number(variable: Variable) -> bool:
-    if isinstance(variable, SymbolicNumberVariable):
-        return True
-    return variable.is_constant() and type(variable.as_constant()) in _NUMBERS

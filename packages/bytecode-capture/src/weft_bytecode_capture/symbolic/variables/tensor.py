@@ -41,9 +41,10 @@ from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey, outside_key
 from .known_truth import known_truth
 from .methods import BuiltinMethodVariable
+from .numbers import NumberVariable
 from .sequences import ListVariable, TupleVariable
 from .slices import SliceVariable
-from .symbolic_integer import SymbolicIntegerVariable, has_symbolic_integer
+from .symbolic_integer import has_symbolic_integer
 from .symbolic_number import SymbolicNumberVariable
 from .tensor_subscripts import require_ordinary_slices, selected_part
 
@@ -366,7 +367,7 @@ class TensorVariable(Variable):
             function = getattr(operator_module, operator, None)
         if isinstance(other, TensorNumberVariable):
             return other.with_tensor(evaluator, operator, self, reflected)
-        numbers = (TensorVariable, SymbolicNumberVariable, SymbolicIntegerVariable)
+        numbers = (TensorVariable, NumberVariable)
         pair = [other, self] if reflected else [self, other]
         if function is not None:
             found = overridden(evaluator, function, pair, {})
@@ -484,12 +485,10 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
 
     if isinstance(variable, TensorVariable):
         return variable.node, variable.fake
-    if isinstance(variable, SymbolicNumberVariable):
-        if evaluator.graph.shapes.data:
-            require_small(evaluator.graph, variable.value)
+    if isinstance(variable, SymbolicNumberVariable) and evaluator.graph.shapes.data:
+        require_small(evaluator.graph, variable.value)
+    if isinstance(variable, NumberVariable) and variable.value is not None:
         return variable.number_node, variable.value
-    if isinstance(variable, SymbolicIntegerVariable):
-        return variable.node, variable.value
     if isinstance(variable, (TupleVariable, ListVariable)):
         pairs = [graph_argument(evaluator, item) for item in variable.iterate(evaluator)]
         kind = variable.python_type()

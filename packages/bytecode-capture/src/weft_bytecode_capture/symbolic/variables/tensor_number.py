@@ -13,6 +13,7 @@ from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .data_numbers import DataBooleanVariable
+from .numbers import NumberVariable, is_invariant
 from .symbolic_integer import SymbolicIntegerVariable
 from .symbolic_number import SymbolicNumberVariable
 from .tensor import TensorVariable
@@ -34,14 +35,14 @@ _WITH_TENSORS = frozenset({*_ARITHMETIC, *_COMPARISONS})
 _HALVES = frozenset({torch.float16, torch.bfloat16})
 
 
-class TensorNumberVariable(Variable):
+class TensorNumberVariable(NumberVariable):
     """An int, float or bool whose value only the graph knows: ``tensor`` is one without dimensions.
 
     It is int64, float64 or bool.  ``is_step``: an integer that constants were added to only, which no loop
     brings out of int64.  What Python would raise, or compute in whole numbers of any size, is unsupported.
     """
 
-    reflects_own_type = True  # 2 + i: a constant knows nothing of these numbers
+    rank = 5
 
     def __init__(self, tensor: TensorVariable, kind: type, is_step: bool = True) -> None:
         self.tensor = tensor
@@ -59,12 +60,13 @@ class TensorNumberVariable(Variable):
             return False
         raise Unsupported(_USE, f"{self!r} is {other!r}")
 
-    def binary_operation(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    def takes(self, other: Variable) -> bool:
+        return not isinstance(other, TensorVariable)  # which knows how
+
+    def operation(
+        self, evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
     ) -> Variable | None:
-        if isinstance(other, TensorVariable):
-            return None  # it knows how
-        return number_operation(evaluator, operator, (other, self) if reflected else (self, other))
+        return number_operation(evaluator, operator, pair)
 
     def with_tensor(
         self, evaluator: Evaluator, operator: str, tensor: TensorVariable, reflected: bool
@@ -117,9 +119,6 @@ def _rounding(device: torch.device) -> frozenset[str]:
     return frozenset((*_COMPARISONS, *(("add", "sub") if device.type == "cpu" else ())))
 
 
-_KNOWN = frozenset({*_WITH_TENSORS, "floordiv", "mod"})
-
-
 def number_operation(
     evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
 ) -> Variable:
@@ -127,17 +126,16 @@ def number_operation(
 
     :raises Unsupported: no operator on tensors gives what Python gives, for all values.
     """
-    plain = operator[1:] if operator[0] == "i" and operator[1:] in _KNOWN else operator
     kinds = {number_kind(variable) for variable in pair}
     made: Variable | None = None
     if None in kinds:
         pass
-    elif plain in _COMPARISONS:
-        made = _compared(evaluator, plain, pair, float if float in kinds else int)
-    elif float in kinds or plain == "truediv":
-        made = _float_result(evaluator, plain, pair)
+    elif operator in _COMPARISONS:
+        made = _compared(evaluator, operator, pair, float if float in kinds else int)
+    elif float in kinds or operator == "truediv":
+        made = _float_result(evaluator, operator, pair)
     else:
-        made = _whole_result(evaluator, plain, pair)
+        made = _whole_result(evaluator, operator, pair)
     if made is None:
         raise Unsupported(_USE, f"{operator} of {pair[0]!r} and {pair[1]!r}")
     return made
@@ -230,11 +228,7 @@ def number_by(
 
 def number_kind(variable: Variable) -> type | None:
     """The type of a number that a tensor can hold; None for anything else."""
-    if isinstance(variable, TensorNumberVariable):
-        return variable.kind
-    if isinstance(variable, SymbolicIntegerVariable):
-        return int
-    if isinstance(variable, SymbolicNumberVariable):
+    if isinstance(variable, NumberVariable):
         return variable.python_type()
     if type(variable) is not ConstantVariable:
         return None
@@ -242,11 +236,6 @@ def number_kind(variable: Variable) -> type | None:
     if type(value) not in _DTYPES or (type(value) is int and abs(value) > _GREATEST_INTEGER):
         return None
     return type(value)
-
-
-def is_invariant(variable: Variable) -> bool:
-    """Whether a number is the same in every iteration, and on every side: no region computes it."""
-    return variable.is_constant() or isinstance(variable, SymbolicNumberVariable)
 
 
 def _is_within(evaluator: Evaluator, variable: Variable, bound: int) -> bool:
