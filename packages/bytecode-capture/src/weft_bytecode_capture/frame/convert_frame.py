@@ -15,11 +15,8 @@ import torch
 from weft_guards import Guard, GuardSet, IsObject, Scope, TypeIs, transform_active
 
 from .. import _frame_hook
-from .._torch import (
-    import_what_fake_tensors_need,
-    mode_of_the_program,
-    without_saved_tensor_hooks,
-)
+from .._torch import mode_of_the_program, without_saved_tensor_hooks
+from .._torch.symbols import import_what_fake_tensors_need
 from ..captured_graph import (
     Backend,
     CapturedGraph,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._torch import assume, constant_term
+from ..._torch.symbols import assume, constant_term
 from ...unsupported import Unsupported
 from ..variables.base import Arguments, Variable
 from ..variables.constant import ConstantVariable

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..._torch import GuardOnDataDependentSymNode
+from ..._torch.symbols import GuardOnDataDependentSymNode
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..._torch import unbacked_symbols
+from ..._torch.symbols import unbacked_symbols
 from ..graph.data_dependence import require_compared
 from ..protocol import Evaluator
 from .base import Variable
