@@ -1,7 +1,8 @@
-"""The runtime's headers as GCC precompiles them: when they are made, read, refused and made again."""
+"""What GCC compiles once for all programs: when it is made, read, refused and made again."""
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import weft_loop_ir
 from torch.fx.experimental.proxy_tensor import make_fx
 from weft_codegen_cpp import CppCodegen, CppOptions
 from weft_codegen_cpp.cache import precompiled_headers
-from weft_codegen_cpp.toolchain import PRECOMPILED, find_toolchain
+from weft_codegen_cpp.toolchain import HOST_OBJECT, LINKED_HOST, PRECOMPILED, find_toolchain
 
 pytestmark = pytest.mark.skipif(
     not find_toolchain(CppOptions()).precompiles, reason="only GCC finds precompiled headers"
@@ -42,25 +43,28 @@ def test_the_second_program_makes_them(tmp_path: Path) -> None:
     assert run_program(tmp_path, 123) is None
     headers = run_program(tmp_path, 124)
     assert headers is not None
-    good = headers.stat().st_size
-    for size, damage in enumerate((b"", headers.read_bytes()[: good // 2], b"x" * 100), 125):
-        headers.write_bytes(damage)
-        assert run_program(tmp_path, size) == headers
-        assert headers.stat().st_size > 0.9 * good
+    sizes = itertools.count(125)
+    for made in (headers, headers.with_name(HOST_OBJECT)):
+        good = made.stat().st_size
+        for damage in (b"", made.read_bytes()[: good // 2], b"x" * 100):
+            made.write_bytes(damage)
+            assert run_program(tmp_path, next(sizes)) == headers
+            assert made.stat().st_size > 0.9 * good
     assert not list(headers.parent.glob("tmp*"))
 
 
-def test_what_the_compiler_refuses(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damaged", [PRECOMPILED, HOST_OBJECT])
+def test_what_the_compiler_refuses(tmp_path: Path, damaged: str) -> None:
     """A program compiles without them, and they are deleted."""
     toolchain = find_toolchain(CppOptions())
     headers = tmp_path / "headers"
     headers.mkdir()
-    precompiled = headers / PRECOMPILED
-    toolchain.precompile(precompiled)
-    precompiled.write_bytes(precompiled.read_bytes()[:100_000])
+    toolchain.precompile(headers / PRECOMPILED, headers / HOST_OBJECT)
+    made = headers / damaged
+    made.write_bytes(made.read_bytes()[: made.stat().st_size // 3])
     source = write_program(tmp_path / "program.cpp")
     toolchain.compile(source, tmp_path / "program.so", headers=headers)
-    assert (tmp_path / "program.so").stat().st_size > 0 and not precompiled.exists()
+    assert (tmp_path / "program.so").stat().st_size > 0 and not made.exists()
 
 
 def test_they_stand_for_the_headers(tmp_path: Path) -> None:
@@ -71,8 +75,10 @@ def test_they_stand_for_the_headers(tmp_path: Path) -> None:
     assert headers is not None
     source = write_program(tmp_path / "program.cpp", '#include "weft_loops.h"\n')
     made, reads = [], []
-    for name, folder in (("with.o", headers), ("without.o", None)):
-        command = [*toolchain.command(source, tmp_path / name, folder), "-c", "-H"]
+    for name, options in (("with.o", [f"-I{headers}"]), ("without.o", [])):
+        command = toolchain.command(source, tmp_path / name)
+        words = len(toolchain.compiler)
+        command = [*command[:words], *options, *command[words:], LINKED_HOST, "-c", "-H"]
         reads.append(subprocess.run(command, capture_output=True, text=True, check=True).stderr)
         made.append((tmp_path / name).read_bytes())
     assert f"! {headers / PRECOMPILED}" in reads[0] and "weft_kernel.h" not in reads[0]

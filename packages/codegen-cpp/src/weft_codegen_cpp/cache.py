@@ -26,7 +26,7 @@ from weft_loop_ir.disk_cache import (
 )
 
 from weft_codegen_cpp.errors import CompileError
-from weft_codegen_cpp.toolchain import PRECOMPILED, RUNTIME, Toolchain, cpu_flags
+from weft_codegen_cpp.toolchain import HOST_OBJECT, PRECOMPILED, RUNTIME, Toolchain, cpu_flags
 
 _MARK = b"weft library "
 FULL = 1 << 20
@@ -118,16 +118,16 @@ def discard_library(library: Path) -> None:
 
 
 def precompiled_headers(folder: Path, toolchain: Toolchain) -> Path | None:
-    """The folder, in ``folder``, of the headers that ``toolchain`` has precompiled; None without any.
+    """The folder, in ``folder``, of what ``toolchain`` has compiled for every program; None without any.
 
-    They are made for the second library of a cache: making them takes as long as two programs' headers, and
-    who compiles only one program should not wait for them.
+    These are headers and the host's functions.  They are made for the second library of a cache: making them
+    takes as long as they do in two programs, and who compiles only one program should not wait for them.
     """
     if not toolchain.precompiles:
         return None
     headers = folder / f"headers-{library_key('', toolchain)}"
     try:
-        if headers.is_dir() and _is_sound(headers, PRECOMPILED, "seal"):
+        if headers.is_dir() and _are_sound(headers):
             return headers
         if not any(folder.glob("*.sum")):
             return None
@@ -135,14 +135,21 @@ def precompiled_headers(folder: Path, toolchain: Toolchain) -> Path | None:
             discard_entry(folder, headers.name)
         trusted_folder(headers)
         with locked(headers, "headers", toolchain.seconds):
-            if _is_sound(headers, PRECOMPILED, "seal"):
+            if _are_sound(headers):
                 return headers
-            with _new_file(headers, "") as made:
-                toolchain.precompile(made)
+            with _new_file(headers, "") as made, _new_file(headers, ".o") as functions:
+                toolchain.precompile(made, functions)
                 _install(headers, PRECOMPILED, "seal", made)
+                _install(headers, HOST_OBJECT, "functions-seal", functions)
     except (CompileError, OSError):
         return None  # programs compile without, or say what is wrong
     return headers
+
+
+def _are_sound(headers: Path) -> bool:
+    return _is_sound(headers, PRECOMPILED, "seal") and _is_sound(
+        headers, HOST_OBJECT, "functions-seal"
+    )
 
 
 @contextlib.contextmanager

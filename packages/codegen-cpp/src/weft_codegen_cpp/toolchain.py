@@ -19,6 +19,10 @@ from weft_codegen_cpp.options import CppOptions
 RUNTIME = Path(__file__).parent / "runtime"
 HOST_HEADER = "weft_host.h"
 PRECOMPILED = f"{HOST_HEADER}.gch"
+HOST_SOURCE = "weft_host_functions.h"
+HOST_OBJECT = "weft_host.o"
+LINKED_HOST = "-DWEFT_LINKED_HOST"
+"""The host's functions are in an object of their own, not in a program's."""
 
 COMPILER_SECONDS = 900.0
 """How long one run of the compiler may take if nothing else is said: one that takes so long is stuck."""
@@ -94,7 +98,9 @@ class Toolchain:
     seconds: float
 
     def command(self, source: Path, library: Path, headers: Path | None = None) -> list[str]:
-        folders = [f"-I{folder}" for folder in (headers, RUNTIME) if folder is not None]
+        """``headers``: a folder with what :meth:`precompile` has made."""
+        made = [] if headers is None else [LINKED_HOST, f"-I{headers}", str(headers / HOST_OBJECT)]
+        folders = [*made, f"-I{RUNTIME}"]
         return [*self.compiler, *self.flags, *folders, str(source), "-o", str(library)]
 
     def compile(
@@ -116,7 +122,8 @@ class Toolchain:
                 return
             self._run(self.command(source, library), source)
             if headers is not None:  # it was they that failed
-                (headers / PRECOMPILED).unlink(missing_ok=True)
+                for name in (PRECOMPILED, HOST_OBJECT):
+                    (headers / name).unlink(missing_ok=True)
             return
         parts = [source.with_suffix(f".{number}.cpp") for number in range(len(units))]
         objects = [part.with_suffix(".o") for part in parts]
@@ -151,20 +158,25 @@ class Toolchain:
         """Whether this compiler finds precompiled headers by their names, as GCC does."""
         return "clang" not in (_version(self.compiler) or "").lower()
 
-    def precompile(self, result: Path) -> None:
-        """Make ``result`` of the headers that every program includes; raises :class:`CompileError`.
+    def precompile(self, headers: Path, functions: Path) -> None:
+        """Make ``headers`` of what every program includes, and an object of the host's ``functions``.
 
-        What the compiler reads is a file that includes the header, not the header itself: GCC takes no notice
-        of ``#pragma once`` in the latter.
+        Raises :class:`CompileError`.  What the compiler reads is a file that includes the header, not the
+        header itself: GCC takes no notice of ``#pragma once`` in the latter.
         """
-        source = result.with_suffix(".h")
-        source.write_text(f'#include "{HOST_HEADER}"\n')
-        try:
-            command = self.command(source, result)
-            words = len(self.compiler)
-            self._run([*self.compiler, "-x", "c++-header", *command[words:]], source)
-        finally:
-            source.unlink()
+        for result, name, language in (
+            (headers, HOST_HEADER, "c++-header"),
+            (functions, HOST_SOURCE, "c++"),
+        ):
+            source = result.with_suffix(".h")
+            source.write_text(f'#include "{name}"\n')
+            try:
+                options = ["-x", language, "-c", LINKED_HOST]
+                command = self.command(source, result)
+                words = len(self.compiler)
+                self._run([*self.compiler, *options, *command[words:]], source)
+            finally:
+                source.unlink()
 
     def _run(self, command: list[str], source: Path) -> None:
         """Run the compiler; raises :class:`CompileError` with what it printed about ``source``."""

@@ -84,21 +84,7 @@ _END_OF_CALL = """\
     if (c.owned[k]) api.delete_tensor(c.owned[k]);
     if (c.made[k]) api.Py_DecRef(c.made[k]);
   }
-  if (status == index_out_of_range)
-    api.PyErr_Format(api.index_error,
-                     "index %lld is out of bounds for dimension with size %lld",
-                     (long long)c.error.index, (long long)c.error.size);
-  else if (status == operator_failed)
-    api.PyErr_Format(api.runtime_error, "%s failed: %s", c.failed,
-                     c.frame->message[0] ? c.frame->message : torch_message());
-  else if (status == requirement_failed)
-    api.PyErr_SetString(api.runtime_error, c.failed);
-  else if (status == out_of_memory)
-    no_memory(c.error.size);
-  else if (status == too_large)
-    api.PyErr_SetString(api.runtime_error, "Storage size calculation overflowed");
-  else if (!result && !api.PyErr_Occurred())
-    api.PyErr_SetString(api.runtime_error, "a result could not be made");
+  if (!result) raise_error(status, c.error, c.failed, c.frame);
   if (!result) left_changes = c.changed;
   give_frame(c.program, c.frame, view_count);
   return result;
@@ -107,16 +93,7 @@ _END_OF_CALL = """\
 extern "C" i64 weft_api_bytes() { return sizeof(Api); }
 extern "C" void weft_bind(const Api* table) { api = *table; }
 extern "C" void* weft_create(Object const* objects, i64 count) {
-  Program* program = (Program*)__builtin_calloc(1, sizeof(Program));
-  Object* kept = (Object*)__builtin_malloc(sizeof(Object) * (count + 1));
-  if (!program || !kept) {
-    __builtin_free(program);
-    __builtin_free(kept);
-    return api.PyErr_NoMemory();
-  }
-  program->objects = kept;
-  for (i64 k = 0; k < count; ++k) program->objects[k] = objects[k];
-  return program;
+  return create_program(objects, count);
 }
 extern "C" void weft_destroy(Object capsule) {
   destroy_program((Program*)api.PyCapsule_GetPointer(capsule, "weft.program"), view_count);

@@ -20,17 +20,16 @@ from weft_guards import (
     TensorMetadata,
 )
 
-from ..._torch import forget_source_with
-from ..._torch.fakes import (
+from ..._torch import (
+    FAKE_TENSOR_ERRORS,
+    DataDependentOutputException,
     DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
     UnsupportedFakeTensorException,
-    errors_unlogged,
-    needs_data,
-    runs_on_no_fakes,
-)
-from ..._torch.symbols import (
     deferred_checks,
+    errors_unlogged,
     expression_of,
+    forget_source_with,
     unbacked_symbols,
 )
 from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
@@ -508,13 +507,20 @@ def _is_idle(node: torch.fx.Node) -> bool:
 _PASSIVE = ("placeholder", "get_attr", "output")
 
 
+# How torch words errors that have no class of their own.
+_NEEDS_DATA = "data is not allocated yet"
+_NO_FAKE = "no fake impl"
+
+
 def _break_kind(error: Exception) -> str:
     """What it means that an operator raised ``error`` on fake tensors."""
     if isinstance(error, DynamicOutputShapeException):
         return "result whose size depends on data"
-    if needs_data(error):
+    if isinstance(error, (DataDependentOutputException, GuardOnDataDependentSymNode)):
         return "number that depends on data"
-    if runs_on_no_fakes(error):
+    if _NEEDS_DATA in str(error):
+        return "number that depends on data"
+    if isinstance(error, FAKE_TENSOR_ERRORS) or _NO_FAKE in str(error):
         return "operator that cannot be evaluated on fake tensors"
     return OPERATOR_REJECTS
 

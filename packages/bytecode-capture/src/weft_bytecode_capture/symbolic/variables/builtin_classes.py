@@ -28,7 +28,6 @@ from .slices import SliceVariable, index_value
 from .strings import printable
 from .symbolic_range import SymbolicRangeIteratorVariable, SymbolicRangeVariable, symbolic_range
 from .tensor_number import truth_in_tensor
-from .unread_tuples import is_tuple
 from .values import is_callable, pure_call
 
 
@@ -39,7 +38,7 @@ def _list(evaluator: Evaluator, iterable: Variable | None = None, /) -> Variable
 
 @model(tuple)
 def _tuple(evaluator: Evaluator, iterable: Variable | None = None, /) -> Variable:
-    if is_tuple(iterable):
+    if type(iterable) is TupleVariable:
         return iterable
     return TupleVariable([] if iterable is None else iterable.tuple_elements(evaluator))
 
