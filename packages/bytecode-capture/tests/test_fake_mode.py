@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
-from weft_bytecode_capture._torch import (
-    FakeTensorMode,
+from weft_bytecode_capture._torch.fakes import FakeTensorMode, errors_unlogged
+from weft_bytecode_capture._torch.symbols import (
     PlacelessShapeEnv,
     ShapeEnv,
-    errors_unlogged,
     known_bounds,
     new_float,
     new_integer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import enum
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 from .dialects import DIALECT
 from .instructions import DecodedCode, Handler, Instruction, decode
@@ -115,10 +115,12 @@ def max_depth(instructions: Sequence[Instruction]) -> int:
     return deepest
 
 
-def reachable(instructions: Sequence[Instruction], start: int, stop: int | None = None) -> set[int]:
+def reachable(
+    instructions: Sequence[Instruction], start: int, stops: Container[int] = ()
+) -> set[int]:
     """Indices of the instructions that may run from ``start`` on, handlers included.
 
-    Not those that run only after ``stop``.
+    Not those that run only after one of ``stops``.
     """
     index_of = index_table(instructions)
     seen: set[int] = set()
@@ -129,7 +131,7 @@ def reachable(instructions: Sequence[Instruction], start: int, stop: int | None 
             continue
         seen.add(index)
         instruction = instructions[index]
-        if index != stop:
+        if index not in stops:
             pending.extend(following for following, _ in successors(instructions, index_of, index))
         if instruction.handler is not None:
             pending.append(index_of(instruction.handler.target))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft_guards import ArgumentSource
@@ -17,9 +19,25 @@ from ..symbolic.liveness import is_kept, is_lasting
 from ..unsupported import Unsupported
 from .frame_emitter import OBJECTS, FrameEmitter
 from .resume import AnalysedCode, ResumeFunctions, ResumePoint, push_handled
+from .tails import Tail, find_tail, tail_of_loop
 
 if TYPE_CHECKING:
     from ..symbolic.variables.base import Variable
+
+
+@dataclass(frozen=True)
+class _Exit:
+    """Where the frame is left: behind the instruction at ``position``, and at the target of its jump.
+
+    ``stored`` are the plain locals that the tail has stored by then, ``stored_at_jump`` where it jumps,
+    ``varying`` what a loop gives then, something else in each turn, as arguments of a resume function.
+    """
+
+    position: int
+    by_jump_only: bool
+    stored: tuple[str, ...] = ()
+    stored_at_jump: tuple[str, ...] = ()
+    varying: tuple[tuple[str, int | str], ...] = ()
 
 
 class BreakEmission:
@@ -52,6 +70,7 @@ class BreakEmission:
             )
         self.stack: Stack = stack
         self.restored = self._restored_locals()
+        self.tail = self._find_tail()
         self.stack_temporaries: dict[int, str] = {}
         for name, variable in ending.cell_variables.items():
             emitter.bind_own_cell(variable, name)
@@ -89,6 +108,25 @@ class BreakEmission:
                 or is_kept(self.ending.locals[name], self.ending.stack)
             )
         }
+
+    def _find_tail(self) -> Tail | None:
+        """What runs as it is behind the breaking instruction, up to a loop's next turn."""
+        original, last = self.original, self.last
+        if original.instructions[last].name == "FOR_ITER":
+            iterator = self.ending.stack[-1]
+            return tail_of_loop(original, last, iterator) if iterator is not None else None
+        if not original.instructions[last].falls_through() or original.instructions[last].target:
+            return None
+        tail = find_tail(original, last + 1, self._on_stack_behind)
+        if tail is None or not tail.stored_before(original):
+            return tail
+        # Where a handler goes on with the next turn, what the tail would have stored may be unbound.
+        run = {*range(self.first, last + 1), *tail.before}
+        return None if tail.loop in self._handling(run, tail.ends) else tail
+
+    def _on_stack_behind(self, place: int) -> Variable | None:
+        """What is at a place of the stack since before the breaking instruction."""
+        return self.ending.stack[place] if place < self._untouched(self.last + 1) else None
 
     def _first_argument(self) -> str | None:
         code = self.original.code
@@ -175,34 +213,67 @@ class BreakEmission:
     # The breaking instruction, its handlers, and what comes behind.
 
     def _copy_original(self) -> None:
+        """Copy the breaking instruction, its tail and the handlers of both; go on from where they end."""
         instructions = self.original.instructions
-        last = instructions[self.last]
-        kept = set(range(self.first, self.last + 1))
-        for i in range(self.first, self.last + 1):
-            handler = instructions[i].handler
-            if handler is not None:
-                start = self.original.index_of(handler.target)
-                kept |= reachable(instructions, start, stop=self.last)
+        exits = self._exits()
+        kept = self._kept(exits)
         copies, copy_of = clone(instructions)
         entry = copy_of[id(instructions[self.first])]
         if min(kept) != self.first:
             self.builder.add("JUMP_FORWARD", target=entry)
-        behind: Instruction | None = None
+        behind: list[tuple[Instruction, _Exit]] = []
         for i in sorted(kept):
             self.builder.instructions.append(copies[i])
             if i == self.last:
                 self._plain_attribute_load(copies[i])
                 self._bind_exit(copies[i])
-                if last.falls_through():
-                    behind = self.builder.add("JUMP_FORWARD")
-        if behind is not None:
-            behind.target = self._emit_resumption(self.last + 1)
-        if last.target is not None:
-            target = self.original.index_of(last.target)
-            copy = copy_of[id(last)]
-            skipped = [self.builder.add(name) for name in passed_over(last)]
-            behind = self._emit_resumption(target + len(skipped))
-            copy.target = skipped[0] if skipped else behind
+            if i in exits and not exits[i].by_jump_only:
+                behind.append((self.builder.add("JUMP_FORWARD"), exits[i]))
+        for jump, leaving in behind:
+            jump.target = self._emit_resumption(
+                leaving.position + 1, leaving.stored, leaving.varying
+            )
+        for i, leaving in exits.items():
+            target = instructions[i].target
+            if target is not None:
+                skipped = [self.builder.add(name) for name in passed_over(instructions[i])]
+                position = self.original.index_of(target) + len(skipped)
+                start = self._emit_resumption(position, leaving.stored_at_jump)
+                copies[i].target = skipped[0] if skipped else start
+
+    def _exits(self) -> dict[int, _Exit]:
+        """The instructions behind which the frame is left, by position."""
+        last, tail = self.last, self.tail
+        if tail is None:
+            return {last: _Exit(last, not self.original.instructions[last].falls_through())}
+        stored, variables = tail.stored_before(self.original), tail.loop_variables(self.original)
+        if not tail.after:
+            element = ("stack", len(self.original.stacks[tail.loop] or ()))
+            return {tail.loop: _Exit(tail.loop, False, stored, stored, (element,))}
+        final, given = tail.after[-1], tuple(("local", name) for name in variables)
+        return {
+            tail.loop: _Exit(tail.loop, True, stored, stored),
+            final: _Exit(final, False, (*stored, *variables), (), given),
+        }
+
+    def _kept(self, stops: Container[int]) -> set[int]:
+        """The instructions that run here: the break's, its tail's, and all that handles their errors."""
+        kept = set(range(self.first, self.last + 1))
+        if self.tail is not None:
+            kept.update(self.tail.before, (self.tail.loop,), self.tail.after)
+        return kept | self._handling(kept, stops)
+
+    def _handling(self, positions: Iterable[int], stops: Container[int]) -> set[int]:
+        """The instructions that may run after one at ``positions`` has raised."""
+        instructions, handling = self.original.instructions, set[int]()
+        for i in positions:
+            handler = instructions[i].handler
+            if (
+                handler is not None
+                and (start := self.original.index_of(handler.target)) not in handling
+            ):
+                handling |= reachable(instructions, start, stops)
+        return handling
 
     def _plain_attribute_load(self, instruction: Instruction) -> None:
         """Turn a method load, which may push NULL or not, into one that always does."""
@@ -228,14 +299,19 @@ class BreakEmission:
         builder.add("PUSH_NULL")
         builder.load_local(entered)
 
-    def _emit_resumption(self, position: int) -> Instruction:
+    def _emit_resumption(
+        self,
+        position: int,
+        stored: tuple[str, ...],
+        varying: Iterable[tuple[str, int | str]] = (),
+    ) -> Instruction:
         """Code that leaves the frame by a Resumption at ``position``; gives its first instruction."""
         stack = self.original.stacks[position]
         assert stack is not None
-        point = ResumePoint(
-            position, self._nulls_behind(position, stack), self._locals_behind(position)
-        )
+        nulls = self._nulls_behind(position, stack)
+        point = ResumePoint(position, nulls, self._locals_behind(position, stored))
         resume = self.resume_functions.get(self.original, point)
+        self.resume_functions.note_varying(resume, varying)
         start = len(self.builder.instructions)
         values, handled = self._pop_stack(stack, point.nulls)
         self._load_held(self.resumption)
@@ -285,13 +361,23 @@ class BreakEmission:
         # The exception saved by an except clause is the one that the next outer clause handles.
         return values, exceptions[:-1][::-1]
 
-    def _nulls_behind(self, position: int, stack: Stack) -> frozenset[int]:
-        """Which places hold a NULL at ``position``, after the breaking instruction."""
-        last = self.original.instructions[self.last]
-        name, argument = last.name, last.argument
+    def _untouched(self, position: int) -> int:
+        """How many places of the stack at ``position`` the breaking instruction has left as they were."""
+        stack = self.original.stacks[position]
+        assert stack is not None
+        name = self.original.instructions[self.last].name
         ends_loop = name == "FOR_ITER" and position != self.last + 1
         pushes = not ends_loop and not name.startswith(("STORE_", "DELETE_", "POP_"))
-        untouched = len(stack) - pushes
+        return len(stack) - pushes
+
+    def _nulls_behind(self, position: int, stack: Stack) -> frozenset[int]:
+        """Which places hold a NULL at ``position``, after the breaking instruction and its tail."""
+        last = self.original.instructions[self.last]
+        name, argument = last.name, last.argument
+        if self.tail is not None and name != "FOR_ITER":
+            untouched = len(self.original.stacks[self.tail.loop] or ())
+        else:
+            untouched = self._untouched(position)
         nulls = {
             place
             for place, slot in enumerate(self.stack)
@@ -305,12 +391,13 @@ class BreakEmission:
             raise Unsupported("break at an instruction that cannot fail", name)
         return frozenset(nulls)
 
-    def _locals_behind(self, position: int) -> tuple[str, ...]:
+    def _locals_behind(self, position: int, stored: tuple[str, ...]) -> tuple[str, ...]:
         """The plain locals to hand over, in the order of the original's locals."""
         last = self.original.instructions[self.last]
-        bound = set(self.restored)
+        bound = {*self.restored, *stored}
         stack = self.ending.stack
         lasting = {name for name, value in self.restored.items() if is_lasting(value, stack)}
+        lasting.update(stored)
         if last.name == "STORE_FAST" and last.local is not None:
             bound.add(last.local)
             lasting.add(last.local)

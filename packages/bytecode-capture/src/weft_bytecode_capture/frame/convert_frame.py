@@ -15,11 +15,8 @@ import torch
 from weft_guards import Guard, GuardSet, IsObject, Scope, TypeIs, transform_active
 
 from .. import _frame_hook
-from .._torch import (
-    import_what_fake_tensors_need,
-    mode_of_the_program,
-    without_saved_tensor_hooks,
-)
+from .._torch import mode_of_the_program, without_saved_tensor_hooks
+from .._torch.symbols import import_what_fake_tensors_need
 from ..captured_graph import (
     Backend,
     CapturedGraph,
@@ -162,7 +159,13 @@ class FrameConverter:
 
     def _history(self, code: types.CodeType) -> ValueHistory:
         # By identity: equal code of two places sees sizes of its own.
-        return self._histories.setdefault(id(code), (code, ValueHistory()))[1]
+        known = self._histories.get(id(code))
+        if known is None:
+            functions = self._resume_functions
+            is_resumed = functions.of_code(code) is not None
+            known = code, ValueHistory(functions.varying(code), is_resumed)
+            self._histories[id(code)] = known
+        return known[1]
 
     def entries(self, code: types.CodeType) -> tuple[_frame_hook.Entry, ...]:
         context = self._context() if self._context is not None else None

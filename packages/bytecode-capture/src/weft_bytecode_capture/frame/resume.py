@@ -12,7 +12,7 @@ subclass UnboundLocalError, as CPython takes the variable for one of an enclosin
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..code_objects.builder import CodeBuilder
@@ -76,6 +76,7 @@ class ResumeFunctions:
         self._analysed: dict[int, AnalysedCode] = {}
         self._made: dict[tuple[int, ResumePoint], ResumeFunction] = {}
         self._by_code: dict[int, ResumeFunction] = {}
+        self._varying: dict[int, set[str]] = {}
 
     def analysed(self, code: types.CodeType) -> AnalysedCode:
         known = self._analysed.get(id(code))
@@ -92,6 +93,18 @@ class ResumeFunctions:
         resume = self.of_code(code)
         return code if resume is None else resume.original.code
 
+    def varying(self, code: types.CodeType) -> frozenset[str]:
+        """The arguments of a resume function that a loop gives, something else in each turn."""
+        return frozenset(self._varying.get(id(code), ()))
+
+    def note_varying(
+        self, resume: ResumeFunction, arguments: Iterable[tuple[str, int | str]]
+    ) -> None:
+        """Say that a loop gives some of a resume function's arguments."""
+        numbers = map(resume.arguments.index, set(arguments).intersection(resume.arguments))
+        names = self._varying.setdefault(id(resume.code), set())
+        names.update(resume.code.co_varnames[number] for number in numbers)
+
     def get(self, original: AnalysedCode, point: ResumePoint) -> ResumeFunction:
         key = (id(original.code), point)
         made = self._made.get(key)
@@ -104,6 +117,7 @@ class ResumeFunctions:
         self._analysed.clear()
         self._made.clear()
         self._by_code.clear()
+        self._varying.clear()
 
 
 def make_resume_function(original: AnalysedCode, point: ResumePoint) -> ResumeFunction:

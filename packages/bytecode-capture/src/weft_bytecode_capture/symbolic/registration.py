@@ -18,7 +18,7 @@ _FAMILIES = (
     "autograd_functions", "checkpoints", "gradient_calls", "context_managers", "opaque", "process_groups",
     "weak_references", "annotations", "tracing",
     "exception_classes", "regular_expressions", "enumerations", "strings", "byte_buffers",
-    "varying_functions", "scripted_functions",
+    "varying_functions", "scripted_functions", "unread_tuples",
 )  # fmt: skip
 _POLYFILLS = ("standard_library", "python_versions", "regular_expressions")
 _LATE = {"flexible_attention": "torch.nn.attention.flex_attention"}  # when this module is met

@@ -20,16 +20,17 @@ from weft_guards import (
     TensorMetadata,
 )
 
-from ..._torch import (
-    FAKE_TENSOR_ERRORS,
-    DataDependentOutputException,
+from ..._torch import forget_source_with
+from ..._torch.fakes import (
     DynamicOutputShapeException,
-    GuardOnDataDependentSymNode,
     UnsupportedFakeTensorException,
-    deferred_checks,
     errors_unlogged,
+    needs_data,
+    runs_on_no_fakes,
+)
+from ..._torch.symbols import (
+    deferred_checks,
     expression_of,
-    forget_source_with,
     unbacked_symbols,
 )
 from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
@@ -507,20 +508,13 @@ def _is_idle(node: torch.fx.Node) -> bool:
 _PASSIVE = ("placeholder", "get_attr", "output")
 
 
-# How torch words errors that have no class of their own.
-_NEEDS_DATA = "data is not allocated yet"
-_NO_FAKE = "no fake impl"
-
-
 def _break_kind(error: Exception) -> str:
     """What it means that an operator raised ``error`` on fake tensors."""
     if isinstance(error, DynamicOutputShapeException):
         return "result whose size depends on data"
-    if isinstance(error, (DataDependentOutputException, GuardOnDataDependentSymNode)):
+    if needs_data(error):
         return "number that depends on data"
-    if _NEEDS_DATA in str(error):
-        return "number that depends on data"
-    if isinstance(error, FAKE_TENSOR_ERRORS) or _NO_FAKE in str(error):
+    if runs_on_no_fakes(error):
         return "operator that cannot be evaluated on fake tensors"
     return OPERATOR_REJECTS
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from ..._torch import FAKE_TENSOR_ERRORS, unbacked_symbols, within
+from ..._torch.fakes import FAKE_TENSOR_ERRORS
+from ..._torch.symbols import unbacked_symbols, within
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
 from ..shapes import MAX_NUMBER, DataPlace

@@ -13,15 +13,8 @@ from typing import Any
 import torch
 
 from ..._torch import (
-    FakeForm,
-    FakeTensor,
-    FakeTensorMode,
     OpOverload,
-    computed_constant,
     default_device,
-    has_symbolic_layout,
-    has_unbacked_symbols,
-    hold_constant,
     is_composite,
     runs_in_backward,
     same_dispatch,
@@ -29,6 +22,8 @@ from ..._torch import (
     storage_identity,
     written_operands,
 )
+from ..._torch.fakes import FakeForm, FakeTensor, FakeTensorMode, computed_constant, hold_constant
+from ..._torch.symbols import has_symbolic_layout, has_unbacked_symbols
 from .fake_layouts import has_eager_strides, with_eager_strides
 from .fake_sizes_of_data import rule_for
 

@@ -11,13 +11,9 @@ from typing import Any
 
 import torch
 
-from ..._torch import (
-    FAKES_TAKE_SIZES_OF_DATA,
-    OpOverload,
-    checked_expand,
-    guard_or_false,
-    has_unbacked_symbols,
-)
+from ..._torch import OpOverload, checked_expand
+from ..._torch.fakes import FAKES_TAKE_SIZES_OF_DATA
+from ..._torch.symbols import guard_or_false, has_unbacked_symbols
 
 aten = torch.ops.aten
 

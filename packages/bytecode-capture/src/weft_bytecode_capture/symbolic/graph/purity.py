@@ -10,13 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..._torch import (
-    NATIVE_FUNCTIONS,
-    OpOverload,
-    OpOverloadPacket,
-    TensorBase,
-    written_operands,
-)
+from ..._torch import NATIVE_FUNCTIONS, OpOverload, OpOverloadPacket, TensorBase, written_operands
 from ...gradient_rule import GradientRule
 from .modes import MODE_CALLS
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..._torch import size_hint
+from ..._torch.symbols import size_hint
 from .drawn_numbers import DrawnNumbers
 from .purity import draws, is_tracked_write, writes, written_arguments
 from .region_writes import storages, storages_written_in_regions

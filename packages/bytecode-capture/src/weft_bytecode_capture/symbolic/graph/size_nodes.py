@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from ..._torch import append_size
+from ..._torch.symbols import append_size
 from ...unsupported import Unsupported
 from ..shapes import DataPlace
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
-from ..._torch import expression_of
+from ..._torch.symbols import expression_of
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
 from ..variables.base import Variable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._torch import expression_of, extremes, unbacked_symbols
+from ..._torch.symbols import expression_of, extremes, unbacked_symbols
 from ...unsupported import Unsupported
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import torch
 import torch.fx
 
-from ..._torch import assume, expression_of, known_bounds, new_integer
+from ..._torch.symbols import assume, expression_of, known_bounds, new_integer
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, after_loop

@@ -22,6 +22,7 @@ from ..variables.sequences import ListVariable, TupleVariable
 from ..variables.slices import SliceVariable
 from ..variables.tensor import TensorVariable
 from ..variables.tensor_number import TensorNumberVariable, number_in_tensor
+from ..variables.unread_tuples import is_tuple
 from .evaluation import refuse
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def has_position(key: Variable) -> bool:
     """Whether a subscript has an integer in a tensor, as an item or a bound of one."""
     if isinstance(key, SliceVariable):
         return any(map(is_position, key.parts))
-    if type(key) is TupleVariable:
+    if is_tuple(key):
         return any(map(has_position, key._items))
     return is_position(key)
 
@@ -128,7 +129,7 @@ def with_numbers(evaluator: FrameEvaluator, key: Variable) -> Variable:
     """The subscript with numbers that the graph reads in the place of integers in tensors."""
     if isinstance(key, SliceVariable):
         return SliceVariable(*[with_numbers(evaluator, part) for part in key.parts])
-    if type(key) is TupleVariable:
+    if is_tuple(key):
         return TupleVariable([with_numbers(evaluator, item) for item in key._items])
     if not is_position(key):
         return key

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..._torch import GuardOnDataDependentSymNode
+from ..._torch.symbols import GuardOnDataDependentSymNode
 from ..variables.base import Variable
 from ..variables.cells import CellVariable
 from ..variables.iterators import RangeIteratorVariable

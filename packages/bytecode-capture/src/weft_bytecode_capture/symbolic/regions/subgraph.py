@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from ..._torch import guard_or_false
+from ..._torch.symbols import guard_or_false
 from ...unsupported import Unsupported
 from ..graph.modes import SWITCHED_IN_REGION
 from ..graph.unread_results import read_what_may_raise

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._torch import assume, constant_term
+from ..._torch.symbols import assume, constant_term
 from ...unsupported import Unsupported
 from ..variables.base import Arguments, Variable
 from ..variables.constant import ConstantVariable
-from ..variables.sequences import TupleVariable
 from ..variables.slices import SliceVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable, decide, decided_or_none
+from ..variables.unread_tuples import is_tuple
 from .iteration_sizes import ends_hold
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _view(
     from .positions import is_position
 
     positions: list[Variable | None] = []
-    items = list(key._items) if type(key) is TupleVariable else [key]
+    items = list(key._items) if is_tuple(key) else [key]
     dimension = 0
     for item in items:
         indexes = not (item.is_constant() and item.as_constant() in (None, Ellipsis))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..._torch import unbacked_symbols
+from ..._torch.symbols import unbacked_symbols
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from weft_guards import ItemSource, Source, is_constant
+from weft_guards import ArgumentSource, ItemSource, Source, is_constant
 
 _MAX_CONTENTS = 3  # of a tensor at one place that are compiled for
 
@@ -24,10 +24,13 @@ _MAX_CONTENTS = 3  # of a tensor at one place that are compiled for
 class ValueHistory:
     """Sizes, strides, numbers and objects by source, over all compilations of one code object.
 
-    What differs from an earlier compilation is *changed* from then on.
+    What differs from an earlier compilation is *changed* from then on, and from the beginning what is found
+    at the arguments ``varying``, or in tuples that they are: a loop gives something else in each turn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, varying: frozenset[str] = frozenset(), is_resumed: bool = False) -> None:
+        self._varying = varying
+        self.is_resumed = is_resumed  # whether the code goes on behind a break
         self.versions = 0  # compilations that gave an entry
         self._extents: dict[tuple[Source, str], list[int | None]] = {}  # None: changed
         self._numbers: dict[tuple[Source, type], Any] = {}
@@ -53,6 +56,8 @@ class ValueHistory:
     def number_changed(self, source: Source, number: int | float) -> bool:
         """Note an int or float; whether another of its type was seen before."""
         key = (_place(source), type(number))
+        if self._varies(source):
+            self._changed_numbers.add(key)
         known = self._numbers.setdefault(key, number)
         if known != number and (known == known or number == number):  # NaN is NaN
             self._changed_numbers.add(key)
@@ -69,10 +74,22 @@ class ValueHistory:
         """Note which tensor or module is found at ``source``; whether another was found there before."""
         source = _place(source)
         known = self._objects.setdefault(source, weakref.ref(value))
-        if known is None or known() is not value:
+        if known is None or known() is not value or self._varies(source):
             self._objects[source] = None
             return True
         return False
+
+    def is_of_a_varying_object(self, source: Source) -> bool:
+        """Whether ``source`` is read from what a loop gives."""
+        place: Source | None = source
+        while place is not None and not self._varies(place):
+            place = getattr(place, "base", None)
+        return place is not None
+
+    def _varies(self, source: Source) -> bool:
+        while isinstance(source, ItemSource):
+            source = source.base
+        return isinstance(source, ArgumentSource) and source.argument in self._varying
 
     def is_of_a_changed_object(self, source: Source) -> bool:
         """Whether another object was found before at a place that ``source`` is read from."""

@@ -29,16 +29,15 @@ from weft_guards import (
     simplify_relations,
 )
 
-from ..._torch import (
-    FakeTensorMode,
+from ..._torch import enable_python_dispatcher, storage_identity
+from ..._torch.fakes import FakeTensorMode
+from ..._torch.symbols import (
     GuardOnDataDependentSymNode,
     PlacelessShapeEnv,
-    enable_python_dispatcher,
     expression_of,
     is_unbacked,
     new_symbol,
     oblivious_of_one,
-    storage_identity,
     symbolic_number,
 )
 from ...captured_graph import SpecialiseSizes

@@ -28,6 +28,7 @@ from .slices import SliceVariable, index_value
 from .strings import printable
 from .symbolic_range import SymbolicRangeIteratorVariable, SymbolicRangeVariable, symbolic_range
 from .tensor_number import truth_in_tensor
+from .unread_tuples import is_tuple
 from .values import is_callable, pure_call
 
 
@@ -38,7 +39,7 @@ def _list(evaluator: Evaluator, iterable: Variable | None = None, /) -> Variable
 
 @model(tuple)
 def _tuple(evaluator: Evaluator, iterable: Variable | None = None, /) -> Variable:
-    if type(iterable) is TupleVariable:
+    if is_tuple(iterable):
         return iterable
     return TupleVariable([] if iterable is None else iterable.tuple_elements(evaluator))
 

@@ -19,6 +19,7 @@ from .mappings import DictVariable, MappingProxyVariable, OrderedDictVariable
 from .modules import ModuleVariable
 from .sequences import ListVariable, TupleVariable
 from .symbolic_number import SymbolicNumberVariable
+from .unread_tuples import is_tuple
 from .user_objects import UserObjectVariable
 
 _HOOKS = (
@@ -75,7 +76,7 @@ def _copied(
     """A copy whose parts are what ``part`` makes of the original's."""
     if value.is_constant() or isinstance(value, _SHARED):
         return value
-    if type(value) is TupleVariable:
+    if is_tuple(value):
         items = [part(item) for item in value.items(evaluator)]
         unchanged = all(new is old for new, old in zip(items, value.items(evaluator), strict=True))
         return value if unchanged else TupleVariable(items)

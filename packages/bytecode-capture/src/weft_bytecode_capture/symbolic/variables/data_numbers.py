@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..._torch import new_float
+from ..._torch.symbols import new_float
 from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..protocol import Evaluator

@@ -263,6 +263,8 @@ def _wrap_module(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     if not value.__dict__.keys() >= {"_parameters", "_buffers", "_modules", *GLOBAL_HOOKS}:
         return RefusedVariable(value, source, "module under construction", name)
     evaluator.guard(source, TypeIs(type(value)))  # also of the very object: it may be assigned
-    if not evaluator.state.frame.history.object_changed(source, value):
+    history = evaluator.state.frame.history
+    changed = history.object_changed(source, value)
+    if not changed and not history.is_of_a_varying_object(source):  # a loop's layers, their members
         evaluator.guard(source, IsObject(value, weak=True))
     return ModuleInstanceVariable(type(value), value, source)

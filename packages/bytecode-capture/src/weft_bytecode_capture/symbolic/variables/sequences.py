@@ -328,14 +328,6 @@ def _wrap_list(evaluator: Evaluator, value: list[Any], source: Source) -> Variab
     return ListVariable.from_object(evaluator, value, source)
 
 
-@register_wrapper(tuple)
-def _wrap_tuple(evaluator: Evaluator, value: tuple[Any, ...], source: Source) -> Variable:
-    evaluator.guard(source, TypeIs(tuple))
-    variable = TupleVariable.from_object(evaluator, value, source)
-    variable.items(evaluator)
-    return variable
-
-
 # Methods.
 
 

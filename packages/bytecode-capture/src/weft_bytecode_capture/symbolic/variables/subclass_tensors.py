@@ -11,11 +11,7 @@ from typing import Any
 import torch
 from weft_guards import AttributeSource, HasAttribute, Source, TensorMatches, TensorMetadata
 
-from ..._torch import (
-    is_dispatching_class,
-    is_uninitialized,
-    without_overrides,
-)
+from ..._torch import is_dispatching_class, is_uninitialized, without_overrides
 from ...frame.emitter import Emitter
 from ...sources import ConvertedSource, plain_tensor
 from ...unsupported import Unsupported

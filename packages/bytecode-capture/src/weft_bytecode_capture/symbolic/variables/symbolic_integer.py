@@ -9,14 +9,14 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..._torch import GuardOnDataDependentSymNode
+from ..._torch.symbols import GuardOnDataDependentSymNode
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import OPERATORS, ConstantVariable
 from .numbers import NumberVariable, number_operand, number_value
-from .sequences import TupleVariable
 from .slices import SliceVariable
+from .unread_tuples import is_tuple
 
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "mod"})
 _COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
@@ -141,4 +141,4 @@ def has_symbolic_integer(key: Variable) -> bool:
         return True
     if isinstance(key, SliceVariable):
         return any(map(has_symbolic_integer, key.parts))
-    return type(key) is TupleVariable and any(map(has_symbolic_integer, key._items))
+    return is_tuple(key) and any(map(has_symbolic_integer, key._items))

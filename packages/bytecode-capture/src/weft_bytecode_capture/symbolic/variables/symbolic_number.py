@@ -12,7 +12,7 @@ import torch
 import torch.fx
 from weft_guards import Place, Quantity, Source, expression_function
 
-from ..._torch import expression_of
+from ..._torch.symbols import expression_of
 from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..protocol import Evaluator

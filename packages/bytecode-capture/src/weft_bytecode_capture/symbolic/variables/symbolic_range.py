@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..._torch import unbacked_symbols
+from ..._torch.symbols import unbacked_symbols
 from ...captured_graph import DropDataDependence
 from ...frame.emitter import Emitter
 from ...unsupported import Unsupported

@@ -22,7 +22,8 @@ from weft_guards import (
     TypeIs,
 )
 
-from ..._torch import expression_of, has_unbacked_symbols, is_dispatching_class, unbacked_symbols
+from ..._torch import is_dispatching_class
+from ..._torch.symbols import expression_of, has_unbacked_symbols, unbacked_symbols
 from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import is_scalar, register_wrapper

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from weft_guards import IsObject, Source
 
-from ..._torch import has_unbacked_symbols
+from ..._torch.symbols import has_unbacked_symbols
 from ...unsupported import Unsupported
 from ..builder import register_object
 from ..models import model

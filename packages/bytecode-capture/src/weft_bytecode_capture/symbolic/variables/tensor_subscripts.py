@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..._torch import unbacked_symbols
+from ..._torch.symbols import unbacked_symbols
 from ..graph.data_dependence import require_compared
 from ..protocol import Evaluator
 from .base import Variable
@@ -18,6 +18,7 @@ from .constant import ConstantVariable
 from .sequences import TupleVariable
 from .slices import SliceVariable
 from .symbolic_number import SymbolicNumberVariable
+from .unread_tuples import is_tuple
 
 if TYPE_CHECKING:
     from .tensor import TensorVariable
@@ -32,7 +33,7 @@ def selected_part(
     """
     from .tensor import TensorVariable
 
-    items = list(key._items) if type(key) is TupleVariable else [key]
+    items = list(key._items) if is_tuple(key) else [key]
     if not any(map(_is_symbolic, items)) or not all(map(_is_basic, items)):
         return None
     taken = sum(_takes_dimension(item) for item in items)
@@ -65,7 +66,7 @@ def require_ordinary_slices(evaluator: Evaluator, key: Variable) -> None:
     """Let the graph check that bounds of slices that depend on data count from the beginning."""
     if not evaluator.graph.shapes.data:
         return
-    for item in key._items if type(key) is TupleVariable else [key]:
+    for item in key._items if is_tuple(key) else [key]:
         for bound in item.parts[:2] if isinstance(item, SliceVariable) else ():
             if isinstance(bound, SymbolicNumberVariable) and unbacked_symbols(bound.value):
                 require_compared(evaluator.graph, operator.ge, bound, ConstantVariable(0))

@@ -1,0 +1,263 @@
+"""Everything private of torch that capture reaches, with the modules beside.  Checked on torch 2.13."""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import types
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._C import TensorBase
+from torch._C import _get_privateuse1_backend_name as private_backend_name
+from torch._C import _group_tensors_by_device_and_dtype as group_tensors
+from torch._C import _InferenceMode as InferenceMode
+from torch._C import _is_autocast_available as is_autocast_available
+from torch._C import _is_torch_function_mode_enabled as is_torch_function_mode_enabled
+from torch._C import _len_torch_dispatch_stack as torch_dispatch_modes
+from torch._C import _len_torch_function_stack as torch_function_modes
+from torch._C import _log_api_usage_once as log_api_usage_once
+from torch._C import _pop_torch_function_stack as pop_torch_function_mode
+from torch._C import _push_on_torch_function_stack as push_torch_function_mode
+from torch._C import _set_grad_enabled as set_grad_enabled
+from torch._dispatch.python import enable_python_dispatcher
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._prims_common import suggest_memory_format as suggested_format
+from torch._refs import expand as checked_expand
+from torch.fx.graph_module import _loader as _source_loader
+from torch.optim.optimizer import _get_value as optimizer_value
+from torch.optim.optimizer import _stack_if_compiling as optimizer_values
+from torch.utils import _pytree as pytree
+from torch.utils._device import DeviceContext
+
+__all__ = [
+    "HigherOrderOperator", "InferenceMode", "OpOverload", "OpOverloadPacket", "TensorBase",
+    "associative_scan", "checked_expand", "enable_python_dispatcher", "group_tensors",
+    "is_autocast_available", "is_torch_function_mode_enabled", "log_api_usage_once",
+    "optimizer_value", "optimizer_values", "pop_torch_function_mode", "private_backend_name",
+    "push_torch_function_mode", "pytree", "set_grad_enabled", "suggested_format",
+    "torch_dispatch_modes", "torch_function_modes", "while_loop",
+]  # fmt: skip
+
+
+def same_dispatch(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether the dispatcher takes two tensors for the same kind."""
+    return bool(torch._C._dispatch_key_set(left) == torch._C._dispatch_key_set(right))
+
+
+def storage_identity(tensor: torch.Tensor) -> int:
+    """A number that two tensors have in common exactly if they share storage; sparse ones share none."""
+    if tensor.layout is not torch.strided:
+        return -id(tensor)
+    return int(tensor.untyped_storage()._cdata)
+
+
+def argument_names(operator: OpOverload) -> list[str]:
+    """The names of an operator's arguments, in the schema's order."""
+    return [str(argument.name) for argument in operator._schema.arguments]
+
+
+def is_composite(operator: OpOverload) -> bool:
+    """Whether torch computes an operator by others, in a way that may differ by call."""
+    return bool(
+        torch._C._dispatch_has_kernel_for_dispatch_key(
+            operator.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+        )
+    )
+
+
+def written_operands(operator: OpOverload) -> list[int]:
+    """The positions of an operator's arguments that it may write to."""
+    arguments = operator._schema.arguments
+    return [
+        k for k, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
+    ]
+
+
+def shares_operands(operator: OpOverload) -> bool:
+    """Whether an operator's results may be in the memory of its arguments, as its schema says."""
+    return any(result.alias_info is not None for result in operator._schema.returns)
+
+
+default_device: Callable[[], str] = torch._C._get_default_device
+
+
+WithoutOverrides: Any = torch._C.DisableTorchFunctionSubclass  # declared as a function
+
+
+NATIVE_FUNCTIONS = tuple(getattr(torch._C, name) for name in ("_nn", "_fft", "_linalg", "_special"))
+"""Where operators' Python functions are, beside the namespace ``torch`` itself."""
+
+
+assert_tensor_metadata = torch._assert_tensor_metadata
+
+
+GLOBAL_HOOKS = {
+    name: getattr(torch.nn.modules.module, f"_global{name}")
+    for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+}
+"""The hooks of all modules, by the name of a module's own."""
+
+
+TRACING_QUERIES: dict[Any, Any] = {
+    torch._C._get_tracing_state: None,
+    getattr(torch._C, "_is_tracing", None): False,  # what modules ask since torch 2.15
+}
+"""What asks whether ``torch.jit.trace`` runs, and its answer if not."""
+
+
+def python_of_script(function: Any) -> types.FunctionType | None:
+    """What ``torch.jit.script`` was given; None for a function of ``torch.jit.trace``, which is not named."""
+    source = getattr(function, "_torchdynamo_inline", None)
+    is_scripted = getattr(function, "__qualname__", None) == "torch.jit.ScriptFunction"
+    return source if is_scripted and isinstance(source, types.FunctionType) else None
+
+
+OVERRIDE_QUERIES = (
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+)
+"""What asks whether any of its arguments has an override."""
+
+
+safe_softmax: Callable[..., torch.Tensor] = torch._safe_softmax
+
+
+MODULE_CALL = torch.nn.Module._call_impl.__code__
+"""The code of a module's call, around its ``forward``."""
+
+
+LIST_UPDATES: dict[Any, str] = {
+    torch._foreach_addcdiv_: "addcdiv_",
+    torch._foreach_addcmul_: "addcmul_",
+}
+"""Functions that update each tensor of a list by a number, and the method that updates one."""
+
+
+def without_saved_tensor_hooks() -> AbstractContextManager[Any]:
+    """Within it none of the program's hooks sees a tensor that autograd saves."""
+    autograd: Any = torch._C._autograd
+    if not autograd._saved_tensors_hooks_is_enabled():
+        return nullcontext()
+    return torch.autograd.graph.saved_tensors_hooks(_unchanged, _unchanged)
+
+
+def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def mode_of_the_program() -> str | None:
+    """The class of a mode on torch's stacks that may change what operators do; None if there is none.
+
+    Other than that of the default device, which operators are captured under.
+    """
+    for position in range(torch_function_modes()):
+        mode = torch._C._get_function_stack_at(position)
+        if not isinstance(mode, DeviceContext):
+            return type(mode).__qualname__
+    if torch_dispatch_modes():
+        return "TorchDispatchMode"
+    return None
+
+
+def without_overrides() -> AbstractContextManager[None]:
+    """No ``__torch_function__`` of a tensor's class runs inside."""
+    context: AbstractContextManager[None] = WithoutOverrides()
+    return context
+
+
+def has_overrides(kind: type) -> bool:
+    """Whether a tensor's class has a ``__torch_function__`` that torch asks."""
+    function: Any = getattr(kind, "__torch_function__", None)
+    return function is not None and function is not torch._C._disabled_torch_function_impl
+
+
+def is_dispatching_class(kind: type) -> bool:
+    """Whether a tensor's class overrides operators below autograd, or holds other tensors."""
+    function: Any = getattr(kind, "__torch_dispatch__", None)
+    return function is not torch.Tensor.__torch_dispatch__
+
+
+def is_uninitialized(tensor: torch.Tensor) -> bool:
+    """Whether a lazy module is still to say the tensor's size."""
+    return isinstance(tensor, (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer))
+
+
+def forget_source_with(module: torch.fx.GraphModule) -> None:
+    """Let the text of a module's code go with the module; torch.fx keeps it for good, for tracebacks."""
+    weakref.finalize(module, _forget_source, module.forward.__code__.co_filename).atexit = False
+
+
+def _forget_source(name: str) -> None:
+    linecache.cache.pop(name, None)
+    _source_loader.eval_cache.pop(name, None)
+
+
+@dataclass(frozen=True)
+class TorchMarks:
+    """Attributes by which torch's own functions mark a tensor's dimensions.
+
+    ``dynamic`` maps each attribute that holds dimensions to the least size that it says (None: none).
+    """
+
+    dynamic: dict[str, int | None] = field(
+        default_factory=lambda: {
+            "_dynamo_dynamic_indices": None,
+            "_dynamo_unbacked_indices": 0,
+        }
+    )
+    ranges: str = "_dynamo_dynamic_range"  # entries with dim, min and max
+    static: str = "_dynamo_static_indices"
+    preferred: str = "_dynamo_weak_dynamic_indices"  # of maybe_mark_dynamic
+
+
+TORCH_MARKS = TorchMarks()
+
+
+OPAQUE_METACLASSES: tuple[type, ...] = tuple(
+    {type(torch.distributed.ProcessGroup)} - {type} if torch.distributed.is_available() else ()
+)
+"""Metaclasses whose ``isinstance()`` looks through torch's stand-ins, which programs do not see."""
+
+
+def functional_collectives() -> Any:
+    """The module of torch's functional collectives; importing it registers their gradients and fakes."""
+    return importlib.import_module("torch.distributed._functional_collectives")
+
+
+def flexible_attention() -> Any:
+    """The module of ``flex_attention`` and its block masks."""
+    return importlib.import_module("torch.nn.attention.flex_attention")
+
+
+def distributed_functions() -> Any:
+    """The module that ``torch.distributed``'s functions are written in."""
+    return importlib.import_module("torch.distributed.distributed_c10d")
+
+
+def finished_work() -> Any:
+    """A handle of a collective that has ended."""
+    future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+    future.set_result([])
+    native: Any = torch._C._distributed_c10d
+    return native._create_work_from_future(future)
+
+
+APPLY: Any = vars(torch.autograd.Function)["apply"]
+"""``autograd.Function.apply`` as its class holds it: a class method, written in C since torch 2.14."""
+
+
+APPLY_TAKES_KEYWORDS = torch.__version__ >= "2.12"
+"""Whether ``autograd.Function.apply`` hands keyword arguments on to a forward without a context."""
+
+
+def runs_in_backward() -> bool:
+    """Whether autograd's engine calls this, on this thread."""
+    return bool(torch._C._current_graph_task_id() >= 0)

@@ -1,0 +1,149 @@
+"""What capture reaches of torch's fake tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+__all__ = [
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "UnsupportedFakeTensorException",
+]
+
+
+class FakeForm:
+    """Makes fake tensors like a given one at a tenth of what computing them costs.
+
+    Each has memory of its own, or is a view of what ``storage_of`` is in the memory of.
+    """
+
+    def __init__(self, mode: FakeTensorMode, like: FakeTensor) -> None:
+        """``like``: strided, with sizes that are numbers."""
+        self._shape = tuple(like.shape)
+        self._strides = like.stride()
+        self._offset = like.storage_offset()
+        self._dtype = like.dtype
+        self._device = like.fake_device
+        self._mark: Callable[[torch.Tensor], None] = (
+            torch._C._set_warn_deprecated_on_mutable_data_ptr
+            if mode._allow_unsafe_data_ptr_access
+            else torch._C._set_throw_on_mutable_data_ptr
+        )
+        # What torch's own constructor gives each of them.
+        self._attributes = dict(FakeTensor(mode, self._elements(None), self._device).__dict__)
+
+    def new(self, storage_of: FakeTensor | None = None) -> FakeTensor:
+        """Another one; no mode of torch's dispatcher may be active."""
+        made: FakeTensor = torch.Tensor._make_subclass(
+            FakeTensor,
+            self._elements(storage_of),
+            False,
+            dispatch_device=True,
+            device_for_backend_keys=self._device,
+        )
+        self._mark(made)
+        made.__dict__.update(self._attributes)
+        return made
+
+    def _elements(self, storage_of: FakeTensor | None) -> torch.Tensor:
+        if storage_of is None:
+            return torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device="meta")
+        empty = torch.empty(0, dtype=self._dtype, device="meta")
+        storage = storage_of.untyped_storage()
+        return empty.set_(storage, self._offset, self._shape, self._strides)
+
+
+def computed_constant(
+    operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> torch.Tensor:
+    """What ``operator`` gives on the known values of fake tensors, all of which have one."""
+    values = [_constant(value) for value in args]
+    named = {name: _constant(value) for name, value in kwargs.items()}
+    with torch._C._DisableTorchDispatch():
+        result: torch.Tensor = operator(*values, **named)
+    return result
+
+
+def _constant(value: Any) -> Any:
+    return value.constant if isinstance(value, FakeTensor) else value
+
+
+def hold_constant(mode: FakeTensorMode, fake: FakeTensor, value: torch.Tensor) -> None:
+    """Let ``value`` be the known value of a new fake tensor, whose memory that of ``value`` stands for."""
+    fake.constant = value
+    converter = mode.fake_tensor_converter
+    converter.set_tensor_memo(value, fake)
+    storage = converter.meta_converter.describer.describe_storage(value.untyped_storage())
+    converter.meta_converter.set_storage_memo(storage, fake.untyped_storage())
+    converter.add_constant_storage_mapping(fake)
+
+
+class _OfOtherThreads(logging.Filter):
+    """Passes the records that other threads log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.thread != self._thread
+
+
+@contextlib.contextmanager
+def errors_unlogged() -> Iterator[None]:
+    """Fake tensors log the traceback of whatever an operator raises; here the caller handles it."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    others = _OfOtherThreads()
+    logger.addFilter(others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(others)
+
+
+FAKE_TENSOR_ERRORS = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+    NotImplementedError,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+"""What operators raise that cannot run on fake tensors although their arguments may be right."""
+
+# Of these two torch raises a plain RuntimeError: a kernel that reads a fake tensor's memory (in C++), and an
+# operator of ``torch.library.custom_op`` without a fake implementation.
+_NEEDS_DATA = "data is not allocated yet"
+_NO_FAKE = "no fake impl"
+
+
+def needs_data(error: Exception) -> bool:
+    """Whether an operator raised ``error`` since it needs the values of a fake tensor."""
+    by_type = isinstance(error, (DataDependentOutputException, GuardOnDataDependentSymNode))
+    return by_type or _NEEDS_DATA in str(error)
+
+
+def runs_on_no_fakes(error: Exception) -> bool:
+    """Whether an operator raised ``error`` since it cannot be evaluated on fake tensors."""
+    return isinstance(error, FAKE_TENSOR_ERRORS) or _NO_FAKE in str(error)
+
+
+FAKES_TAKE_SIZES_OF_DATA = torch.__version__ >= "2.13"
+"""Whether fake tensors are written and sliced without asking for a size that depends on data."""

@@ -1,0 +1,250 @@
+"""What capture reaches of torch's symbolic numbers."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import sympy
+import torch
+from torch._guards import SLoc
+from torch._guards import Source as TorchSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental import _config
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+    StrictMinMaxConstraint,
+    free_unbacked_symbols,
+    guard_or_false,
+)
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols as has_unbacked_symbols
+from torch.fx.proxy import GraphAppendingTracer
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+from torch.utils._sympy.value_ranges import ValueRanges
+
+__all__ = ["GuardOnDataDependentSymNode", "ShapeEnv", "guard_or_false", "has_unbacked_symbols"]
+
+
+def has_symbolic_layout(tensor: torch.Tensor) -> bool:
+    """Whether a size, a stride or the offset is symbolic."""
+    return bool(tensor._has_symbolic_sizes_strides)
+
+
+def size_hint(number: int | torch.SymInt) -> int | None:
+    """A size in the call that is being captured; None for one that depends on data."""
+    if isinstance(number, int):
+        return number
+    known = number.node.has_hint() and not has_unbacked_symbols(number)
+    return int(number.node.hint) if known else None
+
+
+def import_what_fake_tensors_need() -> None:
+    """Import what torch imports when the first ``ShapeEnv`` and ``FakeTensorMode`` are made.
+
+    In a thread, since modules keep exceptions that importing them raised, and those the frames below.
+    """
+    name = "torch.fx.experimental.validator"
+    if name not in sys.modules:
+        thread = threading.Thread(target=importlib.import_module, args=(name,), name="weft-import")
+        thread.start()
+        thread.join()
+
+
+class PlacelessShapeEnv(ShapeEnv):
+    """A ShapeEnv that does not note which line asked: weft's relations say which of the user's did.
+
+    To tell the user's lines from its own, torch imports its compiler when the first symbol is made, which
+    takes longer than capturing a small model.
+    """
+
+    def _get_stack_summary(
+        self, is_debug: bool = False, framework_loc: str | None = None
+    ) -> tuple[SLoc, str]:
+        return SLoc(framework_loc or "", None), ""
+
+    def _log_create_unbacked_symbol(self, *arguments: Any, **keywords: Any) -> None:
+        """Note nothing of a symbol without a value either."""
+
+
+class _NamedSource(TorchSource):
+    """What a ShapeEnv wants to know of where a number came from: a name."""
+
+    def __init__(self, name: str) -> None:
+        self.__dict__["name"] = name
+
+
+def new_symbol(
+    environment: ShapeEnv, number: int | float, name: str, lower: int | None, upper: int | None
+) -> Any:
+    """A symbol of its own for a number, as an expression; an integer's is within ``lower .. upper``.
+
+    ``lower`` None leaves the sign open.
+    """
+    constraint = None
+    if isinstance(number, int):
+        bounds = ValueRanges(
+            -int_oo if lower is None else sympy.Integer(lower),
+            int_oo if upper is None else sympy.Integer(upper),
+        )
+        constraint = StrictMinMaxConstraint(warn_only=False, vr=bounds)
+    return environment.create_symbol(
+        number,
+        _NamedSource(name),
+        DimDynamic.DYNAMIC,
+        constraint,
+        # A positive symbol is never equal to 0, whatever its range.
+        positive=True if lower is not None and lower > 0 else None,
+        do_not_specialize_zero_one=True,
+    )
+
+
+def symbolic_number(environment: ShapeEnv, expression: Any, hint: int | float) -> Any:
+    """A SymInt or SymFloat of an expression, a plain int where the expression is a number."""
+    if isinstance(hint, int):
+        return environment.create_symintnode(expression, hint=hint)
+    return environment.create_symfloatnode(expression, hint=hint)
+
+
+def oblivious_of_one() -> AbstractContextManager[None]:
+    """Within it a symbolic size is taken to be none of 0 and 1 where both ways come to the same."""
+    config: Any = _config  # its functions are made at run time
+    context: AbstractContextManager[None] = config.patch(backed_size_oblivious=True)
+    return context
+
+
+def expression_of(number: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
+    """A symbolic number's SymPy expression, with what is known by now put in."""
+    return number.node.expr
+
+
+def assume(condition: bool | torch.SymBool) -> None:
+    """Let what is asked of symbolic integers from now on be answered as if ``condition`` held always."""
+    torch._check(condition)
+
+
+def new_integer(mode: FakeTensorMode, low: int | None, high: int | None) -> torch.SymInt:
+    """A symbolic integer of which only its bounds are known, both included (None: unbounded).
+
+    A decision that its value would have to make raises :class:`GuardOnDataDependentSymNode`.
+    """
+    environment = mode.shape_env
+    assert environment is not None
+    with environment.ignore_fresh_unbacked_symbols():
+        integer: torch.SymInt = environment.create_unbacked_symint()
+    environment.var_to_range[integer.node.expr] = ValueRanges(
+        -int_oo if low is None else low, int_oo if high is None else high
+    )
+    return integer
+
+
+def known_bounds(number: int | torch.SymInt) -> tuple[int | None, int | None]:
+    """The least and the greatest value that an integer may have in any call (None: unbounded)."""
+    if isinstance(number, int):
+        return number, number
+    found = number.node.shape_env.bound_sympy(number.node.expr)
+    ends = [int(end) if end.is_Integer else None for end in (found.lower, found.upper)]
+    return ends[0], ends[1]
+
+
+Bounds = Mapping[Any, tuple[int | torch.SymInt, int | torch.SymInt]]
+
+
+def extremes(number: torch.SymInt, bounds: Bounds) -> tuple[Any, Any] | None:
+    """The least and the greatest value of a number in which the symbols in ``bounds`` are within these.
+
+    A bound may depend on symbols that come before its own.  None where the number is not linear in one.
+    """
+    environment = number.node.shape_env
+    ends = [number.node.expr] * 2
+    for symbol, (low, high) in reversed(list(bounds.items())):
+        for k, limits in enumerate(((low, high), (high, low))):
+            slope = ends[k].coeff(symbol)
+            rest = sympy.expand(ends[k] - slope * symbol)
+            slopes = environment.bound_sympy(slope)
+            if symbol in rest.free_symbols or slopes.lower < 0 < slopes.upper:
+                return None
+            limit = limits[0] if slopes.lower >= 0 else limits[1]
+            ends[k] = sympy.expand(rest + slope * _expression(limit))
+    return tuple(_number(environment, end) for end in ends)  # type: ignore[return-value]
+
+
+def _expression(number: int | torch.SymInt) -> Any:
+    return number.node.expr if isinstance(number, torch.SymInt) else sympy.Integer(number)
+
+
+def _number(environment: ShapeEnv, expression: Any) -> int | torch.SymInt:
+    if expression.is_Integer:
+        return int(expression)
+    made: int | torch.SymInt = environment.create_symintnode(expression, hint=None)
+    return made
+
+
+def new_float(mode: FakeTensorMode) -> torch.SymFloat:
+    """A symbolic float of which nothing is known."""
+    environment = mode.shape_env
+    assert environment is not None
+    with environment.ignore_fresh_unbacked_symbols():
+        number: torch.SymFloat = environment.create_unbacked_symfloat()
+    return number
+
+
+def unbacked_symbols(number: Any) -> frozenset[Any]:
+    """The symbols in a symbolic number that have no value in the call that is captured."""
+    if not isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return frozenset()
+    return frozenset(free_unbacked_symbols(number.node.expr))
+
+
+def is_unbacked(expression: Any) -> bool:
+    """Whether an expression has a symbol that stands for a number that depends on data."""
+    return bool(free_unbacked_symbols(expression))
+
+
+def within(number: torch.SymInt, bound: int) -> bool:
+    """Whether a symbolic integer is known to be from ``-bound`` to ``bound``; free sizes count as small."""
+    environment = number.node.shape_env
+    unbounded = ValueRanges(-int_oo, int_oo)
+    expression = number.node.expr
+    small = {symbol: sympy.S.One for symbol in expression.free_symbols if not is_unbacked(symbol)}
+    found = environment.bound_sympy(expression.xreplace(small))
+    return bool(found != unbounded and found.lower >= -bound and found.upper <= bound)
+
+
+def deferred_checks(environment: ShapeEnv) -> int:
+    """How many conditions on unbacked numbers have been relied on that a call has to check."""
+    return int(environment.num_deferred_runtime_asserts)
+
+
+def constant_term(number: torch.SymInt) -> int:
+    """The integer that a symbolic number has added to its symbols."""
+    constant, _ = number.node.expr.as_coeff_Add()
+    return int(constant) if constant.is_Integer else 0
+
+
+class _NodesOfSizes(GraphAppendingTracer):
+    """Appends nodes that compute sizes, whose values are computed with them."""
+
+    def create_node(self, *call: Any, **keywords: Any) -> torch.fx.Node:
+        node = super().create_node(*call, **keywords)
+        target: Any = node.target
+        arguments: Any = torch.fx.map_arg(node.args, lambda n: n.meta["example_value"])
+        node.meta["example_value"] = target(*arguments)
+        return node
+
+
+def append_size(
+    expression: Any, symbols: Mapping[Any, torch.fx.Node], graph: torch.fx.Graph
+) -> torch.fx.Node:
+    """Append the nodes that compute ``expression`` of the symbols' nodes; gives the last one."""
+    tracer = _NodesOfSizes(graph)
+    known = {symbol: torch.fx.Proxy(node, tracer) for symbol, node in symbols.items()}
+    node: torch.fx.Node = sympy_interp(PythonReferenceAnalysis, known, expression).node
+    return node

@@ -1,0 +1,78 @@
+"""Loops over layers that break in each turn: right, and compiled as often for many layers as for a few."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import broken_loops
+import pytest
+import torch
+from weft_bytecode_capture import CaptureOptions, CaptureReport, compile_frames
+
+
+def outputs(value: Any) -> list[Any]:
+    """All that a result holds, in order."""
+    if isinstance(value, broken_loops.Output):
+        return [*outputs(value.last), *outputs(value.all_hidden_states)]
+    if isinstance(value, (tuple, list)):
+        return [type(value), *(part for item in value for part in outputs(item))]
+    if isinstance(value, dict):
+        return [part for pair in value.items() for part in outputs(pair)]
+    return [value]
+
+
+def assert_equal(found: Any, wanted: Any) -> None:
+    left, right = outputs(found), outputs(wanted)
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        if isinstance(b, torch.Tensor):
+            torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+        else:
+            assert a == b
+
+
+def run(model: Any, function: Any, x: torch.Tensor) -> tuple[Any, list[Any]]:
+    """A call's result, and what it did beside: what was seen, printed or logged, and the gradients."""
+    broken_loops.SEEN.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = function(x)
+    seen = [*broken_loops.SEEN, *(str(warning.message) for warning in caught)]
+    model.zero_grad()
+    sum(v.sum() for v in outputs(result) if isinstance(v, torch.Tensor)).backward()
+    return result, [*seen, *(p.grad for p in model.parameters())]
+
+
+def reports_of(program: Callable[..., Any], count: int, breaks: bool) -> list[CaptureReport]:
+    """What is compiled for two calls of a model of ``count`` layers; checks them."""
+    torch.manual_seed(0)
+    model = broken_loops.Model(program, count, breaks)
+    plain = copy.deepcopy(model)
+    reports: list[CaptureReport] = []
+    compiled = compile_frames(
+        model, lambda graph, inputs: graph.forward, CaptureOptions(), None, reports.append
+    )
+    for _ in range(2):
+        x = torch.randn(2, 4)
+        assert_equal(run(model, compiled, x), run(plain, plain, x))
+    return reports
+
+
+@pytest.mark.parametrize(
+    "program", [*broken_loops.PROGRAMS, *broken_loops.INSIDE], ids=lambda program: program.__name__
+)
+def test_compilations_do_not_grow_with_the_layers(program: Callable[..., Any]) -> None:
+    breaks = program in broken_loops.INSIDE
+    few, many = (reports_of(program, count, breaks) for count in (4, 7))
+    assert [report.skip_reason for report in many] == [None] * len(many)
+    assert len(many) == len(few) <= 9
+    graphs = [report.graph for report in many if report.graph is not None]
+    assert len(graphs) <= 5
+
+
+@pytest.mark.parametrize("program", broken_loops.GROWING, ids=lambda program: program.__name__)
+def test_as_plain_python(program: Callable[..., Any]) -> None:
+    reports_of(program, 3, False)
