@@ -182,10 +182,11 @@ class _StandIns:
         return function, rest
 
     def value(self, evaluator: Evaluator, variable: Variable) -> Any:
+        from .variables.graph_arguments import graph_argument
         from .variables.sequences import ListVariable, TupleVariable
         from .variables.slices import SliceVariable
         from .variables.subclass_tensors import SubclassTensorVariable
-        from .variables.tensor import TensorVariable, graph_argument
+        from .variables.tensor import TensorVariable
 
         if isinstance(variable, (ListVariable, TupleVariable)):
             items = [self.value(evaluator, item) for item in variable.iterate(evaluator)]

@@ -363,8 +363,9 @@ class GraphBuilder:
         keywords: Keywords,
     ) -> Variable:
         from ..overrides import overridden
+        from ..variables.graph_arguments import given_tensors, graph_argument
         from ..variables.number_arguments import call_with_numbers, has_number
-        from ..variables.tensor import given_tensors, graph_argument, wrap_graph_result
+        from ..variables.tensor import wrap_graph_result
 
         if kind == "call_function":
             found = overridden(evaluator, target, arguments, keywords)

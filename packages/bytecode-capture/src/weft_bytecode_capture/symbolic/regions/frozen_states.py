@@ -14,13 +14,14 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from ..graph.layouts import Layout
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.generators import GeneratorVariable
 from ..variables.hashing import HashedKey
 from ..variables.list_forms import ListForm
-from ..variables.tensor import TensorVariable
 
 _NOTES = frozenset({"version", "_quiet", "_made", "loaded_instead", "created_at"})
 """Attributes that are notes of the evaluator about an object, beside what the object is."""
@@ -52,9 +53,10 @@ def frozen_state(variable: Variable) -> dict[str, Any]:
         name: value if name in _REAL else _frozen(value, ())
         for name, value in attributes(variable).items()
     }
-    if isinstance(variable, TensorVariable) and "fake" in found:
-        found["layout"] = Layout(variable.fake)
-        found["element"] = variable.element is not None and variable.element.is_put_back
+    fake, element = found.get("fake"), found.get("element")
+    if isinstance(fake, torch.Tensor):
+        found["layout"] = Layout(fake)
+        found["element"] = element is not None and element.is_put_back
     return found
 
 

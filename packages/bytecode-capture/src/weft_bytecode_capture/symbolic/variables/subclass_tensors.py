@@ -16,10 +16,12 @@ from ...frame.emitter import Emitter
 from ...sources import ConvertedSource, plain_tensor
 from ...unsupported import Unsupported
 from ..builder import register_predicate
+from ..models import model
 from ..overrides import overridden
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .class_attributes import bind_attribute, raise_no_attribute
+from .classes import ClassVariable
 from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey, outside_key
 from .methods import BuiltinMethodVariable
@@ -186,3 +188,12 @@ def _wrap_subclass(evaluator: Evaluator, value: torch.Tensor, source: Source) ->
         evaluator, plain_tensor(value), ConvertedSource(source, plain_tensor)
     )
     return SubclassTensorVariable(kind, plain, source)
+
+
+@model(torch.Tensor.as_subclass)
+def _as_subclass(evaluator: Evaluator, self: TensorVariable, kind: Variable, /) -> Variable:
+    if not isinstance(kind, ClassVariable) or kind.value is torch.Tensor:
+        raise Unsupported("method of a tensor", f"{self!r}.as_subclass({kind!r})")
+    if is_dispatching_class(kind.value) or not issubclass(kind.value, torch.Tensor):
+        raise Unsupported("tensor of unusual kind", f"{self!r}.as_subclass({kind!r})")
+    return SubclassTensorVariable(kind.value, self, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator as operator_module
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +19,14 @@ from weft_guards import (
     ItemSource,
     Scope,
     Source,
-    TypeIs,
 )
 
-from ..._torch import is_dispatching_class
 from ..._torch.symbols import expression_of, has_unbacked_symbols, unbacked_symbols
 from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
-from ..builder import is_scalar, register_wrapper
+from ..builder import register_wrapper
 from ..graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_offset
-from ..graph.data_dependence import can_read, read_list, read_number, require_small
+from ..graph.data_dependence import can_read, read_list, read_number
 from ..graph.histories import with_history
 from ..graph.known_contents import known_contents
 from ..models import model_of
@@ -44,10 +42,9 @@ from .known_truth import known_truth
 from .methods import BuiltinMethodVariable
 from .numbers import NumberVariable
 from .sequences import ListVariable, TupleVariable
-from .slices import SliceVariable
 from .symbolic_integer import has_symbolic_integer
-from .symbolic_number import SymbolicNumberVariable
 from .tensor_subscripts import require_ordinary_slices, selected_part
+from .tuples_of_torch import SizeVariable, StructSequenceVariable
 
 if TYPE_CHECKING:
     from ..regions.positions import ElementCopy
@@ -296,8 +293,6 @@ class TensorVariable(Variable):
             self._check_gradients_known(evaluator, name)
         if name == "requires_grad_" and self._changes_nothing(arguments, keywords):
             return self
-        if name == "as_subclass" and len(arguments) == 1 and not keywords:
-            return self._as_subclass(evaluator, arguments[0])
         model = model_of(method)
         if model is not None:
             return model.call(evaluator, arguments, keywords, self)
@@ -348,16 +343,6 @@ class TensorVariable(Variable):
         evaluator.graph.call_function(evaluator, operator_module.setitem, operands, keywords)
         return ConstantVariable(None)
 
-    def _as_subclass(self, evaluator: Evaluator, kind: Variable) -> Variable:
-        from .classes import ClassVariable
-        from .subclass_tensors import SubclassTensorVariable
-
-        if not isinstance(kind, ClassVariable) or kind.value is torch.Tensor:
-            raise Unsupported("method of a tensor", f"{self!r}.as_subclass({kind!r})")
-        if is_dispatching_class(kind.value) or not issubclass(kind.value, torch.Tensor):
-            raise Unsupported("tensor of unusual kind", f"{self!r}.as_subclass({kind!r})")
-        return SubclassTensorVariable(kind.value, self, None)
-
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
@@ -383,68 +368,6 @@ class TensorVariable(Variable):
 
     def __repr__(self) -> str:
         return f"Tensor({self._node.name}: {self.fake.dtype}{list(self.fake.shape)})"
-
-
-class SizeVariable(TupleVariable):
-    """A ``torch.Size`` of known integers."""
-
-    def python_type(self) -> type:
-        return torch.Size
-
-    def as_constant(self) -> Any:
-        return torch.Size(super().as_constant())
-
-    def snapshot(self) -> Any:
-        return torch.Size(super().snapshot())
-
-    def call_method(
-        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
-    ) -> Variable:
-        if name == "numel" and not arguments and not keywords:
-            total: Variable = ConstantVariable(1)
-            for item in self.items(evaluator):
-                total = evaluator.binary_operation("mul", total, item)
-            return total
-        return super().call_method(evaluator, name, arguments, keywords)
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(torch.Size)
-        super().reconstruct(emitter)
-        emitter.call(1)
-
-
-@register_wrapper(torch.Size)
-def _wrap_size(evaluator: Evaluator, value: torch.Size, source: Source) -> Variable:
-    evaluator.guard(source, TypeIs(torch.Size))
-    return SizeVariable.from_object(evaluator, value, source)
-
-
-class StructSequenceVariable(TupleVariable):
-    """A tuple with named fields of torch.return_types: the values and indices of ``max``."""
-
-    def __init__(self, kind: Any, items: list[Variable]) -> None:
-        super().__init__(items)
-        self._type = kind
-        self._fields = [
-            name for name, raw in vars(kind).items() if type(raw).__name__ == "member_descriptor"
-        ]
-
-    def python_type(self) -> type:
-        kind: type = self._type
-        return kind
-
-    def is_constant(self) -> bool:
-        return False
-
-    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        if name in self._fields:
-            return self._items[self._fields.index(name)]
-        return super().get_attribute(evaluator, name)
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(self._type)
-        super().reconstruct(emitter)
-        emitter.call(1)
 
 
 _READS = {"item": None, "tolist": None, "__int__": int, "__index__": int, "__float__": float}
@@ -478,54 +401,6 @@ def _number_of_data(
     if not can_read(evaluator, tensor) or _READS[name] not in (None, kind):
         return None
     return read_number(evaluator, tensor)
-
-
-def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
-    """An argument as a node takes it, and as the fake call takes it."""
-    from .subclass_tensors import without_class
-
-    if isinstance(variable, TensorVariable):
-        return variable.node, variable.fake
-    if isinstance(variable, SymbolicNumberVariable) and evaluator.graph.shapes.data:
-        require_small(evaluator.graph, variable.value)
-    if isinstance(variable, NumberVariable) and variable.value is not None:
-        return variable.number_node, variable.value
-    if isinstance(variable, (TupleVariable, ListVariable)):
-        pairs = [graph_argument(evaluator, item) for item in variable.iterate(evaluator)]
-        kind = variable.python_type()
-        if kind not in (tuple, list):
-            kind = tuple
-        return kind(pair[0] for pair in pairs), kind(pair[1] for pair in pairs)
-    if isinstance(variable, SliceVariable):
-        parts = [
-            graph_argument(evaluator, variable.get_attribute(evaluator, part))
-            for part in ("start", "stop", "step")
-        ]
-        return slice(*(part[0] for part in parts)), slice(*(part[1] for part in parts))
-    if variable.is_constant():
-        value = variable.as_constant()
-        if is_scalar(value):
-            value = value.item()
-        return value, value
-    plain = without_class(evaluator, variable)
-    if plain is not variable:
-        return graph_argument(evaluator, plain)
-    raise Unsupported("argument of an operator", repr(variable))
-
-
-def given_tensors(evaluator: Evaluator, arguments: Iterable[Variable]) -> dict[int, Variable]:
-    """The tensors among the arguments of a call, and in their lists and tuples, by ``id`` of the fake."""
-    from .subclass_tensors import without_class
-
-    found: dict[int, Variable] = {}
-    for argument in arguments:
-        if isinstance(argument, (TupleVariable, ListVariable)):
-            found.update(given_tensors(evaluator, argument.iterate(evaluator)))
-        else:
-            plain = without_class(evaluator, argument)
-            if isinstance(plain, TensorVariable):
-                found.setdefault(id(plain.fake), argument)
-    return found
 
 
 def wrap_graph_result(

@@ -12,10 +12,11 @@ from ..models import model
 from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
+from .graph_arguments import graph_argument
 from .hashing import HashedKey, hashed_key
 from .mappings import DictVariable
 from .sequences import ListVariable, TupleVariable
-from .tensor import SizeVariable, graph_argument
+from .tuples_of_torch import SizeVariable
 from .values import pure_call
 
 register_constant_types(torch.finfo, torch.iinfo)

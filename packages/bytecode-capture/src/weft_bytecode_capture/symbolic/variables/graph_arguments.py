@@ -1,0 +1,65 @@
+"""Variables as arguments of the graph's nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...unsupported import Unsupported
+from ..builder import is_scalar
+from ..graph.data_dependence import require_small
+from ..protocol import Evaluator
+from .base import Variable
+from .numbers import NumberVariable
+from .sequences import ListVariable, TupleVariable
+from .slices import SliceVariable
+from .symbolic_number import SymbolicNumberVariable
+from .tensor import TensorVariable
+
+
+def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
+    """An argument as a node takes it, and as the fake call takes it."""
+    from .subclass_tensors import without_class
+
+    if isinstance(variable, TensorVariable):
+        return variable.node, variable.fake
+    if isinstance(variable, SymbolicNumberVariable) and evaluator.graph.shapes.data:
+        require_small(evaluator.graph, variable.value)
+    if isinstance(variable, NumberVariable) and variable.value is not None:
+        return variable.number_node, variable.value
+    if isinstance(variable, (TupleVariable, ListVariable)):
+        pairs = [graph_argument(evaluator, item) for item in variable.iterate(evaluator)]
+        kind = variable.python_type()
+        if kind not in (tuple, list):
+            kind = tuple
+        return kind(pair[0] for pair in pairs), kind(pair[1] for pair in pairs)
+    if isinstance(variable, SliceVariable):
+        parts = [
+            graph_argument(evaluator, variable.get_attribute(evaluator, part))
+            for part in ("start", "stop", "step")
+        ]
+        return slice(*(part[0] for part in parts)), slice(*(part[1] for part in parts))
+    if variable.is_constant():
+        value = variable.as_constant()
+        if is_scalar(value):
+            value = value.item()
+        return value, value
+    plain = without_class(evaluator, variable)
+    if plain is not variable:
+        return graph_argument(evaluator, plain)
+    raise Unsupported("argument of an operator", repr(variable))
+
+
+def given_tensors(evaluator: Evaluator, arguments: Iterable[Variable]) -> dict[int, Variable]:
+    """The tensors among the arguments of a call, and in their lists and tuples, by ``id`` of the fake."""
+    from .subclass_tensors import without_class
+
+    found: dict[int, Variable] = {}
+    for argument in arguments:
+        if isinstance(argument, (TupleVariable, ListVariable)):
+            found.update(given_tensors(evaluator, argument.iterate(evaluator)))
+        else:
+            plain = without_class(evaluator, argument)
+            if isinstance(plain, TensorVariable):
+                found.setdefault(id(plain.fake), argument)
+    return found
