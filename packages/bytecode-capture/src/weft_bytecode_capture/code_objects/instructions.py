@@ -12,7 +12,7 @@ import types
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .reading import CACHES, JUMPS, LOCALS, exception_regions, read, variable_names
+from .reading import CACHES, LOCALS, exception_regions, read, variable_names
 from .spelling import spelled
 
 _EXTENDED_ARGUMENT = dis.EXTENDED_ARG
@@ -59,10 +59,6 @@ class Instruction:
         if self.target is not None:
             return f"{self.name} -> {self.target.name}"
         return f"{self.name} {self.argument if self.local is None else self.local}"
-
-    @property
-    def is_jump(self) -> bool:
-        return dis.opmap.get(self.name) in JUMPS
 
     def falls_through(self) -> bool:
         """Whether the next instruction may run after this one."""

@@ -231,7 +231,6 @@ class FrameEvaluator:
         while evaluator is not None and not graph.in_handled_code:
             offset = evaluator.decoded.instructions[evaluator.index].offset
             if evaluator.decoded.region(offset) is not None:
-                graph.in_block = True
                 graph.in_handled_code = handler_sees(evaluator)
             evaluator = evaluator.parent
 

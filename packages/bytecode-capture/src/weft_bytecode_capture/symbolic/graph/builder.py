@@ -127,7 +127,6 @@ class GraphBuilder:
         """The root frame's instruction that each node comes from."""
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.gradients_depend_on_data = False  # whether some tensor has any does
-        self.in_block = False  # some node was made within ``try`` or ``with``
         self.in_handled_code = False  # some node was made where the program catches exceptions
 
     def add_input(

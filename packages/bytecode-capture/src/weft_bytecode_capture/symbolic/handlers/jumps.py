@@ -9,9 +9,10 @@ from ..regions.branch import keep_branch
 from ..regions.loop import loop_iterator, roll_loop
 from ..regions.raising_sides import rely_on_other_side
 from ..regions.unrolled import note_element, note_repeated_test
-from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.iterators import note_creation
+
+_SENSES = ("TRUE", "FALSE")
 
 
 @handles("JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT")
@@ -26,62 +27,39 @@ def _jump_backward(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     evaluator.next_index = instruction.target
 
 
-@handles("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE", "POP_JUMP_IF_FALSE")
-def _pop_jump_if_false(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    condition = evaluator.pop()
-    if rely_on_other_side(evaluator, instruction, condition, jump_if=False):
+@handles(
+    *(f"POP_JUMP_{way}IF_{sense}" for way in ("", "FORWARD_", "BACKWARD_") for sense in _SENSES)
+)
+def _pop_jump(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+    condition, jump_if = evaluator.pop(), instruction.name.endswith("_TRUE")
+    if rely_on_other_side(evaluator, instruction, condition, jump_if=jump_if):
         return
-    if keep_branch(evaluator, instruction, condition, jump_if=False):
+    if keep_branch(evaluator, instruction, condition, jump_if=jump_if):
         return
-    if not condition.truth(evaluator):
+    if condition.truth(evaluator) is jump_if:
         note_repeated_test(evaluator, instruction)
         evaluator.next_index = instruction.target
 
 
-@handles("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_IF_TRUE")
-def _pop_jump_if_true(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    condition = evaluator.pop()
-    if rely_on_other_side(evaluator, instruction, condition, jump_if=True):
-        return
-    if keep_branch(evaluator, instruction, condition, jump_if=True):
-        return
-    if condition.truth(evaluator):
-        note_repeated_test(evaluator, instruction)
+@handles(
+    *(
+        f"POP_JUMP_{way}IF_{sense}NONE"
+        for way in ("", "FORWARD_", "BACKWARD_")
+        for sense in ("", "NOT_")
+    )
+)
+def _pop_jump_by_none(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+    """``x is None`` is guarded for objects of which nothing else is."""
+    is_none = is_same_object(evaluator, evaluator.pop(), ConstantVariable(None))
+    if is_none is not instruction.name.endswith("_NOT_NONE"):
         evaluator.next_index = instruction.target
 
 
-def _is_none(evaluator: FrameEvaluator, variable: Variable) -> bool:
-    """``variable is None``, guarded for objects of which nothing else is."""
-    return is_same_object(evaluator, variable, ConstantVariable(None))
-
-
-@handles("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_IF_NONE")
-def _pop_jump_if_none(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    if _is_none(evaluator, evaluator.pop()):
-        evaluator.next_index = instruction.target
-
-
-@handles("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE", "POP_JUMP_IF_NOT_NONE")
-def _pop_jump_if_not_none(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    if not _is_none(evaluator, evaluator.pop()):
-        evaluator.next_index = instruction.target
-
-
-@handles("JUMP_IF_FALSE_OR_POP")
-def _jump_if_false_or_pop(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+@handles(*(f"JUMP_IF_{sense}_OR_POP" for sense in _SENSES))
+def _jump_or_pop(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     top = evaluator.stack[-1]
     assert top is not None
-    if top.truth(evaluator):
-        evaluator.stack.pop()
-    else:
-        evaluator.next_index = instruction.target
-
-
-@handles("JUMP_IF_TRUE_OR_POP")
-def _jump_if_true_or_pop(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    top = evaluator.stack[-1]
-    assert top is not None
-    if top.truth(evaluator):
+    if top.truth(evaluator) is ("_TRUE_" in instruction.name):
         evaluator.next_index = instruction.target
     else:
         evaluator.stack.pop()

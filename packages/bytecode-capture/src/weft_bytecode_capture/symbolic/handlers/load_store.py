@@ -141,13 +141,17 @@ def _delete_deref(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     cell.write(evaluator, None)
 
 
-@handles("LOAD_GLOBAL")
-def _load_global(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    value = evaluator.globals.load(evaluator, instruction.operand)
-    if instruction.argument & 1:
+def _push(evaluator: FrameEvaluator, value: Variable, as_callee: int) -> None:
+    if as_callee:
         push_callee(evaluator, value)
     else:
         evaluator.stack.append(value)
+
+
+@handles("LOAD_GLOBAL")
+def _load_global(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+    value = evaluator.globals.load(evaluator, instruction.operand)
+    _push(evaluator, value, instruction.argument & 1)
 
 
 @handles("STORE_GLOBAL")
@@ -164,10 +168,7 @@ def _delete_global(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 def _load_attr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     owner = evaluator.pop()
     attribute = owner.get_attribute(evaluator, instruction.operand)
-    if DIALECT.attribute_loads_methods and instruction.argument & 1:
-        push_callee(evaluator, attribute)
-    else:
-        evaluator.stack.append(attribute)
+    _push(evaluator, attribute, DIALECT.attribute_loads_methods and instruction.argument & 1)
 
 
 @handles("LOAD_METHOD")
@@ -181,10 +182,7 @@ def _load_super_attr(evaluator: FrameEvaluator, instruction: Instruction) -> Non
     super_function, class_variable, instance = evaluator.pop_many(3)
     receiver = evaluator.call_function(super_function, [class_variable, instance])
     attribute = receiver.get_attribute(evaluator, instruction.operand)
-    if instruction.argument & 1:
-        push_callee(evaluator, attribute)
-    else:
-        evaluator.stack.append(attribute)
+    _push(evaluator, attribute, instruction.argument & 1)
 
 
 @handles("STORE_ATTR")

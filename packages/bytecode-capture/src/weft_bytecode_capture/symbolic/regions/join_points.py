@@ -29,6 +29,20 @@ def successors(instructions: list[Instruction], index: int) -> Iterator[int]:
             yield instruction.target
 
 
+def bound_names(
+    decoded: DecodedCode, iteration: Container[int], live: Container[str]
+) -> tuple[list[str], list[str]]:
+    """The locals that the instructions of a loop's body bind: the ``live`` ones, and the others."""
+    bound = sorted(
+        {
+            i.operand
+            for i in decoded.instructions
+            if i.index in iteration and i.name in ("STORE_FAST", "DELETE_FAST")
+        }
+    )
+    return [n for n in bound if n in live], [n for n in bound if n not in live]
+
+
 def join_point(decoded: DecodedCode, code: types.CodeType, index: int) -> int:
     """The first instruction that every way from ``index`` to a return comes to; :data:`EXIT` if none.
 

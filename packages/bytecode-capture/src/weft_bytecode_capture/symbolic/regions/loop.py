@@ -47,7 +47,7 @@ from .early_exit import (
     unset_like,
 )
 from .evaluation import check_unchanged, may_attempt, refuse, run_until
-from .join_points import loops, reachable, resolved
+from .join_points import bound_names, loops, reachable, resolved
 from .joint import JointElements, joint_span
 from .listed_rows import listed_rows
 from .rows import AllRows, LoopRows
@@ -177,13 +177,7 @@ class _ForLoop:
         self.breaks = breaks_of(evaluator.decoded, head, inside)
         stops = self.breaks.every | {head.index}
         iteration = reachable(evaluator.decoded, head.index + 1, stops)
-        stored = {
-            i.operand
-            for i in evaluator.decoded.instructions
-            if i.index in iteration and i.name in ("STORE_FAST", "DELETE_FAST")
-        }
-        self.live = [name for name in sorted(stored) if name in live]
-        self.dead = [name for name in sorted(stored) if name not in live]
+        self.live, self.dead = bound_names(evaluator.decoded, iteration, live)
         self.outer = self.builder.graph
         self.carried = CarriedLocals(evaluator, self.subgraph, self.live, place, self._differs)
         self._taken: list[torch.fx.Node] = []

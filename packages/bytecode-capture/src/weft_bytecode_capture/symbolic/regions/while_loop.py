@@ -38,7 +38,7 @@ from .evaluation import (
     refuse,
     run_until,
 )
-from .join_points import loops, reachable, resolved
+from .join_points import bound_names, loops, reachable, resolved
 from .slots import CarriedSlots
 from .state import ObjectStates
 from .subgraph import Subgraph
@@ -172,13 +172,7 @@ class _WhileLoop:
         self.rolled = _RolledWhile(evaluator, loop, list(evaluator.stack))
         stops = self.rolled.exits | loop.tests.keys()
         iteration = reachable(decoded, loop.stay, stops) | loop.inside
-        stored = {
-            i.operand
-            for i in evaluator.decoded.instructions
-            if i.index in iteration and i.name in ("STORE_FAST", "DELETE_FAST")
-        }
-        self.live = [name for name in sorted(stored) if name in live]
-        self.dead = [name for name in sorted(stored) if name not in live]
+        self.live, self.dead = bound_names(decoded, iteration, live)
         self.carried = CarriedLocals(evaluator, self.subgraph, self.live, loop.place, self._differs)
 
     def run(self, predicate: TensorVariable) -> tuple[TensorVariable, Variable] | None:

@@ -18,7 +18,7 @@ from .values import pure_call
 register_constant_types(re.Pattern, re.Match)
 
 
-@model(re.compile)
+@model(re.compile, vars(re)["_compile"])  # the second is what functions of ``re`` call
 def _compile(evaluator: Evaluator, pattern: Variable, flags: Variable | None = None) -> Variable:
     return pure_call(evaluator, re.compile, [pattern] if flags is None else [pattern, flags], {})
 
