@@ -16,7 +16,8 @@ def by_operators(graph_module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
     joint = aot.trace_joint(functional)
     if joint is None:
         forward = aot.trace_inference(functional).graph_module
-        return weft_functionalize.wrap(functional, weft_functionalize.bind(functional, forward))
+        bound = weft_functionalize.bind(functional, forward)
+        return weft_functionalize.wrap(functional, without_gradients(bound))
     parts = aot.partition(joint)
     forward = without_gradients(weft_functionalize.bind(functional, parts.forward))
     program = aot.TrainingProgram(functional, parts, forward, without_gradients(parts.backward))

@@ -183,6 +183,17 @@ OWNERS: dict[str, Callable[[], Any]] = {
         lambda: resolve("torch._C._autograd"),
     ),
     **dict.fromkeys(
+        (
+            *(
+                f"_{kind}_{step}_nesting"
+                for kind in ("vmap", "grad", "jvp")
+                for step in ("increment", "decrement")
+            ),
+            *("_add_batch_dim", "_remove_batch_dim", "_wrap_for_grad", "_unwrap_for_grad"),
+        ),
+        lambda: resolve("torch._C._functorch"),
+    ),
+    **dict.fromkeys(
         ("_get_default_group", "_get_group_size_by_name"),
         lambda: resolve("torch.distributed.distributed_c10d"),
     ),

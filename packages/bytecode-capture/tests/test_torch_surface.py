@@ -417,9 +417,74 @@ def jacobian(x):
 
 
 @pytest.mark.parametrize("function", [mapped, differentiated, jacobian])
-def test_function_transforms_are_one_break_in_the_frame(function):
+def test_function_transforms_are_in_the_graph(function):
+    x = torch.randn(4, 3)
+    check(function, [(x,), (x + 1,)])
+    result = capture(function)(x)
+    assert not result.breaks
+    assert len(result.graphs) == 1
+
+
+def keeps_a_row(x):
+    kept = []
+    made = torch.vmap(lambda row: kept.append(row) or row * 2)(x.sin())
+    return made, kept[0].shape
+
+
+def keeps_a_row_in_a_list(x, rows):
+    return torch.vmap(lambda row: rows.append(row) or row * 2)(x.sin()) + 1
+
+
+def test_what_stands_for_others_stays_in_the_transform():
+    x = torch.randn(4, 3)
+    check(keeps_a_row, [(x,), (x + 1,)])
+    check(lambda x: keeps_a_row_in_a_list(x, []), [(x,)], fullgraph=True)
+    result = capture(keeps_a_row_in_a_list)(x, [])
+    assert [b.kind for b in result.breaks] == ["function transform"]
+
+
+def branches_on_a_row(x):
+    return torch.vmap(lambda row: row * 2 if row.sum() > 0 else row)(x)
+
+
+def asks_chance(x):
+    return torch.vmap(lambda row: row if torch.rand(()) < 2 else -row, randomness="different")(x)
+
+
+def reads_a_row(x):
+    return torch.vmap(lambda row: row * row.sum().item())(x)
+
+
+def fits_not(x):
+    return torch.vmap(lambda row: row @ x)(x)
+
+
+def maps_another_dimension(x):
+    return torch.vmap(torch.sin, in_dims=3)(x)
+
+
+def raises_inside(x):
+    def f(row):
+        raise ValueError(f"{tuple(row.shape)}")
+
+    try:
+        return torch.vmap(f)(x)
+    except ValueError as error:
+        return x + len(str(error))
+
+
+def draws_inside(x):
+    return torch.vmap(lambda row: row + torch.rand(3))(x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        branches_on_a_row, asks_chance, reads_a_row, fits_not, maps_another_dimension, raises_inside,
+        draws_inside,
+    ],
+)  # fmt: skip
+def test_errors_of_transforms(function):
     x = torch.randn(4, 3)
     check(function, [(x,), (x + 1,)], fullgraph=False)
-    result = capture(function)(x)
-    assert [b.kind for b in result.breaks].count("function transform") == 1
-    assert len(result.graphs) == 2
+    torch.vmap(torch.sin)(x)  # no level is left entered

@@ -192,8 +192,9 @@ _CALLS = {
         "weft.disable keeps the function out of captured code"
     ),
     "function transform": BreakKind(
-        "torch.func runs the function on tensors that stand for others",
-        ("write the batch as a dimension of the operators, or the gradient with torch.autograd",),
+        "a level of torch.vmap or torch.func, or a tensor that stands for others in one, leaves the "
+        "graph, or is met where the graph cannot hold it",
+        ("return from the function what it computes, and keep it nowhere else",),
     ),
     "call with values that are not constant": BreakKind(
         "the call is made during capture, which needs to know all its arguments"

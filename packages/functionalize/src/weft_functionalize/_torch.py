@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._C import _functorch
+from torch._C._functorch import is_functorch_wrapped_tensor as is_of_level
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import (
@@ -52,12 +54,14 @@ __all__ = [
     "expression_nodes",
     "expression_of",
     "is_list_operator",
+    "is_of_level",
     "is_one_of_several",
     "is_python_operator",
     "known_bounds",
     "known_equal",
     "known_true",
     "lazily_negated",
+    "leaving_transforms",
     "mark_one_of_several",
     "new_fake_mode",
     "new_integer",
@@ -100,6 +104,25 @@ def quiet_meta_failures() -> Iterator[None]:
         yield
     finally:
         logger.disabled = was_disabled
+
+
+@contextlib.contextmanager
+def leaving_transforms(graph: torch.fx.Graph) -> Iterator[None]:
+    """An error leaves the levels of function transforms that ``graph``, which is run, has entered."""
+    depth = _functorch.get_dynamic_layer_stack_depth()
+    allowed = _functorch.get_inplace_requires_grad_allowed()
+    forward_mode = torch._C._is_fwd_grad_enabled()
+    try:
+        yield
+    except BaseException:
+        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        _functorch.set_inplace_requires_grad_allowed(allowed)
+        torch._C._set_fwd_grad_enabled(forward_mode)
+        if any(node.target is torch._C._enter_dual_level for node in graph.nodes):
+            with contextlib.suppress(RuntimeError):  # there is one already, and never two
+                torch._C._enter_dual_level()
+            torch._C._exit_dual_level(level=0)
+        raise
 
 
 def resized_shape(shape: Sequence[Any], factors: Sequence[float]) -> list[Any]:
@@ -148,6 +171,8 @@ def saved_tensor_hooks_enabled() -> bool:
 
 def storage_identity(tensor: torch.Tensor) -> int:
     """A number that two tensors have in common exactly if they share storage."""
+    while is_of_level(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
     return int(tensor.untyped_storage()._cdata)
 
 

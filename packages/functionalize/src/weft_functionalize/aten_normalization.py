@@ -22,6 +22,8 @@ from ._torch import (
     HigherOrderOperator,
     enter_autocast,
     exit_autocast,
+    is_of_level,
+    leaving_transforms,
     new_fake_mode,
     quiet_meta_failures,
     set_grad_enabled,
@@ -80,7 +82,8 @@ def normalize(
     recorder = AtenRecorder(graph_module, fake_mode, enables_gradients=enables)
     recorder.effort, recorder.observe = effort, observe
     interpreter = _Interpreter(graph_module, recorder)
-    with torch.set_grad_enabled(torch.is_grad_enabled()), fake_mode, quiet_meta_failures():
+    gradients = torch.set_grad_enabled(torch.is_grad_enabled())
+    with gradients, fake_mode, quiet_meta_failures(), leaving_transforms(graph_module.graph):
         outputs = interpreter.run(example_inputs, shared)
     recorder.history.note_results([*outputs, *(recorded.value for recorded in recorder.inputs)])
     return NormalizedGraph(recorder, fake_mode, outputs)
@@ -222,7 +225,7 @@ class _Interpreter:
         return result
 
     def _call_method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if name == "requires_grad_":
+        if name == "requires_grad_" and not is_of_level(args[0]):
             raise Unsupported("change of requires_grad", "Tensor.requires_grad_")
         result = call_with_tensor_scalar(name, args, kwargs)
         if result is NotImplemented:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch.distributed
 from sympy import srepr
+from torch._C._functorch import is_functorch_wrapped_tensor as stands_for_others
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
@@ -28,6 +29,7 @@ __all__ = [
     "fake_tensor",
     "has_global_hooks",
     "rely_on",
+    "stands_for_others",
     "symbolic_number",
 ]
 

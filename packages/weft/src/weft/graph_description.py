@@ -34,6 +34,7 @@ from ._torch import (
     describe_opaque_operator,
     expression_of,
     rely_on,
+    stands_for_others,
 )
 
 IGNORED_META = frozenset({"example_value", "val", "stack_trace", "region"})
@@ -251,6 +252,8 @@ def _tensor(tensor: torch.Tensor, storages: dict[int, int]) -> str:
         raise NotDescribable(f"a tensor of type {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
         raise NotDescribable(f"a tensor of layout {tensor.layout}")
+    if stands_for_others(tensor):  # in a function transform: the nodes say of what it is made
+        return f"{tensor.dtype} {tensor.device} {_argument(tuple(tensor.shape))} of a level"
     storage = storages.setdefault(storage_identity(tensor), len(storages))
     flags = [
         isinstance(tensor, torch.nn.Parameter),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._C import TensorBase
+from torch._C import TensorBase, _functorch
 from torch._C import _get_privateuse1_backend_name as private_backend_name
 from torch._C import _group_tensors_by_device_and_dtype as group_tensors
 from torch._C import _InferenceMode as InferenceMode
@@ -55,6 +55,8 @@ def storage_identity(tensor: torch.Tensor) -> int:
     """A number that two tensors have in common exactly if they share storage; sparse ones share none."""
     if tensor.layout is not torch.strided:
         return -id(tensor)
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
     return int(tensor.untyped_storage()._cdata)
 
 

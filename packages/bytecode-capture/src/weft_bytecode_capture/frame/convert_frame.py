@@ -31,6 +31,7 @@ from ..marks import MarkError
 from ..stance import RecompileError
 from ..symbolic.frame_result import Break, CaptureOptions, FrameInput, FrameResult, Skip
 from ..symbolic.graph.modes import in_inference_mode, restoring_modes
+from ..symbolic.graph.transforms import leaving_transforms
 from ..symbolic.policy import guarding_libraries, is_other_compiler
 from ..symbolic.regions.decisions import note_dropped
 from ..symbolic.shapes import ValueHistory
@@ -322,6 +323,7 @@ class _Conversion:
         if graph is not None:
             backend = in_inference_mode(graph.inference_mode, self._converter._backend)
             function = backend(graph.graph_module, list(graph.example_inputs))
+            function = leaving_transforms(graph.graph_module, function)
             if result.recovery is not None and not result.recovery.pays(
                 graph.graph_module, function
             ):

@@ -10,7 +10,7 @@ from .binding import bind_arguments
 from .builder import is_registered
 from .evaluator import FrameEvaluator
 from .models import model_of
-from .policy import is_other_compiler, starts_transform
+from .policy import is_other_compiler
 from .variables.base import Arguments, Keywords, Variable
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ def inline_call(
     if model is not None:
         return model.call(caller, arguments, keywords, function)
     module = function.globals_dictionary(caller).get("__name__")
-    if starts_transform(module, code.co_qualname):
-        raise Unsupported("function transform", function.qualified_name())
     if is_other_compiler(module, function.qualified_name()):
         original = getattr(getattr(function, "value", None), "__wrapped__", None)
         if is_registered(original):  # torch's compiler puts wrappers around functions of torch

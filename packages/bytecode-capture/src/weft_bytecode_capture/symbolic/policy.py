@@ -74,16 +74,6 @@ def is_other_compiler(module: Any, function: str) -> bool:
     return not (module == _FLEXIBLE_ATTENTION and function in _MASKS)
 
 
-_TRANSFORMS = (
-    "torch._functorch.eager_transforms",
-    "torch._functorch.vmap",
-)
-_PREPARATIONS = frozenset({"_check_randomness_arg", "hessian", "jacfwd", "jacrev"})
-
-
-def starts_transform(module: Any, function: str) -> bool:
-    """Whether a function of torch, by its module and qualified name, runs another on stand-ins for tensors.
-
-    ``torch.vmap``, ``torch.func.grad`` and their kin; what only makes such a function does not.
-    """
-    return module in _TRANSFORMS and function not in _PREPARATIONS
+def implements_transforms(module: Any) -> bool:
+    """Whether functions of this module are ``torch.vmap``, ``torch.func``'s, or called by them."""
+    return isinstance(module, str) and module.startswith("torch._functorch.")

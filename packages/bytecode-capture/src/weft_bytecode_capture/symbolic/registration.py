@@ -15,12 +15,12 @@ _FAMILIES = (
     "itertools_values", "itertools_shared", "itertools_combinations", "deques", "copying", "tensor",
     "subclass_tensors", "torch_overrides", "torch_function", "nn_module", "torch_values",
     "tensor_comparisons", "control_flow_operators", "associative_scans", "optimizer_functions",
-    "autograd_functions", "checkpoints", "gradient_calls", "context_managers", "opaque", "process_groups",
-    "weak_references", "annotations", "tracing",
+    "autograd_functions", "checkpoints", "gradient_calls", "transforms", "context_managers", "opaque",
+    "process_groups", "weak_references", "annotations", "tracing",
     "exception_classes", "regular_expressions", "enumerations", "strings", "byte_buffers",
     "varying_functions", "scripted_functions", "unread_tuples",
 )  # fmt: skip
-_POLYFILLS = ("standard_library", "python_versions", "regular_expressions")
+_POLYFILLS = ("standard_library", "python_versions", "regular_expressions", "transforms")
 _LATE = {"flexible_attention": "torch.nn.attention.flex_attention"}  # when this module is met
 _OPTIONAL = {"numpy_values": "numpy"}  # with the package that they are about
 

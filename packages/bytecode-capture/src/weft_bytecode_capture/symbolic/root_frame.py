@@ -168,6 +168,7 @@ class _Capture:
         except RecursionError as error:
             raise Unsupported("calls nested too deep", self.frame.code.co_qualname) from error
         finally:
+            state.graph.transforms.restore()
             state.graph.modes.restore()
 
     def _bind_arguments(self) -> None:
@@ -240,6 +241,7 @@ class _Capture:
             if generator.is_suspended() and exit_runs_code(generator.frame):
                 error = Unsupported("generator dropped while it waits in a try or with block")
                 raise BreakEarlier(generator.created_at, error)
+        state.graph.transforms.require_left()
         changed_modes = state.graph.modes.changed()
         if changed_modes:
             state.side_effects.record(emit_modes(changed_modes))
@@ -247,6 +249,7 @@ class _Capture:
         for mode in state.overrides.modes:
             state.side_effects.record(functools.partial(emit_mode, mode))
         outputs = self._outputs(ending)
+        state.graph.transforms.check(outputs, state.graph.made_at)
         place = ambiguous_result(self.evaluator, outputs)
         if place is not None:
             choices = choose_results(self.evaluator, outputs)

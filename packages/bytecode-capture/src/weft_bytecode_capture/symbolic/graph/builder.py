@@ -33,6 +33,7 @@ from ..._torch.symbols import (
     expression_of,
     unbacked_symbols,
 )
+from ..._torch.transforms import LEVEL_CALLS, LEVEL_STATES
 from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..protocol import Evaluator
@@ -52,6 +53,7 @@ from .metadata_changes import refuse_change_by_eager
 from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
 from .size_nodes import size_node
+from .transforms import TransformLevels
 from .unread_results import read_what_may_raise
 from .versions import version_of
 
@@ -119,6 +121,7 @@ class GraphBuilder:
         self._last_attribute: torch.fx.Node | None = None
         self.modes = ModeSwitches(self.graph)
         self.rules = GradientRules(self)
+        self.transforms = TransformLevels()
         self.first_versions: dict[
             torch.fx.Node, int
         ] = {}  # of inputs' and attributes' fake tensors
@@ -502,9 +505,10 @@ def _out_tensors(keywords: dict[str, Any]) -> list[torch.Tensor]:
 
 def _is_idle(node: torch.fx.Node) -> bool:
     """Whether a graph of such nodes alone does nothing; one that only switches modes ends as it began."""
-    return node.op in _PASSIVE or node.target in SWITCHES
+    return node.op in _PASSIVE or node.target in _IDLE
 
 
+_IDLE = SWITCHES | LEVEL_CALLS.keys() | LEVEL_STATES.keys()
 _PASSIVE = ("placeholder", "get_attr", "output")
 
 

@@ -51,7 +51,7 @@ def has_small_integers(graph: GraphBuilder) -> bool:
 def known_contents(evaluator: Evaluator, tensor: TensorVariable) -> torch.Tensor | None:
     """What ``tensor`` holds in this call, which guards on the contents of inputs make sure of; or None."""
     graph = evaluator.graph
-    if not evaluator.state.options.read_contents or graph.is_in_region:
+    if not evaluator.state.options.read_contents or graph.is_in_region or graph.transforms.active:
         return None
     evaluation = _Evaluation(graph)
     try:

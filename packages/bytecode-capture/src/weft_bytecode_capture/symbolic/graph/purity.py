@@ -11,6 +11,7 @@ import torch
 import torch.fx
 
 from ..._torch import NATIVE_FUNCTIONS, OpOverload, OpOverloadPacket, TensorBase, written_operands
+from ..._torch.transforms import LEVEL_CALLS, LEVEL_STATES, LEVEL_WRAPPERS
 from ...gradient_rule import GradientRule
 from .modes import MODE_CALLS
 
@@ -50,6 +51,8 @@ def writes(node: torch.fx.Node) -> bool:
         node.op.startswith("call_")
         and _has_effect(node, _WRITES)
         and node.target not in MODE_CALLS
+        and node.target not in LEVEL_CALLS
+        and node.target not in LEVEL_STATES
         and not _is_plain_lookup(node)
         and not _is_functional_custom_operator(node)
     )
@@ -145,6 +148,8 @@ def _has_effect(node: torch.fx.Node, names: re.Pattern[str]) -> bool:
     """Whether a node does more than to give its result; ``names`` matches the names of operators that do."""
     if node.op == "get_attr" or isinstance(node.target, GradientRule):
         return False
+    if node.target in _OF_TRANSFORMS:
+        return False
     if node.op == "call_method":
         name = str(node.target)
         return not _is_pure_name(name, names) or not hasattr(torch.Tensor, name)
@@ -158,6 +163,10 @@ def _has_effect(node: torch.fx.Node, names: re.Pattern[str]) -> bool:
     if not _is_known(target) or not _is_pure_name(target.__name__, names):
         return True
     return "out" in node.kwargs or _is_in_place(node)
+
+
+_OF_TRANSFORMS = frozenset({*LEVEL_WRAPPERS, torch.autograd.grad})
+"""What function transforms call that changes nothing."""
 
 
 def _is_plain_lookup(node: torch.fx.Node) -> bool:

@@ -73,6 +73,7 @@ def may_attempt(evaluator: FrameEvaluator, place: Place) -> bool:
     state = evaluator.state
     return (
         state.options.keep_control_flow
+        and not evaluator.graph.transforms.active
         and not is_in_generator(evaluator)
         and state.cache.regions.refused(place) is None
     )

@@ -7,6 +7,7 @@ They are constants, known by identity; ``isinstance`` takes unions apart.
 from __future__ import annotations
 
 import collections
+import collections.abc
 import types
 import typing
 from typing import Any
@@ -18,7 +19,7 @@ from ..protocol import Evaluator
 from .base import Variable
 from .classes import ClassVariable
 from .constant import ConstantVariable
-from .sequences import TupleVariable
+from .sequences import ListVariable, TupleVariable
 
 _EXAMPLES = (
     int | None,
@@ -30,6 +31,7 @@ _EXAMPLES = (
     typing.Tuple,
     typing.Callable,
     typing.Callable[[int], int],
+    collections.abc.Callable[[int], int],
     typing.Literal,
     typing.Literal[1],
     typing.Annotated[int, ""],
@@ -68,6 +70,8 @@ def _call_alias(
 def _value_of(evaluator: Evaluator, parameter: Variable) -> Any:
     if isinstance(parameter, TupleVariable):
         return tuple(_value_of(evaluator, item) for item in parameter.iterate(evaluator))
+    if isinstance(parameter, ListVariable):
+        return [_value_of(evaluator, item) for item in parameter.iterate(evaluator)]
     if isinstance(parameter, ClassVariable):
         return parameter.value
     return parameter.snapshot()
@@ -78,3 +82,14 @@ def _new_alias(evaluator: Evaluator, origin: Variable, parameters: Variable, /) 
     """A class of collections.abc subscripted."""
     values = [_value_of(evaluator, argument) for argument in (origin, parameters)]
     return evaluator.wrap_known(evaluator.pure(types.GenericAlias, *values))
+
+
+@model(type(collections.abc.Callable[[int], int]))
+def _new_callable_alias(
+    evaluator: Evaluator, origin: Variable, parameters: Variable, /
+) -> Variable:
+    """``Callable`` of collections.abc subscripted."""
+    alias: Any = collections.abc.Callable
+    return evaluator.wrap_known(
+        evaluator.pure(alias.__class_getitem__, _value_of(evaluator, parameters))
+    )

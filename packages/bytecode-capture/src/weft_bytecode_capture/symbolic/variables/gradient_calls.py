@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..._torch.transforms import is_of_level
 from ...unsupported import Unsupported
 from ..graph.histories import with_history
 from ..models import model
@@ -45,7 +46,9 @@ def _register(function: Any, kind: str, parameter: str) -> None:
     @model(function)
     def _call(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
         given = dict(zip(names, arguments, strict=False)) | keywords
-        tensors = tensors_among(evaluator, [given[parameter]] if parameter in given else [])
+        tensors = list(tensors_among(evaluator, [given[parameter]] if parameter in given else []))
+        if function is torch.autograd.grad and any(is_of_level(fake) for _, fake in tensors):
+            return evaluator.graph.call_function(evaluator, function, arguments, keywords)
         raise with_history(evaluator, tensors, Unsupported(kind, function.__qualname__))
 
 

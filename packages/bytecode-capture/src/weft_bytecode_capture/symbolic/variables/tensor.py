@@ -22,6 +22,7 @@ from weft_guards import (
 )
 
 from ..._torch.symbols import expression_of, has_unbacked_symbols, unbacked_symbols
+from ..._torch.transforms import is_of_level
 from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..builder import register_wrapper
@@ -114,6 +115,8 @@ class TensorVariable(Variable):
         raise Unsupported("identity of a tensor that a region gives", f"{self!r} is {other!r}")
 
     def truth(self, evaluator: Evaluator) -> bool:
+        if is_of_level(self.fake):  # what stands for several has no truth, and the graph knows none
+            raise Unsupported("branch on a tensor's value", repr(self))
         is_one = evaluator.graph.shapes.specialise(self.fake.numel() == 1)
         known = known_truth(self.node) if is_one else None
         if is_one and known is None:
@@ -299,7 +302,7 @@ class TensorVariable(Variable):
         number = _number_of_data(evaluator, self, name, arguments, keywords)
         if number is not None:
             return number
-        if name in _REFUSED:
+        if name in _REFUSED and not (name == "requires_grad_" and is_of_level(self.fake)):
             raise self.refused_method(evaluator, name)
         if name in HELD_METHODS:
             positional, named = evaluator.snapshots(arguments, keywords, name)
